@@ -1,1 +1,1 @@
-"""."""
+"""The `millstream` command: one file per command group, registered in `main.py`."""

@@ -1,1 +1,1 @@
-"""."""
+"""Bytes rest: the local broker, topics, producer, consumer."""

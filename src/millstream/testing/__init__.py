@@ -1,1 +1,21 @@
-"""."""
+"""Real parts for tests: `Drive` runs a pipeline by hand, `broker()` is a Kafka of one's own."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from millstream.testing.drive import Drive
+    from millstream.testing.local_broker import broker
+
+__all__ = ["Drive", "broker"]
+
+_HOMES = {"Drive": "millstream.testing.drive", "broker": "millstream.testing.local_broker"}
+
+
+def __getattr__(name: str) -> object:
+    """Import on first use: naming one part must not load the others."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

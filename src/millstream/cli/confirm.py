@@ -1,0 +1,27 @@
+"""Asking before something is destroyed, where there is somebody to ask."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from millstream.errors import InvalidInput
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Goes on only with `--yes` or a yes at the terminal.
+
+    Raises:
+        InvalidInput: nobody can be asked and `--yes` was not given.
+        typer.Abort: the answer was no.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise InvalidInput(
+            f"{question} needs a yes",
+            got="no terminal to ask at",
+            do="add --yes, or --dry-run to see what would happen",
+        )
+    typer.confirm(f"{question}?", abort=True, err=True)

@@ -1,0 +1,70 @@
+"""The `millstream` command.
+
+Command modules are listed in `COMMANDS`; each has `register(app)` and imports what is heavy
+(Kafka, Spark, tables) only inside its functions, so that `--help` and `version` stay quick.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from millstream.cli import about, demo, doctor, groups, local, produce, tail, topics
+from millstream.cli.boundary import Guarded, hear_sigterm
+from millstream.cli.options import with_everyday_options
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+COMMANDS: tuple[ModuleType, ...] = (demo, local, topics, produce, tail, groups, doctor, about)
+
+HELP = """
+Stream processing for Python people, on Kafka and Spark.
+
+A real Kafka runs on this machine after `millstream up`; any other is named with --kafka or
+MILLSTREAM_KAFKA. Data goes to stdout, talk to stderr; -o json is for programs.
+"""
+EXAMPLES = """\b
+Begin here:
+  millstream demo                     a broker, a producer and a live tail in one go
+  millstream up                       the local broker, in the background
+  millstream topics create clicks     a topic
+  echo '{"n": 1}' | millstream produce clicks
+  millstream tail clicks --from-beginning
+"""
+
+
+def build() -> typer.Typer:
+    """The whole command tree."""
+    app = typer.Typer(
+        name="millstream",
+        cls=Guarded,
+        help=HELP,
+        epilog=EXAMPLES,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    )
+    app.callback()(with_everyday_options(_nothing_more))
+    for module in COMMANDS:
+        module.register(app)
+    return app
+
+
+def _nothing_more() -> None:
+    """The everyday options are all the root command takes."""
+
+
+app = build()
+
+
+def main() -> None:
+    """The entry point of the installed command."""
+    hear_sigterm()
+    app(prog_name="millstream")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""The filter's text as words with their places."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from millstream.cli.escape import shortened
+from millstream.errors import InvalidInput
+
+Kind = Literal["number", "text", "name", "word", "sign", "end"]
+
+WORDS = frozenset({"and", "or", "not", "in", "is", "like", "null", "true", "false"})
+LONGEST = 10_000
+
+_TOKEN = re.compile(
+    r"""\s*(?:
+      (?P<number>-?(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d+)?(?![\w.]))
+    | (?P<text>'(?:[^']|'')*')
+    | (?P<name>(?:[^\W\d]\w*|`[^`]+`)(?:\.(?:\w+|`[^`]+`))*)
+    | (?P<sign><=|>=|!=|<>|==|[=<>(),])
+    )""",
+    re.VERBOSE,
+)
+_PART = re.compile(r"`([^`]+)`|(\w+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A word of the filter; `at` counts characters from 1."""
+
+    kind: Kind
+    text: str
+    at: int
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The parts of a dotted name."""
+        return tuple(quoted or plain for quoted, plain in _PART.findall(self.text))
+
+    def __str__(self) -> str:
+        return "the end" if self.kind == "end" else f"`{self.text}`"
+
+
+def tokens(source: str) -> list[Token]:
+    """The words of a filter, closed by an `end`.
+
+    Raises:
+        InvalidInput: a character that begins no word, or text without its closing quote.
+    """
+    if len(source) > LONGEST:
+        raise InvalidInput(
+            f"--where needs at most {LONGEST} characters", got=f"{len(source)} characters"
+        )
+    found, place, end = [], 0, len(source.rstrip())
+    while place < end:
+        match = _TOKEN.match(source, place)
+        if match is None:
+            raise _unreadable(source, place)
+        kind, text = match.lastgroup, match.group(match.lastgroup or 0)
+        found.append(_token(kind, text, match.start(kind or 0) + 1))
+        place = match.end()
+    found.append(Token("end", "", end + 1))
+    return found
+
+
+def _token(kind: str | None, text: str, at: int) -> Token:
+    if kind == "name":
+        lower = text.lower()
+        return Token("word", lower, at) if lower in WORDS else Token("name", text, at)
+    if kind == "text":
+        return Token("text", text[1:-1].replace("''", "'"), at)
+    return Token("number" if kind == "number" else "sign", text, at)
+
+
+def _unreadable(source: str, place: int) -> InvalidInput:
+    while source[place].isspace():
+        place += 1
+    rest = source[place:]
+    if rest.startswith("'"):
+        need, do = "a closing ' for the text", "write '' for a quote inside text"
+    elif rest.startswith('"'):
+        need, do = "text in single quotes", "write 'like this'; names need no quotes"
+    else:
+        need, do = "a name, a value or a comparison", "see `millstream tail --help`"
+    return InvalidInput(
+        f"--where needs {need} at character {place + 1}", got=shortened(rest), do=do
+    )

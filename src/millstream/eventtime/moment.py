@@ -1,0 +1,22 @@
+"""When a batch happens: its watermarks and its clock, in microseconds since the epoch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MIN_TIME = -(2**63)
+END_OF_TIME = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One operator's place in time during one batch.
+
+    `before` is its input watermark when the batch began: what has already left is
+    decided by it. `after` is the watermark with this batch's rows taken in: what
+    closes is decided by it. `clock` is the batch clock.
+    """
+
+    before: int
+    after: int
+    clock: int

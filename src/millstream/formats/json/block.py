@@ -1,0 +1,130 @@
+"""A block of record values as one byte array that numpy can look into.
+
+Rows lie one after the other; eight (or 32) bytes anywhere are one load, so that text is
+compared and converted a whole column at a time. 32 spare bytes stand at either end, so
+that a load at the edge of a row stays inside.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Places = npt.NDArray[np.int64]
+Bits = npt.NDArray[np.uint64]
+Flags = npt.NDArray[np.bool_]
+_SPARE = 32
+_QUOTE, _BACKSLASH, _BLANK = 0x22, 0x5C, 0x20
+
+
+class Block:
+    """Some rows' bytes; `start` and `end` are the bounds of each row within them."""
+
+    def __init__(self, values: pa.Array) -> None:
+        """`values` is binary or large binary; the bytes of null rows count as empty."""
+        width = np.int64 if pa.types.is_large_binary(values.type) else np.int32
+        _, offsets, data = values.buffers()
+        self.rows = len(values)
+        bounds = np.frombuffer(offsets, width, self.rows + 1, values.offset * width().itemsize)
+        first, last = int(bounds[0]), int(bounds[-1])
+        self.bytes = np.zeros(last - first + 2 * _SPARE, np.uint8)
+        if last > first:
+            self.bytes[_SPARE:-_SPARE] = np.frombuffer(data, np.uint8, last - first, first)
+        bounds = bounds.astype(np.int64) + (_SPARE - first)
+        self.start: Places = bounds[:-1]
+        self.end: Places = bounds[1:]
+        self._words = self._loads("<u8", 8)
+        self._wide = self._loads("V32", 32)
+
+    def word(self, at: Places) -> Bits:
+        """The 8 bytes from each place on, the first one lowest."""
+        return self._words[at]
+
+    def wide(self, at: Places) -> tuple[Bits, Bits, Bits, Bits]:
+        """The 32 bytes from each place on, as four words."""
+        four = self._wide[at].view("<u8").reshape(-1, 4)
+        return four[:, 0], four[:, 1], four[:, 2], four[:, 3]
+
+    def text(self, row: int) -> bytes:
+        return self.bytes[self.start[row] : self.end[row]].tobytes()
+
+    @cached_property
+    def ascii(self) -> bool:
+        return bool(self.bytes.max() < 0x80)
+
+    @cached_property
+    def escapes(self) -> Places:
+        """Where backslashes stand."""
+        return self._where(self.bytes == _BACKSLASH)
+
+    @cached_property
+    def controls(self) -> Places:
+        """Where characters below the blank stand: never inside a JSON string."""
+        inner = self.bytes[_SPARE:-_SPARE]
+        if inner.size == 0 or inner.min() >= _BLANK:
+            return np.empty(0, np.int64)
+        return np.flatnonzero(inner < _BLANK) + _SPARE
+
+    @cached_property
+    def high(self) -> Places:
+        """Where bytes beyond ASCII stand."""
+        return np.empty(0, np.int64) if self.ascii else np.flatnonzero(self.bytes >= 0x80)
+
+    @cached_property
+    def quotes(self) -> Places:
+        """Where quotes stand that begin or end a string (in a row that is JSON)."""
+        quotes = np.flatnonzero(self.bytes == _QUOTE)
+        if not self.escapes.size:
+            return quotes
+        return quotes[~self._escaped(quotes)]
+
+    def _escaped(self, quotes: Places) -> Flags:
+        """A quote after an odd run of backslashes is a character, not a bound."""
+        escapes = self.escapes
+        begins = np.empty(escapes.size, np.bool_)
+        begins[0] = True
+        begins[1:] = escapes[1:] != escapes[:-1] + 1
+        places = np.arange(escapes.size)
+        run = places - np.maximum.accumulate(np.where(begins, places, 0)) + 1
+        odd = np.zeros(self.bytes.size, np.bool_)
+        odd[escapes] = (run & 1).astype(np.bool_)
+        return odd[quotes - 1]
+
+    @cached_property
+    def quote_counts(self) -> tuple[Places, Places]:
+        """For each row, where its quotes begin in `quotes`, and how many they are."""
+        first = np.searchsorted(self.quotes, self.start)
+        return first, np.searchsorted(self.quotes, self.end) - first
+
+    def quotes_of(self, rows: Places | None, count: int) -> Places:
+        """A matrix: the `count` quotes of each of the rows (all rows if None)."""
+        if rows is None:
+            return self.quotes.reshape(self.rows, count)
+        return self.quotes[self.quote_counts[0][rows][:, None] + np.arange(count)]
+
+    def every_row_has(self, count: int) -> bool:
+        """Whether each row holds exactly so many quotes, at little cost if it is so."""
+        if self.quotes.size != self.rows * count:
+            return False
+        if count == 0:
+            return True
+        table = self.quotes.reshape(-1, count)
+        return bool((table[:, 0] >= self.start).all() and (table[:, -1] < self.end).all())
+
+    def rows_with(self, count: int) -> Places:
+        return np.flatnonzero(self.quote_counts[1] == count)
+
+    def _where(self, mask: Flags) -> Places:
+        return np.flatnonzero(mask) if mask.any() else np.empty(0, np.int64)
+
+    def _loads(self, kind: str, size: int) -> np.ndarray:
+        count = self.bytes.size - size + 1
+        return np.ndarray((count,), kind, buffer=self.bytes.data, strides=(1,))
+
+
+def holds(marks: Places, start: Places, end: Places) -> Flags:
+    """For each span, whether one of the (ascending) marks lies in it."""
+    return np.asarray(np.searchsorted(marks, start) < np.searchsorted(marks, end))

@@ -1,0 +1,185 @@
+"""Columns to record values: one compact JSON object for each row, names in column order.
+
+Every value is written so that `decode` with the same schema gives it back: times as ISO
+text with microseconds and `Z`, decimals as text, binary as base64, a non-finite double
+as one of the strings `"NaN"`, `"Infinity"`, `"-Infinity"`, other doubles as the shortest
+number that reads back the same. Columns become text as wholes and are joined once.
+"""
+
+from __future__ import annotations
+
+import binascii
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millstream.formats.json import clocks
+from millstream.formats.json.decode import check
+from millstream.schema import Array, Decimal, Map, Scalar, Schema, Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from millstream.schema import Field, Type
+
+_QUOTE, _BACKSLASH, _BLANK = 0x22, 0x5C, 0x20
+_PIECE_ROWS = 1 << 14
+
+
+def encode(table: pa.Table) -> pa.Array:
+    """One record value (binary, never null) for each row.
+
+    Raises:
+        InvalidSpec: a column's type has no JSON form (unsigned integers, maps whose keys
+            are no strings, …).
+        InvalidInput: a time lies outside the years 1 to 9999.
+    """
+    schema = Schema.from_arrow(table.schema)
+    check(schema)
+    pieces = [
+        _objects(batch.columns, schema.fields).cast(pa.binary())
+        for batch in table.cast(_loose(schema)).to_batches(max_chunksize=_PIECE_ROWS)
+    ]
+    return pa.concat_arrays(pieces) if pieces else pa.array([], pa.binary())
+
+
+def _loose(schema: Schema) -> pa.Schema:
+    """The canonical Arrow types; which columns may be null is the table's own affair."""
+    return pa.schema([part.with_nullable(True) for part in schema.arrow()])
+
+
+def _objects(columns: Sequence[pa.Array], fields: tuple[Field, ...]) -> pa.Array:
+    """Texts of objects with these columns; no fields make `{}`, given a column to count by."""
+    parts: list[pa.Array | str] = []
+    before = "{"
+    for column, field in zip(columns, fields, strict=True):
+        parts += [f"{before}{json.dumps(field.name, ensure_ascii=False)}:", _texts(column, field.type)]
+        before = ","
+    return pc.binary_join_element_wise(*parts, "}", "")
+
+
+def _texts(column: pa.Array, type_: Type) -> pa.Array:
+    """The JSON text of each value, `null` for null."""
+    if isinstance(type_, Struct):
+        texts = _objects(column.flatten(), type_.fields)
+        texts = pc.if_else(column.is_valid(), texts, "null") if column.null_count else texts
+    elif isinstance(type_, Array):
+        texts = _joined(column, _texts(column.flatten(), type_.element), "[", "]")
+    elif isinstance(type_, Map):
+        texts = _maps(column, type_)
+    elif isinstance(type_, Decimal):
+        texts = _in_quotes(_decimals(column, type_))
+    else:
+        texts = _scalars(column, type_)
+    return texts.fill_null("null") if texts.null_count else texts
+
+
+def _joined(column: pa.Array, elements: pa.Array, before: str, after: str) -> pa.Array:
+    """Lists of texts as one text each; null lists stay null."""
+    sizes = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
+    bounds = np.zeros(len(column) + 1, np.int32)
+    np.cumsum(sizes, out=bounds[1:])
+    lists = pa.ListArray.from_arrays(pa.array(bounds), elements)
+    texts = pc.binary_join_element_wise(before, pc.binary_join(lists, ","), after, "")
+    if column.null_count:
+        texts = pc.if_else(column.is_valid(), texts, pa.scalar(None, pa.string()))
+    return texts
+
+
+def _maps(column: pa.Array, type_: Map) -> pa.Array:
+    entries = pa.struct([("key", column.type.key_type), ("value", column.type.item_type)])
+    lists = column.cast(pa.list_(entries))
+    keys, values = lists.flatten().flatten()
+    pairs = pc.binary_join_element_wise(_texts(keys, type_.key), _texts(values, type_.value), ":")
+    return _joined(lists, pairs, "{", "}")
+
+
+def _scalars(column: pa.Array, type_: Scalar) -> pa.Array:
+    if type_.name in _SPECIAL:
+        return _SPECIAL[type_.name](column)
+    return column.cast(pa.string())
+
+
+def _in_quotes(texts: pa.Array) -> pa.Array:
+    return pc.binary_join_element_wise('"', texts, '"', "")
+
+
+def _strings(column: pa.Array) -> pa.Array:
+    for mark, escaped in _to_escape(column):
+        column = pc.replace_substring(column, mark, escaped)
+    return _in_quotes(column)
+
+
+def _to_escape(column: pa.Array) -> list[tuple[str, str]]:
+    """The characters of the column that JSON escapes, the backslash first."""
+    _, offsets, data = column.buffers()
+    if data is None or not len(column):
+        return []
+    bounds = np.frombuffer(offsets, np.int32, len(column) + 1, column.offset * 4)
+    used = np.frombuffer(data, np.uint8, int(bounds[-1] - bounds[0]), int(bounds[0]))
+    marks: list[str] = []
+    if used.size:
+        marks += [chr(mark) for mark in (_BACKSLASH, _QUOTE) if (used == mark).any()]
+        if used.min() < _BLANK:
+            marks += [chr(mark) for mark in np.unique(used[used < _BLANK])]
+    return [(mark, json.dumps(mark)[1:-1]) for mark in marks]
+
+
+def _reals(column: pa.Array) -> pa.Array:
+    texts = column.cast(pa.string())
+    values = column.fill_null(0.5).to_numpy(zero_copy_only=False)
+    finite = np.isfinite(values)
+    round_ = finite & (values == np.trunc(values))
+    if round_.any():
+        short = pc.and_(pa.array(round_), pc.invert(pc.match_substring(texts, "e")))
+        texts = pc.if_else(short, pc.binary_join_element_wise(texts, ".0", ""), texts)
+    if not finite.all():
+        for name in ("NaN", "Infinity", "-Infinity"):
+            here = np.isnan(values) if name == "NaN" else values == float(name)
+            texts = pc.if_else(pa.array(here), f'"{name}"', texts)
+    return texts
+
+
+def _decimals(column: pa.Array, type_: Decimal) -> pa.Array:
+    texts = column.cast(pa.string())
+    if type_.scale <= 6:
+        return texts
+    tiny = pc.fill_null(pc.match_substring(texts, "E"), fill_value=False)
+    if not pc.any(tiny).as_py():
+        return texts
+    plain = [format(value, "f") for value in column.filter(tiny).to_pylist()]
+    return pc.replace_with_mask(texts, tiny, pa.array(plain, pa.string()))
+
+
+def _binaries(column: pa.Array) -> pa.Array:
+    texts = [
+        None if value is None else binascii.b2a_base64(value, newline=False).decode()
+        for value in column.to_pylist()
+    ]
+    return _in_quotes(pa.array(texts, pa.string()))
+
+
+def _timestamps(column: pa.Array) -> pa.Array:
+    return _in_quotes(clocks.instants(column, zone="Z"))
+
+
+def _wall_clocks(column: pa.Array) -> pa.Array:
+    return _in_quotes(clocks.instants(column, zone=""))
+
+
+def _dates(column: pa.Array) -> pa.Array:
+    return _in_quotes(clocks.dates(column))
+
+
+_SPECIAL: dict[str, Callable[[pa.Array], pa.Array]] = {
+    "string": _strings,
+    "float": _reals,
+    "double": _reals,
+    "binary": _binaries,
+    "timestamp": _timestamps,
+    "timestamp_ntz": _wall_clocks,
+    "date": _dates,
+}

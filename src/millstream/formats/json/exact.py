@@ -1,0 +1,316 @@
+"""The meaning of a record: one JSON value against a schema, field by field.
+
+This is the slow path, and the definition: whatever the fast path accepts, it accepts
+with the same values. Values are given as Arrow takes them: whole numbers for times
+(microseconds) and dates (days), `decimal.Decimal` for decimals, lists of pairs for maps.
+"""
+
+from __future__ import annotations
+
+import binascii
+import decimal
+import re
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from millstream.formats.json import times
+from millstream.formats.json.syntax import NotJson, Real, Whole, parse, shown
+from millstream.schema import Array, Decimal, Field, Map, Schema, Struct, Type
+
+LIMITS = {"byte": 2**7, "short": 2**15, "int": 2**31, "long": 2**63}
+NON_FINITE = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+_NUMBER = re.compile(r"(-?)(0|[1-9]\d*)(?:\.(\d+))?(?:[eE]([+-]?\d+))?", re.ASCII)
+
+
+class Refused(ValueError):
+    """A value does not fit; `path` grows while the refusal travels outwards."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.path = ""
+
+    def inside(self, step: str) -> Refused:
+        self.path = step + (self.path if self.path[:1] in ("", "[") else f".{self.path}")
+        return self
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
+@dataclass(slots=True)
+class Notes:
+    """What a reader noticed beside the values: whether some field was outside the schema."""
+
+    extra: bool = False
+
+
+Reader = Callable[[object, Notes], object]
+
+
+def read(raw: bytes | None, schema: Schema) -> tuple[list[object], bool]:
+    """The row's values in the schema's order, and whether it carried extra fields.
+
+    Raises:
+        NotJson, Refused: `str(error)` is the reason.
+    """
+    if raw is None:
+        raise NotJson("value is null")
+    try:
+        value = parse(raw)
+    except NotJson as error:
+        raise NotJson(f"not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise NotJson(f"needs a JSON object; got {kind(value)}")
+    notes = Notes()
+    return _fields_reader(schema.fields)(value, notes), notes.extra
+
+
+@lru_cache(maxsize=256)
+def _fields_reader(fields: tuple[Field, ...]) -> Callable[[dict[str, object], Notes], list[object]]:
+    plan = [(field.name, field.nullable, str(field.type), reader(field.type)) for field in fields]
+    known = frozenset(field.name for field in fields)
+
+    def read_fields(given: dict[str, object], notes: Notes) -> list[object]:
+        row: list[object] = []
+        for name, nullable, words, read_value in plan:
+            value = given.get(name)
+            if value is not None:
+                try:
+                    row.append(read_value(value, notes))
+                except Refused as refused:
+                    raise refused.inside(name) from None
+            elif nullable:
+                row.append(None)
+            else:
+                lack = "got null" if name in given else "it is missing"
+                raise Refused(f"needs {_a(words)}; {lack}").inside(name)
+        if not known.issuperset(given):
+            notes.extra = True
+        return row
+
+    return read_fields
+
+
+@lru_cache(maxsize=256)
+def reader(type_: Type) -> Reader:
+    """The function that reads one non-null value of a type, or raises `Refused`."""
+    if isinstance(type_, Array):
+        return _array(type_)
+    if isinstance(type_, Map):
+        return _map(type_)
+    if isinstance(type_, Struct):
+        return _struct(type_)
+    if isinstance(type_, Decimal):
+        return lambda value, _: _decimal(value, type_)
+    if type_.name in LIMITS:
+        return lambda value, _: _whole(value, type_.name)
+    if type_.name in ("float", "double"):
+        return lambda value, _: _real(value, type_.name)
+    return _PLAIN[type_.name]
+
+
+def kind(value: object) -> str:
+    """What a JSON value is, for the clause "got …"."""
+    if value is None:
+        return "null"
+    names: dict[type, str] = {
+        bool: "a boolean", Whole: "a number", Real: "a number",
+        str: "a string", list: "an array", dict: "an object",
+    }  # fmt: skip
+    return names[type(value)]
+
+
+def _a(words: str) -> str:
+    return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"
+
+
+def _mismatch(value: object, words: str) -> Refused:
+    return Refused(f"needs {_a(words)}; got {kind(value)}")
+
+
+def _whole(value: object, name: str) -> int:
+    if type(value) is not Whole:
+        if type(value) is Real:
+            raise Refused(f"needs {_a(name)}; got {_short(value)}")
+        raise _mismatch(value, name)
+    number = int(value) if len(value) <= 20 else None
+    if number is None or not -LIMITS[name] <= number < LIMITS[name]:
+        raise Refused(f"needs {_a(name)}; got {_short(value)}, beyond its range")
+    return number
+
+
+def _real(value: object, name: str) -> float:
+    if type(value) is str and value in NON_FINITE:
+        return NON_FINITE[value]
+    if type(value) is not Whole and type(value) is not Real:
+        raise _mismatch(value, name)
+    number = float(value)
+    if name == "float":
+        number = _single(number)
+    if number in (float("inf"), float("-inf")):
+        raise Refused(f"needs {_a(name)}; got {_short(value)}, beyond its range")
+    return number
+
+
+def _single(number: float) -> float:
+    try:
+        return float(struct.unpack("f", struct.pack("f", number))[0])
+    except OverflowError:
+        return float("inf")
+
+
+def _decimal(value: object, type_: Decimal) -> decimal.Decimal:
+    found = _NUMBER.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        got = f"the text {shown(value)}" if isinstance(value, str) else kind(value)
+        raise Refused(f"needs {_a(str(type_))}; got {got}")
+    text = found.string
+    sign, whole, part, exponent = found.groups(default="")
+    digits = (whole + part).lstrip("0")
+    kept = digits.rstrip("0")
+    if not kept:
+        return decimal.Decimal(f"0E-{type_.scale}")
+    power = _power(exponent) - len(part) + len(digits) - len(kept)
+    if power < -type_.scale or len(kept) + power > type_.precision - type_.scale:
+        raise Refused(f"needs {_a(str(type_))}; got {_short(text)}, which does not fit")
+    unscaled = kept + "0" * (power + type_.scale)
+    return decimal.Decimal(f"{sign}{unscaled}E-{type_.scale}")
+
+
+def _power(exponent: str) -> int:
+    digits = exponent.lstrip("+-").lstrip("0")[:12]
+    return int(digits or 0) * (-1 if exponent[:1] == "-" else 1)
+
+
+def _boolean(value: object, _: Notes) -> bool:
+    if type(value) is not bool:
+        raise _mismatch(value, "boolean")
+    return value
+
+
+def _string(value: object, _: Notes) -> str:
+    if type(value) is not str:
+        raise _mismatch(value, "string")
+    if not value.isascii() and not _encodable(value):
+        raise Refused("needs a string; got half of a surrogate pair")
+    return value
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _binary(value: object, _: Notes) -> bytes:
+    if type(value) is not str:
+        raise _mismatch(value, "binary")
+    return from_base64(value)
+
+
+def from_base64(text: str) -> bytes:
+    """The bytes of canonical base64: padded, no blanks, no stray bits."""
+    try:
+        made = binascii.a2b_base64(text)
+    except ValueError:
+        made = None
+    if made is None or binascii.b2a_base64(made, newline=False).decode() != text:
+        raise Refused("needs a binary; got text that is no base64")
+    return made
+
+
+def _date(value: object, _: Notes) -> int:
+    if type(value) is not str:
+        raise _mismatch(value, "date")
+    try:
+        return times.days(value)
+    except times.NotATime as error:
+        raise Refused(f"needs a date; got {error}") from None
+
+
+def _timestamp(value: object, _: Notes) -> int:
+    try:
+        if type(value) is str:
+            return times.micros(value, zoned=True)
+        if type(value) is Whole:
+            return times.millis(int(value[:20]))
+    except times.NotATime as error:
+        raise Refused(f"needs a timestamp; got {error}") from None
+    if type(value) is Real:
+        raise Refused(f"needs a timestamp; got {_short(value)}, no whole milliseconds")
+    raise _mismatch(value, "timestamp")
+
+
+def _wall_clock(value: object, _: Notes) -> int:
+    if type(value) is not str:
+        raise _mismatch(value, "timestamp_ntz")
+    try:
+        return times.micros(value, zoned=False)
+    except times.NotATime as error:
+        raise Refused(f"needs a timestamp_ntz; got {error}") from None
+
+
+def _array(type_: Array) -> Reader:
+    read_element = reader(type_.element)
+
+    def read_array(value: object, notes: Notes) -> list[object]:
+        if type(value) is not list:
+            raise _mismatch(value, "array")
+        made: list[object] = []
+        for place, element in enumerate(value):
+            try:
+                made.append(None if element is None else read_element(element, notes))
+            except Refused as refused:
+                raise refused.inside(f"[{place}]") from None
+        return made
+
+    return read_array
+
+
+def _map(type_: Map) -> Reader:
+    read_value = reader(type_.value)
+
+    def read_map(value: object, notes: Notes) -> list[tuple[str, object]]:
+        if type(value) is not dict:
+            raise _mismatch(value, "map")
+        made: list[tuple[str, object]] = []
+        for key, part in value.items():
+            try:
+                name = _string(key, notes)
+                made.append((name, None if part is None else read_value(part, notes)))
+            except Refused as refused:
+                raise refused.inside(f"[{shown(key)}]") from None
+        return made
+
+    return read_map
+
+
+def _struct(type_: Struct) -> Reader:
+    read_fields = _fields_reader(type_.fields)
+    names = [field.name for field in type_.fields]
+
+    def read_struct(value: object, notes: Notes) -> dict[str, object]:
+        if type(value) is not dict:
+            raise _mismatch(value, "struct")
+        return dict(zip(names, read_fields(value, notes), strict=True))
+
+    return read_struct
+
+
+def _short(text: str) -> str:
+    return str(text) if len(text) <= 40 else f"{text[:39]}…"
+
+
+_PLAIN: dict[str, Reader] = {
+    "boolean": _boolean,
+    "string": _string,
+    "binary": _binary,
+    "date": _date,
+    "timestamp": _timestamp,
+    "timestamp_ntz": _wall_clock,
+}

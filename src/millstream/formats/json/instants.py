@@ -1,0 +1,137 @@
+"""Columns of times from their bytes: the forms that clocks print, at full speed.
+
+`YYYY-MM-DD[T ]HH:MM:SS`, up to eight digits of fraction, then nothing, `Z` or `±HH:MM`.
+Rarer forms (no seconds, `+0100`, a bare day) are left to the exact path.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from millstream.formats.json import times
+from millstream.formats.json.numbers import eight_digits, signed, whole
+
+if TYPE_CHECKING:
+    from millstream.formats.json.block import Bits, Block, Flags, Places
+
+_MONTHS = np.arange("0001-01", "10000-02", dtype="datetime64[M]").astype("datetime64[D]")
+_FIRST_DAYS = _MONTHS.astype(np.int64)
+_LENGTHS = np.diff(_FIRST_DAYS)
+_TENS = np.array([10**power for power in range(9)], np.int64)
+_PLUS, _MINUS, _ZULU, _DOT = 0x2B, 0x2D, 0x5A, 0x2E
+_BYTE = np.uint64(0xFF)
+
+
+def _pattern(form: str) -> tuple[np.uint64, np.uint64, np.uint64]:
+    """For text of eight: which bytes are digits, which are fixed, and what these are.
+
+    `0` stands for a digit, `?` for anything, other characters for themselves.
+    """
+    digit = sum(0xFF << 8 * place for place, mark in enumerate(form) if mark == "0")
+    fixed = sum(0xFF << 8 * place for place, mark in enumerate(form) if mark not in "0?")
+    marks = sum(ord(mark) << 8 * place for place, mark in enumerate(form) if mark not in "0?")
+    return np.uint64(digit), np.uint64(fixed), np.uint64(marks)
+
+
+_YEAR_MONTH = _pattern("0000-00-")
+_DAY_CLOCK = _pattern("00?00:00")
+_SECOND = _pattern(":00?????")
+_DAY = _pattern("00??????")
+_ZONE = _pattern("???00:00")
+
+
+def _pairs(word: Bits, form: tuple[np.uint64, np.uint64, np.uint64]) -> tuple[Bits, Flags]:
+    """At each byte ten times its digit plus the next one, and whether the form is met."""
+    digit, fixed, marks = form
+    values = (word ^ np.uint64(0x3030303030303030)) & digit
+    wrong = ((values + np.uint64(0x7676767676767676)) | values) & np.uint64(0x8080808080808080)
+    met = (wrong == 0) & ((word & fixed) == marks)
+    return values * np.uint64(10) + (values >> np.uint64(8)), met
+
+
+def _pair(pairs: Bits, place: int) -> Places:
+    return ((pairs >> np.uint64(8 * place)) & _BYTE).astype(np.int64)
+
+
+def _days(year_month: Bits, day: Places) -> tuple[Places, Flags]:
+    """Days since the epoch, and whether there is such a day in the years 1 to 9999."""
+    year = _pair(year_month, 0) * 100 + _pair(year_month, 2)
+    month = _pair(year_month, 5)
+    exists = (year >= 1) & (month >= 1) & (month <= 12)
+    place = np.clip((year - 1) * 12 + month - 1, 0, _LENGTHS.size - 1)
+    exists &= (day >= 1) & (day <= _LENGTHS[place])
+    return _FIRST_DAYS[place] + day - 1, exists
+
+
+def days(block: Block, start: Places, end: Places) -> tuple[Places, Flags]:
+    """Texts `YYYY-MM-DD` as days since the epoch, and which texts are such."""
+    first, second, _, _ = block.wide(start)
+    year_month, met = _pairs(first, _YEAR_MONTH)
+    day, also = _pairs(second, _DAY)
+    value, exists = _days(year_month, _pair(day, 0))
+    return value, met & also & exists & (end - start == 10)
+
+
+def micros(block: Block, start: Places, end: Places, *, zoned: bool) -> tuple[Places, Flags]:
+    """Texts as microseconds since the epoch, and which texts are times of the usual forms."""
+    first, second, third, _ = block.wide(start)
+    year_month, ok = _pairs(first, _YEAR_MONTH)
+    clock, met = _pairs(second, _DAY_CLOCK)
+    ok &= met
+    seconds, met = _pairs(third, _SECOND)
+    ok &= met
+    between = (second >> np.uint64(16)) & _BYTE
+    ok &= (between == np.uint64(0x54)) | (between == np.uint64(0x20))
+    day, exists = _days(year_month, _pair(clock, 0))
+    hour, minute, second_ = _pair(clock, 3), _pair(clock, 6), _pair(seconds, 1)
+    ok &= exists & (hour <= 23) & (minute <= 59) & (second_ <= 59)
+    offset, tail, met = _zones(block, start, end, zoned=zoned)
+    ok &= met
+    fraction, met = _fractions(block, start, end - tail)
+    value = (((day * 24 + hour) * 60 + minute) * 60 + second_ - offset) * 1_000_000 + fraction
+    return value, ok & met & (value >= times.LEAST) & (value <= times.GREATEST)
+
+
+def _zones(
+    block: Block, start: Places, end: Places, *, zoned: bool
+) -> tuple[Places, Places, Flags]:
+    """Seconds east of UTC, how long the zone's text is, and whether it is right."""
+    zulu = block.bytes[end - 1] == _ZULU
+    sign = block.bytes[np.maximum(end - 6, start)]
+    shifted = ((sign == _PLUS) | (sign == _MINUS)) & (end - start >= 25) & ~zulu
+    offset = np.zeros(start.size, np.int64)
+    ok = np.ones(start.size, np.bool_)
+    if not zoned:
+        ok = ~(zulu | shifted)
+    elif shifted.any():
+        pairs, met = _pairs(block.word(end - 8), _ZONE)
+        hours, minutes = _pair(pairs, 3), _pair(pairs, 6)
+        ok = ~shifted | (met & (hours <= 23) & (minutes <= 59))
+        size = (hours * 60 + minutes) * 60
+        offset = np.where(shifted, np.where(sign == _MINUS, -size, size), 0)
+    return offset, np.where(shifted, 6, zulu), ok
+
+
+def _fractions(block: Block, start: Places, end: Places) -> tuple[Places, Flags]:
+    """Microseconds after the point of a text that is 19 characters long without it."""
+    count = end - start - 20
+    none = count == -1
+    if none.all():
+        return np.zeros(start.size, np.int64), none
+    known = (count >= 1) & (count <= 8)
+    used = np.where(known, count, 0)
+    value, wrong = eight_digits(block.word(end - 8), used)
+    scaled = value.astype(np.int64) * 1_000_000
+    unit = _TENS[used]
+    amount = scaled // unit
+    ok = known & (wrong == 0) & (amount * unit == scaled) & (block.bytes[start + 19] == _DOT)
+    return np.where(none, 0, amount), ok | none
+
+
+def millis(block: Block, start: Places, end: Places) -> tuple[Places, Flags]:
+    """Whole milliseconds as microseconds since the epoch, and which texts are such times."""
+    value, ok = signed(whole(block, start, end), 2**63)
+    ok &= (value >= times.LEAST // 1000) & (value <= times.GREATEST // 1000)
+    return np.where(ok, value, 0) * 1000, ok

@@ -1,0 +1,168 @@
+"""Columns of JSON numbers from their bytes, eight digits at a time.
+
+A word holds eight characters, the first in its lowest byte. Digits become values by
+adding neighbours: pairs, then fours, then eights. Whatever is not surely a plain number
+is left to the caller (`ok` is False), so nothing here can widen what JSON allows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from millstream.formats.json.block import Bits, Block, Flags, Places
+
+_ZEROS = np.uint64(0x3030303030303030)
+_ABOVE_NINE = np.uint64(0x7676767676767676)
+_HIGH = np.uint64(0x8080808080808080)
+_LOW7 = np.uint64(0x7F7F7F7F7F7F7F7F)
+_DOTS = np.uint64(0x2E2E2E2E2E2E2E2E)
+_TENS = np.array([10**power for power in range(20)], np.uint64)
+_FLOAT_TENS = np.array([10.0**power for power in range(23)])
+_GRAMMAR = r"^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?$"
+_MINUS, _ZERO = 0x2D, 0x30
+
+
+def trimmed(word: Bits, count: Places) -> Bits:
+    """The last `count` (0 to 8) characters of a word, zero bytes before them."""
+    drop = ((8 - count) << 3).astype(np.uint64)
+    return (word >> drop) << drop
+
+
+def eight_digits(word: Bits, count: Places) -> tuple[Bits, Bits]:
+    """The number that the last `count` characters spell, and non-zero where they do not."""
+    digits = trimmed(word ^ _ZEROS, count)
+    wrong = ((digits + _ABOVE_NINE) | digits) & _HIGH
+    pairs = (digits * np.uint64(10) + (digits >> np.uint64(8))) & np.uint64(0x00FF00FF00FF00FF)
+    fours = (pairs * np.uint64(100) + (pairs >> np.uint64(16))) & np.uint64(0x0000FFFF0000FFFF)
+    value = (fours * np.uint64(10000) + (fours >> np.uint64(32))) & np.uint64(0xFFFFFFFF)
+    return value, wrong
+
+
+def digits(words: tuple[Bits, ...], count: Places, most: int) -> tuple[Bits, Bits]:
+    """As `eight_digits` over three words that end the text; at most 19 characters."""
+    value, wrong = eight_digits(words[-1], np.minimum(count, 8))
+    for step in (1, 2):
+        if most <= 8 * step:
+            break
+        part = np.clip(count - 8 * step, 0, 8)
+        more, odd = eight_digits(words[-1 - step], part)
+        value = value + more * _TENS[8 * step]
+        wrong = wrong | odd
+    return value, wrong
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """Texts as ± `mantissa` · 10^-`places`; the fields mean nothing where `ok` is False."""
+
+    minus: Flags
+    mantissa: Bits
+    places: Places
+    ok: Flags
+
+
+def whole(block: Block, start: Places, end: Places) -> Number:
+    """Whole numbers of up to 19 digits."""
+    minus = block.bytes[start] == _MINUS
+    first = start + minus
+    count = end - first
+    most = _most(count)
+    mantissa, wrong = digits(block.wide(end - 32), np.minimum(count, 19), most)
+    ok = (wrong == 0) & (count >= 1) & (count <= 19)
+    ok &= (block.bytes[first] != _ZERO) | (count == 1)
+    return Number(minus, mantissa, np.zeros(0, np.int64), ok)
+
+
+def plain(block: Block, start: Places, end: Places) -> Number:
+    """Numbers without an exponent, of up to 19 digits, 24 characters."""
+    minus = block.bytes[start] == _MINUS
+    first = start + minus
+    count = end - first
+    ok = (count >= 1) & (count <= 24)
+    count = np.clip(count, 0, 24)
+    most = _most(count)
+    words = block.wide(end - 32)
+    places, dots = _point(words, count, most)
+    dotted = dots == 1
+    after = np.where(dotted, places, 0)
+    before = count - after - dotted
+    ok &= (dots <= 1) & (before >= 1) & (~dotted | (after >= 1)) & (before + after <= 19)
+    ok &= (block.bytes[first] != _ZERO) | (before == 1)
+    before = np.clip(before, 0, 19)
+    after = np.minimum(after, 19)
+    left, odd_left = digits(block.wide(end - after - dotted - 32), before, _most(before))
+    right, odd_right = digits(words, after, _most(after))
+    ok &= (odd_left | odd_right) == 0
+    return Number(minus, left * _TENS[after] + right, after, ok)
+
+
+def _most(count: Places) -> int:
+    return int(count.max()) if count.size else 0
+
+
+def _point(words: tuple[Bits, ...], count: Places, most: int) -> tuple[Places, Places]:
+    """How many characters follow the (first) point, and how many points there are."""
+    places = np.full(count.size, -1, np.int64)
+    dots = np.zeros(count.size, np.int64)
+    for step in range((most + 7) // 8):
+        part = np.clip(count - 8 * step, 0, 8)
+        other = words[-1 - step] ^ _DOTS
+        found = trimmed(~(((other & _LOW7) + _LOW7) | other | _LOW7), part)
+        here = np.bitwise_count(found).astype(np.int64)
+        after = 7 - (np.bitwise_count(found - np.uint64(1)).astype(np.int64) >> 3) + 8 * step
+        places = np.where((here > 0) & (dots == 0), after, places)
+        dots += here
+    return places, dots
+
+
+def signed(number: Number, limit: int) -> tuple[Places, Flags]:
+    """Whole numbers as int64, and which of them lie in -limit … limit - 1."""
+    bound = number.minus.astype(np.uint64) + np.uint64(limit - 1)
+    value = number.mantissa.astype(np.int64)
+    return np.where(number.minus, -value, value), number.ok & (number.mantissa <= bound)
+
+
+def doubles(block: Block, start: Places, end: Places) -> tuple[np.ndarray, Flags]:
+    """The nearest double of each text, and which texts are finite JSON numbers.
+
+    A mantissa below 2^53 and a power of ten up to 10^22 are exact doubles, so their
+    quotient is the nearest one (Clinger); the others go through Arrow's parser.
+    """
+    number = plain(block, start, end)
+    simple = number.ok & (number.mantissa < np.uint64(2**53))
+    size = number.mantissa.astype(np.float64) / _FLOAT_TENS[number.places]
+    value = np.where(number.minus, -size, size)
+    if simple.all():
+        return value, simple
+    hard = np.flatnonzero(~simple)
+    value[hard], simple[hard] = _parsed(block, start[hard], end[hard])
+    return value, simple
+
+
+def _parsed(block: Block, start: Places, end: Places) -> tuple[np.ndarray, Flags]:
+    texts = slices(block, start, end, pa.binary())
+    ok = np.asarray(pc.match_substring_regex(texts, _GRAMMAR).to_numpy(zero_copy_only=False))
+    value = np.zeros(ok.size)
+    if ok.any():
+        value[ok] = [float(text) for text in texts.filter(pa.array(ok)).to_pylist()]
+    return value, ok & np.isfinite(value)
+
+
+def slices(block: Block, start: Places, end: Places, kind: pa.DataType) -> pa.Array:
+    """The texts between ascending, disjoint bounds as a binary or string array."""
+    count = start.size
+    if count == 0:
+        return pa.array([], kind)
+    bounds = np.empty(2 * count, np.int32)
+    bounds[0::2] = start
+    bounds[1::2] = end
+    every = pa.Array.from_buffers(
+        kind, 2 * count - 1, [None, pa.py_buffer(bounds), pa.py_buffer(block.bytes)]
+    )
+    return every.take(pa.array(np.arange(0, 2 * count - 1, 2, dtype=np.int32)))

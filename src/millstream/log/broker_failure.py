@@ -1,0 +1,75 @@
+"""What a broker said before it failed, in one line."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+_ENTRY = re.compile(r"^\d{4}-\d\d-\d\dT\S+ (?P<level>[A-Z]+)\s+(?P<text>.*)$")
+_THROWN = re.compile(
+    r"^(?:Caused by: |Exception in thread \S+ )?(?P<text>[\w$.]+(?:Exception|Error)\b.*)$"
+)
+_TAIL = 256 << 10
+_LONGEST = 300
+
+
+def last_words(log: Path, output: Path, *, since: int = 0) -> str:
+    """The line that says most about a failure.
+
+    That is the last error logged after byte `since` of the log with what was thrown at its root,
+    else the last line logged, else the last line Java printed.
+    """
+    lines = _tail(log, since)
+    said = _last_error(lines) or _last_line(lines) or _last_line(_tail(output, 0))
+    return said[:_LONGEST] if said else "nothing"
+
+
+def cause(printed: str) -> str | None:
+    """What was thrown at the root of a printed failure, else its last line."""
+    lines = printed.splitlines()
+    return _thrown(lines) or _last_line(lines)
+
+
+def _last_error(lines: list[str]) -> str | None:
+    errors = [
+        number
+        for number, line in enumerate(lines)
+        if (entry := _ENTRY.match(line)) and entry["level"] in ("ERROR", "FATAL")
+    ]
+    if not errors:
+        return None
+    first = errors[-1]
+    entry = _ENTRY.match(lines[first])
+    assert entry
+    below = itertools.takewhile(lambda line: not _ENTRY.match(line), lines[first + 1 :])
+    thrown = _thrown(below)
+    return entry["text"] if thrown is None else f"{entry['text']}: {thrown}"
+
+
+def _thrown(lines: Iterable[str]) -> str | None:
+    """The last exception named, which is the innermost cause of a stack trace."""
+    found = [match["text"] for line in lines if (match := _THROWN.match(line))]
+    return found[-1] if found else None
+
+
+def _last_line(lines: list[str]) -> str | None:
+    for line in reversed(lines):
+        if line.strip() and not line.startswith("\t"):
+            entry = _ENTRY.match(line)
+            return entry["text"] if entry else line.strip()
+    return None
+
+
+def _tail(file: Path, since: int) -> list[str]:
+    """The last lines from byte `since` on; a file that has since been rotated counts whole."""
+    with contextlib.suppress(FileNotFoundError), file.open("rb") as stream:
+        size = stream.seek(0, 2)
+        stream.seek(max(since if since <= size else 0, size - _TAIL))
+        return stream.read().decode(errors="replace").splitlines()
+    return []

@@ -1,0 +1,79 @@
+"""Settings a programmer hands to one Producer or Consumer beside its arguments."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING
+
+from millstream.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ClientSetting = str | int | float | bool
+
+_OWNED = {
+    "bootstrap.servers": "kafka=",
+    "metadata.broker.list": "kafka=",
+    "group.id": "group=",
+    "group.protocol": "the classic protocol, which is fixed",
+    "partition.assignment.strategy": "cooperative-sticky, which is fixed",
+    "auto.offset.reset": "start=",
+    "enable.auto.commit": "commit=",
+    "enable.auto.offset.store": "commit=",
+    "enable.partition.eof": "until_end=",
+    "isolation.level": "isolation=",
+    "acks": "acks=",
+    "request.required.acks": "acks=",
+    "enable.idempotence": "idempotent=",
+    "partitioner": "partitioner=",
+    "linger.ms": "linger=",
+    "queue.buffering.max.ms": "linger=",
+    "compression.type": "compression=",
+    "compression.codec": "compression=",
+    "transactional.id": "transactional_id=",
+    "delivery.report.only.error": "on_delivery=",
+    "dr_cb": "on_delivery=",
+    "dr_msg_cb": "on_delivery=",
+}
+_OF_THE_CLUSTER = re.compile(r"(security|sasl|ssl)\.|enable\.(ssl|sasl)")
+_NEVER = re.compile(r"plugin\.|interceptor|\.class$|jaas|_cb$|^opaque$")
+
+
+def client_settings(settings: Mapping[str, ClientSetting] | None) -> dict[str, str]:
+    """The settings as text.
+
+    Raises:
+        InvalidInput: one belongs to an argument, to the cluster, or to nobody; or its value
+            is no text, number or boolean.
+    """
+    return {name: _text(name, value) for name, value in (settings or {}).items()}
+
+
+def _text(name: object, value: object) -> str:
+    if not isinstance(name, str):
+        raise InvalidInput("a client setting needs a name of text", got=repr(name))
+    if name in _OWNED:
+        raise InvalidInput(
+            f"the client setting {name} needs to be left to {_OWNED[name]}",
+            got="it among the settings",
+            do="leave it out",
+        )
+    if _NEVER.search(name):
+        raise InvalidInput(
+            "a client setting needs to be one that loads no code", got=repr(name), do="leave it out"
+        )
+    if _OF_THE_CLUSTER.match(name):
+        raise InvalidInput(
+            f"the client setting {name} needs to be given with the cluster",
+            got="it among the settings",
+            do="use Cluster(address, {...}) or a MILLSTREAM_KAFKA_ variable",
+        )
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
+        return str(value)
+    raise InvalidInput(
+        f"the client setting {name} needs text, a number or a boolean", got=repr(value)
+    )

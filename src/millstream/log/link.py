@@ -1,0 +1,244 @@
+"""Between us and librdkafka: clients are opened here, and what it reports becomes a sentence.
+
+librdkafka's own lines go to the logger `millstream.kafka`, silent unless someone listens;
+its last complaint is kept as the reason told when a call fails.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+
+from millstream.errors import (
+    DataGone,
+    Fenced,
+    InvalidInput,
+    InvalidSpec,
+    MillstreamError,
+    NotFound,
+    Unavailable,
+)
+from millstream.log import topic_settings
+from millstream.log.secrets import masked, scrub
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from concurrent.futures import Future
+
+    from millstream.log.settings import Cluster
+
+ANSWER_TIME = 4.0
+"""Seconds after which a cluster that has not answered is called unavailable."""
+
+LOG = logging.getLogger("millstream.kafka")
+LOG.addHandler(logging.NullHandler())
+
+_K = TypeVar("_K")
+_T = TypeVar("_T")
+
+_AWAY = {
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TIMED_OUT,
+    KafkaError._TIMED_OUT_QUEUE,
+    KafkaError._MSG_TIMED_OUT,
+    KafkaError._RESOLVE,
+    KafkaError._WAIT_COORD,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.BROKER_NOT_AVAILABLE,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NETWORK_EXCEPTION,
+}
+_SETTLING = {
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+}
+_LOCKED_OUT = {
+    KafkaError._AUTHENTICATION,
+    KafkaError._SSL,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError.UNSUPPORTED_SASL_MECHANISM,
+}
+_FORBIDDEN = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+_KINDS: dict[int, type[MillstreamError]] = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART: NotFound,
+    KafkaError._UNKNOWN_TOPIC: NotFound,
+    KafkaError._UNKNOWN_PARTITION: NotFound,
+    KafkaError.GROUP_ID_NOT_FOUND: NotFound,
+    KafkaError._FENCED: Fenced,
+    KafkaError.INVALID_PRODUCER_EPOCH: Fenced,
+    KafkaError.FENCED_INSTANCE_ID: Fenced,
+    KafkaError.OFFSET_OUT_OF_RANGE: DataGone,
+    KafkaError.INVALID_PARTITIONS: InvalidInput,
+    KafkaError.INVALID_REPLICATION_FACTOR: InvalidInput,
+    KafkaError.INVALID_REQUEST: InvalidInput,
+    KafkaError.INVALID_TIMESTAMP: InvalidInput,
+    KafkaError.POLICY_VIOLATION: InvalidInput,
+    KafkaError.MSG_SIZE_TOO_LARGE: InvalidInput,
+    KafkaError._INVALID_ARG: InvalidInput,
+}
+_PROPERTY = re.compile(r'configuration property:? "([^"]+)"')
+
+
+class Link:
+    """One cluster as one client sees it."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._complaint: KafkaError | None = None
+        self._locked_out: KafkaError | None = None
+        self._all_down = False
+        self._hidden: tuple[str, ...] = ()
+        self._admin: AdminClient | None = None
+
+    @property
+    def admin(self) -> AdminClient:
+        """The client for questions and changes, opened at the first need."""
+        if self._admin is None:
+            self._admin = self._open(AdminClient, {})
+        return self._admin
+
+    @property
+    def all_down(self) -> bool:
+        """Whether no server of the cluster can be reached, as far as the client has said."""
+        return self._all_down
+
+    def producer(self, settings: Mapping[str, str], **callbacks: Any) -> Producer:
+        return self._open(Producer, settings, **callbacks)
+
+    def consumer(self, settings: Mapping[str, str]) -> Consumer:
+        return self._open(Consumer, settings)
+
+    def ping(self, timeout: float = ANSWER_TIME) -> None:
+        """Return if the cluster answers within `timeout`; raise as soon as it refuses."""
+        self.call("this", lambda admin: admin.describe_cluster(request_timeout=timeout))
+
+    def topic_names(self) -> list[str]:
+        """The names of all topics, internal ones included."""
+        return sorted(self.metadata())
+
+    def metadata(self) -> dict[str, list[int]]:
+        """The partitions of every topic."""
+        self.ping()
+        try:
+            topics = self.admin.list_topics(timeout=ANSWER_TIME).topics
+            return {name: sorted(topic.partitions) for name, topic in topics.items()}
+        except KafkaException as failed:
+            raise self.failure(failed, "listing the topics") from None
+
+    def call(self, doing: str, ask: Callable[[AdminClient], Future[_T]]) -> _T:
+        """The answer to one question; `doing` opens the sentence when there is none."""
+        return self.call_all(doing, lambda admin: {"": ask(admin)})[""]
+
+    def call_all(
+        self, doing: str, ask: Callable[[AdminClient], Mapping[_K, Future[_T]]]
+    ) -> dict[_K, _T]:
+        """The answers to one request about several things; the first failure is raised."""
+        self.admin.poll(0)
+        self._all_down, self._complaint = False, None
+        until = time.monotonic() + ANSWER_TIME
+        while True:
+            try:
+                return {name: self._answer(future) for name, future in ask(self.admin).items()}
+            except KafkaException as failed:
+                self.admin.poll(0)
+                if failed.args[0].code() not in _SETTLING or time.monotonic() > until:
+                    raise self.failure(failed, doing) from None
+                time.sleep(0.05)
+
+    def _answer(self, future: Future[_T]) -> _T:
+        while True:
+            try:
+                return future.result(timeout=0.1)
+            except TimeoutError:
+                if future.done():
+                    raise
+            self.admin.poll(0)
+            if self._all_down or self._locked_out is not None:
+                raise KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+
+    def failure(self, problem: KafkaException | KafkaError, doing: str) -> MillstreamError:
+        """What librdkafka or the broker says, as an error of ours."""
+        error = problem.args[0] if isinstance(problem, KafkaException) else problem
+        if self._locked_out is not None and error.code() in _AWAY:
+            error = self._locked_out
+        said = self._plain(error)
+        if error.code() in _AWAY:
+            if self._complaint is not None:
+                said = self._plain(self._complaint)
+            return Unavailable(
+                f"{doing} needs Kafka at {self.cluster.address} to answer",
+                got=said,
+                do="check the address, start a local one with `millstream up`, or try again later",
+            )
+        if error.code() in _LOCKED_OUT:
+            return Unavailable(
+                f"{doing} needs Kafka at {self.cluster.address} to let us in",
+                got=said,
+                do="check security.protocol, sasl.* and ssl.* in the MILLSTREAM_KAFKA_ settings",
+            )
+        if error.code() == KafkaError.INVALID_CONFIG:
+            return topic_settings.refused(said)
+        if error.code() in _FORBIDDEN:
+            return MillstreamError(
+                f"{doing} needs the right to do so", got=said, do="ask the cluster's owner"
+            )
+        return _KINDS.get(error.code(), MillstreamError)(f"{doing} failed", got=said)
+
+    def _open(self, kind: Callable[..., _T], settings: Mapping[str, str], **callbacks: Any) -> _T:
+        config = self.cluster.client(**settings)
+        self._hidden = config.hidden
+        try:
+            return kind({**config, "error_cb": self._heard, **callbacks}, logger=LOG)
+        except KafkaException as refused:
+            raise self._bad_setting(str(refused.args[0].str()), config) from None
+
+    def _heard(self, error: KafkaError) -> None:
+        if error.code() in _LOCKED_OUT:
+            self._locked_out = error
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self._all_down = True
+        else:
+            self._complaint = error
+
+    def _plain(self, error: KafkaError) -> str:
+        text = error.str() or error.name()
+        text = re.sub(r"^(?:\w+://)?\S+/(?:bootstrap|\d+): ", "", text)
+        text = re.sub(r" \(after \d+ms in state \w+[^)]*\)", "", text)
+        return scrub(text.rstrip("."), self._hidden)
+
+    def _bad_setting(self, said: str, config: Mapping[str, str]) -> MillstreamError:
+        found = _PROPERTY.search(said)
+        if found is None:
+            return InvalidSpec(
+                "the Kafka client needs settings that fit together",
+                got=scrub(said, self._hidden),
+                do="correct the settings",
+            )
+        name = found.group(1)
+        if said.startswith("No such"):
+            return InvalidInput(
+                "a Kafka client setting needs a name that librdkafka knows",
+                got=repr(name),
+                do="correct the name",
+            )
+        value = masked(name, scrub(str(config.get(name, "")), self._hidden))
+        return InvalidInput(
+            f"the Kafka client setting {name} needs another value", got=repr(value), do=said
+        )

@@ -1,0 +1,154 @@
+"""A process in the background that outlives its starter, one per lock file.
+
+The process inherits an open, locked file and never closes it, so the lock is held exactly as
+long as the process lives: no heartbeat, no clock. The file holds the process id. An id is
+believed only while the lock is held, so an id left behind by a crash, which the system may have
+given to a stranger since, is never signalled.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import psutil
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+_POLL = 0.02
+_GLANCE = 0.3  # a look at the lock holds it for microseconds; taking it waits that out
+_DETACH = 'lock=$1; shift; "$@" & echo $! >"$lock"'
+
+
+@dataclass(frozen=True)
+class LifeLock:
+    """A lock file, and whoever lives by it."""
+
+    path: Path
+
+    def take(self) -> int | None:
+        """Lock the file and give its descriptor, or None when a living process holds it."""
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            until = time.monotonic() + _GLANCE
+            while not _locked(descriptor, fcntl.LOCK_EX):
+                if time.monotonic() > until:
+                    os.close(descriptor)
+                    return None
+                time.sleep(_POLL)
+            os.ftruncate(descriptor, 0)
+        except OSError:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def held(self) -> bool:
+        """Whether a living process holds the lock; a missing file is held by nobody."""
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        try:
+            return not _locked(descriptor, fcntl.LOCK_SH)
+        finally:
+            os.close(descriptor)
+
+    def holder(self, *, wait: float = 0) -> psutil.Process | None:
+        """The process that holds the lock, or None when there is none.
+
+        Between locking and launching there is no process yet: that is None too, unless it ends
+        within `wait` seconds.
+        """
+        until = time.monotonic() + wait
+        while True:
+            process = self._named()
+            # Looked at after the process was found: so it was the holder when it was found.
+            if not self.held():
+                return None
+            if process is not None or time.monotonic() > until:
+                return process
+            time.sleep(_POLL)
+
+    def launch(
+        self,
+        command: Sequence[str],
+        *,
+        descriptor: int,
+        folder: Path,
+        output: Path,
+        environment: Mapping[str, str],
+    ) -> None:
+        """Run `command` in `folder`, in a session of its own, as the holder of the taken lock.
+
+        A shell starts it and ends, so it is nobody's child: it survives the caller, and leaves no
+        zombie with a caller that lives long. The descriptor that `take` gave is closed: from here
+        on the lock is the process's alone.
+        """
+        try:
+            with output.open("wb") as sink:
+                shell = subprocess.Popen(
+                    ["/bin/sh", "-c", _DETACH, "sh", str(self.path), *command],
+                    stdin=subprocess.DEVNULL,
+                    stdout=sink,
+                    stderr=subprocess.STDOUT,
+                    cwd=folder,
+                    env=dict(environment),
+                    pass_fds=(descriptor,),
+                    start_new_session=True,
+                )
+        finally:
+            os.close(descriptor)
+        if shell.wait() != 0:
+            _signal_group(shell.pid, signal.SIGKILL)
+            raise OSError(errno.EIO, f"the process id could not be written into {self.path}")
+
+    def send(self, number: signal.Signals, *, wait: float = 2) -> bool:
+        """Signal the holder with all it started; False when there is none."""
+        process = self.holder(wait=wait)
+        if process is None or not process.is_running():
+            return False
+        try:
+            group = os.getpgid(process.pid)
+        except ProcessLookupError:
+            return False
+        return _signal_group(group, number)
+
+    def ended(self, timeout: float) -> bool:
+        """Wait until nothing holds the lock; False when something still does after `timeout`."""
+        until = time.monotonic() + timeout
+        while self.held():
+            if time.monotonic() > until:
+                return False
+            time.sleep(_POLL)
+        return True
+
+    def _named(self) -> psutil.Process | None:
+        try:
+            return psutil.Process(int(self.path.read_text()))
+        except (OSError, ValueError, psutil.Error):
+            return None
+
+
+def _locked(descriptor: int, kind: int) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _signal_group(group: int, number: signal.Signals) -> bool:
+    assert group != os.getpgrp(), "a detached process never shares our group"
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,233 @@
+"""Reading partitions: who owns which, how far each is, and what is gone.
+
+A `Reader` fetches messages for the partitions it has, by itself (all of them) or as a member
+of a group (its share). Positions are those of records handed on, not of records fetched.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Consumer as Client
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+
+from millstream.errors import DataGone, MillstreamError
+from millstream.log.link import ANSWER_TIME, Link
+from millstream.log.places import Slot, bounds, gone
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+LOG = logging.getLogger("millstream.log")
+
+_MOVED_ON = {
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError._ASSIGNMENT_LOST,
+    KafkaError._STATE,
+}
+_UNHELD = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
+
+
+class Reader:
+    """One client of the log: fetches, and knows the next offset of every partition it has."""
+
+    def __init__(self, link: Link, client: Client, *, patience: float) -> None:
+        self.client = client
+        self.next: dict[Slot, int] = {}
+        self.eof: dict[Slot, int] = {}
+        self.buffer: deque[Message] = deque()
+        self.joined_at: float | None = None
+        self._held: dict[Slot, list[Message]] = {}
+        self._link = link
+        self._patience = patience
+        self._unheld: set[Slot] = set()
+        self._trouble: MillstreamError | None = None
+        self._down_since: float | None = None
+
+    def assign(self, places: Mapping[Slot, int]) -> None:
+        """Read these partitions from these offsets, alone."""
+        self.next.update(places)
+        self.client.assign(_partitions(self.next))
+        if self._held:
+            self.client.pause([TopicPartition(*slot) for slot in self._held])
+        self.joined_at = self.joined_at or time.monotonic()
+
+    def subscribe(
+        self,
+        topics: Sequence[str],
+        places: Callable[[Sequence[Slot]], Mapping[Slot, int]],
+        leaving: Callable[[], None],
+    ) -> None:
+        """Read a share of the topics; `places` says where newly given partitions begin."""
+
+        def given(client: Client, partitions: list[TopicPartition]) -> None:
+            begin = places([(part.topic, part.partition) for part in partitions])
+            self.next.update(begin)
+            client.incremental_assign(_partitions(begin))
+            if not self.next:
+                LOG.warning("a member of the group is idle: there are more members than partitions")
+            self.joined_at = time.monotonic()
+
+        def taken(client: Client, partitions: list[TopicPartition]) -> None:
+            leaving()
+            lost(client, partitions)
+
+        def lost(client: Client, partitions: list[TopicPartition]) -> None:
+            self._forget((part.topic, part.partition) for part in partitions)
+            client.incremental_unassign(partitions)
+
+        self.client.subscribe(list(topics), on_assign=given, on_revoke=taken, on_lost=lost)
+
+    @property
+    def troubled(self) -> bool:
+        """Whether the next `fetch` will raise."""
+        return self._trouble is not None or bool(self._unheld)
+
+    def take(self, most: int, wait: float) -> list[Message]:
+        """What was fetched before and not handed on, else what a fetch brings."""
+        if self.buffer:
+            return [self.buffer.popleft() for _ in range(min(most, len(self.buffer)))]
+        return self.fetch(most, wait)
+
+    def fetch(self, most: int, wait: float) -> list[Message]:
+        """Messages in order per partition; none when `wait` seconds bring none.
+
+        Raises:
+            DataGone: a partition no longer holds the offset that comes next; said again at
+                every call until that partition is moved.
+        """
+        if self._trouble is not None:
+            trouble, self._trouble = self._trouble, None
+            raise trouble
+        for slot in self._unheld:
+            raise self._not_held(slot)
+        messages = self.client.consume(most, 0)
+        if not messages:
+            messages = self.client.consume(1, wait)
+            if messages and most > 1:
+                messages += self.client.consume(most - 1, 0)
+        if any(map(Message.error, messages)):
+            messages = [message for message in messages if self._is_record(message)]
+        self._watch_outage(heard=bool(messages))
+        return messages
+
+    def move(self, places: Mapping[Slot, int], *, alone: bool) -> None:
+        """Go on from other offsets; what was fetched of these partitions is dropped."""
+        kept = [message for message in self.buffer if _slot(message) not in places]
+        self.buffer = deque(kept)
+        for slot in places:
+            if slot in self._held:
+                self._held[slot] = []
+            self._unheld.discard(slot)
+            self.eof.pop(slot, None)
+        if alone:
+            self.assign(places)
+            return
+        self.next.update(places)
+        for place in _partitions(places):
+            self._seek(place)
+
+    def pause(self, slots: Iterable[Slot]) -> None:
+        """Keep what was fetched of these partitions aside, and fetch no more."""
+        for slot in slots:
+            self._held.setdefault(slot, [])
+        self.client.pause([TopicPartition(*slot) for slot in self._held])
+        kept: list[Message] = []
+        for message in self.buffer:
+            self._held.get(_slot(message), kept).append(message)
+        self.buffer = deque(kept)
+
+    def resume(self, slots: Iterable[Slot]) -> None:
+        """Hand on what was kept aside, then fetch again."""
+        for slot in slots:
+            if slot in self._held:
+                self.buffer.extend(self._held.pop(slot))
+                self.client.resume([TopicPartition(*slot)])
+
+    def commit(self, places: Mapping[Slot, int], *, wait: bool = True) -> None:
+        """Commit these offsets for the group; with `wait`, return when it is done."""
+        if not places:
+            return
+        if not wait:
+            self.client.commit(offsets=_partitions(places), asynchronous=True)
+            return
+        try:
+            done = self.client.commit(offsets=_partitions(places), asynchronous=False)
+            problems = [place.error for place in done or () if place.error is not None]
+        except KafkaException as failed:
+            problems = [failed.args[0]]
+        for problem in problems:
+            if problem.code() in _MOVED_ON:
+                raise MillstreamError(
+                    "committing needs these partitions to be this member's",
+                    got="a group that has given them to another",
+                    do="go on reading: the records come again, to whoever has them now",
+                )
+            raise self._link.failure(problem, "committing")
+
+    def _seek(self, place: TopicPartition) -> None:
+        until = time.monotonic() + ANSWER_TIME
+        while True:
+            try:
+                return self.client.seek(place)
+            except KafkaException as failed:
+                settling = failed.args[0].code() == KafkaError._STATE
+                if not settling or time.monotonic() > until:
+                    raise self._link.failure(failed, "seeking") from None
+                time.sleep(0.02)
+
+    def _is_record(self, message: Message) -> bool:
+        error = message.error()
+        if error is None:
+            return True
+        slot = _slot(message)
+        if error.code() == KafkaError._PARTITION_EOF:
+            self.eof[slot] = message.offset() or 0
+        elif error.code() in _UNHELD:
+            self._unheld.add(slot)
+        elif error.code() == KafkaError._MAX_POLL_EXCEEDED:
+            LOG.warning("a member of the group was too slow and lost its partitions for now")
+        else:
+            self._trouble = self._link.failure(error, f"reading {slot[0]}")
+        return False
+
+    def _not_held(self, slot: Slot) -> DataGone:
+        wanted = self.next.get(slot, 0)
+        earliest, end = bounds(self._link, [slot])[slot]
+        if wanted < earliest:
+            return gone(slot, wanted, earliest)
+        return DataGone(
+            f"partition {slot[1]} of {slot[0]} needs to hold offset {wanted}",
+            got=f"a log of {earliest} to {end}: the topic was made anew or lost its end",
+            do='choose where to go on with seek_to("start") or seek_to("end")',
+        )
+
+    def _watch_outage(self, *, heard: bool) -> None:
+        if heard or not self._link.all_down:
+            self._down_since = None
+            return
+        now = time.monotonic()
+        self._down_since = self._down_since or now
+        if now - self._down_since > self._patience:
+            self._down_since = None
+            self._link.ping()
+
+    def _forget(self, slots: Iterable[Slot]) -> None:
+        for slot in slots:
+            self.next.pop(slot, None)
+            self.eof.pop(slot, None)
+            self._held.pop(slot, None)
+            self._unheld.discard(slot)
+
+
+def _slot(message: Message) -> Slot:
+    return message.topic(), message.partition()  # type: ignore[return-value]
+
+
+def _partitions(places: Mapping[Slot, int]) -> list[TopicPartition]:
+    return [TopicPartition(*slot, offset) for slot, offset in sorted(places.items())]

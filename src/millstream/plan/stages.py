@@ -1,0 +1,84 @@
+"""Stages: a pipeline cut into pieces of work, in the order a batch passes them.
+
+A stage takes rows from sources or from what earlier stages emitted in this batch,
+runs its stateless steps, and ends in a stateful step or in outputs. An output that
+follows a stateful step with nothing between needs no stage of its own: what the step
+emits is what leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from millstream.plan.graph import Node, Output, Read, Stateful, ancestry
+from millstream.plan.names import step_names
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """One piece of work: the rows of `tree`, into `step` or straight to outputs."""
+
+    name: str
+    tree: Node
+    step: Stateful | None
+    leaves: tuple[Read | Stateful, ...]
+    outputs: tuple[Output, ...]
+
+    @property
+    def bare(self) -> bool:
+        """Whether the rows come from one place with no SQL on the way."""
+        return self.tree in self.leaves
+
+
+@dataclass(frozen=True, eq=False)
+class Stages:
+    """The whole pipeline as stages, with the names of its reads and steps."""
+
+    reads: dict[str, Read]
+    steps: dict[str, Stateful]
+    stages: tuple[Stage, ...]
+    names: dict[Stateful | Read, str]
+
+    def reporter(self, read: Read) -> Stage:
+        """The stage that reports what a source held (the first that reads it)."""
+        return next(stage for stage in self.stages if read in stage.leaves)
+
+
+def cut(outputs: Sequence[Output]) -> Stages:
+    """Cut the graph of these outputs into stages."""
+    names = step_names(outputs)
+    stages: list[Stage] = []
+    for node in ancestry(outputs):
+        if isinstance(node, Stateful):
+            direct = tuple(output for output in outputs if output.input is node)
+            tree = node.inputs[0]
+            stages.append(Stage(names[node], tree, node, tuple(leaves(tree)), direct))
+    indirect: dict[int, list[Output]] = {}
+    for output in outputs:
+        if not isinstance(output.input, Stateful):
+            indirect.setdefault(id(output.input), []).append(output)
+    for group in indirect.values():
+        tree = group[0].input
+        stages.append(Stage(group[0].name, tree, None, tuple(leaves(tree)), tuple(group)))
+    return Stages(
+        reads={name: node for node, name in names.items() if isinstance(node, Read)},
+        steps={name: node for node, name in names.items() if isinstance(node, Stateful)},
+        stages=tuple(stages),
+        names=names,
+    )
+
+
+def leaves(tree: Node) -> Iterator[Read | Stateful]:
+    """Where a tree of stateless steps takes its rows from, each place once."""
+    seen: set[int] = set()
+    stack = [tree]
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, Read | Stateful):
+            yield node
+        else:
+            stack.extend(reversed(node.inputs))

@@ -1,0 +1,211 @@
+"""One batch through all its stages: from an intent to a prepared record."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from millstream.eventtime.moment import END_OF_TIME, MIN_TIME
+from millstream.eventtime.watermark import Quiet, advance
+from millstream.plan.graph import Aggregated, Node, Read, Stateful, Union
+from millstream.runtime.faultpoints import reached
+from millstream.runtime.protocol import (
+    Head,
+    Intent,
+    Prepared,
+    SourceState,
+    StagedFiles,
+    StepChange,
+    StepState,
+)
+from millstream.runtime.work import Done, Files, Lane, Step, Work
+from millstream.sinks.spec import Discard
+from millstream.sources.decode import Report
+from millstream.state.manifest import Change
+from millstream.state.runs import Run
+
+if TYPE_CHECKING:
+    from millstream.plan.stages import Stage
+    from millstream.runtime.checkpoint import Checkpoint
+    from millstream.runtime.kernels import Typed
+    from millstream.sources.decode import Decoder
+    from millstream.sources.spec import Reader
+    from millstream.state.merge import Merger
+
+
+@dataclass
+class BatchRun:
+    """One attempt at one intent."""
+
+    intent: Intent
+    head: Head
+    typed: Typed
+    checkpoint: Checkpoint
+    readers: dict[str, Reader]
+    decoders: dict[str, Decoder]
+    lane: Lane
+    merger: Merger
+    attempt: str
+    parallel: int
+    _reports: dict[str, Report] = field(default_factory=dict)
+    _watermarks: dict[str, int] = field(default_factory=dict)
+    _steps: dict[str, StepChange] = field(default_factory=dict)
+    _outputs: list[StagedFiles] = field(default_factory=list)
+    _flows: dict[Stateful, tuple[list[str], pa.Schema]] = field(default_factory=dict)
+
+    def run(self) -> Prepared:
+        """Pass the whole graph in order; each operator takes in what those before it emitted."""
+        counts = {"late": 0, "dead": 0}
+        for stage in self.typed.stages.stages:
+            began = time.perf_counter()
+            done = self.lane.run(self._work(stage))
+            self._settle(stage, done)
+            for door in counts:
+                counts[door] += done.left.get(door, 0)
+            counts[f"seconds {stage.name}"] = time.perf_counter() - began  # type: ignore[assignment]
+        reached("in the middle of a run", self.intent.batch)
+        rows = {
+            "rows": sum(report.rows for report in self._reports.values()),
+            "bytes": sum(report.bytes for report in self._reports.values()),
+            "extra": sum(report.extra for report in self._reports.values()),
+            "sizes": {name: (r.bytes, r.rows) for name, r in self._reports.items()},
+        }
+        return Prepared(
+            batch=self.intent.batch,
+            intent=self.intent.id,
+            attempt=self.attempt,
+            outputs=tuple(self._outputs),
+            sources={name: self._source(name) for name in self.typed.stages.reads},
+            steps=self._steps,
+            facts={**rows, **counts},
+        )
+
+    def _work(self, stage: Stage) -> Work:
+        names = self.typed.stages.names
+        reads = [leaf for leaf in stage.leaves if isinstance(leaf, Read)]
+        return Work(
+            stage=stage,
+            step=self._step(stage),
+            readers={
+                read: (
+                    self.readers[names[read]],
+                    self.intent.sources[names[read]].ranges,
+                    self.decoders[names[read]],
+                )
+                for read in reads
+            },
+            flows={leaf: self._flows[leaf] for leaf in stage.leaves if isinstance(leaf, Stateful)},
+            reports=frozenset(
+                read for read in reads if self.typed.stages.reporter(read) is stage
+            ),
+            files=self._files(stage),
+            sources=list(self.typed.stages.reads),
+            columns=self.typed.columns[stage],
+            clock=self.intent.clock,
+            before=self.head.steps.get(stage.name, StepState()).watermark,
+            after=lambda reports: self._after(stage, reports),
+            parallel=self.parallel,
+        )
+
+    def _files(self, stage: Stage) -> Files:
+        place = self.typed.stages.stages.index(stage)
+        stem = f"{self.intent.batch:012d}-{self.checkpoint.incarnation}-{self.attempt}-{place}"
+        return Files(self.checkpoint.staged, stem)
+
+    def _step(self, stage: Stage) -> Step | None:
+        node = stage.step
+        if node is None:
+            return None
+        time_ = node.input.time
+        return Step(
+            name=stage.name,
+            kernel=self.typed.kernels[node],
+            folder=self.checkpoint.state_folder(stage.name),
+            manifest=self.head.steps.get(stage.name, StepState()).manifest,
+            buckets=self.checkpoint.buckets,
+            time=None if time_ is None else (time_.column, time_.shift),
+            window_size=node.window.size if isinstance(node, Aggregated) else 0,
+            rest=not isinstance(node.rest, Discard),
+        )
+
+    def _after(self, stage: Stage, reports: dict[Read, Report]) -> int:
+        """The watermark of a stage's rows once this batch's are in."""
+        for read, report in reports.items():
+            self._reports[self.typed.stages.names[read]] = report
+        return self._watermark(stage.tree)
+
+    def _watermark(self, node: Node) -> int:
+        if isinstance(node, Read):
+            return self._source(self.typed.stages.names[node]).watermark
+        if isinstance(node, Stateful):
+            return self._steps[self.typed.stages.names[node]].out
+        if isinstance(node, Union):
+            return self._slowest(node)
+        return self._watermark(node.inputs[0])
+
+    def _slowest(self, union: Union) -> int:
+        """The smallest watermark of the sides; a side that is wholly idle holds nobody back."""
+        awake = [side for side in union.sides if not self._idle(side)]
+        return min(self._watermark(side) for side in awake or union.sides)
+
+    def _idle(self, node: Node) -> bool:
+        if isinstance(node, Read):
+            name = self.typed.stages.names[node]
+            told = self.intent.sources[name]
+            known = set(self.head.sources.get(name, SourceState({}, {})).next) | set(told.ranges)
+            return bool(known) and known <= set(told.idle)
+        return bool(node.inputs) and all(self._idle(below) for below in node.inputs)
+
+    def _source(self, name: str) -> SourceState:
+        """A source after this batch: what was read, and how far its time has come."""
+        told = self.intent.sources[name]
+        was = self.head.sources.get(name, SourceState({}, {}))
+        times = dict(was.times)
+        for partition, at in self._reports.get(name, Report()).times.items():
+            times[partition] = max(at, times.get(partition, at))
+        following = {**was.next, **{p: end for p, (_, end) in told.ranges.items()}}
+        read = self.typed.stages.reads[name]
+        watermark = advance(
+            was.watermark,
+            times,
+            following,
+            delay=read.delay,
+            quiet=Quiet(frozenset(told.idle), told.drift),
+            declared=END_OF_TIME if self.intent.finish else told.declared,
+        )
+        if not following and watermark == MIN_TIME:
+            watermark = was.watermark
+        return SourceState(following, times, watermark, told.identity)
+
+    def _settle(self, stage: Stage, done: Done) -> None:
+        """Write down what a stage gave, for the stages after it and for the prepared record."""
+        for read, report in done.reports.items():
+            self._reports[self.typed.stages.names[read]] = report
+        for door, entries in (("late", done.late), ("dead", done.dead)):
+            if entries:
+                self._outputs.append(
+                    StagedFiles(stage.name, door, done.left[door], tuple(entries))
+                )
+        rows = done.left.get("results", 0)
+        for output in stage.outputs:
+            if rows:
+                self._outputs.append(
+                    StagedFiles(output.name, "result", rows, tuple(done.results))
+                )
+        if stage.step is not None:
+            self._steps[stage.name] = self._changed(stage, done)
+            self._flows[stage.step] = (done.results, self.typed.flow(stage.step))
+
+    def _changed(self, stage: Stage, done: Done) -> StepChange:
+        manifest = self.head.steps.get(stage.name, StepState()).manifest
+        add: tuple[Run, ...] = ()
+        if done.segments:
+            add = (Run(self._files(stage).name("run"), tuple(done.segments), 0),)
+        after = self._watermark(stage.tree)
+        replace = self.merger.take(stage.name, manifest)
+        change = Change(add=add, replace=replace, floor=done.floor)
+        return StepChange(change, watermark=after, out=min(after, done.held))
+

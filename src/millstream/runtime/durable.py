@@ -1,0 +1,92 @@
+"""Small durable records: made once, never overwritten, checked when read.
+
+A record is two lines of JSON: a header with format version, kind and checksum, and the
+body. It appears under its name complete or not at all, and the second writer of a name
+is told so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import uuid
+from pathlib import Path
+from typing import Any
+
+from millstream.errors import Damaged, MillstreamError
+
+FORMAT = 1
+
+
+def write_new(path: Path, kind: str, body: dict[str, Any]) -> bool:
+    """Write a record under a name that is free; False if somebody has it already.
+
+    When it returns, file and folder are on disk.
+    """
+    text = json.dumps(body, separators=(",", ":"), sort_keys=True)
+    header = {"format": FORMAT, "kind": kind, "sha256": _digest(text)}
+    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        with draft.open("x", encoding="utf-8") as file:
+            file.write(json.dumps(header) + "\n" + text + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            return False
+    except OSError as error:
+        raise MillstreamError(
+            f"writing {path} needs a disk that takes it",
+            got=str(error.strerror or error),
+            do="free some space or mend the permission, then start again: nothing is lost",
+        ) from error
+    finally:
+        draft.unlink(missing_ok=True)
+    sync_folder(path.parent)
+    return True
+
+
+def read(path: Path, kind: str) -> dict[str, Any]:
+    """The body of a record.
+
+    Raises:
+        Damaged: it is cut short, changed, of another kind or of an unknown format.
+        FileNotFoundError: there is none.
+    """
+    try:
+        header_text, text = path.read_text(encoding="utf-8").split("\n", 1)
+        header = json.loads(header_text)
+        text = text.removesuffix("\n")
+        found = (header["format"], header["kind"], header["sha256"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise damaged(path, "a record cut short or changed") from error
+    if found[0] != FORMAT:
+        raise damaged(path, f"format {found[0]}, where this version reads {FORMAT}")
+    if found[1] != kind or found[2] != _digest(text):
+        raise damaged(path, "a record whose checksum does not match")
+    body: dict[str, Any] = json.loads(text)
+    return body
+
+
+def damaged(path: Path, got: str) -> Damaged:
+    """The sentence for a file that cannot be trusted."""
+    return Damaged(
+        f"the checkpoint needs {path.name} as it was written",
+        got=got,
+        do=f"restore {path} from a copy, or begin anew with another --checkpoint",
+    )
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,289 @@
+"""The engine: one job, batch after batch, from the records of its checkpoint.
+
+    plan → intent → run → prepared → sinks → commit
+
+A batch begins only from a commit. A redo before `prepared` runs again with the same
+ranges and clock; after it nothing is computed again: staged rows go to the sinks that
+lack them.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from millstream.eventtime.moment import MIN_TIME
+from millstream.eventtime.watermark import Quiet, Silence, advance
+from millstream.plan.stages import cut
+from millstream.runtime.batch import BatchRun
+from millstream.runtime.checkpoint import Checkpoint
+from millstream.runtime.compare import refuse_changes
+from millstream.runtime.facts import Facts, moment_of
+from millstream.runtime.faultpoints import reached
+from millstream.runtime.housekeeping import Housekeeping
+from millstream.runtime.kernels import Typed
+from millstream.runtime.lanes.short import ShortLane
+from millstream.runtime.lanes.wide import WideLane
+from millstream.runtime.outputs import Doors
+from millstream.runtime.planner import Sizing, choose_lane, choose_ranges, following
+from millstream.runtime.protocol import Head, Intent, Prepared, SourceIntent, SourceState
+from millstream.runtime.session import parallelism
+from millstream.sources.topic_reader import check_still_there
+from millstream.state.merge import Merger
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from millstream.pipeline import Pipeline
+    from millstream.plan.graph import Read
+    from millstream.runtime.work import Lane
+    from millstream.sinks.spec import Sink, Writer
+    from millstream.sources.spec import Extent, Ranges, Reader
+
+
+class World(Protocol):
+    """What lies outside the engine: the log, the sinks, the time."""
+
+    def reader(self, name: str, read: Read) -> Reader:
+        """A source opened for this run."""
+
+    def writer_of(self, sink: Sink) -> str:
+        """Which writer takes rows for a sink; those with the same name commit together."""
+
+    def writer(self, name: str, job: str) -> Writer:
+        """That writer, opened for this run."""
+
+    def clock(self) -> int:
+        """Now, in microseconds."""
+
+    def ahead(self, read: Read) -> tuple[int | None, int | None]:
+        """How far ahead a row may be, and of which clock (None: its record's timestamp)."""
+
+
+class Engine:
+    """One job, opened for one run."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        checkpoint: Checkpoint,
+        spark: SparkSession,
+        world: World,
+        *,
+        lane: str | None = None,
+    ) -> None:
+        self.pipeline, self.checkpoint, self._spark, self._world = pipeline, checkpoint, spark, world
+        self._forced = lane
+        self._lanes: dict[str, Lane] = {"short": ShortLane(spark), "wide": WideLane(spark)}
+        self.typed = Typed(cut(pipeline.outputs), spark)
+        self.doors = Doors(pipeline, self.typed.stages, world)
+        self.head = Head()
+        self.declared: dict[str, int] = {}
+        self.ends: dict[str, dict[int, int]] | None = None
+        self._sizing = Sizing(pipeline.batch / 1e6)
+        self._limited = False
+        self._attempts = 0
+
+    def open(self, *, take_over: bool = False) -> None:
+        """Become the owner, shut earlier runs out, and finish the batch they had in hand."""
+        self.checkpoint.open(self.pipeline.name, self.pipeline.buckets, take_over=take_over)
+        refuse_changes(self.checkpoint, self.typed)
+        reads = self.typed.stages.reads
+        self._readers = {name: self._world.reader(name, read) for name, read in reads.items()}
+        self._silences = {name: Silence(read.idle) for name, read in reads.items()}
+        self._merger = Merger(str(self.checkpoint.incarnation), of=self.checkpoint.buckets)
+        self._housekeeping = Housekeeping(self.checkpoint, self.pipeline.history, self._merger)
+        self.head = self.checkpoint.head()
+        self._next = self.checkpoint.next_batch()
+        self.doors.open(self.checkpoint.job, self.head.written)
+        pending = self.checkpoint.pending(self.head)
+        if pending is not None:
+            intent, prepared = pending
+            self._check_sources({name: r.extent() for name, r in self._readers.items()})
+            self._finish(intent, prepared or self._prepared(intent), time.perf_counter(), {})
+        self._housekeeping.at_start(self.head)
+
+    def close(self) -> None:
+        """Let go of everything; the next run goes on from the last commit."""
+        self._merger.close()
+        for reader in self._readers.values():
+            reader.close()
+        self.doors.close()
+        self.checkpoint.close()
+
+    def step(self, *, finish: bool = False, always: bool = False) -> Facts | None:
+        """One batch over what is there; None if there is nothing to read, close or fire."""
+        began = time.perf_counter()
+        intent = self._plan(finish=finish, always=always)
+        if intent is None:
+            return None
+        phases = {"plan": time.perf_counter() - began}
+        mark = time.perf_counter()
+        intent = self.checkpoint.intend(intent)
+        phases["intent"] = time.perf_counter() - mark
+        mark = time.perf_counter()
+        prepared = self._prepared(intent)
+        phases["run"] = time.perf_counter() - mark
+        return self._finish(intent, prepared, began, phases)
+
+    # -- plan -----------------------------------------------------------------
+
+    def waiting(self) -> dict[str, Ranges]:
+        """What has not been read yet, per source and partition."""
+        return self._waiting({name: reader.extent() for name, reader in self._readers.items()})
+
+    def _waiting(self, extents: Mapping[str, Extent]) -> dict[str, Ranges]:
+        waiting = {}
+        for name, extent in extents.items():
+            start = following(extent, self._known(name))
+            ends = extent.end if self.ends is None else self.ends[name]
+            waiting[name] = {p: (a, max(a, min(extent.end[p], ends.get(p, a)))) for p, a in start.items()}
+        return waiting
+
+    def _known(self, name: str) -> dict[int, int]:
+        return self.head.sources[name].next if name in self.head.sources else {}
+
+    def _check_sources(self, extents: Mapping[str, Extent]) -> None:
+        for name, extent in extents.items():
+            known = self.head.sources.get(name)
+            if known is not None:
+                topic = self.typed.stages.reads[name].source.name
+                check_still_there(topic, extent, known.next, known.identity)
+
+    def _plan(self, *, finish: bool, always: bool) -> Intent | None:
+        extents = {name: reader.extent() for name, reader in self._readers.items()}
+        self._check_sources(extents)
+        clock = max(self._world.clock(), self.head.clock)
+        waiting = self._waiting(extents)
+        quiet = {name: self._look(name, clock, waiting[name]) for name in waiting}
+        chosen, self._limited = choose_ranges(waiting, self._sizing)
+        some = any(chosen.values())
+        finish = finish and not self._limited
+        if not (some or finish or always or self._something_due(quiet)):
+            return None
+        sources = {
+            name: SourceIntent(
+                ranges={p: chosen[name].get(p, (a, a)) for p, (a, _) in waiting[name].items()},
+                idle=tuple(sorted(quiet[name].idle)),
+                drift=quiet[name].drift,
+                declared=self.declared.get(name, MIN_TIME),
+                identity=extents[name].identity,
+            )
+            for name in waiting
+        }
+        batch, self._next = self._next, self._next + 1
+        lane = self._forced or choose_lane(chosen, self._sizing)
+        return Intent(uuid.uuid4().hex, batch, self.head.batch, self.checkpoint.incarnation,
+                      clock, lane, finish, sources)  # fmt: skip
+
+    def _look(self, name: str, clock: int, waiting: Ranges) -> Quiet:
+        unread = {p: b > a for p, (a, b) in waiting.items()}
+        state = self.head.sources.get(name, SourceState({}, {}))
+        return self._silences[name].look(clock, state.watermark, unread)
+
+    def _something_due(self, quiet: Mapping[str, Quiet]) -> bool:
+        """Whether the clock alone, or a declared watermark, lets something close."""
+        for name, read in self.typed.stages.reads.items():
+            state = self.head.sources.get(name, SourceState({}, {}))
+            moved = advance(state.watermark, state.times, state.next, delay=read.delay,
+                            quiet=quiet[name], declared=self.declared.get(name, MIN_TIME))  # fmt: skip
+            if moved > state.watermark and self._holds_rows_below(moved):
+                return True
+        return False
+
+    def _holds_rows_below(self, watermark: int) -> bool:
+        for node, name in self.typed.stages.names.items():
+            if name in self.head.steps and node in self.typed.kernels:
+                due = self.typed.kernels[node].due(watermark)  # type: ignore[index]
+                runs = self.head.steps[name].manifest.runs
+                if any(segment.least < due for run in runs for segment in run.segments):
+                    return True
+        return False
+
+    # -- run, sinks, commit ----------------------------------------------------
+
+    def _prepared(self, intent: Intent) -> Prepared:
+        self._attempts += 1
+        limits = {name: self._world.ahead(read) for name, read in self.typed.stages.reads.items()}
+        run = BatchRun(
+            intent=intent,
+            head=self.head,
+            typed=self.typed,
+            checkpoint=self.checkpoint,
+            readers=self._readers,
+            decoders={
+                name: self.typed.decoder(name, ahead=ahead, limit=limit)
+                for name, (ahead, limit) in limits.items()
+            },
+            lane=self._lanes[intent.lane],
+            merger=self._merger,
+            attempt=f"{self._attempts}",
+            parallel=parallelism(self._spark),
+        )
+        return self.checkpoint.prepare(run.run())
+
+    def _finish(
+        self, intent: Intent, prepared: Prepared, began: float, phases: dict[str, float]
+    ) -> Facts:
+        mark = time.perf_counter()
+        written = self.doors.send(intent, prepared, self.checkpoint.staged)
+        phases["sinks"] = time.perf_counter() - mark
+        after = self.head.then(intent, prepared, written)
+        facts = self._facts(intent, prepared, after, time.perf_counter() - began, phases)
+        self.checkpoint.commit(self.head, after, prepared, facts.body())
+        seconds = time.perf_counter() - began
+        self._learn(prepared, seconds)
+        self._settle(intent, prepared, after)
+        self.head = after
+        reached("after all", intent.batch)
+        return replace(facts, seconds=seconds)
+
+    def _learn(self, prepared: Prepared, seconds: float) -> None:
+        sizes = {name: tuple(pair) for name, pair in prepared.facts.get("sizes", {}).items()}
+        self._sizing.learn(sizes, seconds, limited=self._limited)
+
+    def _settle(self, intent: Intent, prepared: Prepared, after: Head) -> None:
+        for name, told in intent.sources.items():
+            if any(b > a for a, b in told.ranges.values()):
+                self._silences[name].settle(intent.clock, after.sources[name].watermark)
+            self._readers[name].progress(after.sources[name].next)
+        for node, kernel in self.typed.kernels.items():
+            name = self.typed.stages.names[node]
+            self._merger.offer(name, self.checkpoint.state_folder(name), kernel.state,
+                               after.steps[name].manifest, batch=intent.batch)  # fmt: skip
+        self._housekeeping.after(prepared, after)
+
+    def _facts(
+        self, intent: Intent, prepared: Prepared, after: Head, seconds: float,
+        phases: dict[str, float],
+    ) -> Facts:  # fmt: skip
+        runs = [run for step in after.steps.values() for run in step.manifest.runs]
+        return Facts(
+            batch=intent.batch,
+            rows=prepared.facts["rows"],
+            late=prepared.facts["late"],
+            dead=prepared.facts["dead"],
+            lane=intent.lane,
+            watermarks={name: moment_of(s.watermark) for name, s in after.sources.items()},
+            outputs={o.output: o.rows for o in prepared.outputs if o.door == "result"},
+            bytes=prepared.facts["bytes"],
+            extra=prepared.facts["extra"],
+            seconds=seconds,
+            phases=phases,
+            state_rows=sum(run.rows for run in runs),
+            state_bytes=sum(run.bytes for run in runs),
+        )
+
+    def finished(self) -> bool:
+        """Whether the job has been brought to its end."""
+        return self.head.finished
+
+    def rebase(self, clock: int) -> None:
+        """No silence has passed up to this clock (Drive sets its clock for the first time)."""
+        for silence in self._silences.values():
+            silence.rebase(clock)
+
+

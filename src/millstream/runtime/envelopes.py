@@ -1,0 +1,58 @@
+"""What late and dead rows look like when they leave: one envelope each, for every step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from millstream.formats.json.encode import encode
+from millstream.sources.decode import ORIGIN
+
+if TYPE_CHECKING:
+    from millstream.eventtime.moment import Moment
+    from millstream.steps.kernel import Prepared
+
+_STAMP = pa.timestamp("us", "UTC")
+_WINDOW = pa.struct([("start", _STAMP), ("end", _STAMP)])
+
+
+def late(
+    rows: pa.Table, prepared: Prepared, *, step: str, sources: list[str], size: int, moment: Moment
+) -> pa.Table:
+    """The late rows of a slice: step, reason, watermark, windows, origin, the row as JSON."""
+    taken = rows.take(pa.array(prepared.late))
+    count = taken.num_rows
+    windows: pa.Array = pa.nulls(count, pa.list_(_WINDOW))
+    if prepared.late_windows is not None:
+        starts = prepared.late_windows
+        begin = starts.flatten()
+        end = pa.array(begin.to_numpy(zero_copy_only=False) + size, pa.int64())
+        parts = pa.StructArray.from_arrays([begin.cast(_STAMP), end.cast(_STAMP)], fields=list(_WINDOW))
+        windows = pa.ListArray.from_arrays(starts.offsets, parts)
+    names = np.array(sources, dtype=object)[taken["_source"].to_numpy()]
+    origin = pa.StructArray.from_arrays(
+        [pa.array(names, pa.string()), *(taken[name].combine_chunks() for name in ORIGIN[1:])],
+        names=["source", "partition", "offset", "index"],
+    )
+    user = taken.select([name for name in taken.column_names if not name.startswith("_")])
+    stamp = pa.scalar(moment.before, pa.int64()).cast(_STAMP)
+    return pa.table(
+        {
+            "step": pa.repeat(pa.scalar(step), count),
+            "reason": pa.repeat(pa.scalar("late"), count),
+            "watermark": pa.repeat(stamp, count),
+            "windows": windows,
+            "origin": origin,
+            "row": encode(user).cast(pa.string()),
+        }
+    )
+
+
+def dead(bad: pa.Table, *, step: str, topic: str) -> pa.Table:
+    """Bad records, raw and untouched, with where they came from and why they are here."""
+    count = bad.num_rows
+    return bad.append_column("step", pa.repeat(pa.scalar(step), count)).append_column(
+        "topic", pa.repeat(pa.scalar(topic), count)
+    )

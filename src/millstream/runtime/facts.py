@@ -1,0 +1,53 @@
+"""What one batch was: counts, watermarks, lane, times. Kept in its commit, shown to people."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from millstream.eventtime.moment import END_OF_TIME, MIN_TIME
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The facts of one batch. `rows` are the records read; `late` and `dead` left by those doors."""
+
+    batch: int
+    rows: int
+    late: int
+    dead: int
+    lane: str
+    watermarks: dict[str, datetime | None] = field(default_factory=dict)
+    outputs: dict[str, int] = field(default_factory=dict)
+    bytes: int = 0
+    extra: int = 0
+    seconds: float = 0.0
+    phases: dict[str, float] = field(default_factory=dict)
+    state_rows: int = 0
+    state_bytes: int = 0
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self, name)
+
+    def body(self) -> dict[str, Any]:
+        """As JSON: times as ISO text."""
+        body = asdict(self)
+        body["watermarks"] = {
+            name: None if at is None else at.isoformat() for name, at in self.watermarks.items()
+        }
+        return body
+
+
+def moment_of(micros: int) -> datetime | None:
+    """A time as people read it; None before the beginning, the last one at the end of time."""
+    if micros == MIN_TIME:
+        return None
+    if micros == END_OF_TIME:
+        return datetime.max.replace(tzinfo=UTC)
+    try:
+        return _EPOCH + timedelta(microseconds=micros)
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC) if micros > 0 else datetime.min.replace(tzinfo=UTC)

@@ -1,0 +1,35 @@
+"""Named moments of the protocol, at which a test can hold a run and kill it.
+
+Off unless `MILLSTREAM_HOLD` is set. With `MILLSTREAM_HOLD=<folder>`, a file
+`<folder>/<point>@<batch or *>` arms a point: the run that reaches it writes
+`<folder>/held` and waits there to be killed or, when that file is removed, goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+POINTS = (
+    "before intent", "after intent", "in the middle of a run", "before prepared",
+    "after prepared", "before a sink's commit", "after a sink's commit",
+    "before commit", "after commit",
+)  # fmt: skip
+
+_FOLDER = os.environ.get("MILLSTREAM_HOLD")
+
+
+def reached(point: str, batch: int) -> None:
+    """Tell that a point has been reached; waits there if somebody armed it."""
+    if _FOLDER is None:
+        return
+    folder = Path(_FOLDER)
+    armed = next((p for p in (folder / f"{point}@{batch}", folder / f"{point}@*") if p.exists()), None)
+    if armed is None:
+        return
+    armed.unlink()
+    held = folder / "held"
+    held.write_text(f"{point}@{batch}")
+    while held.exists():
+        time.sleep(0.01)

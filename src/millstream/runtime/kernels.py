@@ -1,0 +1,114 @@
+"""From the nodes of a graph to the kernels that run them, once column types are known."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from millstream.plan.graph import Aggregated, Deduplicated, Read, Stateful
+from millstream.plan.stages import Stage, Stages
+from millstream.plan.sql import named
+from millstream.runtime.frames import build, packed, unpacked
+from millstream.sources.decode import ORIGIN, Decoder
+from millstream.sources.spec import HIDDEN
+from millstream.steps.distinct_kernel import DistinctKernel
+from millstream.windows.kernel import TumblingKernel
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from millstream.plan.graph import Node
+    from millstream.steps.kernel import Kernel
+
+ORIGIN_FIELDS = (
+    pa.field("_source", pa.int32()),
+    pa.field("_partition", pa.int32()),
+    pa.field("_offset", pa.int64()),
+    pa.field("_sub", pa.int64()),
+)
+
+
+class Typed:
+    """A pipeline whose column types are known: schemas per stage, kernels per step.
+
+    SQL is analysed by Spark against empty rows, so a wrong type is found before the
+    first batch.
+    """
+
+    def __init__(self, stages: Stages, spark: SparkSession) -> None:
+        self.stages = stages
+        self.kernels: dict[Stateful, Kernel] = {}
+        self.columns: dict[Stage, pa.Schema] = {}
+        for stage in stages.stages:
+            self.columns[stage] = self._analysed(stage, spark)
+            if stage.step is not None:
+                self.kernels[stage.step] = kernel_of(stage.step, self.columns[stage])
+
+    def flow(self, step: Stateful) -> pa.Schema:
+        """What a step's results look like to a later stage."""
+        return pa.schema([*self.kernels[step].output(), *ORIGIN_FIELDS])
+
+    def decoder(self, name: str, *, limit: int | None, ahead: int | None) -> Decoder:
+        """How a source's records become rows."""
+        read = self.stages.reads[name]
+        return Decoder(
+            source=list(self.stages.reads).index(name),
+            topic=read.source.name,
+            schema=read.source.row_schema(),
+            time=read.time.column if read.time else None,
+            ahead=ahead,
+            limit=limit,
+            hidden=self._hidden(read),
+        )
+
+    def _hidden(self, read: Read) -> tuple[str, ...]:
+        """The hidden columns that steps directly after a read name."""
+        wanted: set[str] = set()
+        for stage in self.stages.stages:
+            for node in _nodes(stage.tree):
+                if read in node.inputs:
+                    texts = [getattr(node, "sql", "")] if hasattr(node, "sql") else []
+                    texts += [text for _, text in getattr(node, "items", ())]
+                    for text in texts:
+                        wanted |= named(text) & set(HIDDEN)
+        return tuple(name for name in HIDDEN if name in wanted)
+
+    def _analysed(self, stage: Stage, spark: SparkSession) -> pa.Schema:
+        if stage.bare:
+            return self._leaf(stage.leaves[0])
+        frames = {leaf: packed(_empty(spark, self._leaf(leaf))) for leaf in stage.leaves}
+        made = unpacked(build(stage.tree, frames, 0))
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        schema: pa.Schema = to_arrow_schema(made.schema, timezone="UTC")
+        return pa.schema([pa.field(f.name, f.type) for f in schema])
+
+    def _leaf(self, leaf: Node) -> pa.Schema:
+        if isinstance(leaf, Read):
+            return self.decoder(self.stages.names[leaf], limit=None, ahead=None).columns()
+        assert isinstance(leaf, Stateful)
+        return self.flow(leaf)
+
+
+def kernel_of(step: Stateful, columns: pa.Schema) -> Kernel:
+    """The kernel of a step over rows of these columns."""
+    if isinstance(step, Aggregated):
+        return TumblingKernel(step.window, step.keys, dict(step.aggregates), columns)
+    assert isinstance(step, Deduplicated)
+    user = pa.schema([field for field in columns if field.name not in ORIGIN])
+    return DistinctKernel(step.spec, user)
+
+
+def _empty(spark: SparkSession, schema: pa.Schema) -> DataFrame:
+    return spark.createDataFrame(schema.empty_table())
+
+
+def _nodes(tree: Node) -> list[Node]:
+    found, stack = [], [tree]
+    while stack:
+        node = stack.pop()
+        found.append(node)
+        if not isinstance(node, Read | Stateful):
+            stack.extend(node.inputs)
+    return found

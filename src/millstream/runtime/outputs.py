@@ -1,0 +1,84 @@
+"""The doors rows leave by: outputs, late rows and dead rows, each with its sink and writer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millstream.runtime.staging import unstage
+from millstream.sinks.spec import Discard, Sink, Staged, Writer
+from millstream.sources.topic import Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from millstream.pipeline import Pipeline
+    from millstream.plan.stages import Stages
+    from millstream.runtime.engine import World
+    from millstream.runtime.protocol import Intent, Prepared, StagedFiles
+
+
+class Doors:
+    """Every sink of a pipeline, with the writers that serve them for one run."""
+
+    def __init__(self, pipeline: Pipeline, stages: Stages, world: World) -> None:
+        self._pipeline, self._world = pipeline, world
+        self._outputs = {output.name: output for output in pipeline.outputs}
+        self._rests = {name: node.rest for name, node in stages.steps.items()}
+        self._writers: dict[str, Writer] = {}
+        self._last: dict[str, str | None] = {}
+        self._expected: dict[str, str] = {}
+        self._job = ""
+
+    def open(self, job: str, written: Mapping[str, str]) -> None:
+        """Open the writers of the outputs: earlier runs are shut out, ledgers read."""
+        self._job, self._expected = job, dict(written)
+        for output in self._pipeline.outputs:
+            self._writer(self._world.writer_of(output.sink))
+        for name in written:
+            self._writer(name)
+
+    def _writer(self, name: str) -> Writer:
+        if name not in self._writers:
+            writer = self._world.writer(name, self._job)
+            self._last[name] = writer.recover(self._expected.get(name))
+            self._writers[name] = writer
+        return self._writers[name]
+
+    def send(self, intent: Intent, prepared: Prepared, folder: Path) -> dict[str, str]:
+        """Send a prepared batch to every writer that lacks it; returns who has which intent."""
+        parts: dict[str, list[Staged]] = {}
+        for staged in prepared.outputs:
+            sink = self.sink_of(staged)
+            parts.setdefault(self._world.writer_of(sink), []).append(self._staged(staged, sink, folder))
+        for name, outputs in parts.items():
+            writer = self._writer(name)
+            if self._last[name] != intent.id:
+                writer.write(intent.id, intent.batch, outputs)
+                self._last[name] = intent.id
+        return dict.fromkeys(parts, intent.id)
+
+    def sink_of(self, staged: StagedFiles) -> Sink:
+        """Where staged rows go: an output's sink, a step's `rest`, or the pipeline's own topics."""
+        if staged.door == "dead":
+            return Topic(f"{self._pipeline.name}.dead")
+        if staged.door == "late":
+            rest = self._rests[staged.output]
+            assert not isinstance(rest, Discard)
+            return rest if rest is not None else Topic(f"{self._pipeline.name}.late")
+        return self._outputs[staged.output].sink
+
+    def _staged(self, staged: StagedFiles, sink: Sink, folder: Path) -> Staged:
+        def tables() -> Iterator[pa.Table]:
+            for entry in staged.files:
+                yield from unstage(folder, entry)
+
+        keys = self._outputs[staged.output].keys if staged.door == "result" else ()
+        return Staged(staged.output, staged.door, sink, keys, staged.rows, tables)
+
+    def close(self) -> None:
+        """Let go of all writers."""
+        for writer in self._writers.values():
+            writer.close()

@@ -1,0 +1,79 @@
+"""The planner: which ranges a batch takes, how large it is, in which lane it runs.
+
+A batch is sized in bytes so that it takes about as long as the pipeline's `batch` says;
+what is left waits in the log. Small batches run in the short lane, large ones wide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from millstream.sources.spec import Extent, Offsets, Ranges
+
+SHORT_BYTES = 4 << 20
+_FIRST = 4 << 20
+_LEAST, _MOST = 256 << 10, 192 << 20
+_UNKNOWN_RECORD = 200.0
+
+
+@dataclass(slots=True)
+class Sizing:
+    """How many bytes a batch may have, learnt from those before it."""
+
+    target: float
+    budget: float = _FIRST
+    record: dict[str, float] = field(default_factory=dict)
+
+    def learn(self, source_bytes: Mapping[str, tuple[int, int]], seconds: float, *, limited: bool) -> None:
+        """After a batch: bytes and rows per source, and how long it took.
+
+        The budget follows the speed seen, at most doubling at a time; a batch that was
+        not limited by it teaches nothing about speed.
+        """
+        total = 0
+        for name, (size, rows) in source_bytes.items():
+            total += size
+            if rows:
+                known = self.record.get(name, size / rows)
+                self.record[name] = 0.7 * known + 0.3 * (size / rows)
+        if not total or seconds <= 0:
+            return
+        wanted = total / seconds * self.target
+        if limited or wanted < self.budget:
+            wanted = min(wanted, self.budget * 2)
+            self.budget = min(max(wanted, self.budget / 2, _LEAST), _MOST)
+
+    def bytes_of(self, name: str, rows: int) -> float:
+        """What so many records of a source weigh, as far as is known."""
+        return rows * self.record.get(name, _UNKNOWN_RECORD)
+
+
+def following(extent: Extent, known: Offsets) -> Offsets:
+    """Where reading goes on in each partition; new partitions begin at their start."""
+    return {p: known.get(p, extent.first[p]) for p in sorted(extent.end)}
+
+
+def choose_ranges(
+    waiting: Mapping[str, Ranges], sizing: Sizing
+) -> tuple[dict[str, Ranges], bool]:
+    """What of the waiting ranges fits one batch, and whether something had to be left.
+
+    All partitions give the same share of what they hold, so that none falls behind.
+    """
+    total = sum(sizing.bytes_of(name, b - a) for name, r in waiting.items() for a, b in r.values())
+    share = 1.0 if total <= sizing.budget else sizing.budget / total
+    chosen: dict[str, Ranges] = {}
+    for name, ranges in waiting.items():
+        chosen[name] = {
+            p: (a, b if share == 1.0 else a + max(1, int((b - a) * share)))
+            for p, (a, b) in ranges.items()
+            if b > a
+        }
+    return chosen, share < 1.0
+
+
+def choose_lane(chosen: Mapping[str, Ranges], sizing: Sizing) -> str:
+    """Short for few bytes, wide for many."""
+    size = sum(sizing.bytes_of(name, b - a) for name, r in chosen.items() for a, b in r.values())
+    return "short" if size <= SHORT_BYTES else "wide"

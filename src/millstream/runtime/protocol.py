@@ -1,0 +1,186 @@
+"""The three records of a batch: intent, prepared, commit.
+
+`Intent` fixes everything a batch depends on. `Prepared` names the files of the one
+attempt that counts and all that follows from it. `Commit` is what the next batch
+begins from; it is a function of the two before it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+from millstream.eventtime.moment import MIN_TIME
+from millstream.state.manifest import Change, Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class SourceIntent:
+    """What one source gives to a batch, and where its event time stood before it."""
+
+    ranges: dict[int, tuple[int, int]]
+    idle: tuple[int, ...] = ()
+    drift: int = MIN_TIME
+    declared: int = MIN_TIME
+    identity: str | None = None
+
+    @classmethod
+    def of(cls, body: dict[str, Any]) -> Self:
+        """From JSON, whose keys are text and whose pairs are lists."""
+        return cls(
+            ranges={int(p): (r[0], r[1]) for p, r in body["ranges"].items()},
+            idle=tuple(body["idle"]),
+            drift=body["drift"],
+            declared=body["declared"],
+            identity=body["identity"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """A batch that shall be: made durable before any of it runs."""
+
+    id: str
+    batch: int
+    parent: int
+    incarnation: int
+    clock: int
+    lane: str
+    finish: bool
+    sources: dict[str, SourceIntent]
+
+    def body(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def of(cls, body: dict[str, Any]) -> Self:
+        sources = {name: SourceIntent.of(part) for name, part in body["sources"].items()}
+        return cls(**{**body, "sources": sources})
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFiles:
+    """Where one output's rows of a batch lie: `door` is result, late or dead."""
+
+    output: str
+    door: str
+    rows: int
+    files: tuple[str, ...]
+
+    @classmethod
+    def of(cls, body: dict[str, Any]) -> Self:
+        return cls(**{**body, "files": tuple(body["files"])})
+
+
+@dataclass(frozen=True, slots=True)
+class SourceState:
+    """How far a source has been read, in offsets and in event time."""
+
+    next: dict[int, int]
+    times: dict[int, int]
+    watermark: int = MIN_TIME
+    identity: str | None = None
+
+    @classmethod
+    def of(cls, body: dict[str, Any]) -> Self:
+        return cls(
+            next={int(p): o for p, o in body["next"].items()},
+            times={int(p): t for p, t in body["times"].items()},
+            watermark=body["watermark"],
+            identity=body["identity"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StepChange:
+    """What a batch does to one stateful step: its state, and its watermarks afterwards."""
+
+    change: Change
+    watermark: int
+    out: int
+
+    def body(self) -> dict[str, Any]:
+        return {
+            "change": self.change.to_json(), "watermark": self.watermark, "out": self.out,
+        }  # fmt: skip
+
+    @classmethod
+    def of(cls, body: dict[str, Any]) -> Self:
+        return cls(Change.from_json(body["change"]), body["watermark"], body["out"])
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The accepted attempt: what it wrote, and what will be true once it is committed."""
+
+    batch: int
+    intent: str
+    attempt: str
+    outputs: tuple[StagedFiles, ...]
+    sources: dict[str, SourceState]
+    steps: dict[str, StepChange]
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def body(self) -> dict[str, Any]:
+        return {
+            "batch": self.batch,
+            "intent": self.intent,
+            "attempt": self.attempt,
+            "outputs": [asdict(staged) for staged in self.outputs],
+            "sources": {name: asdict(state) for name, state in self.sources.items()},
+            "steps": {name: step.body() for name, step in self.steps.items()},
+            "facts": self.facts,
+        }
+
+    @classmethod
+    def of(cls, body: dict[str, Any]) -> Self:
+        return cls(
+            batch=body["batch"],
+            intent=body["intent"],
+            attempt=body["attempt"],
+            outputs=tuple(StagedFiles.of(part) for part in body["outputs"]),
+            sources={name: SourceState.of(part) for name, part in body["sources"].items()},
+            steps={name: StepChange.of(part) for name, part in body["steps"].items()},
+            facts=body["facts"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StepState:
+    """A stateful step between batches."""
+
+    manifest: Manifest = field(default_factory=Manifest)
+    watermark: int = MIN_TIME
+    out: int = MIN_TIME
+
+    def then(self, step: StepChange) -> StepState:
+        """The state after one more batch."""
+        return StepState(self.manifest.apply(step.change), step.watermark, step.out)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Where a job stands: the last commit, with everything it adds up to."""
+
+    batch: int = 0
+    intent: str | None = None
+    clock: int = MIN_TIME
+    sources: dict[str, SourceState] = field(default_factory=dict)
+    steps: dict[str, StepState] = field(default_factory=dict)
+    written: dict[str, str] = field(default_factory=dict)
+    finished: bool = False
+
+    def then(self, intent: Intent, prepared: Prepared, written: dict[str, str]) -> Head:
+        """The head after a batch: a function of its records and nothing else."""
+        steps = dict(self.steps)
+        for name, change in prepared.steps.items():
+            steps[name] = steps.get(name, StepState()).then(change)
+        return Head(
+            batch=intent.batch,
+            intent=intent.id,
+            clock=intent.clock,
+            sources={**self.sources, **prepared.sources},
+            steps=steps,
+            written={**self.written, **written},
+            finished=intent.finish,
+        )

@@ -1,0 +1,217 @@
+"""What runs inside Spark's Python workers, as plain importable objects.
+
+Each is called once per partition with its record batches. Files are written under
+names of their own, and only what a finished task reports counts: a task that is run
+twice, by a retry or by speculation, leaves nothing but an orphan.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from millstream.runtime import envelopes
+from millstream.runtime.work import Files, Step, execute, prepare, read_flow, timed
+from millstream.sources.decode import ORIGIN, Decoder, Report
+from millstream.state.hashing import buckets_of
+
+if TYPE_CHECKING:
+    from pyspark.accumulators import Accumulator
+
+    from millstream.eventtime.moment import Moment
+    from millstream.state.manifest import Manifest
+
+EXCHANGE = "pid int, payload binary"
+PART = "part string"
+CHUNK_BYTES = 32 << 20
+
+
+@dataclass(frozen=True)
+class Decode:
+    """Raw records in, rows out; bad ones staged; the report goes to the driver.
+
+    Reports are kept per partition: the same slice run twice reports the same twice,
+    and counts once.
+    """
+
+    decoder: Decoder
+    leaf: int
+    name: str
+    files: Files
+    reports: bool
+    heard: Accumulator[dict[Any, Any]]
+
+    def tables(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+        """Chunks of rows, and in the end the report."""
+        report, dead, bad = Report(), None, []
+        for raw in chunks(batches):
+            rows = self.decoder(raw)
+            report.add(rows.report)
+            if rows.bad.num_rows:
+                bad.append(rows.bad)
+            yield rows.good
+        if self.reports:
+            if bad:
+                tables = [envelopes.dead(t, step=self.name, topic=self.decoder.topic) for t in bad]
+                dead = self.files.stage("dead", tables)
+            self.heard.add({(self.leaf, _partition()): {"report": asdict(report), "dead": dead}})
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for table in self.tables(batches):
+            yield from table.to_batches()
+
+
+@dataclass(frozen=True)
+class Flow:
+    """Rows an earlier stage staged, from a frame that lists their files."""
+
+    files: Files
+    columns: pa.Schema
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for place, entry in zip(*(column.to_pylist() for column in batch), strict=True):
+                for table in read_flow(self.files.staged, place, entry, self.columns):
+                    yield from table.to_batches()
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Rows in, partial results for each part of the state out, as Arrow bytes."""
+
+    step: Step
+    moment: Moment
+    files: Files
+    sources: tuple[str, ...]
+    parallel: int
+    heard: Accumulator[dict[Any, Any]]
+    decode: Decode | None = None
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        tables = self.decode.tables(batches) if self.decode else chunks(batches)
+        outgoing: list[list[pa.Table]] = [[] for _ in range(self.parallel)]
+        for number, rows in enumerate(tables):
+            exchange, part = prepare(self.step, rows, self.moment, self.files, self.sources)
+            self.heard.add({("prepare", _partition(), number): part})
+            for pid, table in enumerate(parted(exchange, self.step.buckets, self.parallel)):
+                if table.num_rows:
+                    outgoing[pid].append(table)
+        for pid, parts in enumerate(outgoing):
+            if parts:
+                yield pa.record_batch(
+                    [pa.array([pid], pa.int32()), pa.array([to_bytes(parts)], pa.binary())],
+                    names=["pid", "payload"],
+                )
+
+
+@dataclass(frozen=True)
+class Take:
+    """The exchanged rows of one part of the state, through the kernel."""
+
+    step: Step
+    moment: Moment
+    files: Files
+    parallel: int
+    manifest: Manifest | None = None
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        inputs = [
+            table
+            for batch in batches
+            if "payload" in batch.schema.names
+            for payload in batch.column("payload")
+            for table in from_bytes(payload.as_buffer())
+        ]
+        buckets = owned(_partition(), self.step.buckets, self.parallel)
+        part = execute(self.step, inputs, buckets, self.moment, self.files, self.manifest)
+        yield told(part)
+
+
+@dataclass(frozen=True)
+class Leave:
+    """Rows that go to outputs as they are: staged."""
+
+    files: Files
+    time: tuple[str, int] | None
+    columns: tuple[str, ...]
+    decode: Decode | None = None
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        tables = self.decode.tables(batches) if self.decode else chunks(batches)
+        staged = self.files.stage("results", (self.leaving(rows) for rows in tables))
+        yield told({"results": staged, "rows_in": staged[1] if staged else 0})
+
+    def leaving(self, rows: pa.Table) -> pa.Table:
+        """The output's columns, with the event time beside them."""
+        names = [*self.columns, "_time"] if self.time else list(self.columns)
+        return timed(rows, self.time).select(names)
+
+
+def chunks(batches: Iterable[pa.RecordBatch], size: int = CHUNK_BYTES) -> Iterator[pa.Table]:
+    """Record batches put together to tables of a size worth a kernel's while."""
+    waiting: list[pa.RecordBatch] = []
+    held = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        waiting.append(batch)
+        held += batch.nbytes
+        if held >= size:
+            yield pa.Table.from_batches(waiting).combine_chunks()
+            waiting, held = [], 0
+    if waiting:
+        yield pa.Table.from_batches(waiting).combine_chunks()
+
+
+def owned(pid: int, buckets: int, parallel: int) -> tuple[int, int]:
+    """The range of buckets that part `pid` of `parallel` owns."""
+    return pid * buckets // parallel, (pid + 1) * buckets // parallel
+
+
+def parted(exchange: pa.Table, buckets: int, parallel: int) -> list[pa.Table]:
+    """An exchange table cut by who owns its keys."""
+    if parallel == 1:
+        return [exchange]
+    bucket = buckets_of(exchange["_hash"].to_numpy(), buckets)
+    edges = np.array([owned(pid, buckets, parallel)[0] for pid in range(parallel)])
+    pids = np.searchsorted(edges, bucket, side="right") - 1
+    return [exchange.take(pa.array(np.flatnonzero(pids == pid))) for pid in range(parallel)]
+
+
+def to_bytes(tables: list[pa.Table]) -> bytes:
+    """Tables of one schema as one Arrow stream."""
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, tables[0].schema) as writer:
+        for table in tables:
+            writer.write_table(table)
+    payload: bytes = out.getvalue().to_pybytes()
+    return payload
+
+
+def from_bytes(payload: pa.Buffer) -> list[pa.Table]:
+    """The tables of an Arrow stream."""
+    with pa.ipc.open_stream(payload) as reader:
+        return [reader.read_all()]
+
+
+def told(part: dict[str, Any]) -> pa.RecordBatch:
+    """One task's account of itself, as the row it returns."""
+    return pa.record_batch([pa.array([json.dumps(part)])], names=["part"])
+
+
+def without_origin(names: Iterable[str]) -> tuple[str, ...]:
+    """The user's columns among these."""
+    return tuple(name for name in names if name not in ORIGIN and not name.startswith("_"))
+
+
+def _partition() -> int:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    return int(context.partitionId())

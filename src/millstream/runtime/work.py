@@ -1,0 +1,184 @@
+"""What a lane is handed for one stage of one batch, and what it hands back."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from millstream.eventtime.moment import END_OF_TIME, Moment
+from millstream.plan.graph import Read, Stateful
+from millstream.plan.stages import Stage
+from millstream.runtime import envelopes
+from millstream.runtime.staging import stage as stage_file
+from millstream.runtime.staging import unstage
+from millstream.sources.decode import Decoder, Report
+from millstream.sources.spec import Ranges, Reader
+from millstream.state.manifest import Manifest
+from millstream.state.runs import Segment, write_segment
+from millstream.state.view import View
+from millstream.steps.kernel import Kernel
+
+FLOW = -1
+
+
+@dataclass(frozen=True)
+class Files:
+    """How files of one attempt are called: batch, incarnation and attempt are in each name."""
+
+    staged: Path
+    stem: str
+
+    def name(self, what: str) -> str:
+        """A name nobody has had before."""
+        return f"{self.stem}-{what}-{uuid.uuid4().hex[:12]}.arrow"
+
+    def stage(self, what: str, tables: Any) -> tuple[str, int] | None:
+        """Write rows that wait for a sink or a later stage."""
+        return stage_file(self.staged, self.name(what), tables)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A stateful step as tasks need it: kernel, state, place."""
+
+    name: str
+    kernel: Kernel
+    folder: Path
+    manifest: Manifest
+    buckets: int
+    time: tuple[str, int] | None
+    window_size: int
+    rest: bool
+
+    def view(self, low: int, high: int, manifest: Manifest | None = None) -> View:
+        """What the step remembers for the keys of these buckets."""
+        known = manifest or self.manifest
+        return View(self.folder, self.kernel.state, known.runs, floor=known.floor,
+                    buckets=(low, high), of=self.buckets)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Work:
+    """One stage of one batch."""
+
+    stage: Stage
+    step: Step | None
+    readers: dict[Read, tuple[Reader, Ranges, Decoder]]
+    flows: dict[Stateful, tuple[list[str], pa.Schema]]
+    reports: frozenset[Read]
+    files: Files
+    sources: list[str]
+    columns: pa.Schema
+    clock: int
+    before: int
+    after: Callable[[dict[Read, Report]], int]
+    parallel: int
+
+    def moment(self, after: int) -> Moment:
+        """When this stage happens."""
+        return Moment(self.before, after, self.clock)
+
+
+@dataclass
+class Done:
+    """What a stage gave: reports per source, files by door, what the state gains."""
+
+    reports: dict[Read, Report] = field(default_factory=dict)
+    results: list[str] = field(default_factory=list)
+    late: list[str] = field(default_factory=list)
+    dead: list[str] = field(default_factory=list)
+    left: dict[str, int] = field(default_factory=dict)
+    segments: list[Segment] = field(default_factory=list)
+    floor: int | None = None
+    held: int = END_OF_TIME
+    rows_in: int = 0
+
+    def take(self, part: dict[str, Any]) -> None:
+        """Take in what one task did (as `execute` and `part_late` tell it)."""
+        for door in ("results", "late", "dead"):
+            if entry := part.get(door):
+                getattr(self, door).append(entry[0])
+                self.left[door] = self.left.get(door, 0) + entry[1]
+        self.left["late"] = self.left.get("late", 0) + part.get("discarded", 0)
+        if part.get("segment"):
+            self.segments.append(Segment(**part["segment"]))
+        if part.get("floor") is not None:
+            self.floor = part["floor"] if self.floor is None else max(self.floor, part["floor"])
+        self.held = min(self.held, part.get("held", END_OF_TIME))
+        self.rows_in += part.get("rows_in", 0)
+
+
+class Lane(Protocol):
+    """A way to run a stage."""
+
+    def run(self, work: Work) -> Done:
+        """Run it: read, decode, stateless steps, then the kernel or the outputs."""
+
+
+def timed(rows: pa.Table, time: tuple[str, int] | None) -> pa.Table:
+    """The rows with `_time`, the event time in microseconds, where the stream has one."""
+    if time is None or "_time" in rows.column_names:
+        return rows
+    column = rows[time[0]].cast(pa.int64())
+    if time[1]:
+        import pyarrow.compute as pc
+
+        column = pc.add(column, time[1])
+    return rows.append_column("_time", column)
+
+
+def prepare(
+    step: Step, rows: pa.Table, moment: Moment, files: Files, sources: Sequence[str]
+) -> tuple[pa.Table, dict[str, Any]]:
+    """Before the shuffle: the exchange table, and the late rows staged."""
+    rows = timed(rows, step.time)
+    prepared = step.kernel.prepare(rows, moment)
+    part: dict[str, Any] = {"rows_in": rows.num_rows}
+    if len(prepared.late) and not step.rest:
+        part["discarded"] = len(prepared.late)
+    elif len(prepared.late):
+        table = envelopes.late(rows, prepared, step=step.name, sources=list(sources),
+                               size=step.window_size, moment=moment)  # fmt: skip
+        part["late"] = files.stage("late", [table])
+    return prepared.exchange, part
+
+
+def execute(
+    step: Step, inputs: Sequence[pa.Table], buckets: tuple[int, int], moment: Moment, files: Files,
+    manifest: Manifest | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """After the shuffle: run the kernel over a range of buckets, stage what leaves,
+    write what it remembers."""
+    outcome = step.kernel.run(inputs, step.view(*buckets, manifest), moment)
+    part: dict[str, Any] = {"results": files.stage("results", outcome.results)}
+    part["held"] = outcome.held
+    part["floor"] = outcome.floor
+    if outcome.delta is not None and outcome.delta.num_rows:
+        segment = write_segment(step.folder, files.name("run"), outcome.delta,
+                                buckets=buckets, of=step.buckets)  # fmt: skip
+        part["segment"] = segment.to_json()
+    return part
+
+
+def read_flow(staged: Path, place: int, entry: str, columns: pa.Schema) -> Iterator[pa.Table]:
+    """What an earlier stage of this batch emitted into one file, with an origin of its own:
+    the file's place among its siblings, and the row's place in it."""
+    offset = 0
+    for table in unstage(staged, entry):
+        count = table.num_rows
+        origin = {
+            "_source": np.full(count, FLOW, np.int32),
+            "_partition": np.full(count, place, np.int32),
+            "_offset": np.arange(offset, offset + count),
+            "_sub": np.zeros(count, np.int64),
+        }
+        offset += count
+        user = [name for name in columns.names if name not in origin]
+        arrays = [*table.select(user).columns, *(pa.array(part) for part in origin.values())]
+        yield pa.Table.from_arrays(arrays, schema=columns)

@@ -1,0 +1,50 @@
+"""`Memory`: rows kept in this process, for trying things out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from millstream.sinks.spec import Staged
+
+
+class Memory:
+    """Where rows end up in a list: `results = ms.Memory()`, then `results.rows`.
+
+    Rows are there once per batch as long as this process lives; nothing outlives it.
+    """
+
+    def __init__(self, name: str = "memory") -> None:
+        self.name = name
+        self.rows: list[dict[str, Any]] = []
+
+    def __repr__(self) -> str:
+        return f"Memory({self.name!r})"
+
+
+class MemoryWriter:
+    """Puts each batch's rows into their `Memory` sinks, once."""
+
+    def __init__(self, ledger: dict[str, str]) -> None:
+        self._ledger = ledger
+
+    def recover(self, expected: str | None) -> str | None:
+        """The intent taken last in this process."""
+        return self._ledger.get("memory")
+
+    def write(self, intent: str, batch: int, outputs: Sequence[Staged]) -> None:
+        """Take a batch's rows."""
+        for staged in outputs:
+            rows = [row for table in staged.tables() for row in visible(table.to_pylist())]
+            assert isinstance(staged.sink, Memory)
+            staged.sink.rows.extend(rows)
+        self._ledger["memory"] = intent
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def visible(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows without the engine's own columns."""
+    return [{k: v for k, v in row.items() if not k.startswith("_")} for row in rows]

@@ -1,0 +1,311 @@
+"""Kafka, one transaction per batch: all topics of a cluster, late and dead rows included.
+
+The intent's id is written beside the rows, as the metadata of a group offset on the
+topic `millstream.ledger`, in the same transaction: a batch is there with its mark, or
+neither is. After a crash the ledger is asked, never guessed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from millstream.errors import AlreadyRunning, DataGone, Fenced, Unavailable
+from millstream.formats.json.encode import encode
+
+if TYPE_CHECKING:
+    from millstream.log.settings import Cluster
+    from millstream.sinks.spec import Staged
+
+LEDGER = "millstream.ledger"
+TRANSACTION_MS = 60_000
+_CHUNK = 20_000
+_ROOM = 200_000
+_REFRESH_SECONDS = 86_400.0
+
+Message = dict[str, Any]
+
+
+class TopicWriter:
+    """One cluster opened for one run of one job."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        pipeline: str,
+        job: str,
+        *,
+        take_over: bool = False,
+        told: Callable[[str], None] = lambda point: None,
+        patience: float = 120.0,
+    ) -> None:
+        self._cluster, self._pipeline, self._job = cluster, pipeline, job
+        self._take_over, self._told, self._patience = take_over, told, patience
+        self._group = f"millstream.ledger.{pipeline}"
+        self._topics: set[str] = set()
+        self._producer: Any = None
+        self._reader: Any = None
+        self._marked = 0.0
+
+    def recover(self, expected: str | None) -> str | None:
+        """Fence earlier runs of this job, then read what the ledger says was written last."""
+        from confluent_kafka import Consumer
+
+        self._reader = Consumer(
+            self._cluster.client(
+                **{"group.id": self._group, "enable.auto.commit": "false",
+                   "isolation.level": "read_committed"}
+            )
+        )  # fmt: skip
+        self._make_topics({LEDGER})
+        owner, _ = self._mark()
+        if owner not in (None, self._job):
+            self._shut_out(str(owner))
+        self._connect()
+        owner, intent = self._mark()
+        if expected is not None and (owner != self._job or intent is None):
+            raise DataGone(
+                f"the job needs its ledger entry for {self._pipeline!r} on {LEDGER}",
+                got="none, though an earlier batch wrote one",
+                do="the cluster was made anew or the group deleted: begin anew with another "
+                "--checkpoint",
+            )
+        return intent if owner == self._job else None
+
+    def _shut_out(self, owner: str) -> None:
+        if not self._take_over:
+            raise AlreadyRunning(
+                f"one job at a time writes for the pipeline {self._pipeline!r} at "
+                f"{self._cluster.address}",
+                got=f"job {owner[:8]}, with another checkpoint",
+                do="give this pipeline another name, or say --take-over to end that job's writing",
+            )
+        self._made(owner).init_transactions(self._patience)
+
+    def _connect(self) -> None:
+        self._producer = self._made(self._job)
+        self._ask(lambda: self._producer.init_transactions(self._patience))
+
+    def _made(self, job: str) -> Any:
+        from confluent_kafka import Producer
+
+        return Producer(
+            self._cluster.client(
+                **{
+                    "transactional.id": f"millstream.{self._pipeline}.{job}",
+                    "transaction.timeout.ms": str(TRANSACTION_MS),
+                    "partitioner": "murmur2_random",
+                    "compression.type": "lz4",
+                    "linger.ms": "5",
+                    "batch.num.messages": "20000",
+                    "batch.size": "1000000",
+                    "queue.buffering.max.messages": "1000000",
+                    "queue.buffering.max.kbytes": "524288",
+                }
+            )
+        )
+
+    def write(self, intent: str, batch: int, outputs: Sequence[Staged]) -> None:
+        """All rows of a batch and its mark, in one transaction; tried again until it is in."""
+        self._make_topics({staged.sink.name for staged in outputs})
+        deadline = time.monotonic() + self._patience
+        while not self._attempt(intent, batch, outputs):
+            if time.monotonic() > deadline:
+                raise Unavailable(
+                    f"batch {batch} needs Kafka at {self._cluster.address} to take a transaction",
+                    got=f"no success in {self._patience:.0f} s",
+                    do="look at the broker; the job goes on from here when it is started again",
+                )
+            time.sleep(0.2)
+
+    def _attempt(self, intent: str, batch: int, outputs: Sequence[Staged]) -> bool:
+        """One try: True when the batch is in, False when it surely is not."""
+        from confluent_kafka import KafkaError, KafkaException
+
+        try:
+            self._producer.begin_transaction()
+            for staged in outputs:
+                self._send(staged)
+            self._sign(intent, batch)
+            self._told("before a sink's commit")
+            self._producer.commit_transaction(TRANSACTION_MS / 1000)
+        except KafkaException as raised:
+            error = raised.args[0]
+            if error.code() in (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH,
+                                KafkaError.PRODUCER_FENCED):  # fmt: skip
+                raise self._fenced() from raised
+            if error.txn_requires_abort():
+                self._ask(lambda: self._producer.abort_transaction(30))
+                return False
+            self._connect()
+            return self._mark() == (self._job, intent)
+        self._told("after a sink's commit")
+        return True
+
+    def _sign(self, intent: str, batch: int) -> None:
+        from confluent_kafka import TopicPartition
+
+        mark = TopicPartition(LEDGER, 0, batch, metadata=f"{self._job} {intent}")
+        group = self._reader.consumer_group_metadata()
+        self._producer.send_offsets_to_transaction([mark], group, 30)
+        self._marked = time.monotonic()
+
+    def refresh(self, intent: str, batch: int) -> None:
+        """Write the last mark again once a day: a broker forgets offsets of silent groups."""
+        if time.monotonic() - self._marked > _REFRESH_SECONDS:
+            self.write(intent, batch, ())
+
+    def _mark(self) -> tuple[str | None, str | None]:
+        """Whose the last mark is, and for which intent."""
+        from confluent_kafka import TopicPartition
+
+        place = self._ask(lambda: self._reader.committed([TopicPartition(LEDGER, 0)], timeout=30))[0]
+        if place.offset < 0 or not place.metadata:
+            return None, None
+        owner, _, intent = place.metadata.partition(" ")
+        return owner, intent
+
+    def _send(self, staged: Staged) -> None:
+        for messages in _messages(staged):
+            if staged.door == "dead":
+                for message in messages:
+                    self._roomy(lambda m=message: self._producer.produce(staged.sink.name, **m))
+            else:
+                self._send_many(staged.sink.name, messages)
+
+    def _send_many(self, topic: str, messages: list[Message]) -> None:
+        while messages:
+            while len(self._producer) > _ROOM:
+                self._producer.poll(0.01)
+            queued = self._producer.produce_batch(topic, messages)
+            if queued < len(messages):
+                refused = [m for m in messages if "_error" in m]
+                first = refused[0]["_error"]
+                if not _full(first):
+                    _raise(first)
+                messages = [{k: v for k, v in m.items() if k != "_error"} for m in refused]
+                self._producer.poll(0.05)
+            else:
+                messages = []
+        self._producer.poll(0)
+
+    def _roomy(self, produce: Callable[[], None]) -> None:
+        while True:
+            try:
+                return produce()
+            except BufferError:
+                self._producer.poll(0.05)
+
+    def _make_topics(self, names: set[str]) -> None:
+        from confluent_kafka import KafkaError, KafkaException
+        from confluent_kafka.admin import AdminClient, NewTopic
+
+        missing = names - self._topics
+        if not missing:
+            return
+        admin = AdminClient(self._cluster.client())
+        known = set(self._ask(lambda: admin.list_topics(timeout=30)).topics)
+        new = [NewTopic(n, 1 if n == LEDGER else -1, -1) for n in sorted(missing - known)]
+        for name, future in (admin.create_topics(new) if new else {}).items():
+            try:
+                future.result()
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise Unavailable(f"the output needs the topic {name!r}",
+                                      got=error.args[0].str()) from error  # fmt: skip
+        self._topics |= missing
+
+    def _ask(self, call: Callable[[], Any]) -> Any:
+        from confluent_kafka import KafkaError, KafkaException
+
+        deadline = time.monotonic() + self._patience
+        while True:
+            try:
+                return call()
+            except KafkaException as raised:
+                error = raised.args[0]
+                if error.code() in (KafkaError._FENCED, KafkaError.PRODUCER_FENCED):
+                    raise self._fenced() from raised
+                if time.monotonic() > deadline or not (error.retriable() or _passing(error)):
+                    raise Unavailable(
+                        f"the pipeline {self._pipeline!r} needs Kafka at {self._cluster.address}",
+                        got=error.str(),
+                        do="start it, or name another with --kafka",
+                    ) from raised
+                time.sleep(0.2)
+
+    def _fenced(self) -> Fenced:
+        return Fenced(
+            f"the job {self._job[:8]} needs to be the only one writing for {self._pipeline!r}",
+            got="a newer run has fenced this one",
+            do="let that one work; this one stops, and nothing it had begun is visible",
+        )
+
+    def close(self) -> None:
+        """Let go of connections; an open transaction is aborted by the next run or the broker."""
+        if self._reader is not None:
+            self._reader.close()
+        self._producer = None
+
+
+def _messages(staged: Staged) -> Iterator[list[Message]]:
+    """A staged output as messages for the producer, a chunk at a time."""
+    for whole in staged.tables():
+        for start in range(0, whole.num_rows, _CHUNK):
+            table = whole.slice(start, _CHUNK).combine_chunks()
+            yield _dead(table) if staged.door == "dead" else _rows(table, staged)
+
+
+def _rows(table: pa.Table, staged: Staged) -> list[Message]:
+    user = table.select([name for name in table.column_names if not name.startswith("_")])
+    messages: list[Message] = [{"value": value} for value in encode(user).to_pylist()]
+    if staged.keys:
+        for message, key in zip(messages, encode(user.select(staged.keys)).to_pylist(), strict=True):
+            message["key"] = key
+    if "_time" in table.column_names:
+        for message, at in zip(messages, table["_time"].to_pylist(), strict=True):
+            if at is not None and at >= 0:
+                message["timestamp"] = at // 1000
+    return messages
+
+
+def _dead(table: pa.Table) -> list[Message]:
+    messages = []
+    for row in table.to_pylist():
+        headers = [(h["key"], h["value"]) for h in row["headers"] or ()]
+        headers += [
+            (f"millstream.{name}", str(row[name]).encode())
+            for name in ("reason", "step", "topic", "partition", "offset")
+        ]
+        messages.append({"key": row["key"], "value": row["value"], "headers": headers,
+                         "timestamp": int(row["timestamp"].timestamp() * 1000)})  # fmt: skip
+    return messages
+
+
+def _full(error: Any) -> bool:
+    from confluent_kafka import KafkaError
+
+    return bool(error.code() == KafkaError._QUEUE_FULL)
+
+
+def _raise(error: Any) -> None:
+    from confluent_kafka import KafkaException
+
+    raise KafkaException(error)
+
+
+def _passing(error: Any) -> bool:
+    """Whether an error tells of a broker that may come back."""
+    from confluent_kafka import KafkaError
+
+    return error.code() in (
+        KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.UNSTABLE_OFFSET_COMMIT,
+        KafkaError.CONCURRENT_TRANSACTIONS,
+    )  # fmt: skip
+
+

@@ -1,0 +1,154 @@
+"""Raw records become rows: one decoder with one meaning, whichever lane runs it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millstream.formats.json.decode import decode as decode_json
+from millstream.sources.spec import raw_schema
+
+if TYPE_CHECKING:
+    from millstream.schema import Schema
+
+_NEVER = 2**63 - 1
+ORIGIN = ("_source", "_partition", "_offset", "_sub")
+_HIDDEN_FROM = {"_key": "key", "_headers": "headers", "_timestamp": "timestamp"}
+
+
+@dataclass(slots=True)
+class Report:
+    """What a slice of a source held: rows, bytes, largest time per partition, oddities."""
+
+    rows: int = 0
+    bytes: int = 0
+    extra: int = 0
+    times: dict[int, int] = field(default_factory=dict)
+
+    def add(self, other: Report) -> None:
+        """Take another slice's figures in."""
+        self.rows += other.rows
+        self.bytes += other.bytes
+        self.extra += other.extra
+        for partition, time in other.times.items():
+            self.times[partition] = max(time, self.times.get(partition, time))
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Good rows with their origin, bad ones raw with a reason, and the report of both."""
+
+    good: pa.Table
+    bad: pa.Table
+    report: Report
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """How one source's records are read.
+
+    `limit` is the clock that `ahead` counts from: None for the record's own timestamp.
+    `hidden` are the hidden columns the steps after it name.
+    """
+
+    source: int
+    topic: str
+    schema: Schema
+    time: str | None
+    ahead: int | None
+    limit: int | None
+    hidden: tuple[str, ...] = ()
+
+    def columns(self) -> pa.Schema:
+        """The schema of good rows: the source's columns, hidden ones asked for, the origin."""
+        fields = list(self.schema.arrow())
+        raw = raw_schema()
+        for name in self.hidden:
+            if name in _HIDDEN_FROM:
+                fields.append(raw.field(_HIDDEN_FROM[name]).with_name(name))
+            elif name == "_topic":
+                fields.append(pa.field(name, pa.string()))
+        fields += [pa.field("_source", pa.int32()), pa.field("_partition", pa.int32()),
+                   pa.field("_offset", pa.int64()), pa.field("_sub", pa.int64())]  # fmt: skip
+        return pa.schema(fields)
+
+    def __call__(self, raw: pa.Table) -> Rows:
+        """Decode a slice of raw records.
+
+        Bad rows are those the format refuses, those without an event time, and those
+        whose time lies more than `ahead` in the future; they move no watermark.
+        """
+        decoded = decode_json(raw["value"].combine_chunks(), self.schema)
+        positions = decoded.good
+        table, reasons = decoded.table, dict(zip(decoded.bad.tolist(), decoded.reasons, strict=True))
+        if self.time is not None:
+            keep, refused = self._timely(table, raw, positions)
+            reasons |= refused
+            if refused:
+                table, positions = table.filter(pa.array(keep)), positions[keep]
+        whole = len(positions) == raw.num_rows
+        origin = raw if whole else raw.take(pa.array(positions))
+        good = self._with_origin(table, origin)
+        report = Report(
+            rows=raw.num_rows,
+            bytes=raw["value"].nbytes,
+            extra=decoded.extra,
+            times=self._largest(good),
+        )
+        return Rows(good, _bad(raw, reasons), report)
+
+    def _timely(
+        self, table: pa.Table, raw: pa.Table, positions: np.ndarray
+    ) -> tuple[np.ndarray, dict[int, str]]:
+        assert self.time is not None
+        column = table[self.time].combine_chunks()
+        keep = pc.is_valid(column).to_numpy(zero_copy_only=False)
+        refused = {int(positions[i]): f"{self.time}: event time is null"
+                   for i in np.flatnonzero(~keep)}  # fmt: skip
+        if self.ahead is not None:
+            times = pc.fill_null(column, 0).cast(pa.int64()).to_numpy()
+            if self.limit is None:
+                stamps = pc.fill_null(raw["timestamp"].take(pa.array(positions)).cast(pa.int64()), _NEVER)
+                future = keep & (times - self.ahead > stamps.to_numpy())
+            else:
+                future = keep & (times - self.ahead > self.limit)
+            for i in np.flatnonzero(future):
+                refused[int(positions[i])] = f"future: {self.time} lies too far ahead"
+            keep = keep & ~future
+        return keep, refused
+
+    def _with_origin(self, table: pa.Table, raw: pa.Table) -> pa.Table:
+        count = table.num_rows
+        for name in self.hidden:
+            if name in _HIDDEN_FROM:
+                table = table.append_column(name, raw[_HIDDEN_FROM[name]])
+            elif name == "_topic":
+                table = table.append_column(name, pa.repeat(pa.scalar(self.topic), count))
+        return (
+            table.append_column("_source", pa.array(np.full(count, self.source, np.int32)))
+            .append_column("_partition", raw["partition"])
+            .append_column("_offset", raw["offset"])
+            .append_column("_sub", pa.array(np.zeros(count, np.int64)))
+        )
+
+    def _largest(self, good: pa.Table) -> dict[int, int]:
+        if self.time is None or not good.num_rows:
+            return {}
+        times = good[self.time].cast(pa.int64()).combine_chunks().to_numpy()
+        partitions = good["_partition"].combine_chunks().to_numpy()
+        if partitions[0] == partitions[-1] and (partitions == partitions[0]).all():
+            return {int(partitions[0]): int(times.max())}
+        order = np.argsort(partitions, kind="stable")
+        ids, starts = np.unique(partitions[order], return_index=True)
+        largest = np.maximum.reduceat(times[order], starts)
+        return dict(zip(ids.tolist(), largest.tolist(), strict=True))
+
+
+def _bad(raw: pa.Table, reasons: dict[int, str]) -> pa.Table:
+    positions = sorted(reasons)
+    bad = raw.take(pa.array(positions, pa.int64())).select(raw_schema().names)
+    return bad.append_column("reason", pa.array([reasons[p] for p in positions], pa.string()))

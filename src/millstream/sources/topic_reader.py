@@ -1,0 +1,171 @@
+"""A Kafka topic opened for one run: what may be read, and the records of a range.
+
+Only committed records are seen: ends are last stable offsets, and Spark reads with
+`read_committed`.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+from millstream.errors import DataGone, InvalidSpec, NotFound, Unavailable
+from millstream.sources.spec import Extent, Offsets, Ranges, raw_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from millstream.log.settings import Cluster
+
+_FETCH = {
+    "kafka.max.poll.records": "20000",
+    "kafka.max.partition.fetch.bytes": "8388608",
+    "kafka.fetch.max.bytes": "67108864",
+    "kafka.receive.buffer.bytes": "1048576",
+    "kafka.check.crcs": "false",
+    "kafka.isolation.level": "read_committed",
+    "kafka.metadata.max.age.ms": "60000",
+    "failOnDataLoss": "true",
+    "includeHeaders": "true",
+}
+_LOOK_SECONDS = 5.0
+_PATIENCE = 30.0
+
+
+class TopicReader:
+    """One topic of one cluster."""
+
+    def __init__(self, cluster: Cluster, topic: str, group: str) -> None:
+        from confluent_kafka import Consumer
+        from confluent_kafka.admin import AdminClient
+
+        if cluster.settings:
+            raise InvalidSpec(
+                "a pipeline's Kafka needs to be one without security settings in this version",
+                got=", ".join(sorted(cluster.settings)),
+                do="read it with ms.Consumer, or name an open listener with --kafka",
+            )
+        self._topic, self._address, self._group = topic, cluster.address, group
+        self._admin = AdminClient(cluster.client())
+        self._committer = Consumer(
+            cluster.client(**{"group.id": group, "enable.auto.commit": "false"})
+        )
+        self._first: Offsets = {}
+        self._identity: str | None = None
+        self._looked = 0.0
+
+    def extent(self) -> Extent:
+        """First offsets and stable ends; partitions and identity are looked at now and then.
+
+        Raises:
+            NotFound: the topic does not exist.
+            Unavailable: the broker did not answer in time.
+        """
+        from confluent_kafka.admin import OffsetSpec
+
+        if not self._first or time.monotonic() - self._looked > _LOOK_SECONDS:
+            self._look()
+        return Extent(dict(self._first), self._offsets(OffsetSpec.latest()), self._identity)
+
+    def _look(self) -> None:
+        from confluent_kafka import TopicCollection
+        from confluent_kafka.admin import OffsetSpec
+
+        described = self._admin.describe_topics(TopicCollection([self._topic]))
+        topic = self._answer(described[self._topic])
+        self._identity = str(topic.topic_id)
+        self._first = dict.fromkeys((part.id for part in topic.partitions), 0)
+        self._first = self._offsets(OffsetSpec.earliest())
+        self._looked = time.monotonic()
+
+    def _offsets(self, spec: Any) -> Offsets:
+        from confluent_kafka import IsolationLevel, TopicPartition
+
+        asked = {TopicPartition(self._topic, partition): spec for partition in self._first}
+        futures = self._admin.list_offsets(
+            asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_PATIENCE
+        )
+        return {tp.partition: int(self._answer(future).offset) for tp, future in futures.items()}
+
+    def _answer(self, future: Any) -> Any:
+        from confluent_kafka import KafkaError, KafkaException
+
+        try:
+            return future.result(timeout=_PATIENCE)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise NotFound(
+                    f"reading needs the topic {self._topic!r} to exist",
+                    got=f"no such topic at {self._address}",
+                    do=f"make it with `millstream topics create {self._topic}`",
+                ) from None
+            raise Unavailable(
+                f"reading the topic {self._topic!r} needs Kafka at {self._address}",
+                got=error.args[0].str(),
+                do="start it, or name another with --kafka",
+            ) from error
+
+    def frame(self, spark: SparkSession, ranges: Ranges) -> DataFrame:
+        """The records of these ranges, read by Spark's own Kafka tasks."""
+        cores = int(spark.sparkContext.defaultParallelism)
+        options = {
+            **_FETCH,
+            "kafka.bootstrap.servers": self._address,
+            "kafka.group.id": f"{self._group}.spark",
+            "assign": json.dumps({self._topic: sorted(ranges)}),
+            "startingOffsets": json.dumps({self._topic: {str(p): r[0] for p, r in ranges.items()}}),
+            "endingOffsets": json.dumps({self._topic: {str(p): r[1] for p, r in ranges.items()}}),
+        }
+        if len(ranges) < cores:
+            options["minPartitions"] = str(cores)
+        frame = spark.read.format("kafka").options(**options).load()
+        return frame.select("key", "value", "headers", "partition", "offset", "timestamp")
+
+    def table(self, spark: SparkSession, ranges: Ranges) -> pa.Table:
+        """The records of these ranges as Arrow, through Spark."""
+        if not ranges:
+            return raw_schema().empty_table()
+        return self.frame(spark, ranges).toArrow().cast(raw_schema())
+
+    def progress(self, offsets: Mapping[int, int]) -> None:
+        """Commit positions to the group, for lag tools; recovery never reads them."""
+        from confluent_kafka import KafkaException, TopicPartition
+
+        places = [TopicPartition(self._topic, p, o) for p, o in offsets.items()]
+        try:
+            self._committer.commit(offsets=places, asynchronous=True)
+        except KafkaException:
+            return
+
+    def close(self) -> None:
+        """Let go of connections."""
+        self._committer.close()
+
+
+def check_still_there(topic: str, extent: Extent, wanted: Mapping[int, int], identity: str | None) -> None:
+    """Stop when the log no longer holds what has not been read yet.
+
+    Raises:
+        DataGone: the topic was made anew, or records were deleted before they were read.
+    """
+    if identity is not None and extent.identity is not None and identity != extent.identity:
+        raise DataGone(
+            f"the job needs the topic {topic!r} it began with (id {identity})",
+            got=f"another one of that name (id {extent.identity})",
+            do="begin anew with another --checkpoint",
+        )
+    for partition, offset in wanted.items():
+        if partition not in extent.first:
+            raise DataGone(f"the job needs partition {partition} of the topic {topic!r}",
+                           got="a topic without it")  # fmt: skip
+        if offset < extent.first[partition]:
+            raise DataGone(
+                f"the job needs {topic}/{partition} from offset {offset} on",
+                got=f"a log that begins at {extent.first[partition]}: "
+                f"{extent.first[partition] - offset} records are gone",
+                do="begin anew with another --checkpoint, and give the topic a longer retention",
+            )

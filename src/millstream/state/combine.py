@@ -1,0 +1,167 @@
+"""Rows of the same key become one, column by column, oldest to newest.
+
+A tombstone (`_gone`) forgets what stands before it in its group. Where rows follow it,
+two rows remain: the tombstone, which still has to reach older runs, and their result.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millstream.errors import InvalidInput
+from millstream.state import reduce
+from millstream.state.columns import plain
+from millstream.state.keys import canonical
+from millstream.state.sorting import arrange, group_sorted, hashes_of, orders_of, sort_rows
+from millstream.state.spec import GONE, LOW_PART
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from millstream.state.spec import StateColumn, StateSpec
+
+    Columns = Mapping[str, pa.Array]
+
+__all__ = ["combine", "conform", "group_sorted", "reduce_groups", "sort_rows", "without_tombstones"]
+
+
+def combine(table: pa.Table, spec: StateSpec) -> pa.Table:
+    """The table sorted, with one row per key (before it a tombstone, if there was one).
+
+    Rows of the same key count as oldest to newest in the order they stand in. The low
+    parts of dsums and `_gone` may be left out: they are zero and false then.
+    """
+    table = conform(table, spec)
+    if len(table) == 0:
+        return table
+    keys = [plain(table[name]) for name in spec.key_names]
+    rows, starts, keys = arrange(orders_of(table), hashes_of(table), keys)
+    if rows is not None:
+        others = table.drop_columns(spec.key_names).take(pa.array(rows))
+    else:
+        others = table.drop_columns(spec.key_names)
+    columns = {name: plain(others[name]) for name in others.column_names}
+    columns.update(zip(spec.key_names, map(canonical, keys), strict=True))
+    return reduce_groups(columns, starts, spec)
+
+
+def reduce_groups(
+    columns: Mapping[str, pa.Array], starts: NDArray[np.int64], spec: StateSpec
+) -> pa.Table:
+    """One row per group of adjacent rows, before it a tombstone if the group has one."""
+    gone = columns[GONE].to_numpy(zero_copy_only=False)
+    if gone.any():
+        return _past_tombstones(columns, starts, gone, spec)
+    return _reduced(columns, starts, spec)
+
+
+def without_tombstones(table: pa.Table) -> pa.Table:
+    """The rows that are alive, where nothing older is left to forget."""
+    gone = plain(table[GONE])
+    return table.filter(pc.invert(gone)) if gone.true_count else table
+
+
+def conform(table: pa.Table, spec: StateSpec) -> pa.Table:
+    """The table with exactly the spec's columns, in its order and types."""
+    unknown = [name for name in table.column_names if name not in spec.schema.names]
+    optional = {GONE: pa.scalar(False)}  # noqa: FBT003
+    optional |= {c.name + LOW_PART: pa.scalar(0.0) for c in spec.values if c.combine == "dsum"}
+    missing = [
+        name
+        for name in spec.schema.names
+        if name not in table.column_names and name not in optional
+    ]
+    if unknown or missing:
+        raise InvalidInput(
+            f"state rows need the columns {', '.join(spec.schema.names)}",
+            got=", ".join(table.column_names),
+            do="add or leave out " + ", ".join(unknown + missing),
+        )
+    for name in optional:
+        if name not in table.column_names:
+            filled = pa.repeat(optional[name], len(table))
+            table = table.append_column(name, filled)
+    table = table.select(spec.schema.names)
+    return table if table.schema.equals(spec.schema) else _cast(table, spec)
+
+
+def _cast(table: pa.Table, spec: StateSpec) -> pa.Table:
+    try:
+        return table.cast(spec.schema)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
+        raise InvalidInput(
+            "state rows need the types of their spec",
+            got=str(error),
+            do="cast them before they are kept",
+        ) from error
+
+
+def _reduced(columns: Columns, starts: NDArray[np.int64], spec: StateSpec) -> pa.Table:
+    """One row per group of the sorted columns, none of which is a tombstone."""
+    if len(starts) == len(columns[GONE]):
+        return pa.Table.from_arrays([columns[n] for n in spec.schema.names], schema=spec.schema)
+    reduced = {name: reduce.first(array, starts) for name, array in _fixed(columns, spec).items()}
+    for column in spec.values:
+        reduced.update(_reduce_column(columns, column, starts))
+    return pa.Table.from_arrays([reduced[n] for n in spec.schema.names], schema=spec.schema)
+
+
+def _fixed(columns: Columns, spec: StateSpec) -> Columns:
+    """The columns that are the same in all rows of a group."""
+    values = {field.name for field in spec.value_fields}
+    return {name: array for name, array in columns.items() if name not in values}
+
+
+def _reduce_column(columns: Columns, column: StateColumn, starts: NDArray[np.int64]) -> Columns:
+    name, array = column.name, columns[column.name]
+    match column.combine:
+        case "sum":
+            return {name: reduce.total(array, starts, name)}
+        case "dsum":
+            low = name + LOW_PART
+            high_part, low_part = reduce.double_total(array, columns[low], starts)
+            return {name: high_part, low: low_part}
+        case "min":
+            return {name: reduce.extreme(array, starts, largest=False)}
+        case "max":
+            return {name: reduce.extreme(array, starts, largest=True)}
+        case "first":
+            return {name: reduce.first(array, starts)}
+        case "last":
+            return {name: reduce.last(array, starts)}
+
+
+def _past_tombstones(
+    columns: Columns, starts: NDArray[np.int64], gone: NDArray[np.bool_], spec: StateSpec
+) -> pa.Table:
+    count = len(gone)
+    place = np.arange(count, dtype=np.int64)
+    last_gone = np.maximum.reduceat(np.where(gone, place, -1), starts)
+    sizes = np.diff(starts, append=count)
+    alive = np.flatnonzero(place > np.repeat(last_gone, sizes))
+    groups = np.repeat(np.arange(len(starts)), sizes)[alive]
+    buried = np.flatnonzero(last_gone >= 0)
+    tombstones = _tombstones(columns, last_gone[buried], spec)
+    if len(alive) == 0:
+        return tombstones
+    alive_starts = np.flatnonzero(np.diff(groups, prepend=-1))
+    taken = pa.array(alive)
+    kept = _reduced({n: a.take(taken) for n, a in columns.items()}, alive_starts, spec)
+    both = pa.concat_tables([tombstones, kept])
+    order = np.argsort(np.concatenate([buried, groups[alive_starts]]), kind="stable")
+    return both.take(pa.array(order))
+
+
+def _tombstones(columns: Columns, rows: NDArray[np.int64], spec: StateSpec) -> pa.Table:
+    """Tombstones at these rows, without the values that stood in them."""
+    taken = pa.array(rows)
+    fixed = {name: array.take(taken) for name, array in _fixed(columns, spec).items()}
+    empty = {field.name: pa.nulls(len(rows), field.type) for field in spec.value_fields}
+    parts = fixed | empty
+    return pa.Table.from_arrays([parts[n] for n in spec.schema.names], schema=spec.schema)

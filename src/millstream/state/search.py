@@ -1,0 +1,78 @@
+"""Binary search over rows sorted by (order, hash), for many wanted rows at a time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Rows = NDArray[np.int64]
+    Orders = NDArray[np.int64]
+    Hashes = NDArray[np.uint64]
+
+
+def spans(
+    orders: Orders, hashes: Hashes, wanted_orders: Orders, wanted_hashes: Hashes
+) -> tuple[Rows, Rows]:
+    """For each wanted (order, hash) the first row of its equals and how many there are.
+
+    The cost follows the wanted rows and the logarithm of those searched.
+    """
+    starts = lower_bound(orders, hashes, wanted_orders, wanted_hashes)
+    lengths = np.zeros(len(starts), dtype=np.int64)
+    hit = _equal_at(orders, hashes, starts, wanted_orders, wanted_hashes)
+    lengths[hit] = 1
+    rows = np.flatnonzero(hit)
+    more = rows[
+        _equal_at(orders, hashes, starts[rows] + 1, wanted_orders[rows], wanted_hashes[rows])
+    ]
+    if len(more):
+        ends = _upper_bound(orders, hashes, wanted_orders[more], wanted_hashes[more])
+        lengths[more] = ends - starts[more]
+    return starts, lengths
+
+
+def lower_bound(
+    orders: Orders, hashes: Hashes, wanted_orders: Orders, wanted_hashes: Hashes
+) -> Rows:
+    """For each wanted (order, hash) the first row that is not below it."""
+    low = np.searchsorted(orders, wanted_orders, side="left")
+    high = np.searchsorted(orders, wanted_orders, side="right")
+    if len(low) and low.min() == low.max() and high.min() == high.max():
+        start, stop = int(low[0]), int(high[0])
+        return start + np.searchsorted(hashes[start:stop], wanted_hashes, side="left")
+    return _bisect(hashes, wanted_hashes, low, high)
+
+
+def _upper_bound(
+    orders: Orders, hashes: Hashes, wanted_orders: Orders, wanted_hashes: Hashes
+) -> Rows:
+    after = np.searchsorted(orders, wanted_orders, side="right")
+    last = wanted_hashes == np.uint64(2**64 - 1)
+    following = wanted_hashes + np.uint64(1)
+    return np.where(last, after, lower_bound(orders, hashes, wanted_orders, following))
+
+
+def _bisect(hashes: Hashes, wanted: Hashes, low: Rows, high: Rows) -> Rows:
+    """The first row in each [low, high) whose hash is not below the wanted one."""
+    low, high = low.astype(np.int64), high.astype(np.int64)
+    active = np.flatnonzero(low < high)
+    while len(active):
+        middle = (low[active] + high[active]) >> 1
+        below = hashes[middle] < wanted[active]
+        low[active] = np.where(below, middle + 1, low[active])
+        high[active] = np.where(below, high[active], middle)
+        active = active[low[active] < high[active]]
+    return low
+
+
+def _equal_at(
+    orders: Orders, hashes: Hashes, rows: Rows, wanted_orders: Orders, wanted_hashes: Hashes
+) -> NDArray[np.bool_]:
+    equal = rows < len(orders)
+    at = rows[equal]
+    equal[equal] = (orders[at] == wanted_orders[equal]) & (hashes[at] == wanted_hashes[equal])
+    return equal

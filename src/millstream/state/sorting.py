@@ -1,0 +1,148 @@
+"""Rows in the order of state: by `_order`, then `_hash`, then keys where hashes collide."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from millstream.state.columns import int_values, plain
+from millstream.state.keys import rank_rows, same_rows
+from millstream.state.spec import HASH, ORDER
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    Rows = NDArray[np.int64]
+    Orders = NDArray[np.int64]
+    Hashes = NDArray[np.uint64]
+
+_FEW_DESCENTS = 16
+
+
+def orders_of(table: pa.Table | pa.RecordBatch) -> Orders:
+    """The `_order` column as numpy."""
+    return int_values(plain(table.column(ORDER)))
+
+
+def hashes_of(table: pa.Table | pa.RecordBatch) -> Hashes:
+    """The `_hash` column as numpy."""
+    array = plain(table.column(HASH))
+    if len(array) == 0:
+        return np.zeros(0, dtype=np.uint64)
+    return np.frombuffer(array.buffers()[1], np.uint64, array.offset + len(array))[array.offset :]
+
+
+def sort_rows(table: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """The rows by (`_order`, `_hash`, keys); equal ones stay in the order they came in."""
+    rows, _, _ = arrange(orders_of(table), hashes_of(table), [plain(table[k]) for k in keys])
+    return table if rows is None else table.take(pa.array(rows))
+
+
+def group_sorted(table: pa.Table, keys: Sequence[str]) -> Rows:
+    """Where each group of the same (`_order`, keys) starts in a table already sorted."""
+    new = _first_of_hash(orders_of(table), hashes_of(table))
+    new[1:] |= ~_same_as_before([plain(table[key]) for key in keys], len(table))
+    return np.flatnonzero(new)
+
+
+def arrange(
+    orders: Orders, hashes: Hashes, keys: Sequence[pa.Array]
+) -> tuple[Rows | None, Rows, list[pa.Array]]:
+    """The permutation that sorts (None: sorted already), the starts of groups, the sorted keys."""
+    rows = permutation(orders, hashes)
+    if rows is not None:
+        orders, hashes = orders[rows], hashes[rows]
+        taken = pa.array(rows)
+        keys = [key.take(taken) for key in keys]
+    new_hash = _first_of_hash(orders, hashes)
+    same_key = _same_as_before(keys, len(orders))
+    collides = ~new_hash[1:] & ~same_key
+    if not collides.any():
+        return rows, np.flatnonzero(new_hash), list(keys)
+    order = _part_colliding(new_hash, collides, keys)
+    taken = pa.array(order)
+    keys = [key.take(taken) for key in keys]
+    new_hash[1:] |= ~_same_as_before(keys, len(orders))
+    return order if rows is None else rows[order], np.flatnonzero(new_hash), keys
+
+
+def permutation(orders: Orders, hashes: Hashes) -> Rows | None:
+    """The stable permutation that sorts by (order, hash); None if they are sorted."""
+    if is_sorted(orders, hashes):
+        return None
+    combined = _one_word(orders, hashes)
+    rows = _argsort(combined)
+    if is_sorted(orders[rows], hashes[rows]):
+        return rows
+    exact: Rows = np.lexsort((hashes, orders))
+    return exact
+
+
+def is_sorted(orders: Orders, hashes: Hashes) -> bool:
+    """Whether the pairs (order, hash) never go back."""
+    rises = orders[1:] > orders[:-1]
+    if rises.any():
+        level = orders[1:] == orders[:-1]
+        return bool((rises | (level & (hashes[1:] >= hashes[:-1]))).all())
+    return bool((orders[1:] == orders[:-1]).all() and (hashes[1:] >= hashes[:-1]).all())
+
+
+def _one_word(orders: Orders, hashes: Hashes) -> Hashes:
+    """A word that sorts like (order, hash) but for the hash's lowest bits."""
+    if len(orders) == 0 or orders.min() == orders.max():
+        return hashes
+    encoded = pa.array(orders).dictionary_encode()
+    distinct = encoded.dictionary.to_numpy()
+    rank_of = np.empty(len(distinct), dtype=np.uint64)
+    rank_of[np.argsort(distinct)] = np.arange(len(distinct), dtype=np.uint64)
+    bits = max(len(distinct) - 1, 1).bit_length()
+    ranked = rank_of[encoded.indices.to_numpy()]
+    word: Hashes = (ranked << np.uint64(64 - bits)) | (hashes >> np.uint64(bits))
+    return word
+
+
+def _argsort(words: Hashes) -> Rows:
+    """A stable argsort: timsort for a few sorted stretches, else radix by the top 32 bits."""
+    descents = int(np.count_nonzero(words[1:] < words[:-1]))
+    if descents * _FEW_DESCENTS < len(words):
+        found: Rows = np.argsort(words, kind="stable")
+        return found
+    digits = np.ascontiguousarray(words.view(np.uint16).reshape(-1, 4).T)
+    rows: Rows = np.argsort(digits[2], kind="stable")
+    rows = rows[np.argsort(digits[3][rows], kind="stable")]
+    nearly = words[rows]
+    if (nearly[1:] < nearly[:-1]).any():
+        rows = rows[np.argsort(nearly, kind="stable")]
+    return rows
+
+
+def _first_of_hash(orders: Orders, hashes: Hashes) -> NDArray[np.bool_]:
+    new = np.ones(len(orders), dtype=np.bool_)
+    new[1:] = (orders[1:] != orders[:-1]) | (hashes[1:] != hashes[:-1])
+    return new
+
+
+def _same_as_before(keys: Sequence[pa.Array], count: int) -> NDArray[np.bool_]:
+    """For each row but the first, whether its key is that of the row before."""
+    if count == 0:
+        return np.zeros(0, dtype=np.bool_)
+    return same_rows([key[1:] for key in keys], [key[:-1] for key in keys], count - 1)
+
+
+def _part_colliding(
+    new_hash: NDArray[np.bool_], collides: NDArray[np.bool_], keys: Sequence[pa.Array]
+) -> Rows:
+    """The permutation that sorts by key inside every hash that several keys share."""
+    groups = np.cumsum(new_hash) - 1
+    shared = np.zeros(int(groups[-1]) + 1, dtype=np.bool_)
+    shared[groups[1:][collides]] = True
+    rows = np.flatnonzero(shared[groups])
+    taken = pa.array(rows)
+    by_key = rank_rows([key.take(taken) for key in keys], len(rows))
+    order = np.arange(len(groups), dtype=np.int64)
+    order[rows] = rows[np.lexsort((by_key, groups[rows]))]
+    return order

@@ -1,0 +1,199 @@
+"""A step's state as one kernel sees it: a bucket range of all runs, combined as it is read."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from millstream.errors import InvalidInput
+from millstream.state.columns import plain, spans_to_rows
+from millstream.state.combine import combine, reduce_groups, without_tombstones
+from millstream.state.hashing import hash_range
+from millstream.state.keys import same_rows
+from millstream.state.search import spans
+from millstream.state.slices import places, slices
+from millstream.state.sorting import hashes_of, orders_of
+from millstream.state.spec import GONE, ORDER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from millstream.state.runs import Run
+    from millstream.state.slices import Slice
+    from millstream.state.spec import StateSpec
+
+_MAX_BYTES = 64 * 2**20
+
+
+class View:
+    """The rows at or above `floor` in the buckets [low, high), whoever wrote their runs.
+
+    The cost of a lookup follows the rows asked for, that of a scan the rows it gives.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        spec: StateSpec,
+        runs: Sequence[Run],
+        *,
+        floor: int,
+        buckets: tuple[int, int],
+        of: int = 256,
+    ) -> None:
+        self.folder, self.spec, self.runs = folder, spec, tuple(runs)
+        self.floor, self.buckets, self.of = floor, buckets, of
+        self._hashes = hash_range(buckets, of)
+
+    @property
+    def rows(self) -> int:
+        """About how many rows the runs hold for these buckets, each run counted by itself."""
+        return self._estimate("rows")
+
+    @property
+    def bytes(self) -> int:
+        """About how many bytes of files these buckets take."""
+        return self._estimate("bytes")
+
+    def lookup(self, wanted: pa.Table) -> tuple[NDArray[np.bool_], pa.Table]:
+        """Which of the wanted (`_order`, `_hash`, keys) exist, and their combined values.
+
+        The values stand in the order of the wanted rows, null where there are none.
+        """
+        self._refuse_foreign(wanted)
+        found = np.zeros(len(wanted), dtype=np.bool_)
+        owners, rows = self._candidates(wanted)
+        if len(owners) == 0:
+            empty = [pa.nulls(len(wanted), field.type) for field in self.spec.value_fields]
+            return found, pa.Table.from_arrays(empty, schema=self._values)
+        columns = {name: plain(rows[name]) for name in rows.column_names}
+        columns[ORDER] = pa.array(owners)
+        starts = np.flatnonzero(np.diff(owners, prepend=-1))
+        alive = without_tombstones(reduce_groups(columns, starts, self.spec))
+        at = np.zeros(len(wanted), dtype=np.int64)
+        owners = orders_of(alive)
+        found[owners] = True
+        at[owners] = np.arange(len(owners))
+        values = alive.select(self._values.names)
+        return found, values.take(pa.array(at, mask=~found))
+
+    def scan(
+        self, low: int, high: int | None, *, max_bytes: int = _MAX_BYTES
+    ) -> Iterator[pa.Table]:
+        """Combined rows with low <= `_order` < high, sorted by (`_order`, `_hash`, keys).
+
+        `high` None means no end. Pieces are of about `max_bytes` read at most; only
+        the slices asked for are read.
+        """
+        parts = list(self._slices(max(low, self.floor), high))
+        if not parts:
+            return
+        edges = places(parts, max_bytes)
+        for begin, end in pairwise(edges):
+            piece = gather(parts, begin, end, self.spec)
+            piece = without_tombstones(combine(piece, self.spec)).drop_columns([GONE])
+            if len(piece):
+                yield piece
+
+    @property
+    def _values(self) -> pa.Schema:
+        return pa.schema(self.spec.value_fields)
+
+    def _slices(self, low: int, high: int | None) -> Iterator[Slice]:
+        """All slices, those of the oldest run first."""
+        for run in self.runs:
+            yield from slices(
+                self.folder,
+                self.spec,
+                run,
+                orders=(low, high),
+                buckets=self.buckets,
+                of=self.of,
+            )
+
+    def _candidates(self, wanted: pa.Table) -> tuple[NDArray[np.int64], pa.Table]:
+        """Rows with a wanted key, oldest first for each, and which wanted row each is for."""
+        orders, hashes = orders_of(wanted), hashes_of(wanted)
+        keys = [plain(wanted[field.name]).cast(field.type) for field in self.spec.keys]
+        owners, parts = [], []
+        last = int(orders.max(initial=self.floor))
+        for part in self._slices(self.floor, None if last == 2**63 - 1 else last + 1):
+            owner, rows = _matching(part, orders, hashes, keys, self.spec)
+            if len(owner):
+                owners.append(owner)
+                parts.append(pa.Table.from_batches([rows]))
+        if not owners:
+            return np.zeros(0, dtype=np.int64), self.spec.schema.empty_table()
+        all_owners, rows = np.concatenate(owners), pa.concat_tables(parts)
+        by_owner = np.argsort(all_owners, kind="stable")
+        return all_owners[by_owner], rows.take(pa.array(by_owner))
+
+    def _refuse_foreign(self, wanted: pa.Table) -> None:
+        hashes = hashes_of(wanted)
+        if len(hashes) and not (
+            self._hashes[0] <= int(hashes.min()) and int(hashes.max()) <= self._hashes[1]
+        ):
+            raise InvalidInput(
+                f"a lookup needs keys of the buckets [{self.buckets[0]}, {self.buckets[1]})",
+                got="a key of another bucket",
+                do="send each row to the task that owns its bucket",
+            )
+
+    def _estimate(self, measure: str) -> int:
+        total = 0.0
+        for run in self.runs:
+            for segment in run.segments:
+                low = max(segment.low, self.buckets[0])
+                shared = max(min(segment.high, self.buckets[1]) - low, 0)
+                if segment.greatest >= self.floor:
+                    total += getattr(segment, measure) * shared / (segment.high - segment.low)
+        return round(total)
+
+
+def gather(
+    parts: Sequence[Slice], begin: NDArray[np.int64], end: NDArray[np.int64], spec: StateSpec
+) -> pa.Table:
+    """The rows of all slices between two cuts, in the order of the slices."""
+    taken = [
+        part.rows(int(start), int(stop))
+        for part, start, stop in zip(parts, begin, end, strict=True)
+        if start < stop
+    ]
+    return pa.Table.from_batches(taken, schema=spec.schema)
+
+
+def _matching(
+    part: Slice,
+    orders: NDArray[np.int64],
+    hashes: NDArray[np.uint64],
+    keys: Sequence[pa.Array],
+    spec: StateSpec,
+) -> tuple[NDArray[np.int64], pa.RecordBatch]:
+    """The rows of one slice with a wanted key, and which wanted row each is for."""
+    mine = np.flatnonzero(
+        (hashes >= np.uint64(part.least))
+        & (hashes <= np.uint64(part.greatest))
+        & (orders >= part.orders[part.start])
+        & (orders <= part.orders[part.stop - 1])
+    )
+    starts, lengths = spans(
+        part.orders[part.start : part.stop],
+        part.hashes[part.start : part.stop],
+        orders[mine],
+        hashes[mine],
+    )
+    rows, owners = spans_to_rows(starts + part.start, lengths)
+    owners = mine[owners]
+    taken = pa.array(rows)
+    have = [plain(part.batch.column(name).take(taken)) for name in spec.key_names]
+    want = [key.take(pa.array(owners)) for key in keys]
+    same = same_rows(have, want, len(rows))
+    if not same.all():
+        rows, owners = rows[same], owners[same]
+    return owners, part.batch.take(pa.array(rows))

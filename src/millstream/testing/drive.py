@@ -1,0 +1,200 @@
+"""`Drive`: a real pipeline on a local Spark session, with topics in memory and a clock of
+one's own."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from millstream.errors import InvalidInput
+from millstream.runtime.checkpoint import Checkpoint
+from millstream.runtime.engine import Engine
+from millstream.runtime.session import session
+from millstream.testing.memory_log import MemoryLog, MemoryReader, RecordingWriter, order_of
+
+if TYPE_CHECKING:
+    from millstream.pipeline import Pipeline
+    from millstream.plan.graph import Read
+    from millstream.runtime.facts import Facts
+    from millstream.sinks.spec import Sink, Writer
+    from millstream.sources.spec import Reader
+
+Time = str | int | datetime
+_DAY = 86_400_000_000
+
+
+class Drive:
+    """Runs a pipeline by hand, one batch at a time.
+
+    >>> with Drive(pipeline) as drive:                            # doctest: +SKIP
+    ...     drive.feed("bids", [{"auction": 1, "ts": "2026-01-01 00:00:01"}])
+    ...     drive.step()
+    ...     drive.finish()
+    ...     drive.rows("hot")
+    """
+
+    def __init__(self, pipeline: Pipeline, lane: Literal["wide", "short"] | None = None) -> None:
+        if lane not in (None, "wide", "short"):
+            raise InvalidInput('lane needs "wide", "short" or None', got=repr(lane))
+        self._pipeline, self._lane = pipeline, lane
+        self._folder = Path(tempfile.mkdtemp(prefix="millstream-drive-"))
+        self._world = _World()
+        self._seen: dict[tuple[str, str], int] = {}
+        self._engine = self._open()
+
+    def _open(self) -> Engine:
+        checkpoint = Checkpoint(self._folder / "checkpoint")
+        engine = Engine(self._pipeline, checkpoint, session(), self._world, lane=self._lane)
+        engine.open()
+        return engine
+
+    def feed(
+        self,
+        source: str,
+        rows: Iterable[Mapping[str, Any] | bytes | None],
+        partition: int = 0,
+        timestamp: Time | None = None,
+        key: bytes | None = None,
+    ) -> None:
+        """Append records to a topic in memory: dicts as JSON, or bytes as they are."""
+        if source not in self._engine.typed.stages.reads:
+            known = ", ".join(self._engine.typed.stages.reads)
+            raise InvalidInput("feed needs a source of the pipeline", got=repr(source),
+                               do=f"name one of {known}")  # fmt: skip
+        stamp = None if timestamp is None else micros_of(timestamp)
+        for row in rows:
+            value = row if isinstance(row, bytes) or row is None else _json(row)
+            self._world.log.append(source, partition, key, value, stamp)
+
+    def step(self) -> Facts:
+        """One batch over all that was fed; its facts."""
+        facts = self._engine.step(always=True)
+        assert facts is not None
+        return facts
+
+    def watermark(self, source: str, time: Time) -> None:
+        """Declare a source's watermark, from the next step on."""
+        if source not in self._engine.typed.stages.reads:
+            raise InvalidInput("watermark needs a source of the pipeline", got=repr(source))
+        self._engine.declared[source] = micros_of(time)
+
+    def clock(self, time: Time) -> None:
+        """Move the batch clock; it starts at the epoch and never goes back.
+
+        The first move away from the epoch sets the clock: no silence has passed by it.
+        """
+        now = micros_of(time)
+        if now < self._world.now:
+            raise InvalidInput("the batch clock needs a time that is not behind it", got=repr(time))
+        if self._world.now == 0 and now > _DAY:
+            self._engine.rebase(now)
+        self._world.now = now
+
+    def rows(self, output: str) -> list[dict[str, Any]]:
+        """The rows that left for an output since the last call, by batch, key and window."""
+        if output not in {o.name for o in self._pipeline.outputs}:
+            known = ", ".join(o.name for o in self._pipeline.outputs)
+            raise InvalidInput("rows needs an output of the pipeline", got=repr(output),
+                               do=f"name one of {known}")  # fmt: skip
+        return self._taken("result", output)
+
+    def late(self) -> list[dict[str, Any]]:
+        """The rows that left by the late door since the last call, in their envelope."""
+        return self._taken("late", None)
+
+    def dead(self) -> list[dict[str, Any]]:
+        """The rows that left by the dead door since the last call, raw, with the reason."""
+        return self._taken("dead", None)
+
+    def _taken(self, door: str, output: str | None) -> list[dict[str, Any]]:
+        key = (door, output or "")
+        found = []
+        batches = self._world.left
+        for batch in batches[self._seen.get(key, 0) :]:
+            keep = [part for part in batch if part.door == door and output in (None, part.output)]
+            rows = [row for part in keep for row in part.rows]
+            found.extend(sorted(rows, key=order_of) if door == "result" else rows)
+        self._seen[key] = len(batches)
+        return found
+
+    def restart(self) -> None:
+        """Drop everything but the checkpoint, and go on from it."""
+        declared = self._engine.declared
+        self._engine.close()
+        self._engine = self._open()
+        self._engine.declared = declared
+
+    def finish(self) -> Facts:
+        """The end of input: every watermark goes to the end of time, everything closes."""
+        facts = self._engine.step(finish=True)
+        assert facts is not None
+        return facts
+
+    def close(self) -> None:
+        """Let go of the checkpoint; the Spark session stays for the next one."""
+        self._engine.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class _World:
+    """Topics in memory, sinks that remember, a clock that moves when it is told."""
+
+    def __init__(self) -> None:
+        self.log = MemoryLog()
+        self.now = 0
+        self.ledger: dict[str, str] = {}
+        self.left: list[list[Any]] = []
+
+    def reader(self, name: str, read: Read) -> Reader:
+        return MemoryReader(self.log, name)
+
+    def writer_of(self, sink: Sink) -> str:
+        return "drive"
+
+    def writer(self, name: str, job: str) -> Writer:
+        return RecordingWriter(self.ledger, self.left)
+
+    def clock(self) -> int:
+        return self.now
+
+    def ahead(self, read: Read) -> tuple[int | None, int | None]:
+        return read.ahead, None
+
+
+def micros_of(time: Time) -> int:
+    """A time as microseconds: ISO text, a datetime, or epoch milliseconds; no zone is UTC."""
+    if isinstance(time, int):
+        return time * 1000
+    try:
+        at = datetime.fromisoformat(time) if isinstance(time, str) else time
+    except ValueError:
+        raise InvalidInput("a time needs ISO text, a datetime or epoch milliseconds",
+                           got=repr(time)) from None  # fmt: skip
+    if at.tzinfo is None:
+        at = at.replace(tzinfo=UTC)
+    gap = at - datetime(1970, 1, 1, tzinfo=UTC)
+    return (gap.days * 86_400 + gap.seconds) * 1_000_000 + gap.microseconds
+
+
+def _json(row: Mapping[str, Any]) -> bytes:
+    def told(value: Any) -> Any:
+        return value.isoformat() if isinstance(value, datetime) else str(value)
+
+    return json.dumps(dict(row), default=told).encode()

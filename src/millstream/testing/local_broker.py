@@ -1,0 +1,129 @@
+"""A real broker for the length of a `with` block."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from millstream.errors import MillstreamError
+from millstream.log import broker as local
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+# Housekeeping without the minutes between its rounds: a test of retention or compaction waits
+# for the broker to look, not for the clock.
+_QUICK: Mapping[str, str | int] = {
+    "log.initial.task.delay.ms": 100,
+    "log.retention.check.interval.ms": 200,
+    "log.cleaner.backoff.ms": 200,
+    "log.segment.delete.delay.ms": 1000,
+}
+
+
+class ThrowAwayBroker:
+    """A broker that can be hurt: killed, paused and started again on the same folder and port."""
+
+    def __init__(self, status: local.BrokerStatus, settings: Mapping[str, str | int]) -> None:
+        assert status.address is not None
+        self.folder = status.folder
+        self.address: str = status.address
+        self.log_file = status.log_file
+        self._settings = settings
+
+    @property
+    def pid(self) -> int | None:
+        """The process id, None while it is down."""
+        return self.status().pid
+
+    def status(self) -> local.BrokerStatus:
+        return local.status(self.folder)
+
+    def kill(self) -> None:
+        """SIGKILL: as a crash, nothing is flushed or said."""
+        local.kill(self.folder)
+
+    def stop(self) -> None:
+        """SIGTERM, and wait for the clean end."""
+        local.stop(self.folder)
+
+    def start(self) -> None:
+        """Bring it back after `kill` or `stop`: the same records, the same address."""
+        local.start(self.folder, settings=self._settings)
+
+    def pause(self) -> None:
+        """SIGSTOP: connections stay open and nothing is answered."""
+        local.pause(self.folder)
+
+    def resume(self) -> None:
+        """SIGCONT: go on where `pause` stopped."""
+        local.resume(self.folder)
+
+
+@contextmanager
+def broker(
+    *,
+    port: int | None = None,
+    settings: Mapping[str, str | int] | None = None,
+    timeout: float = 60,
+) -> Iterator[ThrowAwayBroker]:
+    """A real Kafka broker on a free port, in a folder of its own; both are gone afterwards.
+
+        with broker() as b:
+            producer = Producer(b.address)
+
+    It ends with the block, and with the process that runs it, even when that is killed. Retention
+    and compaction look for work several times a second.
+
+    Args:
+        port: of 127.0.0.1, instead of a free one.
+        settings: Kafka broker settings, such as `{"num.partitions": 4}`.
+        timeout: seconds it gets to answer.
+    """
+    told = {**_QUICK, **(settings or {})}
+    folder = Path(tempfile.mkdtemp(prefix="millstream-broker-"))
+    with _watched(folder):
+        try:
+            status = local.start(folder, port=port, settings=told, timeout=timeout)
+        except MillstreamError as error:
+            error.add_note(_end_of_log(folder))  # the file itself goes with the folder
+            raise
+        yield ThrowAwayBroker(status, told)
+
+
+def _end_of_log(folder: Path) -> str:
+    log = local.status(folder).log_file
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    return "\n".join(["the end of the broker's log:", *lines[-30:]])
+
+
+@contextmanager
+def _watched(folder: Path) -> Iterator[None]:
+    """Clear the folder and its broker away at the end, whoever comes to the end of his life.
+
+    A second process waits for the end of a pipe that this one holds open, and looks whether this
+    one is still its parent. That needs no signal handler and no thread here, and works for
+    SIGKILL and on every POSIX system.
+    """
+    watchdog = subprocess.Popen(
+        [sys.executable, "-m", "millstream.testing.watchdog", str(os.getpid()), str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        yield
+    finally:
+        try:
+            local.kill(folder)
+            shutil.rmtree(folder)
+        finally:
+            assert watchdog.stdin is not None
+            watchdog.stdin.close()
+            watchdog.wait()

@@ -1,0 +1,68 @@
+"""`millstream` as tests run it: in this process, or for real in one of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from typer.testing import CliRunner
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+COMMAND = str(Path(sys.executable).with_name("millstream"))
+
+
+@dataclass(frozen=True)
+class Said:
+    """How a command ended and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+class Command:
+    """`millstream …`, on one Kafka."""
+
+    def __init__(self, kafka: str | None, environment: Mapping[str, str] | None = None) -> None:
+        self.environment: dict[str, str] = {"NO_COLOR": "1", **(environment or {})}
+        if kafka is not None:
+            self.environment["MILLSTREAM_KAFKA"] = kafka
+
+    def __call__(self, *words: str, stdin: str | bytes = b"") -> Said:
+        """Runs in this process."""
+        from millstream.cli.main import app
+
+        result = CliRunner(env=self.environment).invoke(app, words, input=stdin)
+        return Said(result.exit_code, result.stdout, result.stderr)
+
+    def ok(self, *words: str, stdin: str | bytes = b"") -> Said:
+        """As a call, for commands that must succeed."""
+        said = self(*words, stdin=stdin)
+        assert said.code == 0, said
+        return said
+
+    def process(self, *words: str, **options: Any) -> subprocess.Popen[bytes]:
+        """Starts the installed command for real."""
+        streams: dict[str, Any] = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+        }
+        return subprocess.Popen(
+            [COMMAND, *words], env={**os.environ, **self.environment}, **(streams | options)
+        )

@@ -1,0 +1,125 @@
+"""The rules of every test run, and the real parts that tests share.
+
+- A test that is skipped, or expected to fail, fails the run unless `skips.toml` lists it.
+- Warnings are errors (`pyproject.toml`).
+- The run ends with the ten slowest tests and the time spent in each folder.
+- One broker serves a whole run (one per worker); each test has topics of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+import uuid
+from collections import defaultdict
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+import hypothesis
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+    from millstream.testing.local_broker import ThrowAwayBroker
+
+SKIPS = Path(__file__).with_name("skips.toml")
+
+hypothesis.settings.register_profile("millstream", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("millstream")
+
+
+class Rules:
+    """What a run may not hide, and what it says at its end."""
+
+    def __init__(self, skips: Path) -> None:
+        entries = tomllib.loads(skips.read_text()).get("skip", []) if skips.exists() else []
+        for entry in entries:
+            if set(entry) != {"test", "reason"} or not str(entry["reason"]).strip():
+                raise pytest.UsageError(
+                    f"{skips.name}: an entry needs a test and a reason: {entry}"
+                )
+        self._listed = {str(entry["test"]) for entry in entries}
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        self._refuse(report, item.nodeid)
+        return report
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(
+        self, collector: pytest.Collector
+    ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+        report = yield
+        self._refuse(report, collector.nodeid)
+        return report
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._seconds[report.nodeid] += report.duration
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        if not self._seconds:
+            return
+        terminalreporter.section("time")
+        slowest = sorted(self._seconds.items(), key=lambda entry: -entry[1])[:10]
+        for test, seconds in slowest:
+            terminalreporter.write_line(f"{seconds:8.2f} s  {test}")
+        folders: defaultdict[str, list[float]] = defaultdict(list)
+        for test, seconds in self._seconds.items():
+            folders[str(PurePosixPath(test.partition("::")[0]).parent)].append(seconds)
+        for folder, times in sorted(folders.items(), key=lambda entry: -sum(entry[1])):
+            terminalreporter.write_line(f"{sum(times):8.2f} s  {folder}/ ({len(times)} tests)")
+
+    def _refuse(self, report: pytest.TestReport | pytest.CollectReport, test: str) -> None:
+        if not report.skipped or test.partition("[")[0] in self._listed or test in self._listed:
+            return
+        expected = getattr(report, "wasxfail", None)
+        if expected is None:
+            reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        else:
+            reason = f"Expected to fail: {expected}"
+            del report.wasxfail
+        report.outcome = "failed"
+        report.longrepr = f"{reason}\n{test} is not listed in tests/{SKIPS.name}"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Rules(SKIPS), "millstream-rules")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for fixture, mark in (("broker", "kafka"), ("spark", "spark")):
+            if fixture in getattr(item, "fixturenames", ()):
+                item.add_marker(mark)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests keep off the user's brokers and clusters; the cache of jars is shared with the user."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("MILLSTREAM_KAFKA")]:
+            patch.delenv(name)
+        patch.setenv("MILLSTREAM_HOME", str(tmp_path_factory.mktemp("home")))
+        yield
+
+
+@pytest.fixture(scope="session")
+def broker(own_home: None) -> Iterator[ThrowAwayBroker]:
+    """A real broker for the whole run: `broker.address`."""
+    from millstream.testing import broker as started
+
+    with started() as running:
+        yield running
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """The name of a topic nobody else uses; the test makes the topic as it needs it."""
+    words = re.sub(r"[^a-zA-Z0-9._-]+", "-", request.node.name)[:80]
+    return f"{words}-{uuid.uuid4().hex[:8]}"
