@@ -22,6 +22,8 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
+    from pyspark.sql import SparkSession
+
     from millstream.testing.local_broker import ThrowAwayBroker
 
 SKIPS = Path(__file__).with_name("skips.toml")
@@ -123,3 +125,13 @@ def topic(request: pytest.FixtureRequest) -> str:
     """The name of a topic nobody else uses; the test makes the topic as it needs it."""
     words = re.sub(r"[^a-zA-Z0-9._-]+", "-", request.node.name)[:80]
     return f"{words}-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The one Spark session of this run, as pipelines get it."""
+    from millstream.runtime.session import session
+
+    spark = session()
+    yield spark
+    spark.stop()

@@ -15,7 +15,10 @@ from millstream.pipeline import Pipeline, Stream, read
 from millstream.sinks.memory import Memory
 from millstream.sinks.spec import discard
 from millstream.sources.topic import Topic
-from millstream.windows.aggregates import count, max, mean, min, sum  # noqa: A004
+from millstream.windows.aggregates import count, mean
+from millstream.windows.aggregates import max as max
+from millstream.windows.aggregates import min as min
+from millstream.windows.aggregates import sum as sum
 from millstream.windows.spec import tumbling
 
 if TYPE_CHECKING:

@@ -130,9 +130,7 @@ class Stream:
         columns = self.columns
         if columns is not None:
             columns = (*columns, *(name for name in expressions if name not in columns))
-        return Stream(
-            WithColumns(columns, self.node.time, self.node, tuple(expressions.items()))
-        )
+        return Stream(WithColumns(columns, self.node.time, self.node, tuple(expressions.items())))
 
     def drop(self, *names: str) -> Stream:
         """All columns but these."""

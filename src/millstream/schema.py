@@ -39,7 +39,6 @@ _DECIMALS = ("decimal", "dec", "numeric")
 _NESTED = ("array", "struct", "map")
 _SIZED = ("varchar", "char", "character")
 _KNOWN = (*_SYNONYMS, *_DECIMALS, *_NESTED)
-_SPARK = {"byte": "tinyint", "short": "smallint", "long": "bigint"}
 _RESERVED = ("window_start", "window_end", "pane", "pane_index", "retract")
 _TOKEN = re.compile(
     r"\s*(?:(?P<quoted>`(?:[^`]|``)+`)|(?P<word>[^\W\d]\w*)|(?P<number>\d+\w*)"
@@ -54,9 +53,6 @@ class Scalar:
     name: str
 
     def ddl(self) -> str:
-        return _SPARK.get(self.name, self.name)
-
-    def __str__(self) -> str:
         return self.name
 
 
@@ -70,8 +66,6 @@ class Decimal:
     def ddl(self) -> str:
         return f"decimal({self.precision},{self.scale})"
 
-    __str__ = ddl
-
 
 @dataclass(frozen=True, slots=True)
 class Array:
@@ -81,8 +75,6 @@ class Array:
 
     def ddl(self) -> str:
         return f"array<{self.element.ddl()}>"
-
-    __str__ = ddl
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +87,6 @@ class Map:
     def ddl(self) -> str:
         return f"map<{self.key.ddl()},{self.value.ddl()}>"
 
-    __str__ = ddl
-
 
 @dataclass(frozen=True, slots=True)
 class Struct:
@@ -106,8 +96,6 @@ class Struct:
 
     def ddl(self) -> str:
         return f"struct<{', '.join(part.ddl(mark=':') for part in self.fields)}>"
-
-    __str__ = ddl
 
 
 Type = Scalar | Decimal | Array | Map | Struct
@@ -150,7 +138,7 @@ class Schema:
     @classmethod
     def from_arrow(cls, schema: pa.Schema) -> Schema:
         """The schema of Arrow columns; what Spark cannot hold is refused by name."""
-        return cls(tuple(_from_arrow_field(field, field.name) for field in schema))
+        return cls(_from_arrow_fields(schema))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -164,7 +152,7 @@ class Schema:
         """The same columns in Arrow: times as `timestamp[us, UTC]`, decimals as `decimal128`."""
         import pyarrow as pa
 
-        return pa.schema([_arrow_field(field) for field in self.fields])
+        return pa.schema(list(arrow_type(Struct(self.fields))))
 
     def __iter__(self) -> Iterator[Field]:
         return iter(self.fields)
@@ -178,9 +166,6 @@ class Schema:
                 return field
         raise KeyError(name)
 
-    def __str__(self) -> str:
-        return self.ddl()
-
 
 def check_names(names: Iterable[str], what: str) -> None:
     """Refuse names that repeat (Spark does not tell `a` from `A`) or belong to the engine.
@@ -189,20 +174,25 @@ def check_names(names: Iterable[str], what: str) -> None:
         InvalidSpec: `what` (such as "select") would make such a column.
     """
     given = list(names)
-    counts = Counter(name.lower() for name in given)
+    _refuse_repeats(given, what)
     for name in given:
-        if counts[name.lower()] > 1:
-            raise InvalidSpec(
-                f"{what} needs different column names",
-                got=f"{_quoted(name)} {counts[name.lower()]} times (upper and lower case are one)",
-                do="rename all but one with `as`",
-            )
         if name.startswith("_") or name.lower() in _RESERVED:
             raise InvalidSpec(
                 f"{what} needs column names that are not reserved",
                 got=_quoted(name),
                 do=f"choose a name that does not begin with `_` and is none of "
                 f"{', '.join(_RESERVED)}",
+            )
+
+
+def _refuse_repeats(names: list[str], what: str) -> None:
+    counts = Counter(name.lower() for name in names)
+    for name in names:
+        if counts[name.lower()] > 1:
+            raise InvalidSpec(
+                f"{what} needs different column names",
+                got=f"{_quoted(name)} {counts[name.lower()]} times (upper and lower case are one)",
+                do="rename all but one",
             )
 
 
@@ -215,7 +205,7 @@ class _Reader:
         self._next = 0
 
     def columns(self) -> tuple[Field, ...]:
-        fields = self._fields(end="")
+        fields = self._fields(nested=False)
         if self._next < len(self._tokens):
             raise self._wrong("a comma or the end of the schema")
         return fields
@@ -225,26 +215,17 @@ class _Reader:
         while at < end:
             found = _TOKEN.match(self._text, at)
             if found is None:
-                while self._text[at].isspace():
-                    at += 1
+                at = end - len(self._text[at:end].lstrip())
                 raise self._error("a schema needs columns such as `auction long`", at)
             kind = str(found.lastgroup)
             yield kind, found.group(kind), found.start(kind)
             at = found.end()
 
-    def _fields(self, *, end: str) -> tuple[Field, ...]:
-        fields = [self._field(nested=bool(end))]
+    def _fields(self, *, nested: bool) -> tuple[Field, ...]:
+        fields = [self._field(nested=nested)]
         while self._took(","):
-            fields.append(self._field(nested=bool(end)))
-        seen: set[str] = set()
-        for field in fields:
-            if field.name.lower() in seen:
-                raise InvalidSpec(
-                    "a schema needs different column names",
-                    got=f"{_quoted(field.name)} twice (upper and lower case are one)",
-                    do="rename one of them",
-                )
-            seen.add(field.name.lower())
+            fields.append(self._field(nested=nested))
+        _refuse_repeats([field.name for field in fields], "a schema")
         return tuple(fields)
 
     def _field(self, *, nested: bool) -> Field:
@@ -295,7 +276,7 @@ class _Reader:
             self._need(",", "a comma between the map's key and value")
             made = Map(key, self._type())
         else:
-            made = Struct(self._fields(end=">"))
+            made = Struct(self._fields(nested=True))
         self._need(">", f"`>` to end the {word}")
         return made
 
@@ -347,12 +328,6 @@ def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _arrow_field(field: Field) -> pa.Field:
-    import pyarrow as pa
-
-    return pa.field(field.name, arrow_type(field.type), nullable=field.nullable)
-
-
 def arrow_type(type_: Type) -> pa.DataType:
     """The Arrow type that holds the values of a column."""
     import pyarrow as pa
@@ -371,11 +346,15 @@ def arrow_type(type_: Type) -> pa.DataType:
         return pa.list_(arrow_type(type_.element))
     if isinstance(type_, Map):
         return pa.map_(arrow_type(type_.key), arrow_type(type_.value))
-    return pa.struct([_arrow_field(field) for field in type_.fields])
+    return pa.struct(
+        [pa.field(part.name, arrow_type(part.type), part.nullable) for part in type_.fields]
+    )
 
 
-def _from_arrow_field(field: pa.Field, path: str) -> Field:
-    return Field(field.name, _from_arrow(field.type, path), field.nullable)
+def _from_arrow_fields(parts: Iterable[pa.Field], path: str = "") -> tuple[Field, ...]:
+    return tuple(
+        Field(part.name, _from_arrow(part.type, path + part.name), part.nullable) for part in parts
+    )
 
 
 def _from_arrow(type_: pa.DataType, path: str) -> Type:
@@ -390,7 +369,7 @@ def _from_arrow(type_: pa.DataType, path: str) -> Type:
     if kinds.is_list(type_) or kinds.is_large_list(type_) or kinds.is_fixed_size_list(type_):
         return Array(_from_arrow(type_.value_type, path))
     if kinds.is_struct(type_):
-        return Struct(tuple(_from_arrow_field(part, f"{path}.{part.name}") for part in type_))
+        return Struct(_from_arrow_fields(type_, f"{path}."))
     return Scalar(_scalar_name(type_, path))
 
 

@@ -58,11 +58,10 @@ class Command:
 
     def process(self, *words: str, **options: Any) -> subprocess.Popen[bytes]:
         """Starts the installed command for real."""
-        streams: dict[str, Any] = {
+        settings: dict[str, Any] = {
             "stdin": subprocess.DEVNULL,
             "stdout": subprocess.PIPE,
             "stderr": subprocess.PIPE,
+            "env": {**os.environ, **self.environment},
         }
-        return subprocess.Popen(
-            [COMMAND, *words], env={**os.environ, **self.environment}, **(streams | options)
-        )
+        return subprocess.Popen([COMMAND, *words], **(settings | options))

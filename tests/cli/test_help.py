@@ -57,6 +57,21 @@ def test_help_and_version_import_nothing_heavy(words: list[str]) -> None:
     assert done.stderr == "[]\n"
 
 
+def test_help_costs_less_than_a_blink_beside_the_interpreter_and_typer() -> None:
+    def best(*words: str) -> float:
+        """Seconds of CPU, the least of three runs: a busy machine makes no difference."""
+        costs = []
+        for _ in range(3):
+            process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            assert process.returncode == 0
+            costs.append(usage.ru_utime + usage.ru_stime)
+        return min(costs)
+
+    assert best(COMMAND, "--help") - best(sys.executable, "-c", "import typer.main") < 0.3
+
+
 def test_no_command_shows_help_and_is_a_mistake(nowhere: Command) -> None:
     said = nowhere()
     assert (said.code, said.out) == (2, "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from secrets import token_hex
 from typing import TYPE_CHECKING
 
 import pytest
@@ -129,7 +130,7 @@ def test_a_refusal_by_the_broker_half_way_leaves_nothing(
     millstream: Command, broker: ThrowAwayBroker, clicks: str
 ) -> None:
     millstream.ok("topics", "alter", clicks, "--set", "max.message.bytes=1000")
-    said = millstream("produce", clicks, "-f", "text", stdin="a\n" * 50 + "x" * 5000 + "\n")
+    said = millstream("produce", clicks, "-f", "text", stdin="a\n" * 50 + token_hex(2500) + "\n")
     assert said.code != 0
     assert said.err.startswith("error: ")
     assert stored(broker, clicks) == []

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from random import Random
 
 Type = Any
 Fields = list[tuple[str, Type, bool]]
@@ -74,7 +76,7 @@ def random_fields(random: Random, depth: int = 0) -> Fields:
 def good(random: Random, type_: Type) -> bytes:
     """The text of a right value, in one of the forms that producers write."""
     if isinstance(type_, str):
-        return _GOOD[type_](random)
+        return bytes(_GOOD[type_](random))
     if type_[0] == "decimal":
         digits = str(random.randrange(10 ** random.randint(1, type_[1]))).zfill(type_[2] + 1)
         cut = len(digits) - type_[2]
@@ -85,7 +87,9 @@ def good(random: Random, type_: Type) -> bytes:
         parts = [good(random, type_[1]) for _ in range(random.randrange(3))]
         return b"[" + b",".join(parts) + b"]"
     if type_[0] == "map":
-        pairs = [b'"k%d":' % number + good(random, type_[1]) for number in range(random.randrange(3))]
+        pairs = [
+            b'"k%d":' % number + good(random, type_[1]) for number in range(random.randrange(3))
+        ]
         return b"{" + b",".join(pairs) + b"}"
     return record(random, [(name, good(random, part)) for name, part, _ in type_[1]])
 

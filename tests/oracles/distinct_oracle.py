@@ -54,4 +54,6 @@ def _origin(row: Row) -> tuple[int, int, int, int]:
 def _sane(value: Any) -> Any:
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else value + 0.0
-    return value
+    if isinstance(value, dict):
+        return tuple((name, _sane(inner)) for name, inner in value.items())
+    return tuple(map(_sane, value)) if isinstance(value, list) else value

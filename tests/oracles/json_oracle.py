@@ -181,6 +181,7 @@ def _value(value: Any, type_: Type) -> tuple[Any, bool]:
         return _decimal(value, type_[1], type_[2]), False
     if word == "struct":
         return _fields(_of(value, dict), type_[1])
+    parts: list[tuple[str | None, Any]]
     if word == "array":
         parts = [(None, part) for part in _of(value, list)]
     else:

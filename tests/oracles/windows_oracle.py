@@ -99,7 +99,8 @@ def _answer(rows: list[Row], kind: str, column: str | None, scale: int | None) -
 
 
 def _nan_is_largest(value: Any) -> Any:
-    return (isinstance(value, float) and math.isnan(value), 0 if value != value else value)
+    nan = isinstance(value, float) and math.isnan(value)
+    return nan, 0 if nan else value
 
 
 def exact_sum(values: list[Any]) -> Any:

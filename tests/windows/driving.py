@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,8 +52,8 @@ class Driver:
     slices: int = 1
     merge_every: int = 0
     folder: Path = field(init=False)
-    manifest: Manifest = field(default_factory=Manifest)
-    batch: int = 0
+    manifest: Manifest = field(init=False, default_factory=Manifest)
+    batch: int = field(init=False, default=0)
 
     def __enter__(self) -> Driver:
         self._place = tempfile.TemporaryDirectory()
@@ -113,7 +114,7 @@ class Driver:
 
     def _ranges(self) -> list[tuple[int, int]]:
         edges = np.linspace(0, BUCKETS, self.ranges + 1).astype(int).tolist()
-        return list(zip(edges[:-1], edges[1:], strict=True))
+        return list(pairwise(edges))
 
     def _merge(self) -> None:
         runs = self.manifest.runs
@@ -135,6 +136,4 @@ def _bounds_as_ints(table: pa.Table) -> pa.Table:
 
 def _cut(rows: pa.Table, slices: int) -> Sequence[pa.Table]:
     edges = np.linspace(0, rows.num_rows, slices + 1).astype(int).tolist()
-    return [
-        rows.slice(low, high - low) for low, high in zip(edges[:-1], edges[1:], strict=True)
-    ]
+    return [rows.slice(low, high - low) for low, high in pairwise(edges)]

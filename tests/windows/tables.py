@@ -87,7 +87,7 @@ def schema(kind: str) -> pa.Schema:
 
 def table(rows: list[Row], columns: pa.Schema) -> pa.Table:
     """Rows as the engine hands them to a kernel."""
-    present = {name for row in rows for name in row} if rows else {"_time"}
+    present = {name for row in rows for name in row} if rows else set(ENGINE) - {"_sign"}
     engine = [pa.field(name, kind) for name, kind in ENGINE.items() if name in present]
     return pa.Table.from_pylist(rows, schema=pa.schema([*columns, *engine]))
 

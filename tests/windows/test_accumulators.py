@@ -7,6 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.windows import tables
+from tests.windows.driving import Driver
 
 from millstream.errors import InvalidInput, InvalidSpec
 from millstream.eventtime.moment import END_OF_TIME, MIN_TIME
@@ -14,8 +16,6 @@ from millstream.windows import aggregates
 from millstream.windows.accumulators import accumulator
 from millstream.windows.kernel import TumblingKernel
 from millstream.windows.spec import Tumbling
-from tests.windows import tables
-from tests.windows.driving import Driver
 
 
 def answer(aggregate: aggregates.Aggregate, kind: pa.DataType, values: list[Any]) -> Any:
@@ -128,12 +128,18 @@ def test_infinities_and_nan_add_as_in_ieee() -> None:
      (aggregates.max, pa.null())],
 )  # fmt: skip
 def test_a_type_an_aggregate_cannot_take_is_refused(make: Any, kind: pa.DataType) -> None:
-    with pytest.raises(InvalidSpec, match=rf"{make.__name__} needs a column of .*; got 'v' of type"):
+    with pytest.raises(
+        InvalidSpec, match=rf"{make.__name__} needs a column of .*; got 'v' of type"
+    ):
         accumulator(make("v"), pa.schema([("v", kind)]))
 
 
 def test_aggregates_of_one_column_share_their_state() -> None:
     columns = pa.schema([("k", pa.int64()), ("v", pa.float64())])
-    both = {"a": aggregates.sum("v"), "b": aggregates.mean("v"), "n": aggregates.count("v")}
+    both: dict[str, aggregates.Aggregate] = {
+        "a": aggregates.sum("v"),
+        "b": aggregates.mean("v"),
+        "n": aggregates.count("v"),
+    }
     made = TumblingKernel(Tumbling(10), ["k"], both, columns)
     assert [column.name for column in made.state.values] == ["_rows", "_v:sum", "_v:count"]

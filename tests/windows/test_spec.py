@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 def test_a_tumbling_window_is_its_size_and_offset_in_microseconds() -> None:
     assert tumbling("10 seconds") == Tumbling(10_000_000, 0)
-    assert tumbling(timedelta(hours=1), offset="90 minutes") == Tumbling(3_600_000_000, 1_800_000_000)
+    assert tumbling(timedelta(hours=1), offset="90 minutes") == Tumbling(
+        3_600_000_000, 1_800_000_000
+    )
     assert tumbling("1 minute", offset="-15 seconds") == tumbling("1 minute", offset="45 seconds")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -10,19 +11,23 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.oracles import windows_oracle
+from tests.windows import tables
+from tests.windows.driving import Driver, Left
 
 from millstream.errors import InvalidSpec
 from millstream.eventtime.moment import END_OF_TIME, MIN_TIME
 from millstream.windows import aggregates, kernel
 from millstream.windows.kernel import TumblingKernel
 from millstream.windows.spec import Tumbling
-from tests.oracles import windows_oracle
-from tests.windows import tables
-from tests.windows.driving import Driver, Left
 
 Row = dict[str, Any]
 ORDERS = pa.schema([("k", pa.string()), ("v", pa.int64())])
-EVERYTHING = {
+COUNT_AND_SUM: dict[str, aggregates.Aggregate] = {
+    "n": aggregates.count(),
+    "total": aggregates.sum("v"),
+}
+EVERYTHING: dict[str, aggregates.Aggregate] = {
     "n": aggregates.count(),
     "known": aggregates.count("s"),
     "i_sum": aggregates.sum("i"),
@@ -41,8 +46,7 @@ DECIMAL_SCALES = {"m_sum": 3, "m_mean": 7}
 
 
 def orders(size: int = 10, offset: int = 0) -> TumblingKernel:
-    answers = {"n": aggregates.count(), "total": aggregates.sum("v")}
-    return TumblingKernel(Tumbling(size, offset), ["k"], answers, ORDERS)
+    return TumblingKernel(Tumbling(size, offset), ["k"], COUNT_AND_SUM, ORDERS)
 
 
 def fed(driver: Driver, rows: list[Row], *, before: int, after: int) -> Left:
@@ -144,6 +148,11 @@ def test_what_may_still_leave_is_the_first_open_window_and_never_before_the_wate
     assert left.held == held >= after
 
 
+@pytest.mark.parametrize(("watermark", "due"), [(9, 0), (10, 10), (END_OF_TIME, END_OF_TIME)])
+def test_windows_are_due_below_the_first_that_is_open(watermark: int, due: int) -> None:
+    assert orders().due(watermark) == due
+
+
 def test_only_open_windows_stay_in_the_state() -> None:
     with Driver(orders()) as driver:
         left = fed(driver, [row(1), row(11), row(12), row(25)], before=MIN_TIME, after=11)
@@ -179,8 +188,7 @@ def test_rows_taken_back_leave_the_count_and_the_sum() -> None:
 
 
 def test_kept_windows_take_rows_in_until_keep_has_passed_and_leave_on_time_once() -> None:
-    answers = {"n": aggregates.count(), "total": aggregates.sum("v")}
-    made = TumblingKernel(Tumbling(10), ["k"], answers, ORDERS, keep=5)
+    made = TumblingKernel(Tumbling(10), ["k"], COUNT_AND_SUM, ORDERS, keep=5)
     with Driver(made) as driver:
         assert shown(fed(driver, [row(1)], before=MIN_TIME, after=10)) == [(0, 10, "a", 1, 1)]
         kept = fed(driver, [row(2)], before=10, after=14)
@@ -216,8 +224,7 @@ def expected(
 
 def run_all(driver: Driver, batches: list[windows_oracle.Batch], columns: pa.Schema) -> list[Left]:
     return [
-        driver.step(tables.table(b.rows, columns), before=b.before, after=b.after)
-        for b in batches
+        driver.step(tables.table(b.rows, columns), before=b.before, after=b.after) for b in batches
     ]
 
 
@@ -266,7 +273,7 @@ def test_panes_and_late_rows_are_the_oracles_under_any_rows_cuts_and_ranges(
     batches = [
         windows_oracle.Batch(numbered(data.draw(st.lists(tables.rows(kind, times), max_size=8))),
                              *edge)
-        for edge in zip(marks[:-1], marks[1:], strict=True)
+        for edge in pairwise(marks)
     ]  # fmt: skip
     cut = {"ranges": data.draw(st.sampled_from([1, 2, 5])), "slices": data.draw(st.integers(1, 3)),
            "merge_every": data.draw(st.sampled_from([0, 2]))}  # fmt: skip
@@ -282,6 +289,37 @@ def test_panes_and_late_rows_are_the_oracles_under_any_rows_cuts_and_ranges(
         sorted((r["_offset"], [start]) for batch, r, start in wanted.late if batch == number)
         for number in range(len(batches))
     ]
+
+
+RETRACTABLE = {
+    name: aggregate for name, aggregate in EVERYTHING.items() if aggregate.supports_retraction
+}
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_rows_taken_back_are_as_if_they_had_not_come(data: st.DataObject) -> None:
+    rows = data.draw(
+        st.lists(tables.rows("text", st.integers(0, 19), specials=False), min_size=1, max_size=12)
+    )
+    taken_back = data.draw(st.sets(st.integers(0, len(rows) - 1)))
+    first = [{**r, "_sign": 1} for r in rows]
+    second = [{**rows[place], "_sign": -1} for place in taken_back]
+    stayed = [r for place, r in enumerate(rows) if place not in taken_back]
+    made = TumblingKernel(Tumbling(10), ["k"], RETRACTABLE, tables.schema("text"))
+    with Driver(made, slices=2) as driver:
+        driver.step(tables.table(first, tables.schema("text")), before=MIN_TIME, after=0)
+        taken = tables.table(second, tables.schema("text"))
+        left = driver.step(taken, before=0, after=END_OF_TIME)
+
+    wanted = expected([windows_oracle.Batch(stayed, MIN_TIME, END_OF_TIME)], ["k"], 10, 0)
+    assert Counter(
+        (r["window_start"], r["k"], *(tables.plain(r[name]) for name in RETRACTABLE))
+        for r in left.rows
+    ) == Counter(
+        (start, *key, *(tables.plain(answers[name]) for name in RETRACTABLE))
+        for start, _, key, answers in wanted.panes
+    )
 
 
 def declared_cut(rows: list[Row], delay: int, cuts: list[int]) -> list[windows_oracle.Batch]:
@@ -309,7 +347,9 @@ def test_the_same_rows_give_the_same_answers_under_any_cut_when_none_is_later_th
     places = st.lists(st.integers(0, len(arrived)), max_size=5).map(sorted)
     found = []
     for cuts in (data.draw(places), data.draw(places)):
-        with Driver(everything("text", ["k"], 10, 0), ranges=data.draw(st.integers(1, 3))) as driver:
+        with Driver(
+            everything("text", ["k"], 10, 0), ranges=data.draw(st.integers(1, 3))
+        ) as driver:
             lefts = run_all(driver, declared_cut(arrived, delay, cuts), tables.schema("text"))
         assert [left.late for left in lefts] == [[]] * len(lefts)
         found.append(panes(lefts, ["k"]))
@@ -330,7 +370,7 @@ def test_sums_of_any_floats_err_by_less_than_a_double_shows(
     made = TumblingKernel(Tumbling(10), [], {"total": aggregates.sum("d")}, columns)
     edges = [0, *(min(c, len(values)) for c in cuts), len(values)]
     with Driver(made) as driver:
-        for low, high in zip(edges[:-1], edges[1:], strict=True):
+        for low, high in pairwise(edges):
             rows = [{"d": value, "_time": 1} for value in values[low:high]]
             driver.step(tables.table(rows, columns), before=MIN_TIME, after=1)
         [answer] = driver.step(tables.table([], columns), before=1, after=10).rows

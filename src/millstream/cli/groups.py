@@ -1,7 +1,9 @@
 """`millstream groups`: who reads what, how far behind, and starting over."""
 
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +13,9 @@ from millstream.cli.options import DryRun, Kafka, Shape, command
 from millstream.cli.output import Output, print_facts, print_json, print_rows, say
 from millstream.errors import NotFound
 
+if TYPE_CHECKING:
+    from millstream.log.topics import Topics
+
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="The consumer group's name.")]
 
 
@@ -19,7 +24,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(
         help="Look at consumer groups and move where they read.", no_args_is_help=True
     )
-    command(group, "list", "millstream groups list")(list_groups)
+    command(group, "list", "millstream groups list", "millstream groups list --lag")(list_groups)
     command(group, "describe", "millstream groups describe reports")(describe)
     command(
         group,
@@ -30,30 +35,35 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="groups")
 
 
-def list_groups(kafka: Kafka = None, output: Shape = Output.table) -> None:
-    """List the consumer groups, their members and how far behind they are."""
+def list_groups(
+    lag: Annotated[
+        bool, typer.Option("--lag", help="Also members, topics, and how far behind (slower).")
+    ] = False,
+    kafka: Kafka = None,
+    output: Shape = Output.table,
+) -> None:
+    """List the consumer groups."""
     topics = topics_of(kafka)
-    rows: list[dict[str, object]] = []
-    for listed in topics.groups():
-        try:
-            info = topics.group(listed.name)
-        except NotFound:
-            continue
-        rows.append(
-            {
-                "group": info.name,
-                "state": info.state,
-                "members": len(info.members),
-                "topics": sorted({part.topic for part in info.partitions}),
-                "lag": info.lag,
-            }
-        )
-    print_rows(
-        rows,
-        ["group", "state", "members", "topics", "lag"],
-        output,
-        none="there are no consumer groups",
-    )
+    rows: list[dict[str, object]] = [
+        {"group": found.name, "state": found.state} for found in topics.groups()
+    ]
+    if lag:
+        rows = [row for found in rows for row in _with_lag(topics, str(found["group"]))]
+    columns = ["group", "state", *(["members", "topics", "lag"] if lag else [])]
+    print_rows(rows, columns, output, none="there are no consumer groups")
+
+
+def _with_lag(topics: "Topics", group: str) -> Iterator[dict[str, object]]:
+    """The group's row, or none where the group has ended since it was listed."""
+    with suppress(NotFound):
+        info = topics.group(group)
+        yield {
+            "group": info.name,
+            "state": info.state,
+            "members": len(info.members),
+            "topics": sorted({part.topic for part in info.partitions}),
+            "lag": info.lag,
+        }
 
 
 def describe(group: GroupName, kafka: Kafka = None, output: Shape = Output.table) -> None:

@@ -24,6 +24,7 @@ def client_config(group: str | None, isolation: str, *, until_end: bool) -> dict
         "auto.offset.reset": "error",
         "enable.partition.eof": "true" if until_end else "false",
         "allow.auto.create.topics": "false",
+        "fetch.wait.max.ms": "100" if until_end else "500",
         "fetch.queue.backoff.ms": "10",
         "fetch.error.backoff.ms": "100",
         "topic.metadata.refresh.interval.ms": "30000",

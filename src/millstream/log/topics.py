@@ -162,12 +162,11 @@ class Topics:
         slots = self._slots(name)
         per_partition(name, before, [partition for _, partition in slots])
         held = bounds(self._link, [(name, partition) for partition in before])
-        cuts = [
-            TopicPartition(
-                name, partition, check_offset((name, partition), offset, held[name, partition])
-            )
-            for partition, offset in before.items()
-        ]
+        cuts = []
+        for partition, offset in before.items():
+            earliest, end = held[name, partition]
+            check_offset((name, partition), offset, (0, end))
+            cuts.append(TopicPartition(name, partition, max(offset, earliest)))
         if not cuts:
             return {}
         done = self._link.call_all(

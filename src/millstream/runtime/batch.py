@@ -6,8 +6,6 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from millstream.eventtime.moment import END_OF_TIME, MIN_TIME
 from millstream.eventtime.watermark import Quiet, advance
 from millstream.plan.graph import Aggregated, Node, Read, Stateful, Union
@@ -28,11 +26,13 @@ from millstream.state.manifest import Change
 from millstream.state.runs import Run
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from millstream.plan.stages import Stage
     from millstream.runtime.checkpoint import Checkpoint
     from millstream.runtime.kernels import Typed
     from millstream.sources.decode import Decoder
-    from millstream.sources.spec import Reader
+    from millstream.sources.spec import Ranges, Reader
     from millstream.state.merge import Merger
 
 
@@ -92,15 +92,13 @@ class BatchRun:
             readers={
                 read: (
                     self.readers[names[read]],
-                    self.intent.sources[names[read]].ranges,
+                    _filled(self.intent.sources[names[read]].ranges),
                     self.decoders[names[read]],
                 )
                 for read in reads
             },
             flows={leaf: self._flows[leaf] for leaf in stage.leaves if isinstance(leaf, Stateful)},
-            reports=frozenset(
-                read for read in reads if self.typed.stages.reporter(read) is stage
-            ),
+            reports=frozenset(read for read in reads if self.typed.stages.reporter(read) is stage),
             files=self._files(stage),
             sources=list(self.typed.stages.reads),
             columns=self.typed.columns[stage],
@@ -186,15 +184,11 @@ class BatchRun:
             self._reports[self.typed.stages.names[read]] = report
         for door, entries in (("late", done.late), ("dead", done.dead)):
             if entries:
-                self._outputs.append(
-                    StagedFiles(stage.name, door, done.left[door], tuple(entries))
-                )
+                self._outputs.append(StagedFiles(stage.name, door, done.left[door], tuple(entries)))
         rows = done.left.get("results", 0)
         for output in stage.outputs:
             if rows:
-                self._outputs.append(
-                    StagedFiles(output.name, "result", rows, tuple(done.results))
-                )
+                self._outputs.append(StagedFiles(output.name, "result", rows, tuple(done.results)))
         if stage.step is not None:
             self._steps[stage.name] = self._changed(stage, done)
             self._flows[stage.step] = (done.results, self.typed.flow(stage.step))
@@ -209,3 +203,7 @@ class BatchRun:
         change = Change(add=add, replace=replace, floor=done.floor)
         return StepChange(change, watermark=after, out=min(after, done.held))
 
+
+def _filled(ranges: Ranges) -> Ranges:
+    """The ranges that hold something."""
+    return {partition: (a, b) for partition, (a, b) in ranges.items() if b > a}

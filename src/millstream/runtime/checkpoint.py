@@ -2,6 +2,7 @@
 
     job                     who this is: a random id, made at the first start
     runs/<n>                one record per run; the highest number owns the job
+    runs/<n>.lock           held by that run as long as its process lives
     batches/<n>.intent      .prepared  .commit
     state/<step>/…          Arrow runs, named by commits
     staged/…                rows on their way to sinks, named by prepared records
@@ -18,15 +19,25 @@ import os
 import socket
 import time
 import uuid
-from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from millstream.errors import AlreadyRunning, Fenced, MillstreamError
 from millstream.plan.names import folder_name
 from millstream.runtime import durable
 from millstream.runtime.faultpoints import reached
-from millstream.runtime.protocol import Head, Intent, Prepared, SourceState, StepChange, StepState
+from millstream.runtime.protocol import (
+    Head,
+    Intent,
+    Prepared,
+    SourceState,
+    StepChange,
+    StepState,
+    ends_of,
+)
 from millstream.state.manifest import Manifest
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FULL_EVERY = 100
 STALE_SECONDS = 10.0
@@ -52,6 +63,10 @@ class Checkpoint:
         """
         for part in ("", "runs", "batches", "state", "staged"):
             (self.folder / part).mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not (self.folder / "job").exists() and (self._newest_run() or self.batches("intent")):
+            raise durable.damaged(
+                self.folder / "job", "no such file, though earlier runs left theirs"
+            )
         identity = {"job": uuid.uuid4().hex, "pipeline": pipeline, "buckets": buckets}
         durable.write_new(self.folder / "job", "job", identity)
         self._job = durable.read(self.folder / "job", "job")
@@ -62,6 +77,7 @@ class Checkpoint:
                 do="name another folder with --checkpoint",
             )
         self._become_owner(take_over=take_over)
+        self._refuse_lost_runs()
 
     @property
     def job(self) -> str:
@@ -80,25 +96,48 @@ class Checkpoint:
         return self._job
 
     def _become_owner(self, *, take_over: bool) -> None:
-        lock = (self.folder / "lock").open("a+")
+        """Write the next run's record, under a lock that lives as long as this process.
+
+        The lock is taken before its record is seen: whoever finds the record can tell
+        whether its run is alive.
+        """
+        record = {"pid": os.getpid(), "host": socket.gethostname(), "at": time.time()}
+        while not self.incarnation:
+            newest = self._newest_run()
+            if newest and not take_over and not self._owner_is_frozen():
+                self._locked(newest).close()
+            lock = self._locked(newest + 1)
+            self.beat()
+            if durable.write_new(self._run(newest + 1), "run", record):
+                self.incarnation, self._lock = newest + 1, lock
+            else:
+                lock.close()
+
+    def _refuse_lost_runs(self) -> None:
+        """A number is used once: the runs before this one have left their records."""
+        if self.incarnation > 1:
+            durable.read(self._run(self.incarnation - 1), "run")
+        for batch in self.batches("intent")[-1:]:
+            ran = durable.read(self.path(batch, "intent"), "intent")["incarnation"]
+            if ran >= self.incarnation:
+                raise durable.damaged(self._run(ran), "no such file, though it ran a batch")
+
+    def _run(self, number: int) -> Path:
+        return self.folder / "runs" / f"{number:08d}"
+
+    def _locked(self, number: int) -> IO[str]:
+        """The lock of a run, taken; a run that is alive, or just starting, refuses it."""
+        lock = self._run(number).with_suffix(".lock").open("a+")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if not take_over and not self._owner_is_frozen():
-                lock.close()
-                raise AlreadyRunning(
-                    f"one job has one runner: {self.folder} needs to be free",
-                    got=self._owner(),
-                    do="stop that run, or say --take-over to shut it out",
-                ) from None
-        self._lock = lock
-        record = {"pid": os.getpid(), "host": socket.gethostname(), "at": time.time()}
-        while True:
-            number = self._newest_run() + 1
-            if durable.write_new(self.folder / "runs" / f"{number:08d}", "run", record):
-                self.incarnation = number
-                break
-        self.beat()
+            lock.close()
+            raise AlreadyRunning(
+                f"one job has one runner: {self.folder} needs to be free",
+                got=self._owner(),
+                do="stop that run, or say --take-over to shut it out",
+            ) from None
+        return lock
 
     def _owner_is_frozen(self) -> bool:
         try:
@@ -110,7 +149,7 @@ class Checkpoint:
         number = self._newest_run()
         if not number:
             return "another run that is just starting"
-        run = durable.read(self.folder / "runs" / f"{number:08d}", "run")
+        run = durable.read(self._run(number), "run")
         return f"process {run['pid']} on {run['host']}"
 
     def beat(self) -> None:
@@ -118,11 +157,12 @@ class Checkpoint:
         (self.folder / "beat").touch()
 
     def _newest_run(self) -> int:
-        return max((int(path.name) for path in (self.folder / "runs").glob("[0-9]*")), default=0)
+        names = (path.name for path in (self.folder / "runs").glob("[0-9]*"))
+        return max((int(name) for name in names if name.isdecimal()), default=0)
 
     def owned(self) -> None:
         """Raise Fenced if another run has taken the job over."""
-        if (self.folder / "runs" / f"{self.incarnation + 1:08d}").exists():
+        if self._run(self.incarnation + 1).exists():
             raise Fenced(
                 f"the job in {self.folder} needs one runner",
                 got="a newer run has taken it over",
@@ -164,6 +204,7 @@ class Checkpoint:
             "steps": prepared.body()["steps"],
             "written": after.written,
             "finished": after.finished,
+            "ends": after.ends,
             "facts": facts,
             "full": _full(after) if full else None,
         }
@@ -187,18 +228,25 @@ class Checkpoint:
 
     def batches(self, kind: str) -> list[int]:
         """The numbers of all batches with such a record, ascending."""
-        return sorted(int(p.name.split(".")[0]) for p in (self.folder / "batches").glob(f"*.{kind}"))
+        return sorted(
+            int(p.name.split(".")[0]) for p in (self.folder / "batches").glob(f"*.{kind}")
+        )
 
     def read_commit(self, batch: int) -> dict[str, Any]:
         """One commit's body."""
         return durable.read(self.path(batch, "commit"), "commit")
 
     def pending(self, head: Head) -> tuple[Intent, Prepared | None] | None:
-        """The batch that was under way when the last run ended, if there was one."""
-        later = [batch for batch in self.batches("intent") if batch > head.batch]
+        """The batch that was under way when the last run ended, if there was one.
+
+        Raises:
+            Damaged: one of its records cannot be trusted, or an earlier one is missing.
+        """
+        later = [batch for kind in ("intent", "prepared") for batch in self.batches(kind)
+                 if batch > head.batch]  # fmt: skip
         if not later:
             return None
-        intent = Intent.of(durable.read(self.path(later[-1], "intent"), "intent"))
+        intent = Intent.of(durable.read(self.path(max(later), "intent"), "intent"))
         path = self.path(intent.batch, "prepared")
         prepared = Prepared.of(durable.read(path, "prepared")) if path.exists() else None
         return intent, prepared
@@ -264,6 +312,7 @@ def _from_full(body: dict[str, Any]) -> Head:
         },
         written=body["written"],
         finished=body["finished"],
+        ends=ends_of(body["ends"]),
     )
 
 
@@ -280,4 +329,5 @@ def _followed(head: Head, body: dict[str, Any]) -> Head:
         steps=steps,
         written=body["written"],
         finished=body["finished"],
+        ends=ends_of(body["ends"]),
     )

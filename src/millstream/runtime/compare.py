@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from millstream.errors import InvalidSpec
 from millstream.plan.graph import Aggregated, Deduplicated
 from millstream.runtime import durable
+from millstream.schema import Schema
 
 if TYPE_CHECKING:
     from millstream.plan.graph import Stateful
@@ -19,13 +22,31 @@ if TYPE_CHECKING:
 
 
 def spec_of(node: Stateful, typed: Typed) -> dict[str, Any]:
-    """What a step's state depends on, as it is kept beside the state."""
-    words = {"kind": node.kind, "columns": str(typed.kernels[node].state.schema)}
+    """What a step's state depends on, as it is kept beside the state.
+
+    A kernel can be made from it again (`runtime/inspect.py`): state is readable without
+    the pipeline that wrote it.
+    """
+    columns = next(typed.columns[stage] for stage in typed.stages.stages if stage.step is node)
     if isinstance(node, Aggregated):
-        aggregates = {name: repr(aggregate) for name, aggregate in node.aggregates}
-        return {**words, "window": str(node.window), "aggregates": aggregates}
+        read = (aggregate.column for _, aggregate in node.aggregates)
+        return {
+            "kind": node.kind,
+            "input": _types(columns, [*node.keys, *filter(None, read)]),
+            "keys": list(node.keys),
+            "window": {"size": node.window.size, "offset": node.window.offset},
+            "aggregates": {n: [type(a).__name__.lower(), a.column] for n, a in node.aggregates},
+        }
     assert isinstance(node, Deduplicated)
-    return {**words, "spec": str(node.spec)}
+    keys = list(node.spec.by)
+    return {"kind": node.kind, "input": _types(columns, keys), "keys": keys,
+            "within": node.spec.within}  # fmt: skip
+
+
+def _types(columns: pa.Schema, names: list[str]) -> str:
+    """The columns a step's state is made from, as DDL text."""
+    used = pa.schema([(name, columns.field(name).type) for name in dict.fromkeys(names)])
+    return Schema.from_arrow(used).ddl()
 
 
 def compared(checkpoint: Checkpoint, typed: Typed) -> dict[str, str]:

@@ -11,10 +11,12 @@ import hashlib
 import json
 import os
 import uuid
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from millstream.errors import Damaged, MillstreamError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FORMAT = 1
 
@@ -52,14 +54,15 @@ def read(path: Path, kind: str) -> dict[str, Any]:
     """The body of a record.
 
     Raises:
-        Damaged: it is cut short, changed, of another kind or of an unknown format.
-        FileNotFoundError: there is none.
+        Damaged: it is missing, cut short, changed, of another kind or of an unknown format.
     """
     try:
         header_text, text = path.read_text(encoding="utf-8").split("\n", 1)
         header = json.loads(header_text)
         text = text.removesuffix("\n")
         found = (header["format"], header["kind"], header["sha256"])
+    except FileNotFoundError as error:
+        raise damaged(path, "no such file") from error
     except (ValueError, KeyError, TypeError) as error:
         raise damaged(path, "a record cut short or changed") from error
     if found[0] != FORMAT:

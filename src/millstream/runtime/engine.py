@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,7 +18,6 @@ from millstream.eventtime.moment import MIN_TIME
 from millstream.eventtime.watermark import Quiet, Silence, advance
 from millstream.plan.stages import cut
 from millstream.runtime.batch import BatchRun
-from millstream.runtime.checkpoint import Checkpoint
 from millstream.runtime.compare import refuse_changes
 from millstream.runtime.facts import Facts, moment_of
 from millstream.runtime.faultpoints import reached
@@ -29,16 +27,19 @@ from millstream.runtime.lanes.short import ShortLane
 from millstream.runtime.lanes.wide import WideLane
 from millstream.runtime.outputs import Doors
 from millstream.runtime.planner import Sizing, choose_lane, choose_ranges, following
-from millstream.runtime.protocol import Head, Intent, Prepared, SourceIntent, SourceState
+from millstream.runtime.protocol import Ends, Head, Intent, Prepared, SourceIntent, SourceState
 from millstream.runtime.session import parallelism
 from millstream.sources.topic_reader import check_still_there
 from millstream.state.merge import Merger
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import SparkSession
 
     from millstream.pipeline import Pipeline
     from millstream.plan.graph import Read
+    from millstream.runtime.checkpoint import Checkpoint
     from millstream.runtime.work import Lane
     from millstream.sinks.spec import Sink, Writer
     from millstream.sources.spec import Extent, Ranges, Reader
@@ -75,20 +76,29 @@ class Engine:
         *,
         lane: str | None = None,
     ) -> None:
-        self.pipeline, self.checkpoint, self._spark, self._world = pipeline, checkpoint, spark, world
+        self.pipeline, self.checkpoint, self._spark, self._world = (
+            pipeline,
+            checkpoint,
+            spark,
+            world,
+        )
         self._forced = lane
         self._lanes: dict[str, Lane] = {"short": ShortLane(spark), "wide": WideLane(spark)}
         self.typed = Typed(cut(pipeline.outputs), spark)
         self.doors = Doors(pipeline, self.typed.stages, world)
         self.head = Head()
         self.declared: dict[str, int] = {}
-        self.ends: dict[str, dict[int, int]] | None = None
+        self.ends: Ends | None = None
+        self._final = False
         self._sizing = Sizing(pipeline.batch / 1e6)
         self._limited = False
         self._attempts = 0
 
-    def open(self, *, take_over: bool = False) -> None:
-        """Become the owner, shut earlier runs out, and finish the batch they had in hand."""
+    def open(self, *, take_over: bool = False) -> Facts | None:
+        """Become the owner, shut earlier runs out, and finish the batch they had in hand.
+
+        Returns the facts of that batch, if there was one.
+        """
         self.checkpoint.open(self.pipeline.name, self.pipeline.buckets, take_over=take_over)
         refuse_changes(self.checkpoint, self.typed)
         reads = self.typed.stages.reads
@@ -100,11 +110,14 @@ class Engine:
         self._next = self.checkpoint.next_batch()
         self.doors.open(self.checkpoint.job, self.head.written)
         pending = self.checkpoint.pending(self.head)
+        facts = None
         if pending is not None:
             intent, prepared = pending
             self._check_sources({name: r.extent() for name, r in self._readers.items()})
-            self._finish(intent, prepared or self._prepared(intent), time.perf_counter(), {})
+            began = time.perf_counter()
+            facts = self._finish(intent, prepared or self._prepared(intent), began, {})
         self._housekeeping.at_start(self.head)
+        return facts
 
     def close(self) -> None:
         """Let go of everything; the next run goes on from the last commit."""
@@ -131,6 +144,17 @@ class Engine:
 
     # -- plan -----------------------------------------------------------------
 
+    def end_here(self, *, final: bool) -> None:
+        """From now on read no further than what is there now.
+
+        With `final` these are the ends of the sources for good: every intent holds them,
+        and a later run finds them; those that an earlier run fixed stay.
+        """
+        now = {name: {p: b for p, (_, b) in ranges.items()}
+               for name, ranges in self.waiting().items()}  # fmt: skip
+        fixed = self.head.ends if final else None
+        self.ends, self._final = {**now, **(fixed or {})}, final
+
     def waiting(self) -> dict[str, Ranges]:
         """What has not been read yet, per source and partition."""
         return self._waiting({name: reader.extent() for name, reader in self._readers.items()})
@@ -140,7 +164,9 @@ class Engine:
         for name, extent in extents.items():
             start = following(extent, self._known(name))
             ends = extent.end if self.ends is None else self.ends[name]
-            waiting[name] = {p: (a, max(a, min(extent.end[p], ends.get(p, a)))) for p, a in start.items()}
+            waiting[name] = {
+                p: (a, max(a, min(extent.end[p], ends.get(p, a)))) for p, a in start.items()
+            }
         return waiting
 
     def _known(self, name: str) -> dict[int, int]:
@@ -177,7 +203,8 @@ class Engine:
         batch, self._next = self._next, self._next + 1
         lane = self._forced or choose_lane(chosen, self._sizing)
         return Intent(uuid.uuid4().hex, batch, self.head.batch, self.checkpoint.incarnation,
-                      clock, lane, finish, sources)  # fmt: skip
+                      clock, lane, finish, sources,
+                      self.ends if self._final else None)  # fmt: skip
 
     def _look(self, name: str, clock: int, waiting: Ranges) -> Quiet:
         unread = {p: b > a for p, (a, b) in waiting.items()}
@@ -285,5 +312,3 @@ class Engine:
         """No silence has passed up to this clock (Drive sets its clock for the first time)."""
         for silence in self._silences.values():
             silence.rebase(clock)
-
-

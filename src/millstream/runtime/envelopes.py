@@ -29,7 +29,9 @@ def late(
         starts = prepared.late_windows
         begin = starts.flatten()
         end = pa.array(begin.to_numpy(zero_copy_only=False) + size, pa.int64())
-        parts = pa.StructArray.from_arrays([begin.cast(_STAMP), end.cast(_STAMP)], fields=list(_WINDOW))
+        parts = pa.StructArray.from_arrays(
+            [begin.cast(_STAMP), end.cast(_STAMP)], fields=list(_WINDOW)
+        )
         windows = pa.ListArray.from_arrays(starts.offsets, parts)
     names = np.array(sources, dtype=object)[taken["_source"].to_numpy()]
     origin = pa.StructArray.from_arrays(

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from millstream.errors import MillstreamError, UserCodeFailed
 
-_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)\n\s+(?P<code>.+)')
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_FRAME = re.compile(
+    r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)\n\s+(?P<code>.+)'
+)
 _OURS = ("/millstream/", "pyspark", "py4j", "<frozen", "/cloudpickle/", ".pxi", "site-packages")
 _CONDITION = re.compile(r"\[(?P<condition>[A-Z0-9_.]+)\]\s*(?P<text>[^\n]+)")
 

@@ -25,7 +25,9 @@ def reached(point: str, batch: int) -> None:
     if _FOLDER is None:
         return
     folder = Path(_FOLDER)
-    armed = next((p for p in (folder / f"{point}@{batch}", folder / f"{point}@*") if p.exists()), None)
+    armed = next(
+        (p for p in (folder / f"{point}@{batch}", folder / f"{point}@*") if p.exists()), None
+    )
     if armed is None:
         return
     armed.unlink()

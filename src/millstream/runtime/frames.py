@@ -6,7 +6,6 @@ their own columns only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from millstream.errors import InvalidSpec, UserCodeFailed
@@ -28,6 +27,8 @@ from millstream.sources.decode import ORIGIN
 from millstream.sources.spec import HIDDEN
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from pyspark.sql import Column, DataFrame
 
 _FIELDS = ("source", "partition", "offset", "sub")
@@ -38,7 +39,9 @@ def packed(frame: DataFrame) -> DataFrame:
     """Flat origin columns become the one struct."""
     from pyspark.sql import functions as F
 
-    origin = F.struct(*(F.col(flat).alias(name) for flat, name in zip(ORIGIN, _FIELDS, strict=True)))
+    origin = F.struct(
+        *(F.col(flat).alias(name) for flat, name in zip(ORIGIN, _FIELDS, strict=True))
+    )
     keep = [c for c in frame.columns if c not in ORIGIN]
     return frame.select(*(F.col(f"`{c}`") for c in keep), origin.alias("_origin"))
 
@@ -48,7 +51,9 @@ def unpacked(frame: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     keep = [c for c in frame.columns if c != "_origin"]
-    flat = [F.col(f"_origin.{name}").alias(column) for column, name in zip(ORIGIN, _FIELDS, strict=True)]
+    flat = [
+        F.col(f"_origin.{name}").alias(column) for column, name in zip(ORIGIN, _FIELDS, strict=True)
+    ]
     return frame.select(*(F.col(f"`{c}`") for c in keep), *flat)
 
 
@@ -97,10 +102,14 @@ def _explode(step: Explode, frame: DataFrame, clock: int) -> DataFrame:
     from pyspark.sql import functions as F
 
     parts = [F.col(f"`{c}`") for c in frame.columns if c not in (step.column, "_origin")]
-    opened = frame.select(*parts, "_origin", F.posexplode(f"`{step.column}`").alias("_at", step.column))
+    opened = frame.select(
+        *parts, "_origin", F.posexplode(f"`{step.column}`").alias("_at", step.column)
+    )
     sub = F.col("_origin.sub") * F.lit(_ELEMENTS) + F.when(
         F.col("_at") < _ELEMENTS, F.col("_at").cast("bigint")
-    ).otherwise(F.raise_error(F.lit(f"explode({step.column}) needs fewer than 2^20 elements in a row")))
+    ).otherwise(
+        F.raise_error(F.lit(f"explode({step.column}) needs fewer than 2^20 elements in a row"))
+    )
     moved = opened.withColumn("_origin", F.col("_origin").withField("sub", sub))
     return moved.select(*(F.col(f"`{c}`") for c in frame.columns))
 

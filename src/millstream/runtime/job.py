@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from millstream.errors import InvalidSpec, MillstreamError
+from millstream.runtime.analysis import analysed_by
 from millstream.runtime.checkpoint import Checkpoint
 from millstream.runtime.engine import Engine
 from millstream.runtime.session import session
@@ -16,19 +16,30 @@ from millstream.runtime.world import KafkaWorld
 from millstream.toolchain.folders import home_folder
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from millstream.log.settings import Cluster
     from millstream.pipeline import Pipeline
     from millstream.runtime.facts import Facts
+    from millstream.sources.spec import Ranges
 
 Until = Literal["caught_up", "finished"] | None
 _POLL = 0.02
 _BEAT = 2.0
+_LOOK = 0.5
+
+
+def checkpoint_folder(pipeline: str) -> Path:
+    """Where a pipeline keeps its checkpoint unless another folder is named."""
+    return home_folder() / "jobs" / pipeline
 
 
 class Job:
     """One run of a pipeline in this process.
 
     `stop()` ends it after the batch in hand; nothing is lost or repeated either way.
+    `on_batch` hears each batch's facts and how many records wait per source, `on_phase`
+    what the run is about to do; both are called from the run's own thread.
     """
 
     def __init__(
@@ -41,66 +52,105 @@ class Job:
         lane: Literal["wide", "short"] | None = None,
         take_over: bool = False,
         on_batch: Callable[[Facts, dict[str, int]], None] | None = None,
+        on_phase: Callable[[str], None] | None = None,
     ) -> None:
         if until not in (None, "caught_up", "finished"):
             raise InvalidSpec('until needs "caught_up", "finished" or None', got=repr(until))
-        folder = Path(checkpoint) if checkpoint else home_folder() / "jobs" / pipeline.name
+        self.folder = Path(checkpoint) if checkpoint else checkpoint_folder(pipeline.name)
         self._until, self._on_batch, self._take_over = until, on_batch, take_over
-        self._checkpoint = Checkpoint(folder)
+        self._on_phase = on_phase or (lambda phase: None)
+        self._checkpoint = Checkpoint(self.folder)
         self._world = KafkaWorld(pipeline.name, kafka, take_over=take_over)
         self._pipeline, self._lane = pipeline, lane
-        self._stop = threading.Event()
+        self._stop, self._over = threading.Event(), threading.Event()
+        self._seen: dict[str, Ranges] = {}
+        self._looked = 0.0
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
+        self.reached_end = False
 
     def run(self) -> None:
-        """Run until the end that was asked for, or until `stop()`."""
-        engine = Engine(self._pipeline, self._checkpoint, session(), self._world, lane=self._lane)
-        engine.open(take_over=self._take_over)
-        beating = threading.Thread(target=self._beat, daemon=True)
+        """Run until the end that was asked for, or until `stop()`.
+
+        Afterwards `reached_end` says whether it was the end that was asked for.
+        """
+        self._on_phase("starting Spark")
+        spark = session()
+        if self._stop.is_set():
+            return
+        self._on_phase("checking the types of the pipeline")
+        with analysed_by(spark, self._pipeline):
+            engine = Engine(self._pipeline, self._checkpoint, spark, self._world, lane=self._lane)
+        beating = threading.Thread(target=self._beat, name="beat", daemon=True)
         beating.start()
         try:
-            self._loop(engine)
+            self._run(engine)
         finally:
-            self._stop.set()
+            self._over.set()
+            beating.join()
+
+    def _run(self, engine: Engine) -> None:
+        self._on_phase("opening the checkpoint")
+        try:
+            recovered = engine.open(take_over=self._take_over)
+        except BaseException:
+            self._checkpoint.close()
+            raise
+        try:
+            if recovered is not None:
+                self._tell(engine, recovered)
+            self._on_phase("running")
+            self.reached_end = self._loop(engine, recovered is not None)
+        finally:
             engine.close()
 
-    def _loop(self, engine: Engine) -> None:
-        if self._until is not None:
-            ends = {name: {p: b for p, (_, b) in ranges.items()}
-                    for name, ranges in engine.waiting().items()}  # fmt: skip
-            if engine.finished():
+    def _loop(self, engine: Engine, recovered: bool) -> bool:
+        if engine.finished():
+            if not recovered:
                 _refuse_more_after_the_end(engine)
-                return
-            engine.ends = ends
+            return True
+        if self._until is not None:
+            engine.end_here(final=self._until == "finished")
         while not self._stop.is_set():
             facts = engine.step()
             if facts is not None:
                 self._tell(engine, facts)
             elif self._until == "caught_up":
-                return
+                return True
             elif self._until == "finished":
                 facts = engine.step(finish=True)
                 assert facts is not None
                 self._tell(engine, facts)
-                return
+                return True
             else:
                 self._stop.wait(_POLL)
+        return False
 
     def _tell(self, engine: Engine, facts: Facts) -> None:
         if self._on_batch is not None:
-            lag = {
-                name: sum(b - a for a, b in ranges.values())
-                for name, ranges in engine.waiting().items()
-            }
-            self._on_batch(facts, lag)
+            self._on_batch(facts, self._lag(engine))
+
+    def _lag(self, engine: Engine) -> dict[str, int]:
+        """How many records wait; the ends of the topics are asked for twice a second at most."""
+        if time.monotonic() - self._looked >= _LOOK:
+            self._seen = engine.waiting()
+            self._looked = time.monotonic()
+        lag = {}
+        for name, ranges in self._seen.items():
+            known = engine.head.sources[name].next if name in engine.head.sources else {}
+            lag[name] = sum(max(0, b - max(a, known.get(p, a))) for p, (a, b) in ranges.items())
+        return lag
 
     def _beat(self) -> None:
-        while not self._stop.wait(_BEAT):
-            self._checkpoint.beat()
+        while not self._over.wait(_BEAT):
+            if self._checkpoint.incarnation:
+                self._checkpoint.beat()
 
     def start(self) -> None:
         """Run in a thread of this process."""
+        if self._thread is not None:
+            raise MillstreamError("a job starts once", got="a second start()",
+                                  do="make another with pipeline.start()")  # fmt: skip
         self._thread = threading.Thread(target=self._guarded, name=self._pipeline.name, daemon=True)
         self._thread.start()
 
@@ -114,11 +164,19 @@ class Job:
         """End after the batch in hand."""
         self._stop.set()
 
+    @property
+    def running(self) -> bool:
+        """Whether a started job has not ended yet."""
+        return self._thread is not None and self._thread.is_alive()
+
     def wait(self, timeout: float | None = None) -> None:
-        """Until it has ended; raises what it raised."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        """Until it has ended; raises what it raised.
+
+        Raises:
+            TimeoutError: it is still running after so many seconds.
+        """
         if self._thread is not None:
-            self._thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            self._thread.join(timeout)
             if self._thread.is_alive():
                 raise TimeoutError(f"{self._pipeline.name} is still running")
         if self._error is not None:
@@ -126,19 +184,24 @@ class Job:
 
 
 def _refuse_more_after_the_end(engine: Engine) -> None:
-    waiting = sum(b - a for ranges in engine.waiting().values() for a, b in ranges.values())
-    if waiting:
+    new = {name: sum(b - a for a, b in ranges.values())
+           for name, ranges in engine.waiting().items()}  # fmt: skip
+    if any(new.values()):
+        found = ", ".join(f"{count} in {name}" for name, count in new.items() if count)
         raise MillstreamError(
-            "a finished job needs its input to have ended",
-            got=f"{waiting} new records",
-            do="use another --checkpoint to run over everything again",
+            f"the job in {engine.checkpoint.folder} is finished: its input needs to have ended",
+            got=f"new records: {found}",
+            do="to run over everything again, name another --checkpoint and either say "
+            "--take-over (the same outputs get the rows again) or give the pipeline another name "
+            "and other outputs",
         )
 
 
 def run(pipeline: Pipeline, *, until: Until = None, **options: object) -> None:
     """Run a pipeline here and now.
 
-    Options: `kafka`, `checkpoint`, `lane`, `take_over`, `on_batch`, as Job takes them.
+    Options: `kafka`, `checkpoint`, `lane`, `take_over`, `on_batch`, `on_phase`, as Job
+    takes them.
     """
     Job(pipeline, until=until, **options).run()  # type: ignore[arg-type]
 

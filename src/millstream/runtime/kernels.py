@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from millstream.plan.graph import Aggregated, Deduplicated, Read, Stateful
-from millstream.plan.stages import Stage, Stages
 from millstream.plan.sql import named
 from millstream.runtime.frames import build, packed, unpacked
 from millstream.sources.decode import ORIGIN, Decoder
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from millstream.plan.graph import Node
+    from millstream.plan.stages import Stage, Stages
     from millstream.steps.kernel import Kernel
 
 ORIGIN_FIELDS = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from millstream.errors import Damaged
 from millstream.runtime.staging import unstage
 from millstream.sinks.spec import Discard, Sink, Staged, Writer
 from millstream.sources.topic import Topic
@@ -48,17 +49,34 @@ class Doors:
         return self._writers[name]
 
     def send(self, intent: Intent, prepared: Prepared, folder: Path) -> dict[str, str]:
-        """Send a prepared batch to every writer that lacks it; returns who has which intent."""
+        """Send a prepared batch to every writer that lacks it; returns who has which intent.
+
+        Raises:
+            Damaged: a writer has taken a batch that the checkpoint knows nothing of.
+        """
         parts: dict[str, list[Staged]] = {}
         for staged in prepared.outputs:
             sink = self.sink_of(staged)
-            parts.setdefault(self._world.writer_of(sink), []).append(self._staged(staged, sink, folder))
+            parts.setdefault(self._world.writer_of(sink), []).append(
+                self._staged(staged, sink, folder)
+            )
         for name, outputs in parts.items():
             writer = self._writer(name)
             if self._last[name] != intent.id:
+                self._refuse_unknown(name)
                 writer.write(intent.id, intent.batch, outputs)
-                self._last[name] = intent.id
+            self._last[name] = self._expected[name] = intent.id
         return dict.fromkeys(parts, intent.id)
+
+    def _refuse_unknown(self, name: str) -> None:
+        """What was written last is what the last commit says, or rows would be written again."""
+        if self._last[name] not in (None, self._expected.get(name)):
+            raise Damaged(
+                f"the checkpoint needs the records of every batch that {name} has taken",
+                got=f"a ledger that names the intent {self._last[name]}, which is not in it",
+                do="restore the newest copy of the checkpoint: going on from this one would "
+                "write rows again",
+            )
 
     def sink_of(self, staged: StagedFiles) -> Sink:
         """Where staged rows go: an output's sink, a step's `rest`, or the pipeline's own topics."""

@@ -6,14 +6,17 @@ what is left waits in the log. Small batches run in the short lane, large ones w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from millstream.sources.spec import Extent, Offsets, Ranges
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from millstream.sources.spec import Extent, Offsets, Ranges
 
 SHORT_BYTES = 4 << 20
 _FIRST = 4 << 20
-_LEAST, _MOST = 256 << 10, 192 << 20
+_LEAST, _MOST = 4 << 20, 192 << 20
 _UNKNOWN_RECORD = 200.0
 
 
@@ -25,7 +28,9 @@ class Sizing:
     budget: float = _FIRST
     record: dict[str, float] = field(default_factory=dict)
 
-    def learn(self, source_bytes: Mapping[str, tuple[int, int]], seconds: float, *, limited: bool) -> None:
+    def learn(
+        self, source_bytes: Mapping[str, tuple[int, int]], seconds: float, *, limited: bool
+    ) -> None:
         """After a batch: bytes and rows per source, and how long it took.
 
         The budget follows the speed seen, at most doubling at a time; a batch that was
@@ -54,9 +59,7 @@ def following(extent: Extent, known: Offsets) -> Offsets:
     return {p: known.get(p, extent.first[p]) for p in sorted(extent.end)}
 
 
-def choose_ranges(
-    waiting: Mapping[str, Ranges], sizing: Sizing
-) -> tuple[dict[str, Ranges], bool]:
+def choose_ranges(waiting: Mapping[str, Ranges], sizing: Sizing) -> tuple[dict[str, Ranges], bool]:
     """What of the waiting ranges fits one batch, and whether something had to be left.
 
     All partitions give the same share of what they hold, so that none falls behind.

@@ -13,6 +13,15 @@ from typing import Any, Self
 from millstream.eventtime.moment import MIN_TIME
 from millstream.state.manifest import Change, Manifest
 
+Ends = dict[str, dict[int, int]]
+
+
+def ends_of(body: dict[str, dict[str, int]] | None) -> Ends | None:
+    """The ends of sources per partition, from JSON, whose keys are text."""
+    if body is None:
+        return None
+    return {name: {int(p): o for p, o in ends.items()} for name, ends in body.items()}
+
 
 @dataclass(frozen=True, slots=True)
 class SourceIntent:
@@ -38,7 +47,10 @@ class SourceIntent:
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """A batch that shall be: made durable before any of it runs."""
+    """A batch that shall be: made durable before any of it runs.
+
+    `ends` is where its sources end for good, once a run has been told to finish them.
+    """
 
     id: str
     batch: int
@@ -48,6 +60,7 @@ class Intent:
     lane: str
     finish: bool
     sources: dict[str, SourceIntent]
+    ends: Ends | None = None
 
     def body(self) -> dict[str, Any]:
         return asdict(self)
@@ -55,7 +68,7 @@ class Intent:
     @classmethod
     def of(cls, body: dict[str, Any]) -> Self:
         sources = {name: SourceIntent.of(part) for name, part in body["sources"].items()}
-        return cls(**{**body, "sources": sources})
+        return cls(**{**body, "sources": sources, "ends": ends_of(body.get("ends"))})
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +182,7 @@ class Head:
     steps: dict[str, StepState] = field(default_factory=dict)
     written: dict[str, str] = field(default_factory=dict)
     finished: bool = False
+    ends: Ends | None = None
 
     def then(self, intent: Intent, prepared: Prepared, written: dict[str, str]) -> Head:
         """The head after a batch: a function of its records and nothing else."""
@@ -183,4 +197,5 @@ class Head:
             steps=steps,
             written={**self.written, **written},
             finished=intent.finish,
+            ends=intent.ends,
         )

@@ -5,13 +5,16 @@ from __future__ import annotations
 import io
 import os
 import zlib
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from millstream.errors import Damaged
 from millstream.runtime.durable import sync_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
 
 class _Checked(io.RawIOBase):

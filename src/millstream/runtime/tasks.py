@@ -8,7 +8,6 @@ twice, by a retry or by speculation, leaves nothing but an orphan.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,8 @@ from millstream.sources.decode import ORIGIN, Decoder, Report
 from millstream.state.hashing import buckets_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from pyspark.accumulators import Accumulator
 
     from millstream.eventtime.moment import Moment

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from millstream.eventtime.moment import END_OF_TIME, Moment
-from millstream.plan.graph import Read, Stateful
-from millstream.plan.stages import Stage
 from millstream.runtime import envelopes
 from millstream.runtime.staging import stage as stage_file
 from millstream.runtime.staging import unstage
-from millstream.sources.decode import Decoder, Report
-from millstream.sources.spec import Ranges, Reader
-from millstream.state.manifest import Manifest
 from millstream.state.runs import Segment, write_segment
 from millstream.state.view import View
-from millstream.steps.kernel import Kernel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from millstream.plan.graph import Read, Stateful
+    from millstream.plan.stages import Stage
+    from millstream.sources.decode import Decoder, Report
+    from millstream.sources.spec import Ranges, Reader
+    from millstream.state.manifest import Manifest
+    from millstream.steps.kernel import Kernel
 
 FLOW = -1
 
@@ -79,6 +82,12 @@ class Work:
     before: int
     after: Callable[[dict[Read, Report]], int]
     parallel: int
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing comes in: no range holds a record, no stage before it emitted."""
+        flowing = any(entries for entries, _ in self.flows.values())
+        return not flowing and not any(ranges for _, ranges, _ in self.readers.values())
 
     def moment(self, after: int) -> Moment:
         """When this stage happens."""

@@ -23,7 +23,9 @@ MEMORY = "memory"
 class KafkaWorld:
     """Sources are topics of one cluster; answers go to its topics or stay in memory."""
 
-    def __init__(self, pipeline: str, kafka: str | Cluster | None, *, take_over: bool = False) -> None:
+    def __init__(
+        self, pipeline: str, kafka: str | Cluster | None, *, take_over: bool = False
+    ) -> None:
         self._pipeline, self._kafka, self._take_over = pipeline, kafka, take_over
         self._resolved: Cluster | None = None
         self._ledger: dict[str, str] = {}

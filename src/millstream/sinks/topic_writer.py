@@ -8,22 +8,22 @@ neither is. After a crash the ledger is asked, never guessed.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
-
-import pyarrow as pa
 
 from millstream.errors import AlreadyRunning, DataGone, Fenced, Unavailable
 from millstream.formats.json.encode import encode
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import pyarrow as pa
+
     from millstream.log.settings import Cluster
     from millstream.sinks.spec import Staged
 
 LEDGER = "millstream.ledger"
 TRANSACTION_MS = 60_000
 _CHUNK = 20_000
-_ROOM = 200_000
 _REFRESH_SECONDS = 86_400.0
 
 Message = dict[str, Any]
@@ -162,42 +162,25 @@ class TopicWriter:
         """Whose the last mark is, and for which intent."""
         from confluent_kafka import TopicPartition
 
-        place = self._ask(lambda: self._reader.committed([TopicPartition(LEDGER, 0)], timeout=30))[0]
+        place = self._ask(lambda: self._reader.committed([TopicPartition(LEDGER, 0)], timeout=30))[
+            0
+        ]
         if place.offset < 0 or not place.metadata:
             return None, None
         owner, _, intent = place.metadata.partition(" ")
         return owner, intent
 
     def _send(self, staged: Staged) -> None:
+        topic, produce, poll = staged.sink.name, self._producer.produce, self._producer.poll
         for messages in _messages(staged):
-            if staged.door == "dead":
-                for message in messages:
-                    self._roomy(lambda m=message: self._producer.produce(staged.sink.name, **m))
-            else:
-                self._send_many(staged.sink.name, messages)
-
-    def _send_many(self, topic: str, messages: list[Message]) -> None:
-        while messages:
-            while len(self._producer) > _ROOM:
-                self._producer.poll(0.01)
-            queued = self._producer.produce_batch(topic, messages)
-            if queued < len(messages):
-                refused = [m for m in messages if "_error" in m]
-                first = refused[0]["_error"]
-                if not _full(first):
-                    _raise(first)
-                messages = [{k: v for k, v in m.items() if k != "_error"} for m in refused]
-                self._producer.poll(0.05)
-            else:
-                messages = []
-        self._producer.poll(0)
-
-    def _roomy(self, produce: Callable[[], None]) -> None:
-        while True:
-            try:
-                return produce()
-            except BufferError:
-                self._producer.poll(0.05)
+            for message in messages:
+                while True:
+                    try:
+                        produce(topic, **message)
+                        break
+                    except BufferError:
+                        poll(0.05)
+            poll(0)
 
     def _make_topics(self, names: set[str]) -> None:
         from confluent_kafka import KafkaError, KafkaException
@@ -263,7 +246,9 @@ def _rows(table: pa.Table, staged: Staged) -> list[Message]:
     user = table.select([name for name in table.column_names if not name.startswith("_")])
     messages: list[Message] = [{"value": value} for value in encode(user).to_pylist()]
     if staged.keys:
-        for message, key in zip(messages, encode(user.select(staged.keys)).to_pylist(), strict=True):
+        for message, key in zip(
+            messages, encode(user.select(staged.keys)).to_pylist(), strict=True
+        ):
             message["key"] = key
     if "_time" in table.column_names:
         for message, at in zip(messages, table["_time"].to_pylist(), strict=True):
@@ -285,18 +270,6 @@ def _dead(table: pa.Table) -> list[Message]:
     return messages
 
 
-def _full(error: Any) -> bool:
-    from confluent_kafka import KafkaError
-
-    return bool(error.code() == KafkaError._QUEUE_FULL)
-
-
-def _raise(error: Any) -> None:
-    from confluent_kafka import KafkaException
-
-    raise KafkaException(error)
-
-
 def _passing(error: Any) -> bool:
     """Whether an error tells of a broker that may come back."""
     from confluent_kafka import KafkaError
@@ -307,5 +280,3 @@ def _passing(error: Any) -> bool:
         KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.UNSTABLE_OFFSET_COMMIT,
         KafkaError.CONCURRENT_TRANSACTIONS,
     )  # fmt: skip
-
-

@@ -84,7 +84,10 @@ class Decoder:
         """
         decoded = decode_json(raw["value"].combine_chunks(), self.schema)
         positions = decoded.good
-        table, reasons = decoded.table, dict(zip(decoded.bad.tolist(), decoded.reasons, strict=True))
+        table, reasons = (
+            decoded.table,
+            dict(zip(decoded.bad.tolist(), decoded.reasons, strict=True)),
+        )
         if self.time is not None:
             keep, refused = self._timely(table, raw, positions)
             reasons |= refused
@@ -112,7 +115,9 @@ class Decoder:
         if self.ahead is not None:
             times = pc.fill_null(column, 0).cast(pa.int64()).to_numpy()
             if self.limit is None:
-                stamps = pc.fill_null(raw["timestamp"].take(pa.array(positions)).cast(pa.int64()), _NEVER)
+                stamps = pc.fill_null(
+                    raw["timestamp"].take(pa.array(positions)).cast(pa.int64()), _NEVER
+                )
                 future = keep & (times - self.ahead > stamps.to_numpy())
             else:
                 future = keep & (times - self.ahead > self.limit)

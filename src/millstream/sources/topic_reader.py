@@ -146,7 +146,9 @@ class TopicReader:
         self._committer.close()
 
 
-def check_still_there(topic: str, extent: Extent, wanted: Mapping[int, int], identity: str | None) -> None:
+def check_still_there(
+    topic: str, extent: Extent, wanted: Mapping[int, int], identity: str | None
+) -> None:
     """Stop when the log no longer holds what has not been read yet.
 
     Raises:

@@ -61,7 +61,7 @@ def _solve(times: Ints, arrivals: Ints, firsts: Ints, within: int) -> Mask:
     takes_over = np.maximum(out_of_reach, last_smaller(arrivals))
     takes_over[takes_over < first_of] = count
     heads = walked(lasts, takes_over)
-    head_at = np.cumsum(heads) - heads  # the place, among heads, of the head of M(row)
+    head_at: Ints = np.cumsum(heads) - heads  # the place, among heads, of the head of M(row)
     head_rows = np.flatnonzero(heads)
     beyond = _furthest(_words(times), head_rows, last_of[head_rows], 1, within) + 1
     ended = beyond > last_of[head_rows]

@@ -144,9 +144,7 @@ class DistinctKernel:
         new = ~found
         return np.sort(firsts[new]), combine(wanted.filter(pa.array(new)), self._state)
 
-    def _first_within(
-        self, rows: pa.Table, state: View, within: int
-    ) -> tuple[Ints, pa.Table]:
+    def _first_within(self, rows: pa.Table, state: View, within: int) -> tuple[Ints, pa.Table]:
         _, groups = self._groups(rows)
         times = int_values(plain(rows[TIME]))
         arrivals = np.lexsort((times, groups))

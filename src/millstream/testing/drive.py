@@ -6,10 +6,8 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from millstream.errors import InvalidInput
@@ -19,6 +17,9 @@ from millstream.runtime.session import session
 from millstream.testing.memory_log import MemoryLog, MemoryReader, RecordingWriter, order_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from types import TracebackType
+
     from millstream.pipeline import Pipeline
     from millstream.plan.graph import Read
     from millstream.runtime.facts import Facts

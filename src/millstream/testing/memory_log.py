@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,8 @@ from millstream.sinks.memory import visible
 from millstream.sources.spec import Extent, Ranges, raw_schema
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from pyspark.sql import DataFrame, SparkSession
 
     from millstream.sinks.spec import Staged

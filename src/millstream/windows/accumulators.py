@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from millstream.errors import InvalidInput, InvalidSpec
 from millstream.state.columns import plain
-from millstream.state.spec import LOW_PART, StateColumn
+from millstream.state.spec import StateColumn
 from millstream.windows.aggregates import Count, Max, Mean, Min, Sum
 
 if TYPE_CHECKING:
@@ -159,9 +159,8 @@ def _floats(column: str) -> _Number:
     part = Part(StateColumn(f"_{column}:sum", pa.float64(), "dsum"), lift)
 
     def total(state: pa.Table) -> NDArray[np.float64]:
-        high = _numpy(state, part)
-        low = plain(state[part.column.name + LOW_PART]).to_numpy()
-        return np.where(np.isfinite(high), high + low, high) + 0.0
+        rounded = plain(state[part.column.name]).to_numpy()
+        return np.asarray(rounded + 0.0)
 
     return _Number((part,), pa.float64(), total, total)
 
@@ -207,7 +206,7 @@ def _longs(column: str) -> _Number:
 
     def as_float(state: pa.Table) -> NDArray[np.float64]:
         upper, lower = halves(state)
-        return upper * float(1 << HALF) + lower
+        return upper.astype(np.float64) * (1 << HALF) + lower
 
     return _Number((highs, lows), pa.int64(), total, as_float)
 

@@ -160,8 +160,9 @@ class TumblingKernel:
             upto = _first_after(orders, hashes, chunk)
             if upto > taken:
                 part = closing.slice(taken, upto - taken).select(chunk.column_names)
-                chunk = combine(pa.concat_tables([chunk, part]), self._state)
-            yield from self._finished(chunk)
+                yield from self._finished(combine(pa.concat_tables([chunk, part]), self._state))
+            else:
+                yield from self._finished(chunk)
             taken = upto
         yield from self._finished(closing.slice(taken))
 
@@ -195,9 +196,7 @@ def _between(orders: NDArray[np.int64], low: int, high: int) -> tuple[int, int]:
     return int(first), max(0, int(last - first))
 
 
-def _first_after(
-    orders: NDArray[np.int64], hashes: NDArray[np.uint64], chunk: pa.Table
-) -> int:
+def _first_after(orders: NDArray[np.int64], hashes: NDArray[np.uint64], chunk: pa.Table) -> int:
     """The first row of the sorted (orders, hashes) behind the last group of a chunk."""
     order, hashed = orders_of(chunk)[-1], hashes_of(chunk)[-1]
     first, last = np.searchsorted(orders, order, "left"), np.searchsorted(orders, order, "right")

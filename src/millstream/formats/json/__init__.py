@@ -2,5 +2,6 @@
 
 from millstream.formats.json.decode import check, decode, decode_exactly
 from millstream.formats.json.encode import encode
+from millstream.formats.json.format import Json
 
-__all__ = ["check", "decode", "decode_exactly", "encode"]
+__all__ = ["Json", "check", "decode", "decode_exactly", "encode"]

@@ -103,7 +103,8 @@ class Block:
         """A matrix: the `count` quotes of each of the rows (all rows if None)."""
         if rows is None:
             return self.quotes.reshape(self.rows, count)
-        return self.quotes[self.quote_counts[0][rows][:, None] + np.arange(count)]
+        found: Places = self.quotes[self.quote_counts[0][rows][:, None] + np.arange(count)]
+        return found
 
     def every_row_has(self, count: int) -> bool:
         """Whether each row holds exactly so many quotes, at little cost if it is so."""

@@ -163,8 +163,8 @@ def _decimals(type_: Decimal, span: Span) -> _Values:
     room = _TENS[np.clip(18 - missing, 0, 18)]
     ok = number.ok & (missing >= 0) & (missing <= 18) & (number.mantissa < room)
     value = number.mantissa * _TENS[np.where(ok, missing, 0)]
-    if type_.precision < 19:
-        ok &= value < _TENS[type_.precision] if type_.precision < 19 else ok
+    if type_.precision <= 18:
+        ok &= value < _TENS[type_.precision]
     pair = np.zeros((len(span), 2), np.int64)
     pair[:, 0] = np.where(number.minus, -value.astype(np.int64), value.astype(np.int64))
     pair[:, 1] = pair[:, 0] >> 63

@@ -51,8 +51,8 @@ def _check_type(type_: Type, path: str) -> None:
         if type_.key != Scalar("string"):
             raise InvalidSpec(
                 "a map in JSON needs string keys",
-                got=f"{path} {type_}",
-                do=f"declare it as map<string,{type_.value}>",
+                got=f"{path} {type_.ddl()}",
+                do=f"declare it as map<string,{type_.value.ddl()}>",
             )
         _check_type(type_.value, path)
     elif isinstance(type_, Array):

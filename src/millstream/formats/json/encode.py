@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millstream.errors import InvalidInput
 from millstream.formats.json import clocks
 from millstream.formats.json.decode import check
 from millstream.schema import Array, Decimal, Map, Scalar, Schema, Struct
@@ -35,9 +36,11 @@ def encode(table: pa.Table) -> pa.Array:
     Raises:
         InvalidSpec: a column's type has no JSON form (unsigned integers, maps whose keys
             are no strings, …).
-        InvalidInput: a time lies outside the years 1 to 9999.
+        InvalidInput: a time lies outside the years 1 to 9999, or there is no column.
     """
     schema = Schema.from_arrow(table.schema)
+    if not len(schema):
+        raise InvalidInput("encode needs at least one column", got="a table without columns")
     check(schema)
     pieces = [
         _objects(batch.columns, schema.fields).cast(pa.binary())
@@ -48,15 +51,16 @@ def encode(table: pa.Table) -> pa.Array:
 
 def _loose(schema: Schema) -> pa.Schema:
     """The canonical Arrow types; which columns may be null is the table's own affair."""
-    return pa.schema([part.with_nullable(True) for part in schema.arrow()])
+    return pa.schema([pa.field(part.name, part.type) for part in schema.arrow()])
 
 
 def _objects(columns: Sequence[pa.Array], fields: tuple[Field, ...]) -> pa.Array:
-    """Texts of objects with these columns; no fields make `{}`, given a column to count by."""
+    """The text of an object for each row of the columns."""
     parts: list[pa.Array | str] = []
     before = "{"
     for column, field in zip(columns, fields, strict=True):
-        parts += [f"{before}{json.dumps(field.name, ensure_ascii=False)}:", _texts(column, field.type)]
+        name = json.dumps(field.name, ensure_ascii=False)
+        parts += [f"{before}{name}:", _texts(column, field.type)]
         before = ","
     return pc.binary_join_element_wise(*parts, "}", "")
 

@@ -70,7 +70,7 @@ def read(raw: bytes | None, schema: Schema) -> tuple[list[object], bool]:
 
 @lru_cache(maxsize=256)
 def _fields_reader(fields: tuple[Field, ...]) -> Callable[[dict[str, object], Notes], list[object]]:
-    plan = [(field.name, field.nullable, str(field.type), reader(field.type)) for field in fields]
+    plan = [(field.name, field.nullable, field.type.ddl(), reader(field.type)) for field in fields]
     known = frozenset(field.name for field in fields)
 
     def read_fields(given: dict[str, object], notes: Notes) -> list[object]:
@@ -166,7 +166,7 @@ def _decimal(value: object, type_: Decimal) -> decimal.Decimal:
     found = _NUMBER.fullmatch(value) if isinstance(value, str) else None
     if found is None:
         got = f"the text {shown(value)}" if isinstance(value, str) else kind(value)
-        raise Refused(f"needs {_a(str(type_))}; got {got}")
+        raise Refused(f"needs {_a(type_.ddl())}; got {got}")
     text = found.string
     sign, whole, part, exponent = found.groups(default="")
     digits = (whole + part).lstrip("0")
@@ -175,7 +175,7 @@ def _decimal(value: object, type_: Decimal) -> decimal.Decimal:
         return decimal.Decimal(f"0E-{type_.scale}")
     power = _power(exponent) - len(part) + len(digits) - len(kept)
     if power < -type_.scale or len(kept) + power > type_.precision - type_.scale:
-        raise Refused(f"needs {_a(str(type_))}; got {_short(text)}, which does not fit")
+        raise Refused(f"needs {_a(type_.ddl())}; got {_short(text)}, which does not fit")
     unscaled = kept + "0" * (power + type_.scale)
     return decimal.Decimal(f"{sign}{unscaled}E-{type_.scale}")
 

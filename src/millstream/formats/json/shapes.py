@@ -211,7 +211,7 @@ def equal(block: Block, at: Places, text: bytes, *, within: Flags) -> Flags:
         words = block.wide(at + step) if len(part) > 8 else (block.word(at + step),)
         for here, word in zip(range(0, len(part), 8), words, strict=False):
             eight = part[here : here + 8]
-            if len(eight) < 8:
-                word = word & np.uint64((1 << 8 * len(eight)) - 1)
-            same &= word == np.uint64(int.from_bytes(eight, "little"))
+            wanted = np.uint64(int.from_bytes(eight, "little"))
+            mask = np.uint64((1 << 8 * len(eight)) - 1)
+            same &= (word == wanted) if len(eight) == 8 else ((word & mask) == wanted)
     return same

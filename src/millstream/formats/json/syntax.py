@@ -42,7 +42,7 @@ def parse(raw: bytes) -> object:
     try:
         return _DECODER.decode(text)
     except json.JSONDecodeError as error:
-        message = error.msg[:1].lower() + error.msg[1:]
+        message = (error.msg[:1].lower() + error.msg[1:]).removesuffix(" at")
         raise NotJson(f"{message} at character {error.pos + 1}") from None
 
 

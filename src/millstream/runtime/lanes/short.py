@@ -70,7 +70,9 @@ class ShortLane:
         if not any(table.num_rows for table in tables.values()):
             return work.columns.empty_table()
         with user_code(work.stage.name):
-            frames = {leaf: packed(self._spark.createDataFrame(table)) for leaf, table in tables.items()}
+            frames = {
+                leaf: packed(self._spark.createDataFrame(table)) for leaf, table in tables.items()
+            }
             made = unpacked(build(work.stage.tree, frames, work.clock)).toArrow()
         return made.select(work.columns.names).cast(work.columns)
 

@@ -60,36 +60,50 @@ class WideLane:
 
     def run(self, work: Work) -> Done:
         """Take the rows in; then close what the watermark allows."""
-        heard = self._spark.sparkContext.accumulator({}, _Heard())
-        frame, decode = self._rows(work, heard)
         done = Done()
-        step = work.step
-        with user_code(work.stage.name):
-            if step is None:
-                time = work.stage.tree.time
-                leave = Leave(work.files, (time.column, time.shift) if time else None,
-                              without_origin(work.columns.names), decode)  # fmt: skip
-                rows = frame.mapInArrow(leave, PART).collect()
-            else:
-                moment = work.moment(work.before)
-                exchange = Exchange(step, moment, work.files, tuple(work.sources), work.parallel,
-                                    heard, decode)  # fmt: skip
-                take = Take(step, moment, work.files, work.parallel)
-                rows = (
-                    frame.mapInArrow(exchange, EXCHANGE)
-                    .repartitionById(work.parallel, "pid")
-                    .mapInArrow(take, PART)
-                    .collect()
-                )
-        for row in rows:
-            done.take(json.loads(row[0]))
-        self._hear(heard.value, work, done)
+        if not work.empty:
+            self._take(work, done)
         after = work.after(done.reports)
-        if step is not None:
-            self._close(step, work, done, after)
+        if work.step is not None:
+            self._close(work.step, work, done, after)
         return done
 
-    def _rows(self, work: Work, heard: Accumulator[dict[Any, Any]]) -> tuple[DataFrame, Decode | None]:
+    def _take(self, work: Work, done: Done) -> None:
+        heard = self._spark.sparkContext.accumulator({}, _Heard())
+        frame, decode = self._rows(work, heard)
+        with user_code(work.stage.name):
+            parts = self._taken(work, frame, decode, heard).collect()
+        for part in parts:
+            done.take(json.loads(part[0]))
+        self._hear(heard.value, work, done)
+
+    def _taken(
+        self,
+        work: Work,
+        frame: DataFrame,
+        decode: Decode | None,
+        heard: Accumulator[dict[Any, Any]],
+    ) -> DataFrame:
+        """The job that takes rows in: through the shuffle to the kernel, or straight to outputs."""
+        step = work.step
+        if step is None:
+            time = work.stage.tree.time
+            leaving = (time.column, time.shift) if time else None
+            columns = without_origin(work.columns.names)
+            return frame.mapInArrow(Leave(work.files, leaving, columns, decode), PART)
+        moment = work.moment(work.before)
+        exchange = Exchange(
+            step, moment, work.files, tuple(work.sources), work.parallel, heard, decode
+        )
+        return (
+            frame.mapInArrow(exchange, EXCHANGE)
+            .repartitionById(work.parallel, "pid")
+            .mapInArrow(Take(step, moment, work.files, work.parallel), PART)
+        )
+
+    def _rows(
+        self, work: Work, heard: Accumulator[dict[Any, Any]]
+    ) -> tuple[DataFrame, Decode | None]:
         """The stage's rows; raw ones with their decoder, where nothing stands between."""
         frames: dict[Node, DataFrame] = {}
         for index, leaf in enumerate(work.stage.leaves):
@@ -140,7 +154,9 @@ class WideLane:
             done.take(part)
             return
         take = Take(step, moment, work.files, work.parallel, manifest)
-        rows = self._spark.range(0, work.parallel, 1, work.parallel).mapInArrow(take, PART).collect()
+        rows = (
+            self._spark.range(0, work.parallel, 1, work.parallel).mapInArrow(take, PART).collect()
+        )
         done.held = min(json.loads(row[0])["held"] for row in rows)
         for row in rows:
             done.take(json.loads(row[0]))
@@ -150,5 +166,3 @@ def _ddl(schema: Any) -> str:
     from millstream.schema import Schema
 
     return Schema.from_arrow(schema).ddl()
-
-

@@ -1,0 +1,238 @@
+"""Do the kernels' tests notice a wrong kernel? Faults are planted one by one, and must be caught.
+
+    python -m benchmarks.mutants [--kernel tumbling|distinct] [--jobs 2]
+
+Each mutation replaces one piece of source in a copy of the package and runs the tests of
+that kernel against the copy. It is caught when a test fails. Exit 1 if one survives, 2 if
+the tests fail without any mutation or a mutation no longer fits the source.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import repeat
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "src" / "millstream"
+SECONDS = 600
+ANSWERS_NOT_COSTS = "not quickly and not million and not number_of_calls"
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """One planted fault: in `file`, the only `right` becomes `wrong`."""
+
+    file: str
+    right: str
+    wrong: str
+
+
+def planted(file: str, *faults: tuple[str, str]) -> tuple[Mutation, ...]:
+    """The faults of one file."""
+    return tuple(Mutation(file, right, wrong) for right, wrong in faults)
+
+
+BOUNDS = planted(
+    "windows/bounds.py",
+    ("np.where(times < MIN_TIME + into, MIN_TIME, times - into)", "times - into"),
+    ("np.minimum(starts, END_OF_TIME - 1)", "starts"),
+    ("np.where(starts > END_OF_TIME - left, END_OF_TIME, starts + left)", "starts + left"),
+    ("starts > END_OF_TIME - left", "starts >= END_OF_TIME - left - 1"),
+    ("window.size - _into(starts, window)", "window.size + 0 * starts"),
+    ("times % window.size", "np.fmod(times, window.size)"),
+    ("(into - window.offset)", "(into + window.offset)"),
+    ("watermark - keep)", "watermark)"),
+    ("max(MIN_TIME, watermark - keep)", "watermark - keep + 1"),
+    ("if watermark == END_OF_TIME:", "if watermark > END_OF_TIME:"),
+)
+TUMBLING = planted(
+    "windows/kernel.py",
+    ("gone = starts < first_open(", "gone = starts <= first_open("),
+    ("first_open(moment.before, self.spec, self.keep)", "first_open(moment.before, self.spec)"),
+    (
+        "first_open(moment.before, self.spec, self.keep)",
+        "first_open(moment.after, self.spec, self.keep)",
+    ),
+    ("np.flatnonzero(~gone)", "np.arange(len(gone))"),
+    ("_windows(starts[late])", "_windows(late)"),
+    ("first_open(moment.before, self.spec) if self.keep else MIN_TIME", "MIN_TIME"),
+    ("left, first_open(moment.after, self.spec)", "left, first_open(moment.before, self.spec)"),
+    ("first_open(moment.after, self.spec, self.keep)", "first_open(moment.after, self.spec)"),
+    ("_between(orders, floor, END_OF_TIME)", "_between(orders, MIN_TIME, END_OF_TIME)"),
+    ("_between(orders, floor, END_OF_TIME)", "_between(orders, floor + 1, END_OF_TIME)"),
+    ("_between(orders, low, high)", "_between(orders, low, high - 1)"),
+    ('hashes[first:last], hashed, "right"', 'hashes[first:last], hashed, "left"'),
+    ("taken = upto", "taken = 0"),
+    ("yield from self._finished(closing.slice(taken))", "yield from ()"),
+    ("if not rows.all():", "if not rows.any():"),
+    ("groups.slice(first, each)", "groups.slice(first, each - 1)"),
+    ("groups.slice(first, each)", "groups"),
+    ('"_time": pa.array(ends - 1)', '"_time": pa.array(ends)'),
+    ("self.spec)[0]) - 1", "self.spec)[0])"),
+    ("None if (signs == 1).all() else signs", "None"),
+)
+AGGREGATES = planted(
+    "windows/accumulators.py",
+    ("_numpy(state, highs) + (rest >> HALF)", "_numpy(state, highs)"),
+    ("upper >= 1 << 31", "upper > 1 << 31"),
+    ("upper < -(1 << 31)", "upper <= -(1 << 31)"),
+    ('"half_towards_infinity"', '"half_to_even"'),
+    ('"min" if name == "min" else "max"', '"max" if name == "min" else "min"'),
+    ("pc.is_valid(rows[column])", "pc.is_null(rows[column])"),
+    ("_only_where(_numpy(state, valid) > 0, ", "_only_where(_numpy(state, valid) >= 0, "),
+    ("_only_where(counts > 0, ", "_only_where(counts >= 0, "),
+    ("pc.greater(plain(state[valid.column.name]), 0)", "pc.is_valid(plain(state[ROWS]))"),
+    ("pc.if_else(pa.array(signs < 0), pc.negate(values), values)", "values"),
+    ("half = values(rows) & HALF_MASK", "half = values(rows) % HALF_MASK"),
+    ("half = values(rows) >> HALF", "half, signs = values(rows) >> HALF, None"),
+    ("pc.add(values, pa.scalar(0.0, of)) if pa.types.is_floating(of) else values", "values"),
+    ("rounded + 0.0", "rounded"),
+    ("min(of.precision + 10, WIDEST)", "min(of.precision + 9, WIDEST)"),
+)  # fmt: skip
+DISTINCT = planted(
+    "steps/distinct_kernel.py",
+    ("late = times < max(", "late = times <= max("),
+    ("max(MIN_TIME, moment.before - self.spec.within)", "moment.before"),
+    ("late[:] = True", "pass"),
+    ("orders = int_values(plain(rows[TIME]))", "orders = np.zeros(rows.num_rows, np.int64)"),
+    ("by_key[starts])\n        return rows.take",
+     "by_key[np.append(starts[1:], len(by_key)) - 1])\n        return rows.take"),
+    ("self._without_repeats(_in_origin_order(rows))", "self._without_repeats(rows)"),
+    ("rows = _in_origin_order(pa.concat_tables(inputs))", "rows = pa.concat_tables(inputs)"),
+    ("new = ~found", "new = np.ones_like(found)"),
+    ("np.sort(firsts[new])", "firsts[new]"),
+    ("np.sort(passed), combine(gained", "passed, combine(gained"),
+    ("(-1, 0, 1) if within", "(0, 1) if within"),
+    ("(-1, 0, 1) if within", "(-1, 0) if within"),
+    ("(-1, 0, 1) if within", "(-1, 1) if within"),
+    ("np.abs(times - at) <= within", "np.abs(times - at) < within"),
+    ("np.abs(times - at) <= within", "np.abs(times - at) <= within + 1"),
+    ("found[asker] & (", "("),
+    (" | (cells[1:] != cells[:-1])", ""),
+    ("(groups[1:] != groups[:-1]) | ", ""),
+    ("passed, at // (within + 1))", "passed, at // (within + 2))"),
+    ("watermark - 2 * self.spec.within", "watermark - self.spec.within"),
+    ("watermark - 2 * self.spec.within", "watermark - 3 * self.spec.within"),
+    ("if floor is not None:", "if floor is None:"),
+    ("np.lexsort((times, groups))", "np.lexsort((groups, times))"),
+    ("groups[free], times[free], arrivals[free]", "groups, times, arrivals"),
+    ('ORIGIN = ("_source", "_partition", "_offset", "_sub")', 'ORIGIN = ("_offset", "_partition")'),
+)  # fmt: skip
+APART = planted(
+    "steps/apart.py",
+    ("gaps <= np.uint64(within)", "gaps < np.uint64(within)"),
+    ("(groups[1:] == groups[:-1]) & ", ""),
+    ("first_of, -1, within) - 1", "first_of, -1, within)"),
+    ("np.maximum(out_of_reach, last_smaller(arrivals))", "out_of_reach"),
+    ("np.maximum(out_of_reach, last_smaller(arrivals))", "last_smaller(arrivals)"),
+    ("takes_over < first_of", "takes_over <= first_of"),
+    ("np.cumsum(heads) - heads", "np.cumsum(heads) - 1"),
+    ("1, within) + 1", "1, within)"),
+    ("beyond > last_of[head_rows]", "beyond >= last_of[head_rows]"),
+    ("away <= np.uint64(within)", "away < np.uint64(within)"),
+    ("minima[left] < values[rows]", "minima[left] <= values[rows]"),
+    ("climbing = ~hit & (nodes > 1)", "climbing = ~hit & (nodes > 2)"),
+    ("levels[level][nodes] >= values[rows]", "levels[level][nodes] < values[rows]"),
+    ("np.int64(2**63 - 1)", "np.int64(-1)"),
+)
+KERNELS = {
+    "tumbling": (BOUNDS + TUMBLING + AGGREGATES, ["tests/windows"]),
+    "distinct": (DISTINCT + APART, ["tests/steps/test_distinct_kernel.py",
+                                    "tests/steps/test_distinct_apart.py"]),
+}  # fmt: skip
+
+# The copy is what is tested; without shrinking, and with the same examples every time.
+PROFILE = """
+import pathlib
+import hypothesis
+import millstream
+
+assert pathlib.Path(millstream.__file__).parent.parent == pathlib.Path(__file__).parent
+
+def pytest_configure(config):
+    hypothesis.settings.register_profile(
+        "mutants", hypothesis.settings.get_profile("millstream"), derandomize=True,
+        database=None, print_blob=False, phases=[hypothesis.Phase.generate],
+    )
+    hypothesis.settings.load_profile("mutants")
+"""
+
+
+def main() -> int:
+    """Plant, run, report."""
+    arguments = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    arguments.add_argument("--kernel", choices=sorted(KERNELS), action="append")
+    arguments.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) // 2))
+    options = arguments.parse_args()
+    chosen = options.kernel or sorted(KERNELS)
+    unfit = [m for name in chosen for m in KERNELS[name][0] if _source(m).count(m.right) != 1]
+    for mutation in unfit:
+        print(f"does not fit {mutation.file}: {mutation.right!r}")
+    sound = not unfit and all(_baseline(name) for name in chosen)
+    if not sound:
+        return 2
+    survivors = 0
+    for name in chosen:
+        mutations, tests = KERNELS[name]
+        with ThreadPoolExecutor(options.jobs) as pool:
+            for mutation, found in zip(
+                mutations, pool.map(_run, mutations, repeat(tests)), strict=True
+            ):
+                survivors += found not in ("caught", "hung")
+                print(f"{found:9} {mutation.file}: {_line(mutation)}", flush=True)
+        print(f"{name}: {len(mutations)} mutations")
+    print(f"{survivors} survived" if survivors else "all caught")
+    return 1 if survivors else 0
+
+
+def _source(mutation: Mutation) -> str:
+    return (PACKAGE / mutation.file).read_text()
+
+
+def _line(mutation: Mutation) -> str:
+    right, wrong = (" ".join(text.split()) for text in (mutation.right, mutation.wrong))
+    return f"{right}  →  {wrong or 'nothing'}"
+
+
+def _baseline(name: str) -> bool:
+    started = time.monotonic()
+    found = _run(None, KERNELS[name][1])
+    print(f"{name}: tests {found} without a mutation, {time.monotonic() - started:.0f} s")
+    return found == "survived"
+
+
+def _run(mutation: Mutation | None, tests: list[str]) -> str:
+    """The tests against a copy of the package: `survived`, `caught`, `hung`, or they `broke`."""
+    with tempfile.TemporaryDirectory() as place:
+        copy = Path(place) / "millstream"
+        shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+        if mutation is not None:
+            text = _source(mutation).replace(mutation.right, mutation.wrong)
+            (copy / mutation.file).write_text(text)
+        (Path(place) / "mutants_profile.py").write_text(PROFILE)
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "mutants_profile",
+                   "-k", ANSWERS_NOT_COSTS, "--timeout", str(SECONDS), *tests]  # fmt: skip
+        environment = {**os.environ, "PYTHONPATH": place, "PYTHONDONTWRITEBYTECODE": "1"}
+        try:
+            ended = subprocess.run(
+                command, cwd=ROOT, env=environment, capture_output=True, text=True,
+                timeout=SECONDS, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return "hung"
+    return {0: "survived", 1: "caught"}.get(ended.returncode, f"broke ({ended.returncode})")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

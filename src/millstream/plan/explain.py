@@ -1,0 +1,258 @@
+"""A pipeline in words: its logical plan and its stages, without Spark and without Kafka.
+
+`described` gives it as data, `explain` as text; the same pipeline gives the same text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from millstream.duration import text as duration
+from millstream.plan import sql
+from millstream.plan.graph import (
+    Aggregated,
+    Deduplicated,
+    Drop,
+    Explode,
+    Node,
+    Output,
+    Read,
+    Select,
+    Stateful,
+    Transform,
+    Where,
+    WithColumns,
+    ancestry,
+)
+from millstream.plan.stages import Stage, Stages, cut, leaves
+from millstream.sinks.spec import Discard, Sink
+from millstream.sources.topic import Topic
+from millstream.windows.aggregates import Aggregate
+
+Facts = dict[str, Any]
+
+_QUOTED = re.compile(r"`(\w+)`")
+
+
+def explain(name: str, outputs: Sequence[Output]) -> str:
+    """The logical plan and its stages, as text."""
+    plan = described(name, outputs)
+    lines = [f"pipeline {name}", "", "logical plan"]
+    for step in plan["steps"]:
+        lines += _step_lines(step)
+    lines += ["", "outputs"]
+    for output in plan["outputs"]:
+        lines.append(f"  {output['output']}  from {output['from']} → {output['to']}")
+    lines += [f"  bad rows → {plan['dead']}", "", "stages, in the order a batch passes them"]
+    for stage in plan["stages"]:
+        lines.append(f"  {stage['stage']}. {' → '.join(stage['path'])}")
+    return "\n".join(lines) + "\n"
+
+
+def described(name: str, outputs: Sequence[Output]) -> Facts:
+    """The same as data: steps in order, each with the numbers of those it takes rows from."""
+    stages = cut(outputs)
+    nodes = list(ancestry(outputs))
+    numbers = {id(node): place for place, node in enumerate(nodes, start=1)}
+    return {
+        "pipeline": name,
+        "steps": [
+            {
+                "number": numbers[id(node)],
+                "from": [numbers[id(below)] for below in node.inputs],
+                **_step(node, name, stages),
+            }
+            for node in nodes
+        ],
+        "outputs": [
+            {"output": o.name, "from": numbers[id(o.input)], "to": _sink(o.sink, o.keys)}
+            for o in outputs
+        ],
+        "dead": f"topic {name}.dead",
+        "stages": [
+            {"stage": place, "name": stage.name, "path": path(stage, stages)}
+            for place, stage in enumerate(stages.stages, start=1)
+        ],
+    }
+
+
+def words(node: Node) -> str:
+    """A step as its user wrote it: the word, and its SQL."""
+    if isinstance(node, Read | Stateful):
+        return f"read {node.name}" if isinstance(node, Read) else node.label
+    if isinstance(node, Where):
+        return f"where {node.sql}"
+    if isinstance(node, Select | WithColumns):
+        word = "select" if isinstance(node, Select) else "with_columns"
+        return f"{word} {', '.join(_item(name, text) for name, text in node.items)}"
+    if isinstance(node, Transform):
+        return f"transform {getattr(node.function, '__name__', 'a function')}"
+    if isinstance(node, Drop):
+        return f"drop {', '.join(node.names)}"
+    return f"explode {node.column}" if isinstance(node, Explode) else "union"
+
+
+def path(stage: Stage, stages: Stages) -> list[str]:
+    """What a stage does, from where its rows come from to where they go."""
+    between = [words(node).split(" ")[0] for node in _between(stage.tree)]
+    begin = " and ".join(
+        f"read {stages.names[leaf]}" if isinstance(leaf, Read) else f"results of {stages.names[leaf]}"
+        for leaf in stage.leaves
+    )  # fmt: skip
+    step = [] if stage.step is None else [stage.name]
+    ends = [", ".join(f"output {output.name}" for output in stage.outputs)]
+    return [begin, *between, *step, *filter(None, ends)]
+
+
+def _between(tree: Node) -> list[Node]:
+    """The stateless steps of a tree, inputs first."""
+    found: list[Node] = []
+
+    def visit(node: Node) -> None:
+        if isinstance(node, Read | Stateful) or node in found:
+            return
+        for below in node.inputs:
+            visit(below)
+        found.append(node)
+
+    visit(tree)
+    return found
+
+
+def _item(name: str, text: str) -> str:
+    if sql.renamed(text) == name:
+        return name
+    return text if text.lower().endswith(f" as {name.lower()}") else f"{text} as {name}"
+
+
+def _step(node: Node, pipeline: str, stages: Stages) -> Facts:
+    if isinstance(node, Read):
+        return _read(node, stages.names[node])
+    if isinstance(node, Aggregated):
+        return {"step": stages.names[node], **_aggregated(node, pipeline)}
+    if isinstance(node, Deduplicated):
+        return {"step": stages.names[node], **_deduplicated(node, pipeline, stages)}
+    facts: Facts = {"step": words(node)}
+    if isinstance(node, Transform):
+        facts["columns"] = "known only to Spark: `millstream check` shows them"
+    if any(sql.at_clock(text, 0) != text for text in _texts(node)):
+        facts["clock"] = "now() is the batch clock: the answer depends on when the batch ran"
+    if node.time is None and any(below.time is not None for below in node.inputs):
+        facts["event time"] = "none from here on: its column is gone"
+    return facts
+
+
+def _texts(node: Node) -> Iterator[str]:
+    if isinstance(node, Where):
+        yield node.sql
+    elif isinstance(node, Select | WithColumns):
+        yield from (text for _, text in node.items)
+
+
+def _read(node: Read, name: str) -> Facts:
+    facts: Facts = {"step": f"read {name}", "source": _source(node)}
+    facts["columns"] = _QUOTED.sub(r"\1", node.source.row_schema().ddl())
+    if node.time is None:
+        facts["event time"] = "none: nothing after it can wait for time to pass"
+        return facts
+    facts["event time"] = node.time.column
+    facts["watermark"] = (
+        f"{duration(node.delay)} behind the largest time of the slowest partition"
+        if node.delay
+        else "the largest time of the slowest partition"
+    )
+    facts["idle"] = (
+        "never: a silent partition holds everything back"
+        if node.idle is None
+        else f"a partition read to its end for {duration(node.idle)} holds nobody back"
+    )
+    facts["ahead"] = (
+        "any time is taken"
+        if node.ahead is None
+        else f"a row more than {duration(node.ahead)} ahead of its record's timestamp is a bad row"
+    )
+    return facts
+
+
+def _source(node: Read) -> str:
+    source = node.source
+    return f"topic {source.name}, {source.format}" if isinstance(source, Topic) else repr(source)
+
+
+def _aggregated(node: Aggregated, pipeline: str) -> Facts:
+    return {
+        "keys": list(node.keys),
+        "window": str(node.window),
+        "gives": [f"{name} = {_aggregate(aggregate)}" for name, aggregate in node.aggregates],
+        "state": "one row of partial aggregates per key and open window; "
+        "gone when the window has left",
+        "emits": f"{', '.join(node.columns or ())}: once per key and window, "
+        "when the watermark reaches window_end",
+        "late": f"rows whose window has left → {_rest(node, pipeline)}",
+        "order": "does not matter: the same windows under any batch cuts, "
+        "as long as no row is later than the watermark allows",
+    }
+
+
+def _aggregate(aggregate: Aggregate) -> str:
+    return f"{type(aggregate).__name__.lower()}({aggregate.column or ''})"
+
+
+def _deduplicated(node: Deduplicated, pipeline: str, stages: Stages) -> Facts:
+    keys, within = node.spec.by, node.spec.within
+    facts: Facts = {"keys": list(keys)}
+    if within is None:
+        facts["state"] = "every key ever seen: it only grows"
+    else:
+        facts["within"] = duration(within)
+        facts["state"] = f"each key that passed, until {duration(2 * within)} behind the watermark"
+    facts["emits"] = "the first row of each key at once, with its columns as they came"
+    if within is None:
+        facts["late"] = "none: every row is judged, however old"
+    else:
+        facts["late"] = (
+            f"rows more than {duration(within)} behind the watermark → {_rest(node, pipeline)}"
+        )
+    facts["order"] = _order(node, stages)
+    return facts
+
+
+def _order(node: Stateful, stages: Stages) -> str:
+    """What the rows' order means to a step that takes them one after the other."""
+    keys = ", ".join(node.spec.by) if isinstance(node, Deduplicated) else ""
+    places = [stages.names[leaf] for leaf in leaves(node.input)]
+    if len(places) > 1:
+        return (
+            f"rows come from {' and '.join(places)}: which row of a key is the first "
+            "depends on how batches are cut, where a key is in more than one of them"
+        )
+    return (
+        f"rows are taken as they stand in {places[0]}: the same under any batch cuts if each "
+        f"{keys} lives in one partition"
+    )
+
+
+def _rest(node: Stateful, pipeline: str) -> str:
+    if isinstance(node.rest, Discard):
+        return "discarded, as ms.discard says, and counted"
+    return f"topic {pipeline}.late" if node.rest is None else _sink(node.rest, ())
+
+
+def _sink(sink: Sink, keys: tuple[str, ...]) -> str:
+    if not isinstance(sink, Topic):
+        return repr(sink)
+    return f"topic {sink.name}" + (f", key {', '.join(keys)}" if keys else "")
+
+
+_NOT_LINES = ("number", "from", "step")
+
+
+def _step_lines(step: Facts) -> Iterator[str]:
+    origin = f"  from {', '.join(map(str, step['from']))}" if step["from"] else ""
+    yield f"  {step['number']}. {step['step']}{origin}"
+    for word, value in step.items():
+        if word not in _NOT_LINES:
+            shown = ", ".join(value) if isinstance(value, list) else value
+            yield f"       {word:<11}{shown}"

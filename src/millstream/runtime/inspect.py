@@ -1,0 +1,261 @@
+"""Looking at a checkpoint without running anything: its commits, its steps, one key's state.
+
+Nothing is made, locked or changed, so a job may run meanwhile: what is told is true for
+the batch it names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from millstream.duration import text as duration
+from millstream.errors import InvalidInput, InvalidSpec, NotFound
+from millstream.eventtime.moment import END_OF_TIME, MIN_TIME, Moment
+from millstream.plan.names import folder_name
+from millstream.runtime import durable
+from millstream.runtime.checkpoint import Checkpoint
+from millstream.runtime.facts import moment_of
+from millstream.schema import Schema
+from millstream.steps.distinct import Distinct
+from millstream.windows import aggregates
+from millstream.windows.spec import Tumbling
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from millstream.runtime.kernels import Typed
+    from millstream.runtime.protocol import Head, StepState
+    from millstream.steps.kernel import Kernel
+
+Row = dict[str, Any]
+_TRIES = 5
+
+
+class LookedAt(Checkpoint):
+    """A checkpoint that is only looked at."""
+
+    def state_folder(self, step: str) -> Path:
+        """Where a step's runs lie, if there are any."""
+        return self.folder / "state" / folder_name(step)
+
+    @property
+    def pipeline(self) -> str:
+        """The name of the pipeline it belongs to."""
+        return str(self._identity["pipeline"])
+
+
+def looked_at(folder: Path) -> LookedAt:
+    """The checkpoint in a folder.
+
+    Raises:
+        NotFound: there is none.
+    """
+    if not (folder / "job").exists():
+        raise NotFound(
+            f"this needs a checkpoint in {folder}",
+            got="none" if folder.exists() else "no such folder",
+            do="run the pipeline first, or name its folder with --checkpoint",
+        )
+    return LookedAt(folder)
+
+
+def commits(checkpoint: Checkpoint, last: int | None = None) -> list[Row]:
+    """What each batch was, oldest first; the last so many, or all that are still kept."""
+    numbers = checkpoint.batches("commit")
+    rows = []
+    for number in numbers if last is None else numbers[-last:] if last else []:
+        try:
+            body = checkpoint.read_commit(number)
+        except FileNotFoundError:  # swept by the job that runs meanwhile
+            continue
+        facts = {name: value for name, value in body["facts"].items() if name != "batch"}
+        rows.append({"batch": body["batch"], "at": moment_of(body["clock"]),
+                     "finished": body["finished"], **facts})  # fmt: skip
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """What the steps remember after one batch."""
+
+    batch: int
+    at: Any
+    steps: list[Row]
+
+
+def states(checkpoint: Checkpoint) -> States:
+    """Per step what its state holds; `rows` counts each run by itself."""
+    head = _head(checkpoint)
+    rows = [
+        {
+            "step": name,
+            "kind": spec_on_disk(checkpoint, name)["kind"],
+            "rows": sum(run.rows for run in state.manifest.runs),
+            "bytes": sum(run.bytes for run in state.manifest.runs),
+            "runs": len(state.manifest.runs),
+            "floor": moment_of(state.manifest.floor),
+            "watermark": moment_of(state.watermark),
+        }
+        for name, state in head.steps.items()
+    ]
+    return States(head.batch, moment_of(head.clock), rows)
+
+
+def of_key(checkpoint: Checkpoint, step: str, key: Mapping[str, str]) -> States:
+    """What a step remembers of one key: per open window its aggregates so far.
+
+    Raises:
+        NotFound: no such step in the checkpoint.
+        InvalidInput: the key names other columns, or a value is not of its type.
+    """
+    head = _head(checkpoint)
+    if step not in head.steps:
+        raise NotFound(f"the checkpoint {checkpoint.folder} needs a step {step!r}",
+                       got=f"{', '.join(head.steps) or 'no steps'}")  # fmt: skip
+    kernel = kernel_from(spec_on_disk(checkpoint, step))
+    wanted = _key_arrays(kernel, key)
+    rows = [row for table in _of_key(checkpoint, step, head.steps[step], kernel, wanted)
+            for row in table.to_pylist()]  # fmt: skip
+    return States(head.batch, moment_of(head.clock), rows)
+
+
+def _head(checkpoint: Checkpoint) -> Head:
+    for _ in range(_TRIES):
+        try:
+            return checkpoint.head()
+        except FileNotFoundError:  # swept by the job that runs meanwhile: newer ones are there
+            continue
+    return checkpoint.head()
+
+
+def spec_on_disk(checkpoint: Checkpoint, step: str) -> Row:
+    """The spec a step's state was written with."""
+    spec: Row = durable.read(checkpoint.state_folder(step) / "spec", "spec")["spec"]
+    return spec
+
+
+def kernel_from(spec: Mapping[str, Any]) -> Kernel:
+    """The kernel that wrote a state, from the spec beside it."""
+    from millstream.steps.distinct_kernel import DistinctKernel
+    from millstream.windows.kernel import TumblingKernel
+
+    columns = Schema.parse(spec["input"]).arrow()
+    if spec["kind"] == "distinct":
+        return DistinctKernel(Distinct(tuple(spec["keys"]), spec["within"]), columns)
+    if spec["kind"] == "tumbling":
+        made = {name: getattr(aggregates, kind)(*([] if column is None else [column]))
+                for name, (kind, column) in spec["aggregates"].items()}  # fmt: skip
+        return TumblingKernel(Tumbling(**spec["window"]), spec["keys"], made, columns)
+    raise InvalidSpec("reading state needs a step this version knows", got=repr(spec["kind"]))
+
+
+def _key_arrays(kernel: Kernel, key: Mapping[str, str]) -> list[pa.Array]:
+    import pyarrow as pa
+
+    names = kernel.state.key_names
+    if set(names) != set(key):
+        raise InvalidInput(f"the key needs {', '.join(names)}", got=", ".join(key) or "nothing",
+                           do=" ".join(f"--key {name}=…" for name in names))  # fmt: skip
+    arrays = []
+    for field in kernel.state.keys:
+        null = key[field.name] == "null" and not pa.types.is_string(field.type)
+        try:
+            text = pa.array([None if null else key[field.name]], pa.string())
+            arrays.append(text.cast(field.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            raise InvalidInput(f"--key {field.name} needs a value of type {field.type}",
+                               got=repr(key[field.name])) from None  # fmt: skip
+    return arrays
+
+
+def _of_key(
+    checkpoint: Checkpoint, step: str, state: StepState, kernel: Kernel, wanted: list[pa.Array]
+) -> Iterator[pa.Table]:
+    """The rows of one key: only its bucket is read."""
+    import numpy as np
+    import pyarrow as pa
+
+    from millstream.state.columns import plain
+    from millstream.state.hashing import buckets_of, hash_keys
+    from millstream.state.keys import same_rows
+    from millstream.state.view import View
+
+    bucket = int(buckets_of(hash_keys(wanted, 1), checkpoint.buckets)[0])
+    view = View(checkpoint.state_folder(step), kernel.state, state.manifest.runs,
+                floor=state.manifest.floor, buckets=(bucket, bucket + 1),
+                of=checkpoint.buckets)  # fmt: skip
+    for table in _as_answers(kernel, view):
+        have = [plain(table[name]) for name in kernel.state.key_names]
+        want = [one.take(pa.array(np.zeros(len(table), np.int64))) for one in wanted]
+        mine = np.flatnonzero(same_rows(have, want, len(table)))
+        yield table.take(pa.array(mine)).select(
+            [name for name in table.column_names if not name.startswith("_")]
+        )
+
+
+def _as_answers(kernel: Kernel, view: Any) -> Iterator[pa.Table]:
+    """State as its users know it: what would leave if everything closed now; else the keys."""
+    if kernel.due(END_OF_TIME) > MIN_TIME:
+        yield from kernel.run([], view, Moment(MIN_TIME, END_OF_TIME, 0)).results
+        return
+    import pyarrow as pa
+
+    for table in view.scan(MIN_TIME, None):
+        if "_passed" in table.column_names:
+            passed = table["_passed"].cast(pa.timestamp("us", "UTC"))
+            table = table.append_column("passed", passed)  # noqa: PLW2901
+        yield table
+
+
+def verdicts(folder: Path, pipeline: str, typed: Typed) -> list[Row]:
+    """Per step of the pipeline and of its checkpoint: kept, new, dropped or refused, and why."""
+    from millstream.runtime.compare import compared, spec_of
+
+    if not (folder / "job").exists():
+        return [{"step": name, "verdict": "new", "why": "there is no checkpoint yet"}
+                for name in typed.stages.steps]  # fmt: skip
+    checkpoint = LookedAt(folder)
+    if checkpoint.pipeline != pipeline:
+        raise InvalidSpec(f"the checkpoint {folder} needs the pipeline {checkpoint.pipeline!r}",
+                          got=repr(pipeline), do="name another folder with --checkpoint")  # fmt: skip
+    rows = []
+    for name, verdict in compared(checkpoint, typed).items():
+        why = _WHY.get(verdict, "")
+        if verdict == "refused":
+            node = typed.stages.steps[name]
+            why = changed(spec_on_disk(checkpoint, name), spec_of(node, typed))
+        rows.append({"step": name, "verdict": verdict, "why": why})
+    return rows
+
+
+_WHY = {
+    "kept": "goes on with its state",
+    "new": "begins without state",
+    "dropped": "no longer in the pipeline; its state stays and is not used",
+}
+
+
+def changed(known: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """In which words two specs differ: `window 10 seconds → 20 seconds`."""
+    words = [
+        f"{word} {_shown(word, known.get(word))} → {_shown(word, now.get(word))}"
+        for word in dict.fromkeys([*known, *now])
+        if known.get(word) != now.get(word)
+    ]
+    return "; ".join(words)
+
+
+def _shown(word: str, value: Any) -> str:
+    if value is None:
+        return "none"
+    if word == "window":
+        return str(Tumbling(**value))
+    if word == "within":
+        return duration(value)
+    if word == "aggregates":
+        return ", ".join(f"{name}={kind}({column or ''})" for name, (kind, column) in value.items())
+    return ", ".join(value) if isinstance(value, list) else str(value).replace("`", "")

@@ -1,0 +1,138 @@
+"""The job under test, in a process of its own: `python -m tests.faults.driver <config.json>`.
+
+It runs a real pipeline against a real broker and writes down how it ended. Whoever
+started it may hold it at a step of the protocol, freeze it or kill it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import millstream as ms
+from tests.faults import sabotage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pandas as pd
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from millstream.runtime.facts import Facts
+
+SCHEMA = "id long not null, key long, amount long, ts timestamp"
+SIZE = "10 seconds"
+DELAY = "5 seconds"
+
+
+@dataclass(frozen=True)
+class Config:
+    """One run: which job, over what, how, and where it writes how it went.
+
+    `budget` is the size of a batch in bytes, `clumsy` the name of a way in which the
+    user's code or a worker misbehaves, `sabotage` the guards that are switched off.
+    """
+
+    kafka: str
+    topic: str
+    name: str
+    checkpoint: str
+    diary: str
+    lane: Literal["short", "wide"] | None = None
+    until: Literal["caught_up", "finished"] | None = None
+    take_over: bool = False
+    budget: int | None = None
+    clumsy: str | None = None
+    sabotage: tuple[str, ...] = field(default=())
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        body = json.loads(path.read_text())
+        return cls(**{**body, "sabotage": tuple(body["sabotage"])})
+
+    def write(self, path: Path) -> None:
+        path.write_text(json.dumps(asdict(self)))
+
+
+def pipeline_of(config: Config) -> ms.Pipeline:
+    """Count and sum by key and window to `<name>.windows`, each id once to `<name>.once`."""
+    source = ms.Topic(config.topic, schema=SCHEMA)
+    rows = ms.read(source, time="ts", watermark=DELAY, idle=None)
+    if config.clumsy is not None:
+        rows = rows.transform(partial(_clumsy, Path(config.diary).parent / "clumsy", config.clumsy))
+    windows = rows.by("key").window(ms.tumbling(SIZE)).agg(n=ms.count(), total=ms.sum("amount"))
+    once = rows.distinct(by="id")
+    return ms.Pipeline(
+        config.name,
+        windows.to(ms.Topic(f"{config.name}.windows")),
+        once.to(ms.Topic(f"{config.name}.once")),
+        batch="1 second",
+    )
+
+
+def _clumsy(marker: Path, how: str, frame: DataFrame) -> DataFrame:
+    """The same rows; but the first task that comes by dies on its way, `how` it was told."""
+
+    def through(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if batch.num_rows and sabotage.first(marker):
+                sabotage.stumble(how)
+            yield batch
+
+    return frame.mapInArrow(through, frame.schema)
+
+
+def small_batches(budget: int) -> None:
+    """Let batches have about so many bytes, whatever the speed."""
+    from millstream.runtime import engine, planner
+
+    planner._LEAST = planner._MOST = budget
+    engine.Sizing = partial(planner.Sizing, budget=budget)  # type: ignore[misc, assignment]
+
+
+class Diary:
+    """What a run said about itself, a line of JSON each; it is read after the run is dead."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def write(self, **words: Any) -> None:
+        with self._path.open("a") as file:
+            file.write(json.dumps(words) + "\n")
+
+    def batch(self, facts: Facts, lag: dict[str, int]) -> None:
+        self.write(batch=facts.batch, lane=facts.lane, rows=facts.rows, lag=sum(lag.values()))
+
+
+def main(path: str) -> int:
+    config = Config.read(Path(path))
+    diary = Diary(Path(config.diary))
+    diary.write(pid=os.getpid(), started=True)
+    for guard in config.sabotage:
+        sabotage.GUARDS[guard]()
+    if config.budget is not None:
+        small_batches(config.budget)
+    try:
+        pipeline_of(config).run(
+            until=config.until,
+            kafka=config.kafka,
+            checkpoint=config.checkpoint,
+            lane=config.lane,
+            take_over=config.take_over,
+            on_batch=diary.batch,
+        )
+    except BaseException as error:
+        diary.write(error=type(error).__name__, sentence=str(error))
+        raise
+    diary.write(ended=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,40 @@
+"""Asks the verifier, and keeps count of the kills."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tests.faults.driver import Config
+
+
+def verdict_on(config: Config, *, finished: bool = True) -> dict[str, Any]:
+    """What the verifier, a process that knows nothing of Millstream, says about a job."""
+    question = {"kafka": config.kafka, "topic": config.topic, "name": config.name,
+                "finished": finished}  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("verifier.py")), json.dumps(question)],
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    verdict: dict[str, Any] = json.loads(done.stdout)
+    return verdict
+
+
+@dataclass
+class Report:
+    """What was done to a job, and what came of it."""
+
+    seed: int
+    kills: Counter[str] = field(default_factory=Counter)
+
+    def text(self, verdict: dict[str, Any]) -> str:
+        """One line of JSON."""
+        return json.dumps({"seed": self.seed, "kills": self.kills.total(),
+                           "kills per step": dict(self.kills), "verdict": verdict})  # fmt: skip

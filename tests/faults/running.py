@@ -1,0 +1,187 @@
+"""A job in another process, from the hands of whoever wants to hurt it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import psutil
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from tests.faults.driver import Config
+
+ROOT = Path(__file__).parent.parent.parent
+PATIENCE = 300.0
+_JAVA = "-XX:TieredStopAtLevel=1 -Xshare:auto"
+
+
+def until(true: Callable[[], Any], what: str, patience: float = PATIENCE) -> Any:
+    """Wait until something holds; gives what was found."""
+    deadline = time.monotonic() + patience
+    while not (found := true()):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what}: not within {patience:.0f} s")
+        time.sleep(0.02)
+    return found
+
+
+class Run:
+    """One run of the driver: Python, its JVM and its workers, in a session of their own."""
+
+    def __init__(
+        self, config: Config, folder: Path, *, name: str = "run", hold: str | None = None,
+        environment: dict[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        folder.mkdir(parents=True, exist_ok=True)
+        self._hold = folder / f"{name}.hold"
+        self._hold.mkdir(exist_ok=True)
+        self._output = folder / f"{name}.out"
+        self.config = replace(config, diary=str(folder / f"{name}.diary"))
+        told = folder / f"{name}.json"
+        self.config.write(told)
+        if hold is not None:
+            self.arm(hold)
+        with self._output.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tests.faults.driver", str(told)],
+                cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env={**os.environ, "MILLSTREAM_HOLD": str(self._hold),
+                     "JAVA_TOOL_OPTIONS": _JAVA, **(environment or {})},
+            )  # fmt: skip
+
+    # -- what it says ----------------------------------------------------------
+
+    def diary(self) -> list[dict[str, Any]]:
+        """What it has written down so far; a line cut short by a kill is left out."""
+        path = Path(self.config.diary)
+        lines = path.read_text().split("\n")[:-1] if path.exists() else []
+        return [json.loads(line) for line in lines]
+
+    def batches(self) -> list[dict[str, Any]]:
+        """The batches it told of."""
+        return [line for line in self.diary() if "batch" in line]
+
+    def error(self) -> tuple[str, str] | None:
+        """The kind of its error and the sentence, if it ended with one."""
+        for line in self.diary():
+            if "error" in line:
+                return line["error"], line["sentence"]
+        return None
+
+    def output(self) -> str:
+        """All it printed."""
+        return self._output.read_text(errors="replace")
+
+    # -- steps of the protocol -------------------------------------------------
+
+    def arm(self, point: str) -> None:
+        """Hold it when it next reaches this point, in whichever batch."""
+        (self._hold / f"{point}@*").touch()
+
+    def held(self) -> str | None:
+        """The point it is held at now."""
+        path = self._hold / "held"
+        return path.read_text().partition("@")[0] or None if path.exists() else None
+
+    def wait_held(self, point: str) -> None:
+        """Until it is held at this point; a run that ends before never will be."""
+
+        def there() -> bool:
+            self._refuse_ended(f"held {point!r}")
+            return self.held() == point
+
+        until(there, f"held {point!r}")
+
+    def release(self) -> None:
+        """Let it go on."""
+        (self._hold / "held").unlink()
+
+    def wait_batches(self, count: int) -> None:
+        """Until it has committed so many batches."""
+
+        def there() -> bool:
+            self._refuse_ended(f"{count} batches")
+            return len(self.batches()) >= count
+
+        until(there, f"{count} batches")
+
+    def _refuse_ended(self, instead: str) -> None:
+        if self.process.poll() is not None:
+            raise AssertionError(
+                f"it ended with {self.process.returncode} instead of: {instead}\n{self.output()}"
+            )
+
+    # -- the ways it ends ------------------------------------------------------
+
+    def tree(self) -> list[psutil.Process]:
+        """All living processes of its session: Spark's daemon leaves the group, not the session."""
+        return [p for p in psutil.process_iter() if _session(p.pid) == self.process.pid]
+
+    def freeze(self) -> None:
+        """SIGSTOP to all of it."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """SIGCONT to all of it."""
+        self._signal(signal.SIGCONT)
+
+    def interrupt(self) -> None:
+        """SIGINT, as Ctrl-C sends it to the job alone."""
+        self.process.send_signal(signal.SIGINT)
+
+    def kill(self) -> None:
+        """SIGKILL to all of it: first stopped, so that nobody starts anyone meanwhile."""
+        while self.tree():
+            self._signal(signal.SIGSTOP)
+            self._signal(signal.SIGKILL)
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(0.05)
+        self.process.wait()
+
+    def _signal(self, number: signal.Signals) -> None:
+        for process in self.tree():
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
+
+    def wait(self, patience: float = PATIENCE) -> int:
+        """Until it ends by itself; its exit code."""
+        try:
+            return self.process.wait(patience)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"still running after {patience:.0f} s\n{self.output()}") from None
+
+    def succeed(self, patience: float = PATIENCE) -> None:
+        """Until it ends by itself, as it should."""
+        assert self.wait(patience) == 0, self.output()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.kill()
+
+
+def _session(pid: int) -> int | None:
+    try:
+        if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+            return None
+        return os.getsid(pid)
+    except (ProcessLookupError, psutil.Error):
+        return None

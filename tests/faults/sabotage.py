@@ -1,0 +1,38 @@
+"""Ways to hurt a run from inside its process: guards switched off, tasks that stumble.
+
+Nothing here is in the product. A test names a guard in the driver's configuration, and
+the verifier must then find something wrong: otherwise the guard is not needed, or the
+test does not see what it guards.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+def first(marker: Path) -> bool:
+    """Whether this is the first to come here, over all processes and attempts."""
+    try:
+        os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
+
+
+def stumble(how: str) -> None:
+    """Fail in the middle of a task: raise, die, or be slow."""
+    if how == "raises":
+        raise ValueError("a task that stumbles once")
+    if how == "dies":
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(8.0)
+
+
+GUARDS: dict[str, Callable[[], None]] = {}
