@@ -146,8 +146,8 @@ APART = planted(
 )
 KERNELS = {
     "tumbling": (BOUNDS + TUMBLING + AGGREGATES, ["tests/windows"]),
-    "distinct": (DISTINCT + APART, ["tests/steps/test_distinct_kernel.py",
-                                    "tests/steps/test_distinct_apart.py"]),
+    "distinct": (DISTINCT + APART, ["tests/steps/test_distinct_apart.py",
+                                    "tests/steps/test_distinct_kernel.py"]),
 }  # fmt: skip
 
 # The copy is what is tested; without shrinking, and with the same examples every time.

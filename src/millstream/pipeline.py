@@ -6,40 +6,26 @@ every mistake that can be seen while building raises there, at the user's line.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from millstream.duration import Duration, micros, positive_micros
 from millstream.errors import InvalidSpec
-from millstream.plan import sql
-from millstream.plan.graph import (
-    Aggregated,
-    Deduplicated,
-    Drop,
-    EventTime,
-    Explode,
-    Node,
-    Output,
-    Read,
-    Select,
-    Stateful,
-    Transform,
-    Union,
-    Where,
-    WithColumns,
-    ancestry,
-)
-from millstream.plan.names import check_pipeline_name, unique
-from millstream.schema import check_names
+from millstream.plan import columns as columns_of
+from millstream.plan import graph, sql
+from millstream.plan.graph import EventTime, Node, Output
+from millstream.plan.names import check_given_name, check_pipeline_name, step_names, unique
+from millstream.schema import Scalar, check_names
 from millstream.sinks.spec import Discard, Sink
 from millstream.sources.spec import HIDDEN, Source
 from millstream.sources.topic import Topic
-from millstream.steps.distinct import Distinct
-from millstream.windows.aggregates import Aggregate
+from millstream.steps.distinct import distinct
+from millstream.windows.aggregates import Aggregate, Mean, Sum
 from millstream.windows.spec import Tumbling
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from millstream.runtime.job import Job
 
 Rest = Sink | Discard | None
@@ -69,13 +55,13 @@ def read(
     names = tuple(schema.names)
     check_names(names, f"the schema of {source.name!r}")
     if time is not None:
-        if time not in names:
-            raise sql.unknown_column(time, names, step="read(time=…)")
-        if schema[time].type.name != "timestamp":
+        columns_of.known(time, names, step="read(time=…)")
+        if schema[time].type != Scalar("timestamp"):
             raise InvalidSpec(f"read(time={time!r}) needs a timestamp column",
-                              got=schema[time].type.ddl())  # fmt: skip
+                              got=schema[time].type.ddl(),
+                              do=f"write {time} timestamp in the schema")  # fmt: skip
     return Stream(
-        Read(
+        graph.Read(
             columns=names,
             time=EventTime(time) if time else None,
             source=source,
@@ -101,103 +87,129 @@ class Stream:
     def where(self, condition: str) -> Stream:
         """The rows for which the SQL is true."""
         self._check(condition, "where")
-        return Stream(Where(self.node.columns, self.node.time, self.node, condition))
+        sql.check_unnamed(condition, "where")
+        return Stream(graph.Where(self.node.columns, self.node.time, self.node, condition))
 
     def select(self, *expressions: str) -> Stream:
-        """These SQL expressions as the new columns: `select("auction", "price * 0.9 as euros")`."""
+        """These SQL expressions as the new columns: `select("auction", "price * 0.9 as euros")`.
+
+        `"*"` stands for all the columns there are.
+        """
         if not expressions:
-            raise InvalidSpec("select needs at least one expression", got="none")
+            raise InvalidSpec("select needs at least one expression", got="none",
+                              do='write select("auction", "price * 0.9 as euros")')  # fmt: skip
         items: list[tuple[str, str]] = []
         for text in expressions:
-            if text == "*" and self.columns is not None:
-                items += [(name, f"`{name}`") for name in self.columns]
+            if text == columns_of.EVERY:
+                every = self.columns or (columns_of.EVERY,)
+                items += [(c, c if c == columns_of.EVERY else sql.quoted(c)) for c in every]
                 continue
             self._check(text, "select")
             items.append(sql.alias(text, step="select"))
+        columns_of.selected(items, hidden=HIDDEN)
         names = tuple(name for name, _ in items)
-        unique(names, "column of select", "write … as another_name")
-        check_names([name for name, text in items if sql.renamed(text) != name], "select")
-        return Stream(Select(names, _followed(self.node.time, items), self.node, tuple(items)))
+        time = columns_of.followed(self.node.time, items)
+        known = None if columns_of.EVERY in names else names
+        return Stream(graph.Select(known, time, self.node, tuple(items)))
 
     def with_columns(self, **expressions: str) -> Stream:
         """More columns beside those there are, or in the place of one."""
+        if not expressions:
+            raise InvalidSpec("with_columns needs at least one column", got="none",
+                              do='write with_columns(euros="price * 0.9")')  # fmt: skip
+        time = self.node.time
         for name, text in expressions.items():
             self._check(text, f"with_columns({name}=…)")
-            if self.node.time is not None and name == self.node.time.column:
+            sql.check_unnamed(text, f"with_columns({name}=…)")
+            if time is not None and name.lower() == time.column.lower():
                 raise InvalidSpec(f"with_columns needs another name than {name!r}",
-                                  got="the column that holds the event time")  # fmt: skip
+                                  got="the column that holds the event time",
+                                  do="give the new column a name of its own")  # fmt: skip
         check_names(tuple(expressions), "with_columns")
-        columns = self.columns
-        if columns is not None:
-            columns = (*columns, *(name for name in expressions if name not in columns))
-        return Stream(WithColumns(columns, self.node.time, self.node, tuple(expressions.items())))
+        columns = columns_of.replaced(self.columns, tuple(expressions))
+        return Stream(graph.WithColumns(columns, time, self.node, tuple(expressions.items())))
 
     def drop(self, *names: str) -> Stream:
-        """All columns but these."""
+        """All columns but these; dropping the one with the event time drops the event time."""
+        if not names:
+            raise InvalidSpec("drop needs at least one column", got="none",
+                              do='write drop("price")')  # fmt: skip
         for name in names:
             self._known(name, "drop")
         columns = None if self.columns is None else tuple(c for c in self.columns if c not in names)
         if columns == ():
-            raise InvalidSpec("drop needs to leave a column", got="all of them")
+            raise InvalidSpec("drop needs to leave a column", got="all of them",
+                              do="keep one of them")  # fmt: skip
         time = self.node.time if self.node.time and self.node.time.column not in names else None
-        return Stream(Drop(columns, time, self.node, names))
+        return Stream(graph.Drop(columns, time, self.node, names))
 
     def explode(self, column: str) -> Stream:
         """One row per element of an array column; no row where it is empty or null."""
         self._known(column, "explode")
-        return Stream(Explode(self.columns, self.node.time, self.node, column))
+        columns_of.need_array(self.node, column)
+        return Stream(graph.Explode(self.columns, self.node.time, self.node, column))
 
     def transform(self, function: Callable[[Any], Any]) -> Stream:
         """The user's own stateless, row-wise, deterministic `DataFrame -> DataFrame` function.
 
-        It must keep the column `_origin` (`df.withColumn(…)`, `df.select("*", …)` do);
-        shuffles, aggregates and `rand()` are refused when the plan is analysed.
+        It must keep the column `_origin` and the one with the event time as they are
+        (`df.withColumn(…)`, `df.select("*", …)` do). What is not row-wise (shuffles,
+        aggregates, `explode`) or not repeatable (`rand()`) is refused when the plan is
+        analysed, before the first batch.
         """
         if not callable(function):
             raise InvalidSpec("transform needs a DataFrame -> DataFrame function",
-                              got=repr(function))  # fmt: skip
-        return Stream(Transform(None, self.node.time, self.node, function))
+                              got=repr(function),
+                              do='write transform(lambda df: df.withColumn(…))')  # fmt: skip
+        return Stream(graph.Transform(None, self.node.time, self.node, function))
 
     def union(self, other: Stream) -> Stream:
         """The rows of both; the watermark is the slower one's."""
         if not isinstance(other, Stream):
-            raise InvalidSpec("union needs a Stream", got=repr(other))
+            raise InvalidSpec("union needs a Stream", got=repr(other),
+                              do="write one_stream.union(other_stream)")  # fmt: skip
         if self.columns is not None and other.columns is not None:
             missing = set(self.columns) ^ set(other.columns)
             if missing:
                 raise InvalidSpec("union needs two streams with the same columns",
                                   got=f"{', '.join(sorted(missing))} on one side only",
                                   do="select the same columns on both")  # fmt: skip
-        time = self.node.time if self.node.time == other.node.time else None
-        return Stream(Union(self.columns, time, (self.node, other.node)))
+        time = columns_of.united(self.node.time, other.node.time)
+        columns = self.columns if other.columns is not None else None
+        return Stream(graph.Union(columns, time, (self.node, other.node)))
 
     def split(self, **conditions: str) -> dict[str, Stream]:
         """One stream per condition, the first true one wins; `"rest"` has the others."""
-        if "rest" in conditions:
-            raise InvalidSpec("split needs another name than 'rest'", got="rest=…",
-                              do="'rest' is what no condition takes")  # fmt: skip
+        if not conditions or "rest" in conditions:
+            raise InvalidSpec("split needs conditions under other names than 'rest'",
+                              got="rest=…" if conditions else "none",
+                              do="write split(cheap=\"price < 10\"); what no condition takes "
+                              "is under 'rest'")  # fmt: skip
         earlier: list[str] = []
         parts = {}
         for name, condition in conditions.items():
             self._check(condition, f"split({name}=…)")
-            parts[name] = self.where(" and ".join([*earlier, f"({condition})"]))
-            earlier.append(f"not coalesce(({condition}), false)")
-        parts["rest"] = self.where(" and ".join(earlier)) if earlier else self
+            sql.check_unnamed(condition, f"split({name}=…)")
+            parts[name] = self.where(" and ".join([*earlier, f"({condition}\n)"]))
+            earlier.append(f"not coalesce(({condition}\n), false)")
+        parts["rest"] = self.where(" and ".join(earlier))
         return parts
 
     def by(self, *keys: str) -> Grouped:
         """The rows grouped by these columns, for a window."""
         if not keys:
-            raise InvalidSpec("by needs at least one column", got="none")
+            raise InvalidSpec("by needs at least one column", got="none",
+                              do='write by("auction")')  # fmt: skip
         for key in keys:
             self._known(key, "by")
         if len(set(keys)) < len(keys):
-            raise InvalidSpec("by needs each column once", got=", ".join(keys))
+            raise InvalidSpec("by needs each column once", got=", ".join(keys),
+                              do="name it once")  # fmt: skip
         return Grouped(self, keys)
 
     def distinct(
         self,
-        by: str | Sequence[str],
+        by: str | list[str] | tuple[str, ...],
         within: Duration | None = None,
         rest: Rest = None,
         name: str | None = None,
@@ -207,15 +219,15 @@ class Stream:
         State: one entry per key; with `within`, only as long as a row may still repeat it.
         Emits: each first row at once; rows with time + within behind the watermark go to `rest`.
         """
-        keys = (by,) if isinstance(by, str) else tuple(by)
-        for key in keys:
+        spec = distinct(by if isinstance(by, str | list | tuple) else (by,), within)
+        for key in spec.by:
             self._known(key, "distinct(by=…)")
-        length = None if within is None else positive_micros(within, what="within")
-        if length is not None:
+        if spec.within is not None:
             self._timed("distinct(within=…)")
-        node = Deduplicated(self.columns, self.node.time, self.node,
-                            name or f"distinct({', '.join(keys)})", _rest(rest),
-                            Distinct(keys, length))  # fmt: skip
+        check_given_name(name, "distinct")
+        label = name or f"distinct({', '.join(spec.by)})"
+        node = graph.Deduplicated(self.columns, self.node.time, self.node, label, _rest(rest),
+                                  spec, given=name is not None)  # fmt: skip
         return Stream(node)
 
     def to(self, sink: Sink, name: str | None = None) -> Output:
@@ -224,20 +236,18 @@ class Stream:
             raise InvalidSpec("to needs a sink", got=repr(sink), do='write ms.Topic("name")')
         keys: tuple[str, ...] = ()
         if isinstance(sink, Topic):
-            keys = sink.keys or _operator_keys(self.node)
+            keys = sink.keys or columns_of.record_keys(self.node)
             for key in keys:
                 self._known(key, f"Topic({sink.name!r}, key=…)")
+        check_given_name(name, "an output")
         return Output(self.node, sink, name or sink.name, keys)
 
     def _check(self, text: str, step: str) -> None:
-        columns = self.columns
-        if columns is not None and isinstance(self.node, Read):
-            columns = (*columns, *HIDDEN)
-        sql.check(text, columns, step=step)
+        hidden = HIDDEN if isinstance(self.node, graph.Read) else ()
+        sql.check(text, self.columns, step=step, hidden=hidden)
 
     def _known(self, name: str, step: str) -> None:
-        if self.columns is not None and name not in self.columns:
-            raise sql.unknown_column(name, self.columns, step=step)
+        columns_of.known(name, self.columns, step=step)
 
     def _timed(self, step: str) -> EventTime:
         if self.node.time is None:
@@ -270,11 +280,12 @@ class Windowed:
     cut: Tumbling
     rest: Rest
 
-    def late(self, rest: Rest) -> Windowed:
+    def late(self, *, rest: Rest) -> Windowed:
         """Where rows go whose window has left: a topic, or `ms.discard`."""
         if rest is None:
-            raise InvalidSpec("late(rest=…) needs a topic or ms.discard", got="None")
-        return Windowed(self.grouped, self.cut, rest)
+            raise InvalidSpec("late(rest=…) needs a topic or ms.discard", got="None",
+                              do="leave late() out for the topic <pipeline>.late")  # fmt: skip
+        return Windowed(self.grouped, self.cut, _rest(rest))
 
     def agg(self, name: str | Aggregate | None = None, **aggregates: Aggregate) -> Stream:
         """Aggregates per key and window, one row when the window closes.
@@ -294,16 +305,20 @@ class Windowed:
                                   do=f'write {column}=ms.sum("column")')  # fmt: skip
             if aggregate.column is not None:
                 stream._known(aggregate.column, f"agg({column}=…)")
+                if isinstance(aggregate, Sum | Mean):
+                    columns_of.need_number(stream.node, aggregate.column, step=f"agg({column}=…)")
         check_names((*keys, *aggregates), "agg")
-        node = Aggregated(
+        check_given_name(name, "agg")
+        node = graph.Aggregated(
             (*keys, "window_start", "window_end", *aggregates),
             EventTime("window_end", -1),
             stream.node,
             name or f"{type(self.cut).__name__.lower()}({', '.join(keys)})",
-            _rest(self.rest),
+            self.rest,
             keys,
             self.cut,
             tuple(aggregates.items()),
+            given=name is not None,
         )
         return Stream(node)
 
@@ -335,11 +350,11 @@ class Pipeline:
         if not outputs or not all(isinstance(output, Output) for output in outputs):
             raise InvalidSpec(f"Pipeline({name!r}) needs outputs", got=repr(outputs),
                               do="write Pipeline(name, stream.to(ms.Topic(…)))")  # fmt: skip
-        if buckets < 1 or buckets & (buckets - 1) or buckets > 65536:
-            raise InvalidSpec("buckets needs a power of two up to 65536", got=repr(buckets))
+        if type(buckets) is not int or not 1 <= buckets <= 65536 or buckets & (buckets - 1):
+            raise InvalidSpec("buckets needs a power of two up to 65536", got=repr(buckets),
+                              do="leave it at 256")  # fmt: skip
         unique([output.name for output in outputs], "output", "give .to(sink, name=…)")
-        unique([node.label for node in ancestry(outputs) if isinstance(node, Stateful)
-                and "(" not in node.label], "step", "give each step a name of its own")  # fmt: skip
+        step_names(outputs)
         for field, value in (("name", name), ("outputs", outputs), ("buckets", buckets),
                              ("batch", positive_micros(batch, what="batch")),
                              ("history", _not_negative(history, "history"))):  # fmt: skip
@@ -373,26 +388,6 @@ def _not_negative(value: Duration, what: str) -> int:
 
 def _rest(rest: Rest) -> Sink | Discard | None:
     if rest is not None and not isinstance(rest, Sink):
-        raise InvalidSpec("rest needs a topic or ms.discard", got=repr(rest))
+        raise InvalidSpec("rest needs a topic or ms.discard", got=repr(rest),
+                          do='write rest=ms.Topic("late-rows")')  # fmt: skip
     return rest
-
-
-def _followed(time: EventTime | None, items: list[tuple[str, str]]) -> EventTime | None:
-    """The event time after a select: it follows its column, also under a new name."""
-    if time is None:
-        return None
-    for name, text in items:
-        if sql.renamed(text) == time.column:
-            return EventTime(name, time.shift)
-    return None
-
-
-def _operator_keys(node: Node) -> tuple[str, ...]:
-    """The keys of the operator these rows come from, as far as they are still columns."""
-    while not isinstance(node, Stateful):
-        if len(node.inputs) != 1:
-            return ()
-        node = node.inputs[0]
-    keys = node.keys if isinstance(node, Aggregated) else ()
-    keys = node.spec.by if isinstance(node, Deduplicated) else keys
-    return keys

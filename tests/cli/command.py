@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -65,3 +66,30 @@ class Command:
             "env": {**os.environ, **self.environment},
         }
         return subprocess.Popen([COMMAND, *words], **(settings | options))
+
+    def at_a_terminal(self, *words: str, typing: tuple[tuple[str, str], ...] = ()) -> Said:
+        """Runs with all three streams at one terminal; `out` is what was seen there.
+
+        Each pair in `typing` is what to wait for and what to type then.
+        """
+        controller, terminal = pty.openpty()
+        environment = {**os.environ, "TERM": "xterm-256color", **self.environment}
+        streams = {"stdin": terminal, "stdout": terminal, "stderr": terminal}
+        waiting, seen = list(typing), ""
+        with self.process(*words, env=environment, **streams) as process:
+            os.close(terminal)
+            while part := _read(controller):
+                seen += part
+                while waiting and waiting[0][0] in seen:
+                    os.write(controller, waiting.pop(0)[1].encode())
+            code = process.wait(15)
+        os.close(controller)
+        assert not waiting, (seen, waiting)
+        return Said(code, seen, "")
+
+
+def _read(controller: int) -> str:
+    try:
+        return os.read(controller, 65536).decode()
+    except OSError:  # the other end is closed
+        return ""

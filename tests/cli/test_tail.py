@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import select
 import signal
-import time
 from datetime import UTC, datetime, timedelta
 from typing import IO, TYPE_CHECKING
 
@@ -175,11 +172,12 @@ def ended(process: subprocess.Popen[bytes], seconds: float = 15) -> tuple[int, b
 
 
 def test_it_follows_and_ctrl_c_ends_it_quietly(millstream: Command, clicks: str) -> None:
+    millstream.ok("produce", clicks, "--value", "0")
     with millstream.process("tail", clicks, "-o", "json") as process:
-        time.sleep(2)
         for n in range(3):
-            millstream.ok("produce", clicks, "--value", str(n))
             assert json.loads(line_from(process.stdout))["value"] == n
+            millstream.ok("produce", clicks, "--value", str(n + 1))
+        assert json.loads(line_from(process.stdout))["value"] == 3
         process.send_signal(signal.SIGINT)
         assert ended(process) == (130, b"", b"")
 
@@ -219,28 +217,6 @@ def test_a_reader_that_leaves_in_the_middle_of_much_ends_it_quietly(
         assert process.stderr.read() == b""
 
 
-def at_a_terminal(millstream: Command, *words: str, no_color: bool) -> bytes:
-    """What the command writes to a terminal."""
-    controller, terminal = pty.openpty()
-    environment = {**os.environ, **millstream.environment, "TERM": "xterm-256color"}
-    if not no_color:
-        del environment["NO_COLOR"]
-    with millstream.process(*words, stdout=terminal, env=environment) as process:
-        os.close(terminal)
-        seen = bytearray()
-        while True:
-            try:
-                part = os.read(controller, 65536)
-            except OSError:
-                break
-            if not part:
-                break
-            seen += part
-        assert process.wait(15) == 0
-    os.close(controller)
-    return bytes(seen)
-
-
 HOSTILE = b"\x1b]0;owned\x07\x1b[2J\rfake line\n\xc2\x9b31m\xe2\x80\xae[red]markup[/red]"
 
 
@@ -250,9 +226,9 @@ def test_a_hostile_record_cannot_steer_the_terminal(
 ) -> None:
     with Producer(broker.address) as producer:
         producer.send(clicks, HOSTILE, key=HOSTILE, headers={"h\x1b[2J": HOSTILE})
-    seen = at_a_terminal(millstream, "tail", clicks, "--until-end", *shape, no_color=True)
-    assert seen.count(b"\n") == 1
-    shown = seen.decode().removesuffix("\r\n")
+    seen = millstream.at_a_terminal("tail", clicks, "--until-end", *shape).out
+    assert seen.count("\n") == 1
+    shown = seen.removesuffix("\r\n")
     assert shown.isprintable()
     assert "[red]markup[/red]" in shown
 
@@ -260,6 +236,7 @@ def test_a_hostile_record_cannot_steer_the_terminal(
 def test_colour_is_for_terminals_that_want_it(millstream: Command, clicks: str) -> None:
     millstream.ok("produce", clicks, "--key", "ann", "--value", "1")
     words = ["tail", clicks, "--until-end"]
-    assert b"\x1b[36mann\x1b[0m" in at_a_terminal(millstream, *words, no_color=False)
-    assert b"\x1b" not in at_a_terminal(millstream, *words, no_color=True)
-    assert b"\x1b" not in at_a_terminal(millstream, *words, "--no-color", no_color=False)
+    assert "\x1b" not in millstream.at_a_terminal(*words).out
+    del millstream.environment["NO_COLOR"]
+    assert "\x1b[36mann\x1b[0m" in millstream.at_a_terminal(*words).out
+    assert "\x1b" not in millstream.at_a_terminal(*words, "--no-color").out

@@ -18,14 +18,15 @@ from confluent_kafka import Consumer, IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 SIZE, DELAY = 10, 5
+Place = tuple[int, int, bytes]
 _WINDOWS = f"""
     SELECT key, epoch_us(time_bucket(INTERVAL {SIZE} SECOND, ts)) AS start,
            count(*) AS n, sum(amount)::BIGINT AS total
     FROM rows GROUP BY 1, 2
 """
 _ONCE = """
-    SELECT id, arg_min(key, at) AS key, arg_min(amount, at) AS amount, arg_min(ts, at) AS ts
-    FROM (SELECT *, partition * 1000000000000 + "offset" AS at FROM rows) GROUP BY id
+    SELECT id, arg_min(key, place), arg_min(amount, place), arg_min(epoch_us(ts), place)
+    FROM (SELECT *, partition * 1000000000000 + "offset" AS place FROM rows) GROUP BY id
 """
 _WATERMARK = f"""
     SELECT min(latest) - {DELAY * 1_000_000} FROM (
@@ -82,14 +83,13 @@ def good_row(value: bytes) -> dict[str, Any] | None:
     return row
 
 
-def expected(records: list[Any]) -> tuple[dict[Any, Any], dict[Any, Any], int]:
+def expected(records: list[Place]) -> tuple[dict[Any, Any], dict[Any, Any], int]:
     """Windows and first rows that follow from the input, and its watermark."""
     rows = []
-    for record in records:
-        row = good_row(record.value())
+    for partition, offset, value in records:
+        row = good_row(value)
         if row is not None:
-            rows.append([row["id"], row["key"], row["amount"], row["ts"],
-                         record.partition(), record.offset()])  # fmt: skip
+            rows.append([row["id"], row["key"], row["amount"], row["ts"], partition, offset])
     base = duckdb.connect()
     base.execute("SET TimeZone = 'UTC'")
     base.execute("CREATE TABLE rows (id BIGINT, key BIGINT, amount BIGINT, ts TIMESTAMPTZ, "
@@ -97,7 +97,7 @@ def expected(records: list[Any]) -> tuple[dict[Any, Any], dict[Any, Any], int]:
     if rows:
         base.executemany("INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?)", rows)
     windows = {(k, s): (n, total) for k, s, n, total in base.execute(_WINDOWS).fetchall()}
-    once = {i: (k, a, int(t.timestamp() * 1e6)) for i, k, a, t in base.execute(_ONCE).fetchall()}
+    once = {i: (k, a, t) for i, k, a, t in base.execute(_ONCE).fetchall()}
     found = base.execute(_WATERMARK).fetchone()
     return windows, once, found[0] if found and found[0] is not None else 0
 
@@ -131,10 +131,10 @@ def verify(kafka: str, topic: str, name: str, *, finished: bool) -> dict[str, An
     sizes = log.topics()
     doors = {door: f"{name}.{door}" for door in ("windows", "once", "dead", "late")}
     seen = {d: log.records(t, sizes[t]) if t in sizes else [] for d, t in doors.items()}
-    records = log.records(topic, sizes[topic])
+    records = [(r.partition(), r.offset(), r.value()) for r in log.records(topic, sizes[topic])]
     windows, once, watermark = expected(records)
     early = {key for key in windows if key[1] + SIZE * 1_000_000 > watermark}
-    bad = {(r.partition(), r.offset()): r.value().hex() for r in records if not good_row(r.value())}
+    bad = {(p, offset): value.hex() for p, offset, value in records if not good_row(value)}
     verdict: dict[str, Any] = {
         "read": len(records),
         "windows": compared(windows, [_window(r) for r in seen["windows"]],
@@ -149,7 +149,11 @@ def verify(kafka: str, topic: str, name: str, *, finished: bool) -> dict[str, An
 
 
 def _window(record: Any) -> tuple[Any, Any]:
-    row = json.loads(record.value())
+    return window_of(json.loads(record.value()))
+
+
+def window_of(row: dict[str, Any]) -> tuple[Any, Any]:
+    """A row of the windows' output as (key, start) and (n, total)."""
     start, end = micros(row["window_start"]), micros(row["window_end"])
     total = row["total"] if end - start == SIZE * 1_000_000 else f"window of {end - start} µs"
     return (row["key"], start), (row["n"], total)

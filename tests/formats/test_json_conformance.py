@@ -23,7 +23,7 @@ NESTED = [
 ]
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(SEEDS, st.sampled_from((10, 30, 80)))
 def test_random_records_mean_the_same_on_every_path(random: Random, count: int) -> None:
     fields = json_records.random_fields(random)
@@ -43,7 +43,7 @@ def test_every_nasty_value_means_the_same_for_every_type(type_: object, nullable
     assert len(made.good) >= 80
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(SEEDS)
 def test_damaged_bytes_never_pass_for_a_value(random: Random) -> None:
     fields: json_records.Fields = [

@@ -286,14 +286,14 @@ def _bids(count: int) -> list[bytes]:
 def _slow_reads(monkeypatch: pytest.MonkeyPatch, values: list[bytes]) -> int:
     """How many records of a decode were read one at a time."""
     count = 0
-    read_exactly = exact.read
+    read_exactly = exact.Records.read
 
-    def counted(raw: bytes | None, schema: Schema) -> tuple[list[object], bool]:
+    def counted(records: exact.Records, raw: bytes | None) -> tuple[list[object], bool]:
         nonlocal count
         count += 1
-        return read_exactly(raw, schema)
+        return read_exactly(records, raw)
 
-    monkeypatch.setattr(exact, "read", counted)
+    monkeypatch.setattr(exact.Records, "read", counted)
     decode(pa.array(values, pa.binary()), BIDS)
     return count
 

@@ -9,8 +9,9 @@ from millstream.errors import InvalidInput, NotFound
 from millstream.log.producer import Producer
 
 if TYPE_CHECKING:
-    from millstream.log.deliveries import Delivery
     from tests.log.shortly import Log
+
+    from millstream.log.deliveries import Delivery
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -68,7 +69,7 @@ def test_columns_of_different_length_are_refused_before_anything_is_sent(
     log.topics.create(topic)
 
     with Producer(log.address) as producer:
-        with pytest.raises(InvalidInput, match="2 values, [13] keys"):
+        with pytest.raises(InvalidInput, match=r"2 values, [13] keys"):
             producer.send_many(topic, [b"a", b"b"], keys=keys)
         assert producer.sent == 0
 
@@ -162,12 +163,13 @@ def test_leaving_the_block_raises_what_was_not_delivered(log: Log, topic: str) -
 def test_an_exception_in_the_block_is_not_hidden_by_one_of_closing(log: Log, topic: str) -> None:
     log.topics.create(topic, settings={"max.message.bytes": 1_000})
 
-    with (
-        pytest.raises(KeyError) as raised,
-        Producer(log.address, compression="none") as producer,
-    ):
-        producer.send(topic, b"x" * 5_000)
-        raise KeyError
+    def send_and_fail() -> None:
+        with Producer(log.address, compression="none") as producer:
+            producer.send(topic, b"x" * 5_000)
+            raise KeyError
+
+    with pytest.raises(KeyError) as raised:
+        send_and_fail()
     assert "1 sent record was not delivered" in raised.value.__notes__[0]
 
 
@@ -202,7 +204,7 @@ def test_every_level_of_acknowledgement_delivers_on_a_quiet_day(
     [
         ({"acks": 2}, "acks needs .* got 2"),
         ({"acks": True}, "acks needs .* got True"),
-        ({"acks": 1, "idempotent": True}, "idempotent producer needs acks=\"all\"; got acks=1"),
+        ({"acks": 1, "idempotent": True}, 'idempotent producer needs acks="all"; got acks=1'),
         ({"acks": 1, "transactional_id": "x"}, "transactional_id needs"),
         ({"transactional_id": ""}, "transactional_id needs"),
         ({"compression": "rar"}, "compression needs .* got 'rar'"),

@@ -103,9 +103,7 @@ def test_a_mistyped_variable_is_refused_with_the_one_meant() -> None:
         (f"sasl.username={CANARY}\nsasl.username=b", "sasl.username a second time"),
     ],
 )
-def test_a_bad_line_of_the_file_is_named_by_number(
-    tmp_path: Path, text: str, problem: str
-) -> None:
+def test_a_bad_line_of_the_file_is_named_by_number(tmp_path: Path, text: str, problem: str) -> None:
     file = tmp_path / "kafka.properties"
     file.write_text(text)
 

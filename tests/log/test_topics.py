@@ -36,7 +36,9 @@ def test_a_topic_is_made_listed_described_changed_and_deleted(log: Log, topic: s
     assert topic in [info.name for info in log.topics.list()]
     assert log.topics.describe(topic) == made
 
-    changed = log.topics.alter(topic, settings={"segment.ms": None, "retention.ms": 7}, partitions=4)
+    changed = log.topics.alter(
+        topic, settings={"segment.ms": None, "retention.ms": 7}, partitions=4
+    )
 
     assert (len(changed.partitions), changed.id) == (4, made.id)
     assert dict(changed.settings) == {"preallocate": "false", "retention.ms": "7"}
@@ -107,7 +109,7 @@ def test_a_change_is_refused_whole(log: Log, topic: str) -> None:
     log.topics.create(topic, partitions=1)
     log.fill(topic, [b"x"])
 
-    with pytest.raises(InvalidInput, match="cleanup.policy"):
+    with pytest.raises(InvalidInput, match=r"cleanup\.policy"):
         log.topics.alter(topic, partitions=2, settings={"cleanup.policy": "shred"})
     with pytest.raises(InvalidInput, match="from 1 on; got 0"):
         log.topics.alter(topic, partitions=0, settings={"retention.ms": 5})

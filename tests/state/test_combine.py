@@ -164,6 +164,11 @@ def test_a_decimal_sum_is_exact_or_an_error(groups: list[list[int | None]]) -> N
             reduced("sum", kind, held)
 
 
+def test_a_decimal_sum_beyond_128_bits_does_not_come_back_small() -> None:
+    with pytest.raises(InvalidInput, match="fit decimal128"):
+        reduced("sum", pa.decimal128(38, 0), [[Decimal(10**38 - 1)] * 4])
+
+
 def test_a_decimal_sum_beyond_the_digits_of_its_type_is_an_error() -> None:
     assert reduced("sum", pa.decimal128(3, 0), [[Decimal(998), Decimal(1)]]) == [Decimal(999)]
     for group in ([Decimal(999), Decimal(1)], [Decimal(-999), Decimal(-1)]):

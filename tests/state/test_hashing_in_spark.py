@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import sys
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -16,31 +14,12 @@ import pytest
 from millstream.state.hashing import hash_keys, spark_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from pyspark.sql import DataFrame, SparkSession
 
 ROWS = 400
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    from pyspark.sql import SparkSession
-
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.master("local[2]").appName("hashing")
-    for name, value in (
-        ("spark.ui.enabled", "false"),
-        ("spark.sql.session.timeZone", "UTC"),
-        ("spark.sql.shuffle.partitions", "2"),
-        ("spark.driver.host", "127.0.0.1"),
-        ("spark.driver.bindAddress", "127.0.0.1"),
-    ):
-        builder = builder.config(name, value)
-    running = builder.getOrCreate()
-    yield running
-    running.stop()
 
 
 def texts(rng: random.Random) -> str:

@@ -161,6 +161,7 @@ def test_a_merge_in_the_background_is_taken_once_and_fits_a_manifest_that_has_gr
     assert merger.offer("s", tmp_path, SPEC, four, batch=5)
     assert not merger.offer("s", tmp_path, SPEC, four, batch=6)
     assert merger.oldest_batch("s") == 5
+    assert merger.reading("s") == four.files
     grown = four.apply(Change(add=(written(tmp_path, "e", range(7), order=9),)))
     replaced = merger.take("s", grown, wait=30)
     after = grown.apply(Change(replace=replaced))
@@ -168,6 +169,7 @@ def test_a_merge_in_the_background_is_taken_once_and_fits_a_manifest_that_has_gr
     assert [run.id for run in after.runs] == ["000000000005-i-merge1", "e"]
     assert merger.take("s", grown) == ()
     assert merger.oldest_batch("s") is None
+    assert merger.reading("s") == frozenset()
 
 
 def test_a_merge_is_taken_although_the_floor_has_passed_some_of_its_runs(

@@ -178,7 +178,8 @@ class State(RuleBasedStateMachine):
     def collect_orphans(self) -> None:
         under_way = self.merger.oldest_batch("step")
         below = self.batch + 1 if under_way is None else under_way
-        collect(self.folder, set(self.manifest.files), batch_below=below)
+        keep = self.manifest.files | self.merger.reading("step")
+        collect(self.folder, set(keep), batch_below=below)
 
     def views(self, parts: int) -> list[View]:
         width = OF // parts
@@ -240,5 +241,5 @@ def test_state_in_files_is_what_a_dict_would_hold(tmp_path: Path) -> None:
         folder.mkdir()
         return State(folder)
 
-    steps = settings(max_examples=60, stateful_step_count=25, deadline=None)
+    steps = settings(max_examples=50, stateful_step_count=20, deadline=None)
     run_state_machine_as_test(fresh, settings=steps)  # type: ignore[arg-type]

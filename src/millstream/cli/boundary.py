@@ -125,8 +125,19 @@ def _misused(error: typer.TyperException) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
         sys.stderr.write(message + "\n")
         return error.exit_code
-    sentence = message.rstrip(".")
+    sentence = _unreadable(error) or message.rstrip(".")
     sentence = sentence[:1].lower() + sentence[1:]
     if context is not None:
         sentence += f"; see `{context.command_path} --help`"
     return _failed(sentence, error.exit_code)
+
+
+def _unreadable(error: typer.TyperException) -> str | None:
+    """`--last needs a valid integer; got 'x'`, where an option's value is of another type."""
+    cause, parameter = error.__cause__, getattr(error, "param", None)
+    if parameter is None or not hasattr(cause, "errors"):
+        return None
+    details = cause.errors()[0]
+    name = max([*parameter.opts, *parameter.secondary_opts], key=len)
+    need = str(details["msg"]).partition(",")[0].removeprefix("Input should be ")
+    return f"{name} needs {need}; got {details['input']!r}"

@@ -9,8 +9,8 @@ import typer
 from millstream.errors import InvalidInput
 
 
-def confirm(question: str, *, yes: bool) -> None:
-    """Goes on only with `--yes` or a yes at the terminal.
+def confirm(action: str, *, yes: bool) -> None:
+    """Goes on only with `--yes` or a yes at the terminal; `action` reads `delete clicks`.
 
     Raises:
         InvalidInput: nobody can be asked and `--yes` was not given.
@@ -20,8 +20,8 @@ def confirm(question: str, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise InvalidInput(
-            f"{question} needs a yes",
+            f"a yes is needed to {action}",
             got="no terminal to ask at",
             do="add --yes, or --dry-run to see what would happen",
         )
-    typer.confirm(f"{question}?", abort=True, err=True)
+    typer.confirm(f"{action}?", abort=True, err=True)

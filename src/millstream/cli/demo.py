@@ -141,7 +141,9 @@ def _some_kafka(kafka: str | None) -> "Iterator[Cluster]":
 
 
 def _introduce(cluster: "Cluster") -> None:
-    where = f" --kafka {cluster.address}"
+    from millstream.log.broker import running_address
+
+    where = "" if cluster.address == running_address() else f" --kafka {cluster.address}"
     say(
         f"""a shop's page views are going into the topic {TOPIC} on {cluster.address}
 try in another terminal:

@@ -10,14 +10,33 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from millstream.cli import about, demo, doctor, groups, local, produce, tail, topics
+from millstream.cli import (
+    about,
+    check,
+    commits,
+    demo,
+    doctor,
+    groups,
+    local,
+    plan,
+    produce,
+    run,
+    state,
+    tail,
+    topics,
+)
 from millstream.cli.boundary import Guarded, hear_sigterm
 from millstream.cli.options import with_everyday_options
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-COMMANDS: tuple[ModuleType, ...] = (demo, local, topics, produce, tail, groups, doctor, about)
+COMMANDS: tuple[ModuleType, ...] = (
+    *(demo, local),
+    *(run, check, plan, commits, state),
+    *(topics, produce, tail, groups),
+    *(doctor, about),
+)
 
 HELP = """
 Stream processing for Python people, on Kafka and Spark.

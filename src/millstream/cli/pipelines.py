@@ -14,10 +14,11 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
+from millstream.cli.output import screen
 from millstream.errors import InvalidInput, InvalidSpec, MillstreamError, NotFound
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from millstream.pipeline import Pipeline
 
 File = Annotated[
-    str, typer.Argument(metavar="FILE[:NAME]", help="A Python file, and which pipeline of it.")
+    str,
+    typer.Argument(metavar="FILE", help="A Python file; FILE:NAME is one of its pipelines."),
 ]
 Checkpoint = Annotated[
     Path | None,
@@ -65,14 +67,52 @@ class Loaded:
         return list({id(p): p for p in self.pipelines.values()}.values())
 
     def for_spark(self) -> None:
-        """Let Spark's workers have the file's functions and the modules beside it."""
-        from pyspark import cloudpickle
+        """Let Spark's workers have the file's functions and the modules beside it.
 
+        What Spark logs about a wrong expression is left out: the error says it in a sentence.
+        """
+        from pyspark import cloudpickle
+        from pyspark.logger import PySparkLogger
+
+        PySparkLogger.getLogger("SQLQueryContextLogger").disabled = not screen().debug
         cloudpickle.register_pickle_by_value(self.module)
         known = os.environ.get("PYTHONPATH")
         folder = str(self.file.resolve().parent)
         if folder not in (known or "").split(os.pathsep):
             os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [folder, known]))
+
+
+@contextmanager
+def libraries_print_to(log: Path) -> Iterator[None]:
+    """Java, Spark's workers and the Kafka client print to the end of a file meanwhile.
+
+    They write to file descriptor 2 and would tear a progress line apart; what Millstream
+    says still goes where stderr went. Under `--debug` nothing is turned aside.
+    """
+    if screen().debug:
+        yield
+        return
+    log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    mine, before = os.dup(2), sys.stderr
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 2)
+    if _is_descriptor_2(before):
+        sys.stderr = os.fdopen(mine, "w", buffering=1, encoding="utf-8",
+                               errors="backslashreplace", closefd=False)  # fmt: skip
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        sys.stderr = before
+        os.dup2(mine, 2)
+        os.close(mine)
+
+
+def _is_descriptor_2(stream: TextIO) -> bool:
+    try:
+        return stream.fileno() == 2
+    except (OSError, ValueError):
+        return False
 
 
 def load(text: str) -> tuple[Loaded, Pipeline]:

@@ -10,9 +10,10 @@ from millstream.log.consumer import Consumer
 from millstream.log.topics import Topics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from millstream.cli.moments import Moment
+    from millstream.cli.selection import Selection
     from millstream.log.records import Record
     from millstream.log.settings import Cluster
 
@@ -45,10 +46,8 @@ class Section:
             until_end=until_end,
         )
 
-    def last(
-        self, count: int, takes: Callable[[Record], bool]
-    ) -> tuple[list[Record], dict[int, int]]:
-        """The last `count` records that `takes` accepts, by time, and where to go on reading.
+    def last(self, count: int, selection: Selection) -> tuple[list[Record], dict[int, int]]:
+        """The last `count` records that are selected, by time, and where to go on reading.
 
         Offsets have gaps (compaction, transactions) and a filter makes more, so it looks
         further and further back until there are enough or the log is at its beginning.
@@ -58,9 +57,10 @@ class Section:
         while True:
             begin = {part: max(first[part], end[part] - back) for part in self.partitions}
             kept: dict[int, deque[Record]] = {part: deque(maxlen=count) for part in self.partitions}
+            selection.restart()
             with self.reader(begin, until_end=True) as reader:
                 for record in reader:
-                    if takes(record):
+                    if selection.takes(record):
                         kept[record.partition].append(record)
                 reached = {part: offset for (_, part), offset in reader.position().items()}
             if all(len(kept[part]) == count or begin[part] == first[part] for part in kept):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from millstream.cli.bodies import RecordRow
+from millstream.cli.output import counted
 
 if TYPE_CHECKING:
     from millstream.cli.where.tree import Condition
@@ -19,8 +20,11 @@ class Selection:
     key: bytes | None = None
     where: Condition | None = None
     seen: int = 0
-    taken: int = 0
     unknown: int = 0
+
+    def restart(self) -> None:
+        """Counts from nothing, for reading the same records again."""
+        self.seen = self.unknown = 0
 
     def takes(self, record: Record) -> bool:
         """Whether this record is to be shown."""
@@ -29,14 +33,13 @@ class Selection:
             return False
         answer = True if self.where is None else self.where.answer(RecordRow(record))
         self.unknown += answer is None
-        self.taken += answer is True
         return answer is True
 
-    def summary(self) -> str | None:
+    def summary(self, shown: int) -> str | None:
         """What a filter left out, in words; `None` where there is no filter."""
         if self.key is None and self.where is None:
             return None
-        text = f"{self.taken} of {self.seen} records shown"
+        text = f"{shown} of {counted(self.seen, 'record')} shown"
         if self.unknown:
             text += f"; in {self.unknown} a field of --where was missing, null or of another type"
         return text

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -113,7 +113,7 @@ def tail(
     )
     newest = LAST if last is None and begin is None and not from_beginning else last or 0
     section = section_of(topic, partition or [], cluster_of(kafka))
-    show(section, view, beginning=beginning, last=newest, follow=not no_follow)
+    _show(section, view, beginning=beginning, last=newest, follow=not no_follow)
 
 
 @dataclass
@@ -123,36 +123,51 @@ class View:
     selection: Selection
     write: Callable[["Record"], None]
     limit: int | None = None
+    shown: int = 0
+
+    def show(self, record: "Record") -> None:
+        """Writes one record."""
+        self.write(record)
+        self.shown += 1
 
     @property
     def full(self) -> bool:
         """Whether as many records as asked for have been shown."""
-        return self.limit is not None and self.selection.taken >= self.limit
+        return self.limit is not None and self.shown >= self.limit
 
 
-def show(section: "Section", view: View, *, beginning: Moment, last: int, follow: bool) -> None:
-    """Writes records until there are enough, the end is reached, or the reader has left."""
+def _show(section: "Section", view: View, *, beginning: Moment, last: int, follow: bool) -> None:
+    """Writes records until there are enough, the end is reached, or somebody ends it."""
     try:
-        if last:
-            found, places = section.last(last, replace(view.selection).takes)
-            for record in found:
-                if view.selection.takes(record) and not view.full:
-                    view.write(record)
-        else:
-            places = section.places(beginning)
-        if (follow or not last) and not view.full:
-            _follow(section, view, places, until_end=not follow)
-    finally:
-        summary = view.selection.summary()
-        if summary is not None:
-            say(summary)
+        _read(section, view, beginning=beginning, last=last, follow=follow)
+    except KeyboardInterrupt:
+        _sum_up(view)
+        raise
+    _sum_up(view)
+
+
+def _read(section: "Section", view: View, *, beginning: Moment, last: int, follow: bool) -> None:
+    if last:
+        found, places = section.last(last, view.selection)
+        for record in found[: view.limit]:
+            view.show(record)
+    else:
+        places = section.places(beginning)
+    if (follow or not last) and not view.full:
+        _follow(section, view, places, until_end=not follow)
+
+
+def _sum_up(view: View) -> None:
+    summary = view.selection.summary(view.shown)
+    if summary is not None:
+        say(summary)
 
 
 def _follow(section: "Section", view: View, places: dict[int, int], *, until_end: bool) -> None:
     with section.reader(places, until_end=until_end) as reader, watched_stdout(reader.stop):
         for record in reader:
             if view.selection.takes(record):
-                view.write(record)
+                view.show(record)
                 if view.full:
                     return
 

@@ -58,7 +58,7 @@ def list_topics(
     rows = [_row(info) for info in topics_of(kafka).list(internal=internal)]
     print_rows(
         rows,
-        ["topic", "partitions", "replicas", "held"],
+        ["topic", "partitions", "replicas", "offsets_held"],
         output,
         none="there are no topics; make one with `millstream topics create NAME`",
     )
@@ -174,11 +174,13 @@ def delete(
     """
     admin = topics_of(kafka)
     found = [admin.describe(name) for name in dict.fromkeys(topics)]
-    names = ", ".join(f"{info.name} ({counted(info.offsets_held, 'record')})" for info in found)
+    names = ", ".join(
+        f"{info.name} (up to {counted(info.offsets_held, 'record')})" for info in found
+    )
     if dry_run:
         say(f"would delete {names}")
         return
-    confirm(f"deleting {names}", yes=yes)
+    confirm(f"delete {names}", yes=yes)
     for info in found:
         admin.delete(info.name)
         say(f"deleted {info.name}")
@@ -189,5 +191,5 @@ def _row(info: "TopicInfo") -> dict[str, object]:
         "topic": info.name,
         "partitions": len(info.partitions),
         "replicas": info.replicas,
-        "held": info.offsets_held,
+        "offsets_held": info.offsets_held,
     }

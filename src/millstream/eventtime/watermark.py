@@ -61,35 +61,67 @@ class Silence:
     A partition is idle when for `idle` of batch clock every look found it read to its
     end. Unread rows, downtime and slow reading never make it so: the count begins anew
     with each run and with each look that finds something unread.
+
+    When all are idle, W moves on from where those that fell silent last had brought it,
+    by the clock that has passed since the last row. How often one looks makes no
+    difference.
     """
 
     idle: int | None
     _unread_at: dict[int, int] = field(default_factory=dict)
-    _anchor: tuple[int, int] | None = None
+    _since: int | None = None
+    _from: int = MIN_TIME
+    _drifting: bool = False
 
-    def look(self, clock: int, watermark: int, unread: Mapping[int, bool]) -> Quiet:
-        """One look at the ends: who is idle now, and how far the clock has carried W."""
+    def look(
+        self,
+        clock: int,
+        watermark: int,
+        unread: Mapping[int, bool],
+        *,
+        times: Mapping[int, int],
+        delay: int,
+    ) -> Quiet:
+        """One look at the ends: who is idle now, and how far the clock has carried W.
+
+        `unread` has every partition there is, `times` the largest time of each that has
+        shown a row.
+        """
         for partition, waiting in unread.items():
             if waiting or partition not in self._unread_at:
                 self._unread_at[partition] = clock
-        if self._anchor is None or any(unread.values()):
-            self._anchor = (clock, watermark)
-        if self.idle is None or not unread:
+        if self.idle is None:
             return Quiet()
         limit = self.idle
         idle = frozenset(p for p in unread if clock - self._unread_at[p] >= limit)
-        if len(idle) < len(unread) or watermark == MIN_TIME:
+        silent = bool(unread) and len(idle) == len(unread)
+        if self._since is None or any(unread.values()) or (self._drifting and not silent):
+            self.settle(clock, watermark)
+        self._drifting = silent
+        if not silent:
+            self._from = max(self._from, watermark)
             return Quiet(idle)
-        since, carried = self._anchor
-        carried = max(carried, MIN_TIME)
-        return Quiet(idle, MIN_TIME if carried == MIN_TIME else carried + (clock - since))
+        return Quiet(idle, self._drift(clock, watermark, times, delay))
+
+    def _drift(self, clock: int, watermark: int, times: Mapping[int, int], delay: int) -> int:
+        seen = {p: at for p, at in self._unread_at.items() if p in times}
+        last = max(seen.values(), default=0)
+        reached = min((before(times[p], delay) for p, at in seen.items() if at == last),
+                      default=MIN_TIME)  # fmt: skip
+        start = max(self._from, reached)
+        if start == MIN_TIME or self._since is None:
+            return MIN_TIME
+        carried = min(start + clock - self._since, END_OF_TIME - 1)
+        if watermark > carried:
+            self.settle(clock, watermark)
+            return watermark
+        return carried
 
     def settle(self, clock: int, watermark: int) -> None:
-        """After a batch that read rows: the clock carries W on from here."""
-        self._anchor = (clock, watermark)
+        """A row has come, or W was set: from here on the clock carries it."""
+        self._since, self._from = clock, watermark
 
     def rebase(self, clock: int) -> None:
         """Start counting from this clock: no silence has passed."""
         self._unread_at = dict.fromkeys(self._unread_at, clock)
-        if self._anchor is not None:
-            self._anchor = (clock, self._anchor[1])
+        self._since = None if self._since is None else clock

@@ -104,6 +104,7 @@ class Link:
         self._complaint: KafkaError | None = None
         self._locked_out: KafkaError | None = None
         self._all_down = False
+        self.fatal: KafkaError | None = None
         self._hidden: tuple[str, ...] = ()
         self._admin: AdminClient | None = None
 
@@ -176,6 +177,8 @@ class Link:
     def failure(self, problem: KafkaException | KafkaError, doing: str) -> MillstreamError:
         """What librdkafka or the broker says, as an error of ours."""
         error = problem.args[0] if isinstance(problem, KafkaException) else problem
+        if error.fatal():
+            self.fatal = error
         if self._locked_out is not None and error.code() in _AWAY:
             error = self._locked_out
         said = self._plain(error)

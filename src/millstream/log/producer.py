@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from confluent_kafka import KafkaException
@@ -93,7 +93,7 @@ class Producer:
     @property
     def acknowledged(self) -> int:
         """How many are known to be in the log (with `acks=0`: on their way to it)."""
-        self._client.poll(0)
+        self._serve(lambda: self._client.poll(0))
         told = self._deliveries.failed + self._deliveries.withdrawn
         return max(0, self._sent - told - len(self._client))
 
@@ -133,7 +133,7 @@ class Producer:
         self._append(topic, plain, name, place, moment, named)
         self._sent += 1
         if not self._sent % _SERVE_EVERY:
-            self._client.poll(0)
+            self._serve(lambda: self._client.poll(0))
 
     def send_many(
         self,
@@ -168,19 +168,21 @@ class Producer:
             raise self._link.failure(refused, f"sending to {topic}") from None
         finally:
             self._sent = before + count
-            self._client.poll(0)
+        self._serve(lambda: self._client.poll(0))
         return count
 
     def flush(self, timeout: Duration = "30 seconds") -> None:
         """Return when every record sent so far is acknowledged.
 
         Raises:
+            Fenced: another producer has taken this one's transactional id over.
             Unavailable: some still wait after `timeout`; they are kept, and sent when the
                 cluster is back within the delivery timeout (two minutes).
             MillstreamError: some could not be delivered; the message has their number and
                 the first cause. They are told once.
         """
-        left = self._client.flush(positive_micros(timeout, what="timeout") / 1e6)
+        wait = positive_micros(timeout, what="timeout") / 1e6
+        left = self._serve(lambda: self._client.flush(wait))
         self._deliveries.raise_failures()
         if left:
             raise Unavailable(
@@ -203,7 +205,8 @@ class Producer:
             self.flush()
         finally:
             self._client.purge()
-            self._client.poll(0)
+            with suppress(KafkaException):
+                self._client.poll(0)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -265,6 +268,13 @@ class Producer:
                 raise
             problem.add_note(f"while closing the producer: {second}")
 
+    def _serve(self, act: Callable[[], int]) -> int:
+        """Let the client report; what ends it for good is raised by it there."""
+        try:
+            return act()
+        except KafkaException as ended:
+            raise self._link.failure(ended, "sending") from None
+
     def _append(
         self,
         topic: str,
@@ -281,7 +291,7 @@ class Producer:
                     topic, value, key, partition, None, None, moment, headers
                 )
             except BufferError:
-                self._client.poll(0.05)
+                self._serve(lambda: self._client.poll(0.05))
             except KafkaException as refused:
                 raise self._link.failure(refused, f"sending to {topic}") from None
 

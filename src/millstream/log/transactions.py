@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from millstream.log.places import Slot
 
 _PATIENCE = 30.0
-_STEP = 5.0
+_STEP = 1.0
 
 
 class Transactions:
@@ -48,9 +48,11 @@ class Transactions:
         try:
             self._insist("committing the transaction", self._client.commit_transaction)
         except MillstreamError:
-            self.abort()
+            if self._link.fatal is None:
+                self.abort()
             raise
-        self.begun = False
+        finally:
+            self.begun = False
 
     def abort(self) -> None:
         """Take it back: readers of committed records never see it."""
@@ -71,6 +73,5 @@ class Transactions:
             try:
                 return act(_STEP)
             except KafkaException as failed:
-                self._client.poll(0)
                 if not failed.args[0].retriable() or time.monotonic() > until:
                     raise self._link.failure(failed, doing) from None

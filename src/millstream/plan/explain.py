@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from millstream.duration import text as duration
 from millstream.plan import sql
@@ -29,7 +28,11 @@ from millstream.plan.graph import (
 from millstream.plan.stages import Stage, Stages, cut, leaves
 from millstream.sinks.spec import Discard, Sink
 from millstream.sources.topic import Topic
-from millstream.windows.aggregates import Aggregate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from millstream.windows.aggregates import Aggregate
 
 Facts = dict[str, Any]
 
@@ -98,9 +101,9 @@ def path(stage: Stage, stages: Stages) -> list[str]:
     """What a stage does, from where its rows come from to where they go."""
     between = [words(node).split(" ")[0] for node in _between(stage.tree)]
     begin = " and ".join(
-        f"read {stages.names[leaf]}" if isinstance(leaf, Read) else f"results of {stages.names[leaf]}"
+        ("read " if isinstance(leaf, Read) else "results of ") + stages.names[leaf]
         for leaf in stage.leaves
-    )  # fmt: skip
+    )
     step = [] if stage.step is None else [stage.name]
     ends = [", ".join(f"output {output.name}" for output in stage.outputs)]
     return [begin, *between, *step, *filter(None, ends)]

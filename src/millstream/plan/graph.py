@@ -6,11 +6,14 @@ step with two readers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from millstream.plan.call_site import users_line
+
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
     from millstream.sinks.spec import Sink
     from millstream.sources.spec import Source
     from millstream.steps.distinct import Distinct
@@ -30,10 +33,14 @@ class EventTime:
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """One step. `columns` is None where only Spark can tell them (after `transform`)."""
+    """One step. `columns` is None where only Spark can tell them (after `transform`).
+
+    `at` is the line of the user's file that made it.
+    """
 
     columns: Columns
     time: EventTime | None
+    at: str | None = field(default_factory=users_line, repr=False, kw_only=True)
 
     @property
     def inputs(self) -> tuple[Node, ...]:
@@ -72,7 +79,7 @@ class Where(Stateless):
 
 @dataclass(frozen=True, eq=False)
 class Select(Stateless):
-    """Named SQL expressions, replacing all columns."""
+    """Named SQL expressions, replacing all columns; the item `*` stands for those there are."""
 
     items: tuple[tuple[str, str], ...]
 
@@ -93,7 +100,7 @@ class Drop(Stateless):
 
 @dataclass(frozen=True, eq=False)
 class Explode(Stateless):
-    """One row per element of an array or map column."""
+    """One row per element of an array column."""
 
     column: str
 
@@ -118,11 +125,16 @@ class Union(Node):
 
 @dataclass(frozen=True, eq=False)
 class Stateful(Node):
-    """A step that remembers. `rest` takes the rows that come too late (None: discard)."""
+    """A step that remembers.
+
+    `rest` takes the rows that come too late (None: the pipeline's own topic for them).
+    `label` is its name, as its user gave it (`given`) or made from its kind and keys.
+    """
 
     input: Node
     label: str
     rest: Sink | None
+    given: bool = field(default=False, kw_only=True)
 
     @property
     def inputs(self) -> tuple[Node, ...]:

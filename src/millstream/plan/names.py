@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from millstream.errors import InvalidSpec
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _PIPELINE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
+_LONGEST_NAME = 100
+_LONGEST_FOLDER = 200
 
 
 def check_pipeline_name(name: str) -> None:
@@ -21,6 +24,19 @@ def check_pipeline_name(name: str) -> None:
             "a pipeline's name needs 1 to 100 letters, digits, dots, dashes or underscores, "
             "beginning with a letter or digit",
             got=repr(name),
+            do='write Pipeline("hot-auctions", …)',
+        )
+
+
+def check_given_name(name: str | None, what: str) -> None:
+    """Refuse a name that nobody could read or type; None is a name still to be made."""
+    if name is None:
+        return
+    if not isinstance(name, str) or not name.strip() or len(name) > _LONGEST_NAME:
+        raise InvalidSpec(
+            f"the name of {what} needs 1 to {_LONGEST_NAME} characters",
+            got=repr(name),
+            do='write name="some-name", or leave it out',
         )
 
 
@@ -34,17 +50,41 @@ def unique(names: Sequence[str], what: str, do: str) -> None:
 
 
 def step_names(outputs: Sequence[Output]) -> dict[Stateful | Read, str]:
-    """Each read and stateful step by its name: kind and keys, and its place among equals."""
+    """Each read and each stateful step by its name.
+
+    A name that was given stays as it is. A made one is kind and keys, and from the second
+    of equals on its place among them: `tumbling(auction)`, `tumbling(auction)#2`.
+    """
+    nodes = list(ancestry(outputs))
+    given = [node.label for node in nodes if isinstance(node, Stateful) and node.given]
+    unique(given, "step", "give each step a name= of its own")
     names: dict[Stateful | Read, str] = {}
-    counts: dict[str, int] = {}
-    for node in ancestry(outputs):
-        if isinstance(node, Stateful | Read):
-            label = node.label if isinstance(node, Stateful) else node.name
-            counts[label] = counts.get(label, 0) + 1
-            names[node] = label if counts[label] == 1 else f"{label}#{counts[label]}"
+    sources: set[str] = set()
+    steps = set(given)
+    for node in nodes:
+        if isinstance(node, Read):
+            names[node] = _free(node.name, sources)
+        elif isinstance(node, Stateful):
+            names[node] = node.label if node.given else _free(node.label, steps)
     return names
+
+
+def _free(label: str, taken: set[str]) -> str:
+    """The label, or the label with the next number; taken from now on."""
+    name, place = label, 1
+    while name in taken:
+        place += 1
+        name = f"{label}#{place}"
+    taken.add(name)
+    return name
 
 
 def folder_name(step: str) -> str:
     """A step's name as the name of a folder: readable, safe, never shared by two steps."""
-    return "".join(c if c.isalnum() or c in "._-" else f"%{ord(c):x}%" for c in step)
+    name = "".join(
+        c if (c.isascii() and c.isalnum()) or c in "_-" or (c == "." and place) else f"%{ord(c):x}%"
+        for place, c in enumerate(step)
+    )
+    if len(name) <= _LONGEST_FOLDER:
+        return name
+    return f"{name[:_LONGEST_FOLDER]}%{blake2b(step.encode(), digest_size=8).hexdigest()}"

@@ -8,11 +8,14 @@ emits is what leaves.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from millstream.plan.graph import Node, Output, Read, Stateful, ancestry
 from millstream.plan.names import step_names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 
 @dataclass(frozen=True, eq=False)

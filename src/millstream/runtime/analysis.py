@@ -59,7 +59,7 @@ def _first_that_fails(pipeline: Pipeline, spark: SparkSession) -> str:
         try:
             Typed(cut([Output(node, Memory("analysis"), "analysis", ())]), spark)
         except (PySparkException, Py4JError):
-            return words(node)
+            return words(node) if node.at is None else f"{node.at}: {words(node)}"
     return f"the pipeline {pipeline.name!r}"
 
 

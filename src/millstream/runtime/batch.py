@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from millstream.eventtime.moment import END_OF_TIME, MIN_TIME
 from millstream.eventtime.watermark import Quiet, advance
 from millstream.plan.graph import Aggregated, Node, Read, Stateful, Union
+from millstream.runtime import envelopes
 from millstream.runtime.faultpoints import reached
 from millstream.runtime.protocol import (
     Head,
@@ -19,6 +20,7 @@ from millstream.runtime.protocol import (
     StepChange,
     StepState,
 )
+from millstream.runtime.staging import unstage
 from millstream.runtime.work import Done, Files, Lane, Step, Work
 from millstream.sinks.spec import Discard
 from millstream.sources.decode import Report
@@ -26,6 +28,8 @@ from millstream.state.manifest import Change
 from millstream.state.runs import Run
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import pyarrow as pa
 
     from millstream.plan.stages import Stage
@@ -34,6 +38,8 @@ if TYPE_CHECKING:
     from millstream.sources.decode import Decoder
     from millstream.sources.spec import Ranges, Reader
     from millstream.state.merge import Merger
+
+DEAD_AT_ONCE = 20_000
 
 
 @dataclass
@@ -58,14 +64,14 @@ class BatchRun:
 
     def run(self) -> Prepared:
         """Pass the whole graph in order; each operator takes in what those before it emitted."""
-        counts = {"late": 0, "dead": 0}
+        counts, spent = {"late": 0, "dead": 0}, {}
         for stage in self.typed.stages.stages:
             began = time.perf_counter()
             done = self.lane.run(self._work(stage))
             self._settle(stage, done)
-            for door in counts:
-                counts[door] += done.left.get(door, 0)
-            counts[f"seconds {stage.name}"] = time.perf_counter() - began  # type: ignore[assignment]
+            counts["late"] += done.left.get("late", 0)
+            counts["dead"] += self._bury(stage, done)
+            spent[stage.name] = time.perf_counter() - began
         reached("in the middle of a run", self.intent.batch)
         rows = {
             "rows": sum(report.rows for report in self._reports.values()),
@@ -80,7 +86,7 @@ class BatchRun:
             outputs=tuple(self._outputs),
             sources={name: self._source(name) for name in self.typed.stages.reads},
             steps=self._steps,
-            facts={**rows, **counts},
+            facts={**rows, **counts, "stages": spent},
         )
 
     def _work(self, stage: Stage) -> Work:
@@ -182,9 +188,9 @@ class BatchRun:
         """Write down what a stage gave, for the stages after it and for the prepared record."""
         for read, report in done.reports.items():
             self._reports[self.typed.stages.names[read]] = report
-        for door, entries in (("late", done.late), ("dead", done.dead)):
-            if entries:
-                self._outputs.append(StagedFiles(stage.name, door, done.left[door], tuple(entries)))
+        if done.late:
+            late = StagedFiles(stage.name, "late", done.left["late"], tuple(done.late))
+            self._outputs.append(late)
         rows = done.left.get("results", 0)
         for output in stage.outputs:
             if rows:
@@ -192,6 +198,25 @@ class BatchRun:
         if stage.step is not None:
             self._steps[stage.name] = self._changed(stage, done)
             self._flows[stage.step] = (done.results, self.typed.flow(stage.step))
+
+    def _bury(self, stage: Stage, done: Done) -> int:
+        """Stage the bad rows whole, as they lie in the log; how many there were."""
+        staged = []
+        for read, entries in done.bad.items():
+            name = self.typed.stages.names[read]
+            tables = (
+                envelopes.dead(part, self.readers[name], step=name, topic=read.source.name)
+                for entry in entries
+                for table in unstage(self.checkpoint.staged, entry)
+                for part in _pieces(table)
+            )
+            staged.append(self._files(stage).stage("dead", tables))
+        files = [entry for entry in staged if entry is not None]
+        rows = sum(count for _, count in files)
+        if files:
+            names = tuple(name for name, _ in files)
+            self._outputs.append(StagedFiles(stage.name, "dead", rows, names))
+        return rows
 
     def _changed(self, stage: Stage, done: Done) -> StepChange:
         manifest = self.head.steps.get(stage.name, StepState()).manifest
@@ -207,3 +232,8 @@ class BatchRun:
 def _filled(ranges: Ranges) -> Ranges:
     """The ranges that hold something."""
     return {partition: (a, b) for partition, (a, b) in ranges.items() if b > a}
+
+
+def _pieces(table: pa.Table) -> Iterator[pa.Table]:
+    for first in range(0, table.num_rows, DEAD_AT_ONCE):
+        yield table.slice(first, DEAD_AT_ONCE)

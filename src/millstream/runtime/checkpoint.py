@@ -63,13 +63,13 @@ class Checkpoint:
         """
         for part in ("", "runs", "batches", "state", "staged"):
             (self.folder / part).mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not (self.folder / "job").exists() and (self._newest_run() or self.batches("intent")):
-            raise durable.damaged(
-                self.folder / "job", "no such file, though earlier runs left theirs"
-            )
-        identity = {"job": uuid.uuid4().hex, "pipeline": pipeline, "buckets": buckets}
-        durable.write_new(self.folder / "job", "job", identity)
-        self._job = durable.read(self.folder / "job", "job")
+        path = self.folder / "job"
+        if not path.exists():
+            if self._newest_run() or self.batches("intent"):
+                raise durable.damaged(path, "no such file, though earlier runs left theirs")
+            identity = {"job": uuid.uuid4().hex, "pipeline": pipeline, "buckets": buckets}
+            durable.write_new(path, "job", identity)
+        self._job = durable.read(path, "job")
         if self._job["pipeline"] != pipeline:
             raise MillstreamError(
                 f"the checkpoint {self.folder} needs the pipeline {self._job['pipeline']!r}",
@@ -247,6 +247,9 @@ class Checkpoint:
         if not later:
             return None
         intent = Intent.of(durable.read(self.path(max(later), "intent"), "intent"))
+        if intent.parent != head.batch:
+            lost = self.path(intent.parent, "commit")
+            raise durable.damaged(lost, "no such file, though a later batch was begun from it")
         path = self.path(intent.batch, "prepared")
         prepared = Prepared.of(durable.read(path, "prepared")) if path.exists() else None
         return intent, prepared

@@ -55,6 +55,8 @@ def compared(checkpoint: Checkpoint, typed: Typed) -> dict[str, str]:
     for name, node in typed.stages.steps.items():
         path = checkpoint.state_folder(name) / "spec"
         if not path.exists():
+            if any(path.parent.glob("*.arrow")):
+                raise durable.damaged(path, "no such file, though the step has state")
             verdicts[name] = "new"
         else:
             known = durable.read(path, "spec")["spec"]

@@ -39,11 +39,7 @@ def write_new(path: Path, kind: str, body: dict[str, Any]) -> bool:
         except FileExistsError:
             return False
     except OSError as error:
-        raise MillstreamError(
-            f"writing {path} needs a disk that takes it",
-            got=str(error.strerror or error),
-            do="free some space or mend the permission, then start again: nothing is lost",
-        ) from error
+        raise refused(path, error) from error
     finally:
         draft.unlink(missing_ok=True)
     sync_folder(path.parent)
@@ -79,6 +75,15 @@ def damaged(path: Path, got: str) -> Damaged:
         f"the checkpoint needs {path.name} as it was written",
         got=got,
         do=f"restore {path} from a copy, or begin anew with another --checkpoint",
+    )
+
+
+def refused(path: Path, error: OSError) -> MillstreamError:
+    """The sentence for a disk that does not take a file."""
+    return MillstreamError(
+        f"writing {path} needs a disk that takes it",
+        got=str(error.strerror or error),
+        do="free some space or mend the permission, then start again: nothing is lost",
     )
 
 

@@ -209,7 +209,9 @@ class Engine:
     def _look(self, name: str, clock: int, waiting: Ranges) -> Quiet:
         unread = {p: b > a for p, (a, b) in waiting.items()}
         state = self.head.sources.get(name, SourceState({}, {}))
-        return self._silences[name].look(clock, state.watermark, unread)
+        delay = self.typed.stages.reads[name].delay
+        return self._silences[name].look(clock, state.watermark, unread,
+                                         times=state.times, delay=delay)  # fmt: skip
 
     def _something_due(self, quiet: Mapping[str, Quiet]) -> bool:
         """Whether the clock alone, or a declared watermark, lets something close."""

@@ -12,9 +12,11 @@ from millstream.sources.decode import ORIGIN
 
 if TYPE_CHECKING:
     from millstream.eventtime.moment import Moment
+    from millstream.sources.spec import Reader
     from millstream.steps.kernel import Prepared
 
 _STAMP = pa.timestamp("us", "UTC")
+_PLACE = ("partition", "offset")
 _WINDOW = pa.struct([("start", _STAMP), ("end", _STAMP)])
 
 
@@ -52,9 +54,19 @@ def late(
     )
 
 
-def dead(bad: pa.Table, *, step: str, topic: str) -> pa.Table:
-    """Bad records, raw and untouched, with where they came from and why they are here."""
+def dead(bad: pa.Table, reader: Reader, *, step: str, topic: str) -> pa.Table:
+    """Bad records, raw and untouched, with where they came from and why they are here.
+
+    `bad` has their places (partition, offset) and the reason.
+    """
+    ordered = bad.sort_by([("partition", "ascending"), ("offset", "ascending")])
+    places: dict[int, list[int]] = {}
+    for partition, offset in zip(*(ordered[n].to_pylist() for n in _PLACE), strict=True):
+        places.setdefault(partition, []).append(offset)
     count = bad.num_rows
-    return bad.append_column("step", pa.repeat(pa.scalar(step), count)).append_column(
-        "topic", pa.repeat(pa.scalar(topic), count)
+    return (
+        reader.originals(places)
+        .append_column("reason", ordered["reason"])
+        .append_column("step", pa.repeat(pa.scalar(step), count))
+        .append_column("topic", pa.repeat(pa.scalar(topic), count))
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from millstream.state.orphans import collect
@@ -13,13 +14,29 @@ if TYPE_CHECKING:
     from millstream.state.merge import Merger
 
 EVERY = 50
+_READ_AT_ONCE = 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Commit:
+    """What the broom needs to know of a commit."""
+
+    clock: int
+    full: bool
+    files: dict[str, set[str]]
 
 
 class Housekeeping:
-    """The owner's broom. Only what lies behind the last commit is ever touched."""
+    """The owner's broom. Only what lies behind the last commit is ever touched.
+
+    Commits of earlier runs are looked at a few per batch, so that a long history costs
+    neither the start nor any one batch.
+    """
 
     def __init__(self, checkpoint: Checkpoint, history: int, merger: Merger) -> None:
         self._checkpoint, self._history, self._merger = checkpoint, history, merger
+        self._unread = checkpoint.batches("commit")
+        self._known: dict[int, _Commit] = {}
         self._swept = 0
 
     def at_start(self, head: Head) -> None:
@@ -35,44 +52,43 @@ class Housekeeping:
             for entry in output.files:
                 name = entry.rpartition(":")[0]
                 (self._checkpoint.staged / name).unlink(missing_ok=True)
-        if head.batch - self._swept >= EVERY:
+        self._unread.append(head.batch)
+        for _ in range(min(_READ_AT_ONCE, len(self._unread))):
+            batch = self._unread.pop()
+            self._known[batch] = _told(self._checkpoint.read_commit(batch))
+        if not self._unread and head.batch - self._swept >= EVERY:
             self._swept = head.batch
             self.sweep(head)
 
     def sweep(self, head: Head) -> None:
         """Forget records older than the history, then files that no record names."""
-        named = self._forget_records(head)
+        self._forget_records(head)
         for step in head.steps:
             under_way = self._merger.oldest_batch(step)
             below = head.batch if under_way is None else min(head.batch, under_way)
-            folder = self._checkpoint.state_folder(step)
-            collect(folder, named.get(step, set()) | set(head.steps[step].manifest.files),
-                    batch_below=below)  # fmt: skip
+            named = set(head.steps[step].manifest.files)
+            for commit in self._known.values():
+                named |= commit.files.get(step, set())
+            collect(self._checkpoint.state_folder(step), named, batch_below=below)
 
-    def _forget_records(self, head: Head) -> dict[str, set[str]]:
+    def _forget_records(self, head: Head) -> None:
         """Delete commits behind the newest full one that is older than the history."""
-        commits = self._checkpoint.batches("commit")
-        bodies = {batch: self._checkpoint.read_commit(batch) for batch in commits}
-        old = [b for b, body in bodies.items()
-               if body["full"] is not None and body["clock"] <= head.clock - self._history]  # fmt: skip
-        base = max(old, default=0)
-        for batch in commits:
-            if batch < base:
-                bodies.pop(batch)
-                for kind in ("intent", "prepared", "commit"):
-                    self._checkpoint.path(batch, kind).unlink(missing_ok=True)
-        return _files_named(bodies)
+        old = head.clock - self._history
+        base = max((b for b, c in self._known.items() if c.full and c.clock <= old), default=0)
+        for batch in [batch for batch in self._known if batch < base]:
+            del self._known[batch]
+            for kind in ("intent", "prepared", "commit"):
+                self._checkpoint.path(batch, kind).unlink(missing_ok=True)
 
 
-def _files_named(bodies: dict[int, dict[str, Any]]) -> dict[str, set[str]]:
-    named: dict[str, set[str]] = {}
-    for body in bodies.values():
-        for step, part in body["steps"].items():
-            runs = [*part["change"]["add"], *(run for _, run in part["change"]["replace"])]
-            _add(named, step, runs)
-        for step, part in (body["full"] or {"steps": {}})["steps"].items():
-            _add(named, step, part["manifest"]["runs"])
-    return named
+def _told(body: dict[str, Any]) -> _Commit:
+    files: dict[str, set[str]] = {}
+    for step, part in body["steps"].items():
+        runs = [*part["change"]["add"], *(run for _, run in part["change"]["replace"])]
+        _add(files, step, runs)
+    for step, part in (body["full"] or {"steps": {}})["steps"].items():
+        _add(files, step, part["manifest"]["runs"])
+    return _Commit(body["clock"], body["full"] is not None, files)
 
 
 def _add(named: dict[str, set[str]], step: str, runs: list[dict[str, Any]]) -> None:

@@ -6,7 +6,7 @@ the batch it names.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from millstream.duration import text as duration
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from millstream.runtime.kernels import Typed
     from millstream.runtime.protocol import Head, StepState
+    from millstream.state.spec import StateSpec
     from millstream.steps.kernel import Kernel
 
 Row = dict[str, Any]
@@ -185,7 +186,8 @@ def _of_key(
     from millstream.state.view import View
 
     bucket = int(buckets_of(hash_keys(wanted, 1), checkpoint.buckets)[0])
-    view = View(checkpoint.state_folder(step), kernel.state, state.manifest.runs,
+    folder = checkpoint.state_folder(step)
+    view = View(folder, _as_stored(kernel.state, folder, state), state.manifest.runs,
                 floor=state.manifest.floor, buckets=(bucket, bucket + 1),
                 of=checkpoint.buckets)  # fmt: skip
     for table in _as_answers(kernel, view):
@@ -195,6 +197,23 @@ def _of_key(
         yield table.take(pa.array(mine)).select(
             [name for name in table.column_names if not name.startswith("_")]
         )
+
+
+def stored_columns(folder: Path, state: StepState) -> list[str] | None:
+    """The columns of a step's state as its files have them; None if it has no files."""
+    from millstream.state.runs import open_segment
+
+    for run in state.manifest.runs:
+        return list(open_segment(folder, run.segments[0]).schema.names)
+    return None
+
+
+def _as_stored(spec: StateSpec, folder: Path, state: StepState) -> StateSpec:
+    """The spec with its values in the order of the files: the record beside them sorts names."""
+    names = stored_columns(folder, state)
+    if names is None:
+        return spec
+    return replace(spec, values=tuple(sorted(spec.values, key=lambda v: names.index(v.name))))
 
 
 def _as_answers(kernel: Kernel, view: Any) -> Iterator[pa.Table]:
@@ -220,14 +239,22 @@ def verdicts(folder: Path, pipeline: str, typed: Typed) -> list[Row]:
                 for name in typed.stages.steps]  # fmt: skip
     checkpoint = LookedAt(folder)
     if checkpoint.pipeline != pipeline:
-        raise InvalidSpec(f"the checkpoint {folder} needs the pipeline {checkpoint.pipeline!r}",
-                          got=repr(pipeline), do="name another folder with --checkpoint")  # fmt: skip
+        raise InvalidSpec(
+            f"the checkpoint {folder} needs the pipeline {checkpoint.pipeline!r}",
+            got=repr(pipeline),
+            do="name another folder with --checkpoint",
+        )
     rows = []
+    head = _head(checkpoint)
     for name, verdict in compared(checkpoint, typed).items():
         why = _WHY.get(verdict, "")
         if verdict == "refused":
-            node = typed.stages.steps[name]
-            why = changed(spec_on_disk(checkpoint, name), spec_of(node, typed))
+            why = changed(spec_on_disk(checkpoint, name), spec_of(typed.stages.steps[name], typed))
+        elif verdict == "kept" and name in head.steps:
+            stored = stored_columns(checkpoint.state_folder(name), head.steps[name])
+            mine = typed.kernels[typed.stages.steps[name]].state.schema.names
+            if stored not in (None, list(mine)):
+                verdict, why = "refused", "its aggregates stand in another order"  # noqa: PLW2901
         rows.append({"step": name, "verdict": verdict, "why": why})
     return rows
 

@@ -60,14 +60,16 @@ class Job:
         self._until, self._on_batch, self._take_over = until, on_batch, take_over
         self._on_phase = on_phase or (lambda phase: None)
         self._checkpoint = Checkpoint(self.folder)
-        self._world = KafkaWorld(pipeline.name, kafka, take_over=take_over)
+        self._world = KafkaWorld(
+            pipeline.name, kafka, take_over=take_over, owned=self._checkpoint.owned
+        )
         self._pipeline, self._lane = pipeline, lane
         self._stop, self._over = threading.Event(), threading.Event()
         self._seen: dict[str, Ranges] = {}
         self._looked = 0.0
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
-        self.reached_end = False
+        self.reached_end = self.finished_before = False
 
     def run(self) -> None:
         """Run until the end that was asked for, or until `stop()`.
@@ -100,13 +102,14 @@ class Job:
             if recovered is not None:
                 self._tell(engine, recovered)
             self._on_phase("running")
-            self.reached_end = self._loop(engine, recovered is not None)
+            self.reached_end = self._loop(engine, recovered=recovered is not None)
         finally:
             engine.close()
 
-    def _loop(self, engine: Engine, recovered: bool) -> bool:
+    def _loop(self, engine: Engine, *, recovered: bool) -> bool:
         if engine.finished():
-            if not recovered:
+            self.finished_before = not recovered
+            if self.finished_before:
                 _refuse_more_after_the_end(engine)
             return True
         if self._until is not None:
@@ -164,10 +167,12 @@ class Job:
         """End after the batch in hand."""
         self._stop.set()
 
-    @property
-    def running(self) -> bool:
-        """Whether a started job has not ended yet."""
-        return self._thread is not None and self._thread.is_alive()
+    def ended(self, timeout: float = 0.0) -> bool:
+        """Whether a started job has ended, waiting so many seconds for it to."""
+        if self._thread is None:
+            return False
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
 
     def wait(self, timeout: float | None = None) -> None:
         """Until it has ended; raises what it raised.
@@ -178,7 +183,7 @@ class Job:
         if self._thread is not None:
             self._thread.join(timeout)
             if self._thread.is_alive():
-                raise TimeoutError(f"{self._pipeline.name} is still running")
+                raise TimeoutError(f"the pipeline {self._pipeline.name} is still running")
         if self._error is not None:
             raise self._error
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import os
 import zlib
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from millstream.errors import Damaged
-from millstream.runtime.durable import sync_folder
+from millstream.runtime.durable import refused, sync_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -46,12 +47,27 @@ def stage(folder: Path, name: str, tables: Iterable[pa.Table]) -> tuple[str, int
 
     Returns the entry to find it by (name and checksum) and the number of rows.
     """
-    path, out, writer, rows = folder / name, None, None, 0
+    with _told(folder / name):
+        return _staged(folder, name, tables)
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """A disk that does not take a file says so in one sentence, and half a file is not left."""
+    try:
+        yield
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise refused(path, error) from error
+
+
+def _staged(folder: Path, name: str, tables: Iterable[pa.Table]) -> tuple[str, int] | None:
+    out, writer, rows = None, None, 0
     for table in tables:
         if not table.num_rows:
             continue
         if writer is None:
-            out = _Checked(path)
+            out = _Checked(folder / name)
             writer = pa.ipc.new_stream(pa.PythonFile(out, mode="w"), table.schema)
         writer.write_table(table)
         rows += table.num_rows

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from millstream.runtime import envelopes
 from millstream.runtime.work import Files, Step, execute, prepare, read_flow, timed
 from millstream.sources.decode import ORIGIN, Decoder, Report
 from millstream.state.hashing import buckets_of
@@ -42,24 +41,20 @@ class Decode:
 
     decoder: Decoder
     leaf: int
-    name: str
     files: Files
     reports: bool
     heard: Accumulator[dict[Any, Any]]
 
     def tables(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         """Chunks of rows, and in the end the report."""
-        report, dead, bad = Report(), None, []
+        report, bad = Report(), []
         for raw in chunks(batches):
             rows = self.decoder(raw)
             report.add(rows.report)
-            if rows.bad.num_rows:
-                bad.append(rows.bad)
+            bad.append(rows.bad)
             yield rows.good
         if self.reports:
-            if bad:
-                tables = [envelopes.dead(t, step=self.name, topic=self.decoder.topic) for t in bad]
-                dead = self.files.stage("dead", tables)
+            dead = self.files.stage("bad", bad)
             self.heard.add({(self.leaf, _partition()): {"report": asdict(report), "dead": dead}})
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

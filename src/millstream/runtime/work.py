@@ -101,7 +101,7 @@ class Done:
     reports: dict[Read, Report] = field(default_factory=dict)
     results: list[str] = field(default_factory=list)
     late: list[str] = field(default_factory=list)
-    dead: list[str] = field(default_factory=list)
+    bad: dict[Read, list[str]] = field(default_factory=dict)
     left: dict[str, int] = field(default_factory=dict)
     segments: list[Segment] = field(default_factory=list)
     floor: int | None = None
@@ -110,7 +110,7 @@ class Done:
 
     def take(self, part: dict[str, Any]) -> None:
         """Take in what one task did (as `execute` and `part_late` tell it)."""
-        for door in ("results", "late", "dead"):
+        for door in ("results", "late"):
             if entry := part.get(door):
                 getattr(self, door).append(entry[0])
                 self.left[door] = self.left.get(door, 0) + entry[1]

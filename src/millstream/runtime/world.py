@@ -11,6 +11,8 @@ from millstream.sinks.memory import Memory, MemoryWriter
 from millstream.sources.topic import Topic
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from millstream.log.settings import Cluster
     from millstream.plan.graph import Read
     from millstream.sinks.spec import Sink, Writer
@@ -24,9 +26,15 @@ class KafkaWorld:
     """Sources are topics of one cluster; answers go to its topics or stay in memory."""
 
     def __init__(
-        self, pipeline: str, kafka: str | Cluster | None, *, take_over: bool = False
+        self,
+        pipeline: str,
+        kafka: str | Cluster | None,
+        *,
+        take_over: bool = False,
+        owned: Callable[[], None] = lambda: None,
     ) -> None:
         self._pipeline, self._kafka, self._take_over = pipeline, kafka, take_over
+        self._owned = owned
         self._resolved: Cluster | None = None
         self._ledger: dict[str, str] = {}
 
@@ -62,7 +70,7 @@ class KafkaWorld:
         from millstream.sinks.topic_writer import TopicWriter
 
         return TopicWriter(self.cluster, self._pipeline, job, take_over=self._take_over,
-                           told=_told)  # fmt: skip
+                           told=_told, owned=self._owned)  # fmt: skip
 
     def clock(self) -> int:
         """The wall clock."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from millstream.errors import AlreadyRunning, DataGone, Fenced, Unavailable
+from millstream.errors import AlreadyRunning, DataGone, Fenced, MillstreamError, Unavailable
 from millstream.formats.json.encode import encode
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from millstream.sinks.spec import Staged
 
 LEDGER = "millstream.ledger"
+NOTHING = "-"
 TRANSACTION_MS = 60_000
 _CHUNK = 20_000
 _REFRESH_SECONDS = 86_400.0
@@ -40,40 +41,82 @@ class TopicWriter:
         *,
         take_over: bool = False,
         told: Callable[[str], None] = lambda point: None,
+        owned: Callable[[], None] = lambda: None,
         patience: float = 120.0,
     ) -> None:
         self._cluster, self._pipeline, self._job = cluster, pipeline, job
         self._take_over, self._told, self._patience = take_over, told, patience
+        self._owned = owned
         self._group = f"millstream.ledger.{pipeline}"
         self._topics: set[str] = set()
         self._producer: Any = None
         self._reader: Any = None
         self._marked = 0.0
+        self._sure = False
+        self._last: str | None = None
+        self._why = ""
 
     def recover(self, expected: str | None) -> str | None:
-        """Fence earlier runs of this job, then read what the ledger says was written last."""
-        from confluent_kafka import Consumer
+        """Fence earlier runs of this job, then read what the ledger says was written last.
 
-        self._reader = Consumer(
-            self._cluster.client(
-                **{"group.id": self._group, "enable.auto.commit": "false",
-                   "isolation.level": "read_committed"}
-            )
-        )  # fmt: skip
+        A job that comes first puts its name into the ledger at once: a second one with the
+        same pipeline's name is refused even before a row has been written.
+        """
+        self._reader = self._opened("read_committed")
         self._make_topics({LEDGER})
-        owner, _ = self._mark()
+        owner = self._owner()
         if owner not in (None, self._job):
             self._shut_out(str(owner))
         self._connect()
         owner, intent = self._mark()
         if expected is not None and (owner != self._job or intent is None):
-            raise DataGone(
+            raise self._lost(owner)
+        if owner != self._job:
+            self._claim()
+        else:
+            self._last = intent
+        return self._last
+
+    def _opened(self, isolation: str) -> Any:
+        from confluent_kafka import Consumer
+
+        return Consumer(
+            self._cluster.client(
+                **{"group.id": self._group, "enable.auto.commit": "false",
+                   "isolation.level": isolation}
+            )
+        )  # fmt: skip
+
+    def _owner(self) -> str | None:
+        """Whose the last finished mark is.
+
+        A mark that a dead run left in an open transaction is not waited for: fencing that
+        run, which comes next, is what ends it.
+        """
+        reader = self._opened("read_uncommitted")
+        try:
+            return self._mark(reader)[0]
+        finally:
+            reader.close()
+
+    def _claim(self) -> None:
+        """Make this job the one that writes for the pipeline, before it has written."""
+        self._put(NOTHING, 0, ())
+        self._last = None
+
+    def _lost(self, owner: str | None) -> DataGone:
+        if owner in (None, self._job):
+            return DataGone(
                 f"the job needs its ledger entry for {self._pipeline!r} on {LEDGER}",
                 got="none, though an earlier batch wrote one",
                 do="the cluster was made anew or the group deleted: begin anew with another "
                 "--checkpoint",
             )
-        return intent if owner == self._job else None
+        return DataGone(
+            f"the job needs its ledger entry for {self._pipeline!r} on {LEDGER}",
+            got=f"that of job {str(owner)[:8]}, which has taken the writing over since",
+            do="let that one go on, or begin anew with another --checkpoint",
+        )
 
     def _shut_out(self, owner: str) -> None:
         if not self._take_over:
@@ -83,7 +126,8 @@ class TopicWriter:
                 got=f"job {owner[:8]}, with another checkpoint",
                 do="give this pipeline another name, or say --take-over to end that job's writing",
             )
-        self._made(owner).init_transactions(self._patience)
+        zombie = self._made(owner)
+        self._ask(lambda: zombie.init_transactions(self._patience))
 
     def _connect(self) -> None:
         self._producer = self._made(self._job)
@@ -111,39 +155,69 @@ class TopicWriter:
     def write(self, intent: str, batch: int, outputs: Sequence[Staged]) -> None:
         """All rows of a batch and its mark, in one transaction; tried again until it is in."""
         self._make_topics({staged.sink.name for staged in outputs})
+        if not self._sure and self._mark()[0] != self._job:
+            raise self._fenced()
+        self._sure = True
+        self._put(intent, batch, outputs)
+
+    def _put(self, intent: str, batch: int, outputs: Sequence[Staged]) -> None:
         deadline = time.monotonic() + self._patience
         while not self._attempt(intent, batch, outputs):
             if time.monotonic() > deadline:
                 raise Unavailable(
                     f"batch {batch} needs Kafka at {self._cluster.address} to take a transaction",
-                    got=f"no success in {self._patience:.0f} s",
+                    got=f"no success in {self._patience:.0f} s: {self._why}",
                     do="look at the broker; the job goes on from here when it is started again",
                 )
             time.sleep(0.2)
 
     def _attempt(self, intent: str, batch: int, outputs: Sequence[Staged]) -> bool:
         """One try: True when the batch is in, False when it surely is not."""
-        from confluent_kafka import KafkaError, KafkaException
+        from confluent_kafka import KafkaException
 
         try:
             self._producer.begin_transaction()
             for staged in outputs:
                 self._send(staged)
             self._sign(intent, batch)
-            self._told("before a sink's commit")
+            if outputs:
+                self._told("before a sink's commit")
             self._producer.commit_transaction(TRANSACTION_MS / 1000)
         except KafkaException as raised:
-            error = raised.args[0]
-            if error.code() in (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH,
-                                KafkaError.PRODUCER_FENCED):  # fmt: skip
-                raise self._fenced() from raised
-            if error.txn_requires_abort():
-                self._ask(lambda: self._producer.abort_transaction(30))
+            if not self._is_in(raised, intent):
                 return False
-            self._connect()
-            return self._mark() == (self._job, intent)
-        self._told("after a sink's commit")
+        if outputs:
+            self._told("after a sink's commit")
+        self._last = intent
         return True
+
+    def _is_in(self, raised: Any, intent: str) -> bool:
+        """Whether a transaction that ended with an error is in after all: the ledger is asked.
+
+        Raises:
+            Fenced: another run has taken over; asking begins with shutting others out, so
+                a run that is no longer the owner must not even ask.
+        """
+        from confluent_kafka import KafkaError
+
+        error = raised.args[0]
+        self._why = error.str()
+        if error.code() in (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH,
+                            KafkaError.PRODUCER_FENCED):  # fmt: skip
+            raise self._fenced() from raised
+        if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            raise self._too_large() from raised
+        if error.txn_requires_abort():
+            self._ask(lambda: self._producer.abort_transaction(30))
+            return False
+        self._owned()
+        self._connect()
+        owner, found = self._mark()
+        if intent == NOTHING:
+            return owner == self._job
+        if owner != self._job or found not in (self._last, intent):
+            raise self._fenced() from raised
+        return found == intent
 
     def _sign(self, intent: str, batch: int) -> None:
         from confluent_kafka import TopicPartition
@@ -158,17 +232,16 @@ class TopicWriter:
         if time.monotonic() - self._marked > _REFRESH_SECONDS:
             self.write(intent, batch, ())
 
-    def _mark(self) -> tuple[str | None, str | None]:
+    def _mark(self, reader: Any = None) -> tuple[str | None, str | None]:
         """Whose the last mark is, and for which intent."""
         from confluent_kafka import TopicPartition
 
-        place = self._ask(lambda: self._reader.committed([TopicPartition(LEDGER, 0)], timeout=30))[
-            0
-        ]
+        reader, asked = reader or self._reader, [TopicPartition(LEDGER, 0)]
+        place = self._ask(lambda: reader.committed(asked, timeout=30))[0]
         if place.offset < 0 or not place.metadata:
             return None, None
         owner, _, intent = place.metadata.partition(" ")
-        return owner, intent
+        return owner, None if intent == NOTHING else intent
 
     def _send(self, staged: Staged) -> None:
         topic, produce, poll = staged.sink.name, self._producer.produce, self._producer.poll
@@ -189,7 +262,7 @@ class TopicWriter:
         missing = names - self._topics
         if not missing:
             return
-        admin = AdminClient(self._cluster.client())
+        admin = AdminClient(dict(self._cluster.client()))
         known = set(self._ask(lambda: admin.list_topics(timeout=30)).topics)
         new = [NewTopic(n, 1 if n == LEDGER else -1, -1) for n in sorted(missing - known)]
         for name, future in (admin.create_topics(new) if new else {}).items():
@@ -225,6 +298,13 @@ class TopicWriter:
             f"the job {self._job[:8]} needs to be the only one writing for {self._pipeline!r}",
             got="a newer run has fenced this one",
             do="let that one work; this one stops, and nothing it had begun is visible",
+        )
+
+    def _too_large(self) -> MillstreamError:
+        return MillstreamError(
+            f"every row of {self._pipeline!r} needs to fit into one Kafka record",
+            got=f"a larger one ({self._why})",
+            do="make the rows smaller, or raise message.max.bytes of client and topic",
         )
 
     def close(self) -> None:

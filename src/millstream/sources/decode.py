@@ -40,7 +40,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Good rows with their origin, bad ones raw with a reason, and the report of both."""
+    """Good rows with their origin, the places of bad ones with a reason, and the report."""
 
     good: pa.Table
     bad: pa.Table
@@ -62,6 +62,11 @@ class Decoder:
     ahead: int | None
     limit: int | None
     hidden: tuple[str, ...] = ()
+
+    @property
+    def more(self) -> tuple[str, ...]:
+        """Of a record's key and headers, what the steps after it name."""
+        return tuple(name for name in ("key", "headers") if f"_{name}" in self.hidden)
 
     def columns(self) -> pa.Schema:
         """The schema of good rows: the source's columns, hidden ones asked for, the origin."""
@@ -155,5 +160,5 @@ class Decoder:
 
 def _bad(raw: pa.Table, reasons: dict[int, str]) -> pa.Table:
     positions = sorted(reasons)
-    bad = raw.take(pa.array(positions, pa.int64())).select(raw_schema().names)
+    bad = raw.take(pa.array(positions, pa.int64())).select(["partition", "offset"])
     return bad.append_column("reason", pa.array([reasons[p] for p in positions], pa.string()))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -43,18 +43,26 @@ class Extent:
 class Reader(Protocol):
     """A source opened for one run.
 
-    Raw records are rows of `RAW` columns: key, value, headers, partition, offset,
-    timestamp. Both ways of reading give the same records for the same ranges.
+    Reading gives value, partition, offset and timestamp, and of key and headers what
+    `more` asks for: they cost more than all the rest, and few pipelines look at them.
+    Both ways of reading give the same records for the same ranges.
     """
 
     def extent(self) -> Extent:
         """What may be read now; committed records only."""
 
-    def frame(self, spark: SparkSession, ranges: Ranges) -> DataFrame:
+    def frame(self, spark: SparkSession, ranges: Ranges, more: Sequence[str] = ()) -> DataFrame:
         """The records of these ranges as a Spark DataFrame (wide lane)."""
 
-    def table(self, spark: SparkSession, ranges: Ranges) -> pa.Table:
+    def table(self, spark: SparkSession, ranges: Ranges, more: Sequence[str] = ()) -> pa.Table:
         """The records of these ranges on the driver (short lane)."""
+
+    def originals(self, places: Mapping[int, Sequence[int]]) -> pa.Table:
+        """Single records, whole (`raw_schema`), by partition and ascending offsets.
+
+        Raises:
+            DataGone: one of them is no longer there.
+        """
 
     def progress(self, offsets: Mapping[int, int]) -> None:
         """Told after each commit: what has been consumed up to."""
@@ -63,15 +71,18 @@ class Reader(Protocol):
         """Let go of connections."""
 
 
-RAW = "key binary, value binary, headers array<struct<key:string,value:binary>>, partition int, offset bigint, timestamp timestamp"  # noqa: E501
+def read_columns(more: Sequence[str] = ()) -> list[str]:
+    """The columns reading gives."""
+    return [*(name for name in ("key", "headers") if name in more),
+            "value", "partition", "offset", "timestamp"]  # fmt: skip
 
 
-def raw_schema() -> pa.Schema:
-    """The Arrow schema of raw records."""
+def raw_schema(names: Sequence[str] | None = None) -> pa.Schema:
+    """The Arrow schema of whole raw records, or of these columns of them."""
     import pyarrow as pa
 
     header = pa.struct([("key", pa.string()), ("value", pa.binary())])
-    return pa.schema(
+    whole = pa.schema(
         [
             ("key", pa.binary()),
             ("value", pa.binary()),
@@ -81,3 +92,4 @@ def raw_schema() -> pa.Schema:
             ("timestamp", pa.timestamp("us", "UTC")),
         ]
     )
+    return whole if names is None else pa.schema([whole.field(name) for name in names])

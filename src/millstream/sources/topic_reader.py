@@ -11,10 +11,10 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import DataGone, InvalidSpec, NotFound, Unavailable
-from millstream.sources.spec import Extent, Offsets, Ranges, raw_schema
+from millstream.sources.spec import Extent, Offsets, Ranges, raw_schema, read_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -30,7 +30,6 @@ _FETCH = {
     "kafka.isolation.level": "read_committed",
     "kafka.metadata.max.age.ms": "60000",
     "failOnDataLoss": "true",
-    "includeHeaders": "true",
 }
 _LOOK_SECONDS = 5.0
 _PATIENCE = 30.0
@@ -49,7 +48,8 @@ class TopicReader:
                 got=", ".join(sorted(cluster.settings)),
                 do="read it with ms.Consumer, or name an open listener with --kafka",
             )
-        self._topic, self._address, self._group = topic, cluster.address, group
+        self._cluster, self._topic, self._group = cluster, topic, group
+        self._address = cluster.address
         self._admin = AdminClient(cluster.client())
         self._committer = Consumer(
             cluster.client(**{"group.id": group, "enable.auto.commit": "false"})
@@ -109,7 +109,7 @@ class TopicReader:
                 do="start it, or name another with --kafka",
             ) from error
 
-    def frame(self, spark: SparkSession, ranges: Ranges) -> DataFrame:
+    def frame(self, spark: SparkSession, ranges: Ranges, more: Sequence[str] = ()) -> DataFrame:
         """The records of these ranges, read by Spark's own Kafka tasks."""
         cores = int(spark.sparkContext.defaultParallelism)
         options = {
@@ -120,16 +120,25 @@ class TopicReader:
             "startingOffsets": json.dumps({self._topic: {str(p): r[0] for p, r in ranges.items()}}),
             "endingOffsets": json.dumps({self._topic: {str(p): r[1] for p, r in ranges.items()}}),
         }
+        if "headers" in more:
+            options["includeHeaders"] = "true"
         if len(ranges) < cores:
             options["minPartitions"] = str(cores)
         frame = spark.read.format("kafka").options(**options).load()
-        return frame.select("key", "value", "headers", "partition", "offset", "timestamp")
+        return frame.select(*read_columns(more))
 
-    def table(self, spark: SparkSession, ranges: Ranges) -> pa.Table:
+    def table(self, spark: SparkSession, ranges: Ranges, more: Sequence[str] = ()) -> pa.Table:
         """The records of these ranges as Arrow, through Spark."""
+        schema = raw_schema(read_columns(more))
         if not ranges:
-            return raw_schema().empty_table()
-        return self.frame(spark, ranges).toArrow().cast(raw_schema())
+            return schema.empty_table()
+        return self.frame(spark, ranges, more).toArrow().cast(schema)
+
+    def originals(self, places: Mapping[int, Sequence[int]]) -> pa.Table:
+        """Single records, fetched by a consumer of our own."""
+        from millstream.sources.originals import fetch
+
+        return fetch(self._cluster, self._topic, places)
 
     def progress(self, offsets: Mapping[int, int]) -> None:
         """Commit positions to the group, for lag tools; recovery never reads them."""

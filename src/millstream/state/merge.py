@@ -196,9 +196,15 @@ class Merger:
         return ((ids, work.result),) if ids and forgotten else ()
 
     def oldest_batch(self, step: str) -> int | None:
-        """The batch that names the files of the merge under way; they must not be collected."""
+        """The batch in the names of the files the merge under way writes; keep them and later."""
         work = self._work.get(step)
         return None if work is None else work.batch
+
+    def reading(self, step: str) -> frozenset[str]:
+        """The files the merge under way reads; keep them, also when no manifest names them."""
+        work = self._work.get(step)
+        runs = () if work is None else work.runs
+        return frozenset(segment.file for run in runs for segment in run.segments)
 
     def close(self) -> None:
         """Stop after the piece in hand and forget what was not taken."""

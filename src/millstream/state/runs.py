@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from millstream.errors import Damaged, Fenced, InvalidInput
+from millstream.errors import Damaged, Fenced, InvalidInput, MillstreamError
 from millstream.state.hashing import HASH_VERSION, hash_range
 from millstream.state.sorting import hashes_of, is_sorted, orders_of
 
@@ -169,6 +169,13 @@ def _create(path: Path, payload: pa.Buffer) -> None:
             while view:
                 view = view[file.write(view) :]
             os.fsync(file.fileno())
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise MillstreamError(
+            f"writing {path} needs a disk that takes it",
+            got=str(error.strerror or error),
+            do="free some space or mend the permission, then start again: nothing is lost",
+        ) from error
     except BaseException:
         path.unlink(missing_ok=True)
         raise

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from millstream.sinks.memory import visible
-from millstream.sources.spec import Extent, Ranges, raw_schema
+from millstream.sources.spec import Extent, Ranges, raw_schema, read_columns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,15 +45,21 @@ class MemoryReader:
         parts = self._log.records.get(self._topic, {})
         return Extent(dict.fromkeys(parts, 0), {p: len(records) for p, records in parts.items()})
 
-    def frame(self, spark: SparkSession, ranges: Ranges) -> DataFrame:
+    def frame(self, spark: SparkSession, ranges: Ranges, more: Sequence[str] = ()) -> DataFrame:
         """The records of these ranges, spread over tasks."""
         parallel = int(spark.sparkContext.defaultParallelism)
-        return spark.createDataFrame(self.table(spark, ranges)).repartition(parallel)
+        return spark.createDataFrame(self.table(spark, ranges, more)).repartition(parallel)
 
-    def table(self, spark: SparkSession, ranges: Ranges) -> pa.Table:
+    def table(self, spark: SparkSession, ranges: Ranges, more: Sequence[str] = ()) -> pa.Table:
         """The records of these ranges."""
         parts = self._log.records.get(self._topic, {})
         rows = [record for p, (a, b) in sorted(ranges.items()) for record in parts.get(p, [])[a:b]]
+        return pa.Table.from_pylist(rows, schema=raw_schema(read_columns(more)))
+
+    def originals(self, places: Mapping[int, Sequence[int]]) -> pa.Table:
+        """Single records, whole."""
+        parts = self._log.records.get(self._topic, {})
+        rows = [parts[p][offset] for p, offsets in sorted(places.items()) for offset in offsets]
         return pa.Table.from_pylist(rows, schema=raw_schema())
 
     def progress(self, offsets: Mapping[int, int]) -> None:

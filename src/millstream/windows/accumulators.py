@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 Lift = Callable[[pa.Table, "NDArray[np.int64] | None"], pa.Array]
 Finish = Callable[[pa.Table], pa.Array]
 
+ROWS = "_rows"
 HALF = 32
 HALF_MASK = (1 << HALF) - 1
 WIDEST = 38  # digits of a decimal128
@@ -73,9 +74,6 @@ def accumulator(aggregate: Aggregate, schema: pa.Schema) -> Accumulator:
             do=f"choose one of {', '.join(schema.names)}",
         )
     return _MAKERS[type(aggregate)](aggregate, schema.field(aggregate.column).type)
-
-
-ROWS = "_rows"
 
 
 def rows_part() -> Part:

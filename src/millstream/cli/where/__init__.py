@@ -4,7 +4,7 @@
 
 - names: fields of the JSON value (`price`, `shop.country`, `items.0.sku`, `` `odd name` ``) and
   the record's own `_key _topic _partition _offset _timestamp _headers.NAME`
-- literals: numbers, text in single quotes ('' for a quote inside), true, false, null
+- literals: numbers, text in 'single' or "double" quotes (doubled for one inside), true, false, null
 - comparisons: = == != <> < <= > >=, `in (…)`, `like` with % and _, `is null`, each with `not`
 - logic: `and`, `or`, `not`, parentheses
 

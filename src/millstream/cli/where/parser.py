@@ -153,7 +153,7 @@ class _Parser:
     def _like(self, item: tree.Node) -> tree.Node:
         pattern = self._next()
         if pattern.kind != "text":
-            raise self._wrong("text in single quotes after `like`", pattern)
+            raise self._wrong("text in quotes after `like`", pattern)
         return tree.Like.of(item, pattern.text)
 
     def _part(self) -> tree.Node:

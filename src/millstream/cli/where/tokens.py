@@ -17,7 +17,7 @@ LONGEST = 10_000
 _TOKEN = re.compile(
     r"""\s*(?:
       (?P<number>-?(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d+)?(?![\w.]))
-    | (?P<text>'(?:[^']|'')*')
+    | (?P<text>'(?:[^']|'')*'|"(?:[^"]|"")*")
     | (?P<name>(?:[^\W\d]\w*|`[^`]+`)(?:\.(?:\w+|`[^`]+`))*)
     | (?P<sign><=|>=|!=|<>|==|[=<>(),])
     )""",
@@ -70,7 +70,8 @@ def _token(kind: str | None, text: str, at: int) -> Token:
         lower = text.lower()
         return Token("word", lower, at) if lower in WORDS else Token("name", text, at)
     if kind == "text":
-        return Token("text", text[1:-1].replace("''", "'"), at)
+        quote = text[0]
+        return Token("text", text[1:-1].replace(quote * 2, quote), at)
     return Token("number" if kind == "number" else "sign", text, at)
 
 
@@ -78,10 +79,8 @@ def _unreadable(source: str, place: int) -> InvalidInput:
     while source[place].isspace():
         place += 1
     rest = source[place:]
-    if rest.startswith("'"):
-        need, do = "a closing ' for the text", "write '' for a quote inside text"
-    elif rest.startswith('"'):
-        need, do = "text in single quotes", "write 'like this'; names need no quotes"
+    if rest[0] in "'\"":
+        need, do = f"a closing {rest[0]} for the text", f"write {rest[0] * 2} for a quote inside"
     else:
         need, do = "a name, a value or a comparison", "see `millstream tail --help`"
     return InvalidInput(

@@ -17,7 +17,7 @@ Places = npt.NDArray[np.int64]
 Bits = npt.NDArray[np.uint64]
 Flags = npt.NDArray[np.bool_]
 _SPARE = 32
-_QUOTE, _BACKSLASH, _BLANK = 0x22, 0x5C, 0x20
+_QUOTE, _COLON, _BACKSLASH, _BLANK = 0x22, 0x3A, 0x5C, 0x20
 
 
 class Block:
@@ -74,9 +74,19 @@ class Block:
         return np.empty(0, np.int64) if self.ascii else np.flatnonzero(self.bytes >= 0x80)
 
     @cached_property
+    def quoting(self) -> Flags:
+        """Which bytes are quotes."""
+        return np.asarray(self.bytes == _QUOTE)
+
+    @cached_property
+    def names(self) -> Places:
+        """Where a quote stands before a colon: at the end of a name, mostly."""
+        return np.flatnonzero(self.quoting[:-1] & (self.bytes[1:] == _COLON))
+
+    @cached_property
     def quotes(self) -> Places:
         """Where quotes stand that begin or end a string (in a row that is JSON)."""
-        quotes = np.flatnonzero(self.bytes == _QUOTE)
+        quotes = np.flatnonzero(self.quoting)
         if not self.escapes.size:
             return quotes
         return quotes[~self._escaped(quotes)]
@@ -99,21 +109,19 @@ class Block:
         first = np.searchsorted(self.quotes, self.start)
         return first, np.searchsorted(self.quotes, self.end) - first
 
-    def quotes_of(self, rows: Places | None, count: int) -> Places:
-        """A matrix: the `count` quotes of each of the rows (all rows if None)."""
-        if rows is None:
-            return self.quotes.reshape(self.rows, count)
+    def quotes_of(self, rows: Places, count: int) -> Places:
+        """A matrix: the `count` quotes of each of the rows."""
         found: Places = self.quotes[self.quote_counts[0][rows][:, None] + np.arange(count)]
         return found
 
-    def every_row_has(self, count: int) -> bool:
-        """Whether each row holds exactly so many quotes, at little cost if it is so."""
-        if self.quotes.size != self.rows * count:
-            return False
-        if count == 0:
-            return True
-        table = self.quotes.reshape(-1, count)
-        return bool((table[:, 0] >= self.start).all() and (table[:, -1] < self.end).all())
+    def by_row(self, marks: Places, count: int) -> Places | None:
+        """A matrix of the marks, if each row holds exactly `count` of them."""
+        if marks.size != self.rows * count:
+            return None
+        table = marks.reshape(self.rows, count)
+        if count and not ((table[:, 0] >= self.start) & (table[:, -1] < self.end)).all():
+            return None
+        return table
 
     def rows_with(self, count: int) -> Places:
         return np.flatnonzero(self.quote_counts[1] == count)

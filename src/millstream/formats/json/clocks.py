@@ -45,7 +45,10 @@ def dates(column: pa.Array) -> pa.Array:
 
 def _day_texts(day: np.ndarray) -> np.ndarray:
     """The ten characters of each day; each different day is written once."""
-    which, place = np.unique(day, return_inverse=True)
+    if day.size and (day == day[0]).all():
+        which, place = day[:1], np.zeros(day.size, np.int64)
+    else:
+        which, place = np.unique(day, return_inverse=True)
     texts = b"".join(date.fromordinal(int(one) + _EPOCH).isoformat().encode() for one in which)
     return np.frombuffer(texts, np.uint8).reshape(-1, 10)[place]
 

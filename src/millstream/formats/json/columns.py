@@ -200,7 +200,7 @@ def _strings(span: Span) -> tuple[pa.Array, Flags]:
     column = slices(block, span.start, np.where(ok, span.end, span.start), pa.string())
     which = np.flatnonzero(escaped & ok)
     if which.size:
-        texts = [_unescaped(text) for text in column.take(pa.array(which)).to_pylist()]
+        texts = _unescaped(column.take(pa.array(which)).to_pylist())
         ok[which] = [text is not None for text in texts]
         column = _replaced(column, which, texts)
     return column, ok
@@ -216,12 +216,19 @@ def _sound(span: Span) -> Flags:
     return np.ones(len(span), np.bool_)
 
 
-def _unescaped(text: str) -> str | None:
+def _unescaped(texts: list[str]) -> list[str | None]:
+    """What the insides of JSON strings mean, None where an escape is wrong.
+
+    They hold no bare quote, so all of them can be read as one array.
+    """
     try:
-        made = str(json.loads(f'"{text}"'))
-        made.encode()
+        made: list[str | None] = json.loads('["' + '","'.join(texts) + '"]')
+        "".join(str(text) for text in made).encode()
     except ValueError:
-        return None
+        if len(texts) == 1:
+            return [None]
+        half = len(texts) // 2
+        return _unescaped(texts[:half]) + _unescaped(texts[half:])
     return made
 
 

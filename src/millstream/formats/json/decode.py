@@ -95,7 +95,8 @@ def _cut(values: pa.Array) -> Iterator[pa.Array]:
     )
     at = 0
     while at < len(values):
-        after = int(np.searchsorted(offsets, offsets[at] + _BLOCK_BYTES, "right")) - 1
+        until = width(min(int(offsets[at]) + _BLOCK_BYTES, np.iinfo(width).max))
+        after = int(np.searchsorted(offsets, until, "right")) - 1
         size = min(max(after - at, 1), _BLOCK_ROWS, len(values) - at)
         yield values.slice(at, size)
         at += size
@@ -114,11 +115,15 @@ class _Work:
     """One call of `decode`: the shapes learned so far, and what was read."""
 
     schema: Schema
+    records: exact.Records = field(init=False)
     known: list[shapes.Shape] = field(default_factory=list)
     batches: list[_Piece] = field(default_factory=list)
     bad: list[int] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     extra: int = 0
+
+    def __post_init__(self) -> None:
+        self.records = exact.Records(self.schema)
 
     def block(self, values: pa.Array, base: int) -> None:
         """Read one block whose first record is number `base` of the input."""
@@ -185,7 +190,7 @@ class _Work:
         if len(self.known) >= _MOST_SHAPES:
             return None
         try:
-            exact.read(text, self.schema)
+            self.records.read(text)
         except (NotJson, exact.Refused):
             return None
         shape = shapes.learn(text, self.schema.fields)
@@ -198,7 +203,7 @@ class _Work:
         values: list[list[object]] = []
         for number, raw in records:
             try:
-                row, extra = exact.read(raw, self.schema)
+                row, extra = self.records.read(raw)
             except (NotJson, exact.Refused) as error:
                 self.bad.append(number)
                 self.reasons.append(str(error))

@@ -50,22 +50,28 @@ class Notes:
 Reader = Callable[[object, Notes], object]
 
 
-def read(raw: bytes | None, schema: Schema) -> tuple[list[object], bool]:
-    """The row's values in the schema's order, and whether it carried extra fields.
+class Records:
+    """The reader of a schema's records."""
 
-    Raises:
-        NotJson, Refused: `str(error)` is the reason.
-    """
-    if raw is None:
-        raise NotJson("value is null")
-    try:
-        value = parse(raw)
-    except NotJson as error:
-        raise NotJson(f"not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise NotJson(f"needs a JSON object; got {kind(value)}")
-    notes = Notes()
-    return _fields_reader(schema.fields)(value, notes), notes.extra
+    def __init__(self, schema: Schema) -> None:
+        self._fields = _fields_reader(schema.fields)
+
+    def read(self, raw: bytes | None) -> tuple[list[object], bool]:
+        """The row's values in the schema's order, and whether it carried extra fields.
+
+        Raises:
+            NotJson, Refused: `str(error)` is the reason.
+        """
+        if raw is None:
+            raise NotJson("value is null")
+        try:
+            value = parse(raw)
+        except NotJson as error:
+            raise NotJson(f"not JSON: {error}") from None
+        if not isinstance(value, dict):
+            raise NotJson(f"needs a JSON object; got {kind(value)}")
+        notes = Notes()
+        return self._fields(value, notes), notes.extra
 
 
 @lru_cache(maxsize=256)

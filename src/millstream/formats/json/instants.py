@@ -55,36 +55,35 @@ def _pair(pairs: Bits, place: int) -> Places:
     return ((pairs >> np.uint64(8 * place)) & _BYTE).astype(np.int64)
 
 
-def _days(year_month: Bits, day: Places) -> tuple[Places, Flags]:
-    """Days since the epoch, and whether there is such a day in the years 1 to 9999."""
+def _days(text: Bits, day: Places) -> tuple[Places, Flags]:
+    """Days since the epoch from `YYYY-MM-` and the day, and whether there is such a day."""
+    if text.size and (text == text[0]).all():
+        text = text[:1]
+    year_month, met = _pairs(text, _YEAR_MONTH)
     year = _pair(year_month, 0) * 100 + _pair(year_month, 2)
     month = _pair(year_month, 5)
-    exists = (year >= 1) & (month >= 1) & (month <= 12)
-    place = np.clip((year - 1) * 12 + month - 1, 0, _LENGTHS.size - 1)
-    exists &= (day >= 1) & (day <= _LENGTHS[place])
-    return _FIRST_DAYS[place] + day - 1, exists
+    met &= (year >= 1) & (month >= 1) & (month <= 12)
+    place = np.where(met, year * 12 + month - 13, 0)
+    return _FIRST_DAYS[place] + day - 1, met & (day >= 1) & (day <= _LENGTHS[place])
 
 
 def days(block: Block, start: Places, end: Places) -> tuple[Places, Flags]:
     """Texts `YYYY-MM-DD` as days since the epoch, and which texts are such."""
     first, second, _, _ = block.wide(start)
-    year_month, met = _pairs(first, _YEAR_MONTH)
-    day, also = _pairs(second, _DAY)
-    value, exists = _days(year_month, _pair(day, 0))
-    return value, met & also & exists & (end - start == 10)
+    day, met = _pairs(second, _DAY)
+    value, exists = _days(first, _pair(day, 0))
+    return value, met & exists & (end - start == 10)
 
 
 def micros(block: Block, start: Places, end: Places, *, zoned: bool) -> tuple[Places, Flags]:
     """Texts as microseconds since the epoch, and which texts are times of the usual forms."""
     first, second, third, _ = block.wide(start)
-    year_month, ok = _pairs(first, _YEAR_MONTH)
-    clock, met = _pairs(second, _DAY_CLOCK)
-    ok &= met
+    clock, ok = _pairs(second, _DAY_CLOCK)
     seconds, met = _pairs(third, _SECOND)
     ok &= met
-    between = (second >> np.uint64(16)) & _BYTE
-    ok &= (between == np.uint64(0x54)) | (between == np.uint64(0x20))
-    day, exists = _days(year_month, _pair(clock, 0))
+    between = second & np.uint64(0xFF0000)
+    ok &= (between == np.uint64(0x540000)) | (between == np.uint64(0x200000))
+    day, exists = _days(first, _pair(clock, 0))
     hour, minute, second_ = _pair(clock, 3), _pair(clock, 6), _pair(seconds, 1)
     ok &= exists & (hour <= 23) & (minute <= 59) & (second_ <= 59)
     offset, tail, met = _zones(block, start, end, zoned=zoned)
@@ -99,9 +98,11 @@ def _zones(
 ) -> tuple[Places, Places, Flags]:
     """Seconds east of UTC, how long the zone's text is, and whether it is right."""
     zulu = block.bytes[end - 1] == _ZULU
+    offset = np.zeros(1, np.int64)
+    if zoned and zulu.all():
+        return offset, np.ones(1, np.int64), zulu
     sign = block.bytes[np.maximum(end - 6, start)]
     shifted = ((sign == _PLUS) | (sign == _MINUS)) & (end - start >= 25) & ~zulu
-    offset = np.zeros(start.size, np.int64)
     ok = np.ones(start.size, np.bool_)
     if not zoned:
         ok = ~(zulu | shifted)

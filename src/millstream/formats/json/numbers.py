@@ -46,12 +46,11 @@ def eight_digits(word: Bits, count: Places) -> tuple[Bits, Bits]:
 
 def digits(words: tuple[Bits, ...], count: Places, most: int) -> tuple[Bits, Bits]:
     """As `eight_digits` over three words that end the text; at most 19 characters."""
-    value, wrong = eight_digits(words[-1], np.minimum(count, 8))
+    value, wrong = eight_digits(words[-1], count if most <= 8 else _inside(count, 0))
     for step in (1, 2):
         if most <= 8 * step:
             break
-        part = np.clip(count - 8 * step, 0, 8)
-        more, odd = eight_digits(words[-1 - step], part)
+        more, odd = eight_digits(words[-1 - step], _inside(count, step))
         value = value + more * _TENS[8 * step]
         wrong = wrong | odd
     return value, wrong
@@ -73,7 +72,8 @@ def whole(block: Block, start: Places, end: Places) -> Number:
     first = start + minus
     count = end - first
     most = _most(count)
-    mantissa, wrong = digits(block.wide(end - 32), np.minimum(count, 19), most)
+    words = block.wide(end - 32) if most > 8 else (block.word(end - 8),)
+    mantissa, wrong = digits(words, np.clip(count, 0, 19), most)
     ok = (wrong == 0) & (count >= 1) & (count <= 19)
     ok &= (block.bytes[first] != _ZERO) | (count == 1)
     return Number(minus, mantissa, np.zeros(0, np.int64), ok)
@@ -85,17 +85,17 @@ def plain(block: Block, start: Places, end: Places) -> Number:
     first = start + minus
     count = end - first
     ok = (count >= 1) & (count <= 24)
-    count = np.clip(count, 0, 24)
-    most = _most(count)
+    if not ok.all():
+        count = np.clip(count, 0, 24)
     words = block.wide(end - 32)
-    places, dots = _point(words, count, most)
-    dotted = dots == 1
-    after = np.where(dotted, places, 0)
+    after = _after_point(words, count)
+    dotted = after >= 0
+    after = np.maximum(after, 0)
     before = count - after - dotted
-    ok &= (dots <= 1) & (before >= 1) & (~dotted | (after >= 1)) & (before + after <= 19)
+    ok &= (before >= 1) & (before + after <= 19) & ((after >= 1) | ~dotted)
     ok &= (block.bytes[first] != _ZERO) | (before == 1)
-    before = np.clip(before, 0, 19)
-    after = np.minimum(after, 19)
+    if not ok.all():
+        before, after = np.clip(before, 0, 19), np.minimum(after, 19)
     left, odd_left = digits(block.wide(end - after - dotted - 32), before, _most(before))
     right, odd_right = digits(words, after, _most(after))
     ok &= (odd_left | odd_right) == 0
@@ -106,19 +106,25 @@ def _most(count: Places) -> int:
     return int(count.max()) if count.size else 0
 
 
-def _point(words: tuple[Bits, ...], count: Places, most: int) -> tuple[Places, Places]:
-    """How many characters follow the (first) point, and how many points there are."""
-    places = np.full(count.size, -1, np.int64)
-    dots = np.zeros(count.size, np.int64)
-    for step in range((most + 7) // 8):
-        part = np.clip(count - 8 * step, 0, 8)
+def _after_point(words: tuple[Bits, ...], count: Places) -> Places:
+    """How many characters follow a point, -1 without one.
+
+    Of several points it is any one: the others are no digits, and are found to be wrong.
+    """
+    after = np.full(count.size, -1, np.int64)
+    for step in range(3):
         other = words[-1 - step] ^ _DOTS
-        found = trimmed(~(((other & _LOW7) + _LOW7) | other | _LOW7), part)
-        here = np.bitwise_count(found).astype(np.int64)
-        after = 7 - (np.bitwise_count(found - np.uint64(1)).astype(np.int64) >> 3) + 8 * step
-        places = np.where((here > 0) & (dots == 0), after, places)
-        dots += here
-    return places, dots
+        found = trimmed(~(((other & _LOW7) + _LOW7) | other | _LOW7), _inside(count, step))
+        here = 7 - (np.bitwise_count(found - np.uint64(1)).astype(np.int64) >> 3)
+        after = np.where((here >= 0) & (after < 0), here + 8 * step, after) if step else here
+        if ((after >= 0) | (count <= 8 * step + 8)).all():
+            break
+    return after
+
+
+def _inside(count: Places, step: int) -> Places:
+    """How many of a text's last `count` characters lie in its word number `step` from the end."""
+    return np.minimum(count, 8) if step == 0 else np.clip(count - 8 * step, 0, 8)
 
 
 def signed(number: Number, limit: int) -> tuple[Places, Flags]:

@@ -38,13 +38,23 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
+class Anchor:
+    """How a literal is found: mark number `number` of a record stands `lead` bytes into it."""
+
+    number: int
+    lead: int
+
+
+@dataclass(frozen=True, slots=True)
 class Literal:
-    """Bytes that never change; `quote` is the number of quotes before them in the record."""
+    """Bytes that never change, found by their first quote or the end of their first name.
+
+    A literal without one is the first or the last, and is found by the record's bounds.
+    """
 
     text: bytes
-    quote: int
-    lead: int | None
-    """Where the first quote stands in `text`, None if there is none."""
+    quote: Anchor | None
+    name: Anchor | None
 
 
 Source = int | None | tuple["Source", ...]
@@ -59,6 +69,8 @@ class Shape:
     slots: tuple[Slot, ...]
     sources: tuple[Source, ...]
     quotes: int
+    names: int | None
+    """How many names there are; None if a quote before a colon may be something else."""
     controls: int
     extra: bool
 
@@ -130,15 +142,28 @@ def learn(text: bytes, fields: tuple[Field, ...]) -> Shape | None:
     except _Unfit:
         return None
     literals: list[Literal] = []
-    at = quotes = 0
+    at = quotes = names = 0
     for start, end in [*walk.spans, (len(text), len(text))]:
-        literal = text[at:start]
-        lead = literal.find(b'"')
-        literals.append(Literal(literal, quotes, None if lead < 0 else lead))
-        quotes += literal.count(b'"')
+        part = text[at:start]
+        literals.append(Literal(part, _anchor(part, b'"', quotes), _anchor(part, b'":', names)))
+        quotes += part.count(b'"')
+        names += part.count(b'":')
         at = end
-    controls = sum(byte < 0x20 for literal in literals for byte in literal.text)
-    return Shape(tuple(literals), tuple(walk.slots), sources, quotes, controls, walk.extra)
+    found = all(literal.name for literal in literals[:-1]) and names == text.count(b'":')
+    return Shape(
+        literals=tuple(literals),
+        slots=tuple(walk.slots),
+        sources=sources,
+        quotes=quotes,
+        names=names if found else None,
+        controls=sum(byte < 0x20 for literal in literals for byte in literal.text),
+        extra=walk.extra,
+    )
+
+
+def _anchor(text: bytes, mark: bytes, before: int) -> Anchor | None:
+    lead = text.find(mark)
+    return None if lead < 0 else Anchor(before, lead)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,39 +180,63 @@ def match(block: Block, shape: Shape, rows: Places | None) -> Match:
     Slots hold no quote that bounds a string and, if quoted, no control character; they
     are not otherwise read.
     """
-    if rows is None and not block.every_row_has(shape.quotes):
-        rows = block.rows_with(shape.quotes)
-    elif rows is not None:
-        rows = rows[block.quote_counts[1][rows] == shape.quotes]
-    start = block.start if rows is None else block.start[rows]
-    end = block.end if rows is None else block.end[rows]
-    places, ok = _literals(block, shape, start, end, block.quotes_of(rows, shape.quotes))
-    if block.controls.size or shape.controls:
-        marks = block.controls
-        ok &= np.searchsorted(marks, end) - np.searchsorted(marks, start) == shape.controls
     if rows is None:
-        rows = np.arange(block.rows)
-    bounds = [
-        (before + len(literal.text), after)
-        for literal, before, after in zip(shape.literals, places, places[1:], strict=False)
-    ]
+        whole = _match_all(block, shape)
+        if whole is not None:
+            return whole
+        rows = block.rows_with(shape.quotes)
+    else:
+        rows = rows[block.quote_counts[1][rows] == shape.quotes]
+    start, end = block.start[rows], block.end[rows]
+    anchors = [literal.quote for literal in shape.literals]
+    quotes = block.quotes_of(rows, shape.quotes)
+    places, ok = _literals(block, shape, (start, end), anchors, quotes)
+    bounds = _bounds(shape, places)
     if not ok.all():
         rows, bounds = rows[ok], [(low[ok], high[ok]) for low, high in bounds]
     return Match(rows, tuple(bounds))
 
 
+def _match_all(block: Block, shape: Shape) -> Match | None:
+    """The match if every row of the block has the shape, found by a third of the marks.
+
+    Names are looked for instead of all quotes. Every row then holds its literals, and if
+    the block has no more quotes than they do, none stands in a slot.
+    """
+    if shape.names is None or block.escapes.size:
+        return None
+    names = block.by_row(block.names, shape.names)
+    if names is None or np.count_nonzero(block.quoting) != block.rows * shape.quotes:
+        return None
+    anchors = [literal.name for literal in shape.literals]
+    places, ok = _literals(block, shape, (block.start, block.end), anchors, names)
+    return Match(np.arange(block.rows), tuple(_bounds(shape, places))) if ok.all() else None
+
+
+def _bounds(shape: Shape, places: list[Places]) -> list[tuple[Places, Places]]:
+    return [
+        (before + len(literal.text), after)
+        for literal, before, after in zip(shape.literals, places, places[1:], strict=False)
+    ]
+
+
 def _literals(
-    block: Block, shape: Shape, start: Places, end: Places, quotes: Places
+    block: Block,
+    shape: Shape,
+    rows: tuple[Places, Places],
+    anchors: list[Anchor | None],
+    marks: Places,
 ) -> tuple[list[Places], Flags]:
-    """Where each literal begins, and whether all of them stand there in turn."""
+    """Where each literal begins, and whether all of them stand there, in turn, to the end."""
+    start, end = rows
     places: list[Places] = []
     ok = np.ones(start.size, np.bool_)
     least = start
-    for number, literal in enumerate(shape.literals):
-        if number == 0:
+    for literal, anchor in zip(shape.literals, anchors, strict=True):
+        if not places:
             at = start
-        elif literal.lead is not None:
-            at = quotes[:, literal.quote] - literal.lead
+        elif anchor is not None:
+            at = marks[:, anchor.number] - anchor.lead
         else:
             at = end - len(literal.text)
         after = at + len(literal.text)
@@ -195,6 +244,9 @@ def _literals(
         ok &= equal(block, at, literal.text, within=ok)
         least = after
         places.append(at)
+    if block.controls.size or shape.controls:
+        controls = block.controls
+        ok &= np.searchsorted(controls, end) - np.searchsorted(controls, start) == shape.controls
     return places, ok & (least == end)
 
 

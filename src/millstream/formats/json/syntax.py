@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from typing import Never
 
 DEEPEST = 100
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"?', re.DOTALL)
+_NO_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"?|[^"{}\[\]]+', re.DOTALL)
 
 
 class NotJson(ValueError):
@@ -60,20 +61,16 @@ def _text(raw: bytes) -> str:
 
 def _depth(text: str) -> int:
     deepest = depth = 0
-    for mark in _STRING.sub("", text):
-        if mark in "{[":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif mark in "}]":
-            depth -= 1
+    for mark in _NO_BRACKETS.sub("", text):
+        depth += 1 if mark in "{[" else -1
+        deepest = max(deepest, depth)
     return deepest
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     made = dict(pairs)
     if len(made) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        [(twice, _)] = Counter(name for name, _ in pairs).most_common(1)
         raise NotJson(f"the name {shown(twice)} stands twice in one object")
     return made
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from millstream.plan.graph import Read
-from millstream.runtime import envelopes
 from millstream.runtime.failures import user_code
 from millstream.runtime.frames import build, packed, unpacked
 from millstream.runtime.tasks import Leave, without_origin
@@ -55,13 +54,13 @@ class ShortLane:
 
     def _decoded(self, leaf: Read, work: Work, done: Done) -> pa.Table:
         reader, ranges, decoder = work.readers[leaf]
-        raw = reader.table(self._spark, ranges)
+        raw = reader.table(self._spark, ranges, decoder.more)
         rows = decoder(raw)
         if leaf in work.reports:
             done.reports[leaf] = rows.report
-            if rows.bad.num_rows:
-                dead = envelopes.dead(rows.bad, step=leaf.name, topic=decoder.topic)
-                done.take({"dead": work.files.stage("dead", [dead])})
+            staged = work.files.stage("bad", [rows.bad])
+            if staged is not None:
+                done.bad[leaf] = [staged[0]]
         return rows.good
 
     def _rows(self, work: Work, tables: dict[Node, pa.Table]) -> pa.Table:

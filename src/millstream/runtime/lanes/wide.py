@@ -109,8 +109,8 @@ class WideLane:
         for index, leaf in enumerate(work.stage.leaves):
             if isinstance(leaf, Read):
                 reader, ranges, decoder = work.readers[leaf]
-                raw = reader.frame(self._spark, ranges)
-                decode = Decode(decoder, index, leaf.name, work.files, leaf in work.reports, heard)
+                raw = reader.frame(self._spark, ranges, decoder.more)
+                decode = Decode(decoder, index, work.files, leaf in work.reports, heard)
                 if work.stage.bare:
                     return raw, decode
                 frames[leaf] = packed(raw.mapInArrow(decode, _ddl(decoder.columns())))
@@ -137,7 +137,8 @@ class WideLane:
             assert isinstance(leaf, Read)
             report = Report(**said["report"])
             done.reports.setdefault(leaf, Report()).add(report)
-            done.take({"dead": said["dead"]})
+            if said["dead"]:
+                done.bad.setdefault(leaf, []).append(said["dead"][0])
 
     def _close(self, step: Step, work: Work, done: Done, after: int) -> None:
         manifest = step.manifest

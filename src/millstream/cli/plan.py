@@ -1,0 +1,32 @@
+"""`millstream plan FILE`: what a pipeline does and how it runs, without Spark and Kafka."""
+
+import sys
+
+import typer
+
+from millstream.cli.escape import one_line
+from millstream.cli.options import Shape, command
+from millstream.cli.output import Output, print_json
+from millstream.cli.pipelines import File, load
+
+
+def register(app: typer.Typer) -> None:
+    """Adds `plan`."""
+    command(app, "plan", "millstream plan hot.py", "millstream plan hot.py -o json")(plan)
+
+
+def plan(file: File, output: Shape = Output.table) -> None:
+    """Show a pipeline's steps, its stages, and how each lane runs them.
+
+    Needs neither Spark nor Kafka. Says which steps depend on the order of rows or on the clock.
+    """
+    from millstream.plan.explain import described
+    from millstream.runtime.physical import as_text, leaving, outlined
+
+    _, pipeline = load(file)
+    if output is Output.json:
+        facts = described(pipeline.name, pipeline.outputs)
+        print_json({**facts, "lanes": outlined(pipeline), "leaving": leaving(pipeline)})
+        return
+    for line in (pipeline.plan() + as_text(pipeline)).splitlines():
+        sys.stdout.write(one_line(line) + "\n")

@@ -1,0 +1,208 @@
+"""`millstream run FILE`: a pipeline, running in this process until it ends or is stopped."""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from enum import StrEnum
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+
+import typer
+
+from millstream.cli.connect import cluster_of
+from millstream.cli.moments import iso
+from millstream.cli.options import Kafka, Shape, command
+from millstream.cli.output import Output, colored, json_text, say, screen
+from millstream.cli.pipelines import Checkpoint, File, libraries_print_to, load
+
+if TYPE_CHECKING:
+    from millstream.log.settings import Cluster
+    from millstream.pipeline import Pipeline
+    from millstream.runtime.facts import Facts
+    from millstream.runtime.job import Job
+    from millstream.runtime.progress import Progress, Shown
+
+
+class Until(StrEnum):
+    """Where a run ends by itself."""
+
+    caught_up = "caught-up"
+    finished = "finished"
+
+
+class Lane(StrEnum):
+    """The lane every batch takes."""
+
+    wide = "wide"
+    short = "short"
+
+
+def register(app: typer.Typer) -> None:
+    """Adds `run`."""
+    command(
+        app,
+        "run",
+        "millstream run hot.py",
+        "millstream run hot.py:hot-auctions --kafka localhost:9092 --checkpoint jobs/hot",
+        "millstream run hot.py --until finished",
+        "millstream run hot.py -o json | jq .rows",
+    )(run)
+
+
+def run(
+    file: File,
+    *,
+    until: Annotated[
+        Until | None,
+        typer.Option(
+            "--until",
+            metavar="caught-up|finished",
+            help="End when all that is there now is done; finished: close everything too.",
+        ),
+    ] = None,
+    checkpoint: Checkpoint = None,
+    lane: Annotated[
+        Lane | None,
+        typer.Option("--lane", metavar="wide|short", help="Not the planner's choice, but this."),
+    ] = None,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Shut out another run of this job.")
+    ] = False,
+    kafka: Kafka = None,
+    output: Shape = Output.table,
+) -> None:
+    """Run a pipeline, exactly once, until Ctrl-C.
+
+    Started again it goes on where it stopped, however it stopped. Ctrl-C (or SIGTERM) ends it
+    after the batch in hand, a second one at once; neither loses or repeats a row.
+
+    --until caught-up ends when all that was there at the start is committed; open windows stay
+    open for the next run. --until finished takes the sources as ended: everything closes.
+
+    Exit code 0 means that the run came to its end: the one --until names, or without it the
+    stop that was asked for. A run stopped before its end gives 130 (Ctrl-C) or 143 (SIGTERM).
+    """
+    loaded, pipeline = load(file)
+    cluster = cluster_of(kafka)
+    _check_topics(pipeline, cluster)
+    loaded.for_spark()
+    from millstream.runtime.job import Job
+
+    show = _shown(pipeline, output)
+    job = Job(
+        pipeline,
+        until=cast("Literal['caught_up', 'finished']", until.name) if until else None,
+        kafka=cluster,
+        checkpoint=checkpoint,
+        lane=lane.value if lane else None,
+        take_over=take_over,
+        on_batch=show.batch,
+        on_phase=lambda phase: show.phase(_PHASES.get(phase, phase)),
+    )
+    say(f"{pipeline.name} on {cluster.address}, checkpoint {job.folder}")
+    log = job.folder / "libraries.log"
+    with libraries_print_to(log), _stopped_by_signals(job) as stop, show:
+        job.start()
+        stop.watch()
+    job.wait()
+    say(_ending(job, until, show.progress))
+    if stop.signal is not None and until is not None and not job.reached_end:
+        raise typer.Exit(128 + stop.signal)
+
+
+_PHASES = {"running": "waiting for the first batch (Ctrl-C stops)"}
+
+
+def _check_topics(pipeline: "Pipeline", cluster: "Cluster") -> None:
+    """Kafka answers and the topics to read are there: told before Spark is started for nothing.
+
+    Raises:
+        NotFound: a topic is not there.
+        Unavailable: Kafka does not answer.
+    """
+    from millstream.log.topics import Topics
+    from millstream.plan.stages import cut
+    from millstream.sources.topic import Topic
+
+    topics = Topics(cluster)
+    for read in cut(pipeline.outputs).reads.values():
+        if isinstance(read.source, Topic):
+            topics.describe(read.source.name)
+
+
+def _shown(pipeline: "Pipeline", output: Output) -> "Shown":
+    from millstream.runtime.progress import EveryBatch, LiveLine, PlainLines
+
+    if output is Output.json:
+        return EveryBatch(say, lambda facts, lag: _print_batch(pipeline.name, facts, lag))
+    if sys.stderr.isatty() and not screen().quiet:
+        from rich.console import Console
+
+        return LiveLine(Console(stderr=True, no_color=not colored(sys.stderr), highlight=False))
+    return PlainLines(say)
+
+
+def _print_batch(pipeline: str, facts: "Facts", lag: dict[str, int]) -> None:
+    row = {"pipeline": pipeline, "at": iso(datetime.now(UTC)), **facts.body(), "lag": lag}
+    sys.stdout.write(json_text(row) + "\n")
+    sys.stdout.flush()
+
+
+def _ending(job: "Job", until: Until | None, progress: "Progress") -> str:
+    if job.finished_before:
+        return "it is finished already, and nothing new has come: nothing was done"
+    if job.reached_end:
+        word = "finished" if until is Until.finished else "caught up"
+        return f"{word}: {progress.total()}"
+    return f"stopped: {progress.total()}; the same command goes on from here"
+
+
+class _Stop:
+    """Signals as wishes: the first ends the job after the batch in hand, the second at once."""
+
+    def __init__(self, job: "Job") -> None:
+        self._job = job
+        self.signal: int | None = None
+
+    def hear(self, number: int, _frame: FrameType | None) -> None:
+        if self.signal is not None:
+            _end_now(number)
+        self.signal = number
+        self._job.stop()
+
+    def watch(self) -> None:
+        """Until the job has ended; says so when it has been asked to."""
+        said = False
+        while not self._job.ended(0.1):
+            if self.signal is not None and not said:
+                said = True
+                say("stopping after this batch; press Ctrl-C again to stop now")
+
+
+def _end_now(number: int) -> None:
+    """The process ends here; what is half done is finished or done anew by the next run."""
+    shown = b"\x1b[?25h" if sys.stderr.isatty() else b""
+    words = b"\nstopped now; the next run brings the batch in hand to its end, once\n"
+    with suppress(OSError):
+        os.write(sys.stderr.fileno(), shown + words)
+    os._exit(128 + number)
+
+
+@contextmanager
+def _stopped_by_signals(job: "Job") -> Iterator[_Stop]:
+    stop = _Stop(job)
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    before: dict[signal.Signals, Any] = {}
+    for number in (signal.SIGINT, signal.SIGTERM):
+        before[number] = signal.signal(number, stop.hear)
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

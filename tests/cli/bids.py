@@ -1,0 +1,45 @@
+"""A small pipeline in a file, and bids for it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+FILE = """import millstream as ms
+
+bids = ms.read(
+    ms.Topic({topic!r}, schema="auction long, price double, ts timestamp"), time="ts"
+)
+hot = bids.where("price > 0").by("auction").window(ms.tumbling({size!r})).agg(
+    n=ms.count(), total=ms.sum("price")
+)
+pipeline = ms.Pipeline({topic!r}, hot.to(ms.Topic({topic!r} + ".out")))
+"""
+
+
+def pipeline_file(folder: Path, topic: str, size: str = "10 seconds") -> str:
+    file = folder / "hot.py"
+    file.write_text(FILE.format(topic=topic, size=size))
+    return str(file)
+
+
+def lines(seconds: list[int], auction: int = 7) -> str:
+    """One bid of 2.0 at each of these seconds, for `millstream produce`."""
+    return "".join(
+        json.dumps({"auction": auction, "price": 2.0, "ts": (1_767_225_600 + at) * 1000}) + "\n"
+        for at in seconds
+    )
+
+
+def counted(seconds: list[int], size: int = 10) -> dict[int, int]:
+    """What a window's start (in seconds from the first day) should count, added up plainly."""
+    found: dict[int, int] = {}
+    for at in seconds:
+        found[at // size * size] = found.get(at // size * size, 0) + 1
+    return found
+
+
+def windows(records: list[dict[str, Any]]) -> list[tuple[str, int]]:
+    """Start and count of every result row, as they stand in the topic."""
+    return sorted((r["value"]["window_start"], r["value"]["n"]) for r in records)

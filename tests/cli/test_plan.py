@@ -1,0 +1,87 @@
+"""`millstream plan`: a pipeline in words, with no Spark and no Kafka near."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from tests.cli.bids import pipeline_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.command import Command
+
+
+def test_a_plan_shows_steps_and_both_lanes(tmp_path: Path, nowhere: Command) -> None:
+    said = nowhere.ok("plan", pipeline_file(tmp_path, "bids"))
+
+    assert "  3. tumbling(auction)  from 2\n" in said.out
+    assert "physical plan, wide lane: a batch of more than 4 MiB\n" in said.out
+    assert "one Kafka transaction per batch, from the driver: bids.out, bids.late, bids.dead" in (
+        said.out
+    )
+
+
+def test_a_plan_for_programs_has_the_same_steps(tmp_path: Path, nowhere: Command) -> None:
+    plan = nowhere.ok("plan", pipeline_file(tmp_path, "bids"), "-o", "json").json
+
+    assert [step["step"] for step in plan["steps"]] == [
+        "read bids", "where price > 0", "tumbling(auction)",
+    ]  # fmt: skip
+    assert [lane["lane"] for lane in plan["lanes"]] == ["wide", "short"]
+
+
+def test_a_plan_wakes_neither_spark_nor_kafka(tmp_path: Path) -> None:
+    script = (
+        "import sys\nfrom millstream.cli.main import app\n"
+        f"try: app(['plan', {pipeline_file(tmp_path, 'bids')!r}])\n"
+        "except SystemExit as end: assert end.code == 0\n"
+        "print([m for m in ('pyspark', 'confluent_kafka') if m in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    assert done.stderr == "[]\n"
+
+
+def test_a_mistake_is_told_at_the_users_line(tmp_path: Path, nowhere: Command) -> None:
+    file = tmp_path / "bad.py"
+    for text, words in (
+        ('import millstream as ms\nms.tumbling("0 seconds")\n', f"{file}:2: "),
+        ("x = 1\nx.nothing\n", f"{file}:2 raised AttributeError"),
+        ("x = (\n", f"{file}:1 needs to be Python"),
+        ("import sys\nsys.exit(0)\n", f"{file}:2 raised SystemExit"),
+        ("x = 1\n", f"{file} needs a pipeline at its top level"),
+    ):
+        file.write_text(text)
+        said = nowhere("plan", str(file))
+        assert said.code == 3, said
+        assert said.err.startswith(f"error: {words}"), said.err
+        assert "Traceback" not in said.err
+
+
+def test_what_a_file_prints_is_talk(tmp_path: Path, nowhere: Command) -> None:
+    file = tmp_path / "talks.py"
+    file.write_text("print('hello')\n" + open(pipeline_file(tmp_path, "bids")).read())
+    said = nowhere.ok("plan", str(file), "-o", "json")
+
+    assert said.json["pipeline"] == "bids"
+    assert "hello" in said.err
+
+
+def test_one_of_several_pipelines_is_picked_by_name(tmp_path: Path, nowhere: Command) -> None:
+    file = tmp_path / "two.py"
+    file.write_text(
+        "import millstream as ms\n"
+        's = ms.read(ms.Topic("t", schema="a long"))\n'
+        'p = ms.Pipeline("one", s.to(ms.Topic("x")))\n'
+        'q = ms.Pipeline("two", s.to(ms.Topic("y")))\n'
+    )
+
+    assert nowhere.ok("plan", f"{file}:two").out.startswith("pipeline two\n")
+    assert nowhere.ok("plan", f"{file}:p").out.startswith("pipeline one\n")
+    assert nowhere("plan", str(file)).code == 2
+    assert nowhere("plan", f"{file}:three").code == 4
+    assert nowhere("plan", str(tmp_path / "none.py")).code == 4
+    assert nowhere("plan", str(tmp_path)).code == 2

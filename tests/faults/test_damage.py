@@ -1,0 +1,197 @@
+"""A file of the checkpoint that was cut, changed, emptied or lost stops the job and is named."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from millstream.errors import Damaged, MillstreamError
+from millstream.runtime import durable
+from tests.faults.small_world import Small, World, tell_the_world, windows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+
+def cut_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def change_a_bit(path: Path) -> None:
+    whole = bytearray(path.read_bytes())
+    whole[len(whole) * 3 // 4] ^= 4
+    path.write_bytes(whole)
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def lose(path: Path) -> None:
+    path.unlink()
+
+
+WOUNDS = (cut_short, change_a_bit, empty, lose)
+
+
+@dataclass
+class Scene:
+    """A checkpoint whose run ended in the middle of its third batch, and its world."""
+
+    folder: Path
+    world: World
+    spark: SparkSession
+
+    def again(self, folder: Path) -> Small:
+        """The same once more, to be hurt."""
+        shutil.copytree(self.folder, folder)
+        small = Small(folder, self.spark)
+        small.world = copy.deepcopy(self.world)
+        return small
+
+
+def scene(folder: Path, spark: SparkSession, point: str) -> Scene:
+    """Two commits, then a crash at this point of the third batch."""
+    with pytest.MonkeyPatch.context() as patch:
+        small = Small(folder, spark)
+        tell_the_world(small.world, patch)
+        for _ in range(2):
+            small.feed()
+            small.step()
+        small.feed()
+        small.crash_at(point)
+        small.step()
+    return Scene(folder, small.world, spark)
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> dict[str, Scene]:
+    points = ("after intent", "after prepared", "after a sink's commit", "after commit")
+    folder = tmp_path_factory.mktemp("scenes")
+    return {point: scene(folder / point, spark, point) for point in points}
+
+
+KINDS = {
+    "job": ("after commit", "job"),
+    "run": ("after commit", "runs/00000003"),
+    "newest commit": ("after commit", "batches/0000000003.commit"),
+    "spec": ("after commit", "state/*/spec"),
+    "state": ("after commit", "state/*/*.arrow"),
+    "intent": ("after prepared", "batches/0000000003.intent"),
+    "prepared": ("after prepared", "batches/0000000003.prepared"),
+    "commit": ("after intent", "batches/0000000002.commit"),
+    "earlier commit": ("after intent", "batches/0000000001.commit"),
+    "staged": ("after prepared", "staged/000000000003-*.arrow"),
+}
+# A record that was never written and one that was lost look the same. Where the protocol
+# can do without it, the job goes on, and the answer is right.
+HARMLESS = {("prepared", lose), ("newest commit", lose)}
+
+
+@pytest.mark.parametrize("wound", WOUNDS, ids=lambda wound: wound.__name__)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_damaged_file_stops_the_job_and_is_named(
+    kind: str, wound: Callable[[Path], None], scenes: dict[str, Scene], tmp_path: Path
+) -> None:
+    point, pattern = KINDS[kind]
+    small = scenes[point].again(tmp_path / "checkpoint")
+    (*_, path) = sorted(small.folder.glob(pattern))
+    wound(path)
+
+    if (kind, wound) in HARMLESS:
+        small.finish()
+        assert small.green(), small.verdict()
+        return
+    with pytest.raises(Damaged) as stopped:
+        small.finish()
+    assert path.name in str(stopped.value)
+    assert not small.verdict()["doubled"]
+
+
+def test_the_scenes_are_whole_before_they_are_hurt(
+    scenes: dict[str, Scene], tmp_path: Path
+) -> None:
+    for place, whole in enumerate(scenes.values()):
+        small = whole.again(tmp_path / f"{place}")
+        small.finish()
+        assert small.green(), small.verdict()
+
+
+def test_an_intent_lost_before_its_batch_had_run_is_planned_again(
+    scenes: dict[str, Scene], tmp_path: Path
+) -> None:
+    small = scenes["after intent"].again(tmp_path / "checkpoint")
+    lose(small.folder / "batches" / "0000000003.intent")
+
+    small.finish()
+
+    assert small.green(), small.verdict()
+
+
+def test_damaged_state_is_named_from_inside_a_spark_task(
+    scenes: dict[str, Scene], tmp_path: Path
+) -> None:
+    small = scenes["after commit"].again(tmp_path / "checkpoint")
+    small.lane = "wide"
+    (*_, path) = sorted(small.folder.glob("state/*/*.arrow"))
+    change_a_bit(path)
+    small.feed()
+
+    with pytest.raises(Damaged, match=path.name):
+        small.finish()
+
+
+def test_an_older_copy_of_the_checkpoint_does_not_write_rows_again(
+    scenes: dict[str, Scene], tmp_path: Path
+) -> None:
+    small = scenes["after commit"].again(tmp_path / "checkpoint")
+    for path in small.folder.glob("batches/0000000003.*"):
+        path.unlink()
+
+    with pytest.raises(Damaged, match="ledger"):
+        small.finish()
+    assert not small.verdict()["doubled"]
+
+
+def test_every_bit_of_a_record_is_guarded(tmp_path: Path) -> None:
+    path = tmp_path / "record"
+    durable.write_new(path, "commit", {"batch": 7, "next": {"0": 12, "1": 30}})
+    whole = path.read_bytes()
+    for place in range(len(whole) * 8):
+        hurt = bytearray(whole)
+        hurt[place // 8] ^= 1 << place % 8
+        path.write_bytes(hurt)
+        with pytest.raises(Damaged):
+            durable.read(path, "commit")
+
+
+def test_a_record_of_another_kind_is_not_taken(tmp_path: Path) -> None:
+    durable.write_new(tmp_path / "record", "intent", {"batch": 7})
+
+    with pytest.raises(Damaged):
+        durable.read(tmp_path / "record", "commit")
+
+
+def test_a_second_writer_of_a_name_is_told_so_and_changes_nothing(tmp_path: Path) -> None:
+    assert durable.write_new(tmp_path / "record", "intent", {"by": "first"})
+
+    assert not durable.write_new(tmp_path / "record", "intent", {"by": "second"})
+    assert durable.read(tmp_path / "record", "intent") == {"by": "first"}
+    assert [path.name for path in tmp_path.iterdir()] == ["record"]
+
+
+def test_a_checkpoint_of_another_pipeline_is_refused(
+    scenes: dict[str, Scene], tmp_path: Path
+) -> None:
+    small = scenes["after commit"].again(tmp_path / "checkpoint")
+    small.pipeline = windows("another")
+
+    with pytest.raises(MillstreamError, match="needs the pipeline 'small'"):
+        small.finish()

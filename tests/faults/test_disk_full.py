@@ -1,0 +1,106 @@
+"""A disk that takes no more, at each write: one sentence, and afterwards nothing is lost or twice.
+
+The limit is the kernel's own (RLIMIT_FSIZE), set for this process at a step of the
+protocol: from there on no file may grow by a byte.
+"""
+
+from __future__ import annotations
+
+import resource
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from millstream.errors import MillstreamError
+from tests.faults.small_world import Small, tell_the_world
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+
+@contextmanager
+def full() -> Iterator[None]:
+    """Room again in the end, whenever it ran out."""
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+
+
+def fill() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+
+
+@pytest.fixture
+def small(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Small:
+    job = Small(tmp_path / "checkpoint", spark)
+    tell_the_world(job.world, monkeypatch)
+    return job
+
+
+WRITES = {
+    "intent": ("before intent", "0000000002.intent"),
+    "staged": ("after intent", "-results-"),
+    "prepared": ("before prepared", "0000000002.prepared"),
+    "commit": ("before commit", "0000000002.commit"),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_a_batch_that_finds_no_room_stops_and_goes_on_when_there_is_some(
+    write: str, small: Small
+) -> None:
+    point, file = WRITES[write]
+    small.feed()
+    small.step()
+    small.feed()
+    small.world.at[point] = fill
+
+    with full(), pytest.raises(MillstreamError, match="needs a disk that takes it") as stopped:
+        small.step()
+    assert file in str(stopped.value)
+
+    small.finish()
+    assert small.green(), small.verdict()
+
+
+def test_state_that_finds_no_room_stops_the_job_and_leaves_no_half_file(small: Small) -> None:
+    small.feed(8)
+    small.world.at["after intent"] = fill
+
+    with full(), pytest.raises(MillstreamError, match=r"state.*needs a disk that takes it"):
+        small.step()
+    assert not list(small.folder.glob("state/*/*.arrow"))
+
+    small.finish()
+    assert small.green(), small.verdict()
+
+
+def test_a_first_start_without_room_leaves_nothing_that_looks_like_a_job(small: Small) -> None:
+    small.feed()
+    with full():
+        fill()
+        with pytest.raises(MillstreamError, match=r"job needs a disk that takes it"):
+            small.step()
+    assert not [path for path in small.folder.rglob("*") if path.is_file()]
+
+    small.finish()
+    assert small.green(), small.verdict()
+
+
+def test_a_start_without_room_for_its_run_record_stops(small: Small) -> None:
+    small.feed()
+    small.step()
+    with full():
+        fill()
+        with pytest.raises(MillstreamError, match=r"runs.*needs a disk that takes it"):
+            small.step()
+
+    small.finish()
+    assert small.green(), small.verdict()
