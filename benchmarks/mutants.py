@@ -23,7 +23,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "millstream"
-SECONDS = 600
+SECONDS = 240
 ANSWERS_NOT_COSTS = "not quickly and not million and not number_of_calls"
 
 
@@ -222,7 +222,7 @@ def _run(mutation: Mutation | None, tests: list[str]) -> str:
             (copy / mutation.file).write_text(text)
         (Path(place) / "mutants_profile.py").write_text(PROFILE)
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "mutants_profile",
-                   "-k", ANSWERS_NOT_COSTS, "--timeout", str(SECONDS), *tests]  # fmt: skip
+                   "-k", ANSWERS_NOT_COSTS, "--timeout", str(SECONDS // 2), *tests]  # fmt: skip
         environment = {**os.environ, "PYTHONPATH": place, "PYTHONDONTWRITEBYTECODE": "1"}
         try:
             ended = subprocess.run(

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.command import Command
 
 FILE = """import millstream as ms
 
 bids = ms.read(
-    ms.Topic({topic!r}, schema="auction long, price double, ts timestamp"), time="ts"
+    ms.Topic({topic!r}, schema="auction long, price double, ts timestamp"),
+    time="ts",
+    idle=None,
 )
 hot = bids.where("price > 0").by("auction").window(ms.tumbling({size!r})).agg(
     n=ms.count(), total=ms.sum("price")
@@ -32,14 +38,17 @@ def lines(seconds: list[int], auction: int = 7) -> str:
     )
 
 
-def counted(seconds: list[int], size: int = 10) -> dict[int, int]:
-    """What a window's start (in seconds from the first day) should count, added up plainly."""
-    found: dict[int, int] = {}
-    for at in seconds:
-        found[at // size * size] = found.get(at // size * size, 0) + 1
-    return found
-
-
 def windows(records: list[dict[str, Any]]) -> list[tuple[str, int]]:
     """Start and count of every result row, as they stand in the topic."""
     return sorted((r["value"]["window_start"], r["value"]["n"]) for r in records)
+
+
+def two_batches(millstream: Command, topic: str, folder: Path) -> list[str]:
+    """A job of two batches, with one window left and one open, as the options that name it."""
+    place = ["--checkpoint", str(folder / "job")]
+    file = pipeline_file(folder, topic)
+    millstream.ok("topics", "create", topic)
+    for seconds in ([1, 2, 11], [12, 3]):
+        millstream.ok("produce", topic, stdin=lines(seconds))
+        millstream.ok("run", file, *place, "--until", "caught-up")
+    return place

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pty
 import subprocess
 import sys
+import termios
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -74,9 +76,16 @@ class Command:
         """
         controller, terminal = pty.openpty()
         environment = {**os.environ, "TERM": "xterm-256color", **self.environment}
-        streams = {"stdin": terminal, "stdout": terminal, "stderr": terminal}
+        options: dict[str, Any] = {
+            "stdin": terminal,
+            "stdout": terminal,
+            "stderr": terminal,
+            "env": environment,
+            "start_new_session": True,
+            "preexec_fn": lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # so that Ctrl-C is heard
+        }
         waiting, seen = list(typing), ""
-        with self.process(*words, env=environment, **streams) as process:
+        with self.process(*words, **options) as process:
             os.close(terminal)
             while part := _read(controller):
                 seen += part

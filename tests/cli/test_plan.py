@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.cli.bids import pipeline_file
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.cli.command import Command
 
 
@@ -40,7 +39,9 @@ def test_a_plan_wakes_neither_spark_nor_kafka(tmp_path: Path) -> None:
         "except SystemExit as end: assert end.code == 0\n"
         "print([m for m in ('pyspark', 'confluent_kafka') if m in sys.modules], file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
 
     assert done.stderr == "[]\n"
 
@@ -63,7 +64,7 @@ def test_a_mistake_is_told_at_the_users_line(tmp_path: Path, nowhere: Command) -
 
 def test_what_a_file_prints_is_talk(tmp_path: Path, nowhere: Command) -> None:
     file = tmp_path / "talks.py"
-    file.write_text("print('hello')\n" + open(pipeline_file(tmp_path, "bids")).read())
+    file.write_text("print('hello')\n" + Path(pipeline_file(tmp_path, "bids")).read_text())
     said = nowhere.ok("plan", str(file), "-o", "json")
 
     assert said.json["pipeline"] == "bids"

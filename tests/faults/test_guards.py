@@ -1,21 +1,42 @@
-"""Every guard of the protocol is needed: with it off, the same fault does harm."""
+"""Every guard of the protocol is needed: with it off, the same fault does harm.
+
+Each story is told twice, in the small world: as the engine is, where the answer is right
+or the run stops, and with one guard switched off here in the test, where the verifier
+finds rows lost, doubled or wrong.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
-from tests.faults.small_world import Small, tell_the_world
+import millstream as ms
+from millstream.errors import AlreadyRunning, Damaged, DataGone, Fenced, MillstreamError
+from millstream.runtime import checkpoint as checkpoint_module
+from millstream.runtime import durable, engine, outputs, staging
+from millstream.runtime.checkpoint import Checkpoint
+from millstream.runtime.outputs import Doors
+from millstream.runtime.work import Files
+from millstream.state import runs
+from tests.faults.driver import SCHEMA
+from tests.faults.small_world import TOPIC, LedgerWriter, Small, tell_the_world, windows
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+Patch = pytest.MonkeyPatch
 
 
 @pytest.fixture
-def small(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Small:
+def small(tmp_path: Path, spark: SparkSession, monkeypatch: Patch) -> Small:
     """A job with one batch behind it and rows for the next."""
     job = Small(tmp_path / "checkpoint", spark)
     tell_the_world(job.world, monkeypatch)
@@ -25,10 +46,414 @@ def small(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) 
     return job
 
 
-@pytest.mark.parametrize("point", ["after a sink's commit", "after intent"])
-def test_smoke(small: Small, point: str) -> None:
+def crashed(small: Small, point: str) -> None:
+    """The next batch ends at this point, and another run goes on to the end."""
     small.crash_at(point)
     small.step()
     small.finish()
+
+
+# -- the ledger is asked before writing ------------------------------------------
+
+
+def test_a_batch_that_the_sink_has_is_not_sent_again(small: Small) -> None:
+    crashed(small, "after a sink's commit")
+
     assert small.green(), small.verdict()
-    assert small.verdict()["rows"]
+
+
+def test_without_the_ledger_it_is_sent_again(small: Small, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(LedgerWriter, "recover", lambda self, expected: expected)
+
+    crashed(small, "after a sink's commit")
+
+    assert small.verdict()["doubled"]
+
+
+# -- an intent is kept, whatever has come in since -------------------------------
+
+
+def arriving_meanwhile(small: Small) -> None:
+    """A crash after the sink has its rows; more rows arrive before the next run."""
+    small.crash_at("after a sink's commit")
+    small.step()
+    small.feed()
+    small.finish()
+
+
+def test_a_redo_keeps_the_ranges_of_its_intent(small: Small) -> None:
+    arriving_meanwhile(small)
+
+    assert small.green(), small.verdict()
+
+
+def test_without_the_intent_a_redo_is_another_batch(small: Small, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(Checkpoint, "pending", lambda self, head: None)
+    monkeypatch.setattr(Doors, "_refuse_unknown", lambda self, name: None)
+
+    arriving_meanwhile(small)
+
+    assert small.verdict()["doubled"]
+
+
+def test_without_the_intent_the_unknown_mark_in_the_ledger_stops_the_job(
+    small: Small, monkeypatch: Patch
+) -> None:
+    monkeypatch.setattr(Checkpoint, "pending", lambda self, head: None)
+
+    with pytest.raises(Damaged, match="ledger"):
+        arriving_meanwhile(small)
+
+
+# -- what is prepared is not computed again --------------------------------------
+
+
+def moody(small: Small) -> tuple[list[Any], list[Any]]:
+    """Two sinks and a user's function that gives another answer each time it is built.
+
+    The job dies between its sinks; returns what each of them holds in the end.
+    """
+    mood = count()
+
+    def stamped(frame: DataFrame) -> DataFrame:
+        from pyspark.sql import functions
+
+        return frame.withColumn("mood", functions.lit(next(mood)).cast("long"))
+
+    source = ms.read(ms.Topic(TOPIC, schema=SCHEMA), time="ts", idle=None).transform(stamped)
+    small.pipeline = ms.Pipeline("moody", source.to(ms.Topic("one")), source.to(ms.Topic("two")))
+    small.folder = small.folder.with_name("moody")
+    small.crash_at("after a sink's commit")
+    small.step()
+    small.finish()
+    rows = small.world.sinks.rows
+    first, second = ([row for name, _, row in rows if name == sink] for sink in ("one", "two"))
+    return first, second
+
+
+def test_all_sinks_get_what_was_prepared(small: Small) -> None:
+    first, second = moody(small)
+
+    assert first == second
+    assert first
+
+
+def test_without_the_prepared_record_two_sinks_hold_different_answers(
+    small: Small, monkeypatch: Patch
+) -> None:
+    pending = Checkpoint.pending
+
+    def forgetful(self: Checkpoint, head: Any) -> Any:
+        found = pending(self, head)
+        if found is not None:
+            self.path(found[0].batch, "prepared").unlink()
+        return found and (found[0], None)
+
+    monkeypatch.setattr(Checkpoint, "pending", forgetful)
+
+    first, second = moody(small)
+
+    assert first != second
+
+
+# -- a zombie: it sleeps at a point while another run takes over ------------------
+
+
+def sleeping_at(small: Small, point: str, meanwhile: Callable[[], None]) -> None:
+    """A run falls asleep at a point of its batch and wakes when all this has happened."""
+    small.world.at[point] = meanwhile
+    small.step()
+
+
+def taken_over(small: Small) -> None:
+    """Another run does the batch and ends."""
+    with small.run(take_over=True) as successor:
+        successor.step()
+
+
+@pytest.mark.parametrize(
+    "point",
+    ["before intent", "after intent", "in the middle of a run", "before prepared",
+     "after prepared", "before commit"],
+)  # fmt: skip
+def test_a_zombie_stops_and_changes_nothing(small: Small, point: str) -> None:
+    sent: list[int] = []
+    monitor = small.world.writer
+
+    def after_waking() -> None:
+        taken_over(small)
+        sent.append(len(small.world.sinks.rows))
+        small.world.writer = _refusing  # type: ignore[method-assign]
+
+    with pytest.raises(Fenced):
+        sleeping_at(small, point, after_waking)
+    small.world.writer = monitor  # type: ignore[method-assign]
+
+    assert len(small.world.sinks.rows) == sent[0]
+    small.finish()
+    assert small.green(), small.verdict()
+
+
+def _refusing(name: str, job: str) -> LedgerWriter:
+    raise AssertionError("a zombie opens no writer")
+
+
+def test_without_looking_who_owns_the_job_a_zombie_writes_again(
+    small: Small, monkeypatch: Patch
+) -> None:
+    def meanwhile() -> None:
+        taken_over(small)
+        monkeypatch.setattr(Checkpoint, "owned", lambda self: None)
+
+    sleeping_at(small, "in the middle of a run", meanwhile)
+    small.finish()
+
+    assert small.verdict()["doubled"]
+
+
+def overwriting(path: Path, kind: str, body: dict[str, Any]) -> bool:
+    """What a careless program does: the last writer wins."""
+    path.unlink(missing_ok=True)
+    return create(path, kind, body)
+
+
+create = durable.write_new
+
+
+def intent_of_a_zombie(small: Small) -> None:
+    """A zombie sleeps before its intent; its successor does that batch and dies before commit."""
+
+    def meanwhile() -> None:
+        small.feed()
+        small.crash_at("before commit")
+        taken_over(small)
+        small.crash_at("after intent")
+
+    with suppress(Fenced):
+        sleeping_at(small, "before intent", meanwhile)
+    small.finish()
+
+
+def test_a_name_is_taken_once(small: Small) -> None:
+    intent_of_a_zombie(small)
+
+    assert small.green(), small.verdict()
+
+
+def test_without_create_if_absent_a_zombie_replaces_the_intent_that_was_carried_out(
+    small: Small, monkeypatch: Patch
+) -> None:
+    monkeypatch.setattr(durable, "write_new", overwriting)
+    monkeypatch.setattr(Doors, "_refuse_unknown", lambda self, name: None)
+
+    intent_of_a_zombie(small)
+
+    assert not small.green()
+
+
+# -- one runner -------------------------------------------------------------------
+
+
+def test_a_second_run_is_refused_at_once_and_the_first_goes_on(small: Small) -> None:
+    with small.run() as first:
+        with pytest.raises(AlreadyRunning, match=f"process {os.getpid()}"), small.run():
+            pass
+        first.step()
+    small.finish()
+
+    assert small.green(), small.verdict()
+
+
+def test_without_the_lock_a_second_run_shuts_the_first_out(
+    small: Small, monkeypatch: Patch
+) -> None:
+    monkeypatch.setattr(checkpoint_module.fcntl, "flock", lambda file, how: None)
+
+    with pytest.raises(Fenced), small.run() as first:
+        with small.run():
+            pass
+        first.step()
+
+
+def test_a_run_that_has_not_been_heard_of_for_long_is_taken_over(small: Small) -> None:
+    with small.run() as first:
+        beat = small.folder / "beat"
+        long_ago = beat.stat().st_mtime - checkpoint_module.STALE_SECONDS - 1
+        os.utime(beat, (long_ago, long_ago))
+        with small.run() as second:
+            second.step()
+        with pytest.raises(Fenced):
+            first.step()
+        with small.run() as third, pytest.raises(AlreadyRunning), small.run():
+            pass
+        assert third.checkpoint.incarnation == 4
+    small.finish()
+
+    assert small.green(), small.verdict()
+
+
+# -- names of files ---------------------------------------------------------------
+
+
+def test_a_redo_writes_files_of_its_own(small: Small) -> None:
+    crashed(small, "before prepared")
+
+    assert small.green(), small.verdict()
+
+
+def test_without_names_of_its_own_a_redo_cannot_write(small: Small, monkeypatch: Patch) -> None:
+    def name(self: Files, what: str) -> str:
+        return f"{self.stem.split('-')[0]}-{what}.arrow"
+
+    monkeypatch.setattr(Files, "name", name)
+
+    with pytest.raises(MillstreamError):
+        crashed(small, "before prepared")
+
+
+# -- checksums --------------------------------------------------------------------
+
+
+def change(path: Path, old: bytes, new: bytes) -> None:
+    whole = path.read_bytes()
+    assert old in whole
+    path.write_bytes(whole.replace(old, new))
+
+
+class Trusted(str):
+    """A checksum that is always the one that was wanted."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __ne__(self, other: object) -> bool:
+        return False
+
+    __hash__ = str.__hash__
+
+
+def test_without_the_checksum_of_a_record_a_changed_offset_is_believed(
+    small: Small, monkeypatch: Patch
+) -> None:
+    path = small.folder / "batches" / "0000000001.commit"
+    change(path, b'"next":{"0":12,"1":12}', b'"next":{"0":10,"1":10}')
+    with pytest.raises(Damaged):
+        small.finish()
+
+    digest = durable._digest
+    monkeypatch.setattr(durable, "_digest", lambda text: Trusted(digest(text)))
+    small.finish()
+    assert not small.green()
+
+
+def test_without_the_checksum_of_staged_rows_a_wrong_answer_leaves(
+    small: Small, monkeypatch: Patch
+) -> None:
+    small.crash_at("after prepared")
+    small.step()
+    (path,) = small.folder.glob("staged/000000000002-*-results-*.arrow")
+    total = small_total(path)
+    change(path, total.to_bytes(8, "little"), (total + 1).to_bytes(8, "little"))
+    with pytest.raises(Damaged, match=path.name):
+        small.finish()
+
+    monkeypatch.setattr(staging, "_checksum", lambda path: Trusted())
+    small.finish()
+    assert small.verdict()["wrong"]
+
+
+def small_total(path: Path) -> int:
+    """A sum that occurs in a file of results."""
+    with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as reader:
+        total: int = max(reader.read_all()["total"].to_pylist())
+    return total
+
+
+def test_without_the_checksum_of_state_a_wrong_answer_leaves(
+    small: Small, monkeypatch: Patch
+) -> None:
+    (path,) = small.folder.glob("state/*/000000000001-*.arrow")
+    with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as reader:
+        total = max(reader.get_batch(0).column("total").to_pylist())
+    change(path, total.to_bytes(8, "little"), (total + 1).to_bytes(8, "little"))
+    with pytest.raises(Damaged, match=path.name):
+        small.finish()
+
+    mapped = runs._mapped
+    monkeypatch.setattr(
+        runs, "_mapped", lambda path, segment, *, verify: mapped(path, segment, verify=False)
+    )
+    small.finish()
+    assert small.verdict()["wrong"]
+
+
+# -- the log ----------------------------------------------------------------------
+
+
+def test_rows_that_left_the_log_unread_stop_the_job(small: Small) -> None:
+    small.world.log.first = 15
+
+    with pytest.raises(DataGone, match="3 records are gone"):
+        small.finish()
+
+
+def test_a_topic_made_anew_stops_the_job(small: Small) -> None:
+    small.world.log.identity = "second"
+
+    with pytest.raises(DataGone, match="id first"):
+        small.finish()
+
+
+def test_without_looking_at_the_topic_its_rows_are_mixed_with_anothers(
+    small: Small, monkeypatch: Patch
+) -> None:
+    monkeypatch.setattr(engine, "check_still_there", lambda *told: None)
+    small.world.log.identity = "second"
+    small.world.log.records[TOPIC] = {}
+    small.feed(30)
+
+    small.finish()
+
+    assert not small.green()
+
+
+def test_a_topic_made_anew_before_the_first_commit_stops_the_job(
+    tmp_path: Path, spark: SparkSession, monkeypatch: Patch
+) -> None:
+    small = Small(tmp_path / "checkpoint", spark)
+    tell_the_world(small.world, monkeypatch)
+    small.feed()
+    small.crash_at("after intent")
+    small.step()
+    small.world.log.identity = "second"
+
+    with pytest.raises(DataGone, match="id first"):
+        small.finish()
+
+
+# -- an older copy ----------------------------------------------------------------
+
+
+def test_without_looking_for_its_mark_an_older_copy_writes_rows_again(
+    small: Small, monkeypatch: Patch
+) -> None:
+    small.step()
+    for path in small.folder.glob("batches/0000000002.*"):
+        path.unlink()
+    monkeypatch.setattr(outputs.Doors, "_refuse_unknown", lambda self, name: None)
+
+    small.finish()
+
+    assert small.verdict()["doubled"]
+
+
+def test_windows_to_two_sinks_are_the_same_in_both(small: Small) -> None:
+    small.pipeline = windows("both", "one.panes", "two.panes")
+    small.folder = small.folder.with_name("both")
+    small.crash_at("after a sink's commit")
+    small.step()
+    small.finish()
+
+    assert small.green("one.panes"), small.verdict("one.panes")
+    assert small.green("two.panes"), small.verdict("two.panes")
+

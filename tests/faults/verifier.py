@@ -63,7 +63,7 @@ class Log:
         consumer.assign([TopicPartition(topic, p, 0) for p, end in ends.items() if end > 0])
         found, open_ones = [], {p for p, end in ends.items() if end > 0}
         while open_ones:
-            for record in consumer.consume(10_000, 30):
+            for record in consumer.consume(10_000, 0.2):
                 if record.error() is None:
                     found.append(record)
                 elif record.error().code() == -191:

@@ -318,3 +318,21 @@ def test_a_few_makers_with_different_shapes_are_all_read_in_columns(
     values[1::3] = [value.replace(b",", b", ").replace(b":", b": ", 1) for value in values[1::3]]
     values[2::3] = [value.replace(b'"u?', b'"\\u00e9\\"') for value in values[2::3]]
     assert _slow_reads(monkeypatch, values) == 2
+
+
+def test_two_damaged_rows_that_make_up_for_each_others_quotes_are_both_found() -> None:
+    fields = [("a", "string", True), ("b", "string", True)]
+    lacking, excess = b'{"a":","b":"x"}', b'{"a":"x"y","b":"z"}'
+    values: list[bytes | None] = [b'{"a":"x","b":"y"}'] * 30
+    values[20] = excess
+    assert agreed(values, fields).bad.tolist() == [20]
+    values[10] = lacking
+    assert agreed(values, fields).bad.tolist() == [10, 20]
+
+
+def test_damage_that_crosses_from_one_row_to_the_next_is_found() -> None:
+    values: list[bytes | None] = [b'{"a":"x","b":"y"}'] * 30
+    values[10:12] = [b'{"a":"x","b":"y', b'"}{"a":"x","b":"y"}']
+    values[20:22] = [b'{"a":"x","b":"y"}\\', b'"{"a":"x","b":"y"}']
+    made = agreed(values, [("a", "string", True), ("b", "string", True)])
+    assert made.bad.tolist() == [10, 11, 20, 21]

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import gc
 import re
 import threading
 import time
+import weakref
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -190,20 +192,39 @@ def test_a_paused_partition_waits_and_loses_nothing(log: Log, topic: str) -> Non
     assert sorted(map(str, values)) == sorted(str(b"%d" % i) for i in range(20))
 
 
-def test_what_left_the_log_while_it_was_read_is_told_again_and_again(log: Log, topic: str) -> None:
+def test_what_left_the_log_before_it_was_read_is_told_until_one_moves(log: Log, topic: str) -> None:
     numbered(log, topic)
-    consumer = log.consumer(topic)
+    with log.consumer(topic, group=topic) as consumer:
+        assert [record.value for _, record in zip(range(2), consumer, strict=False)] == [b"0", b"1"]
     log.topics.truncate(topic, {0: 6})
 
-    for _ in range(2):
-        with pytest.raises(DataGone, match=rf"partition 0 of {topic} .* offset 0; .* begins at 6"):
-            next(iter(consumer))
-    with pytest.raises(DataGone):
-        next(consumer.batches())
-    consumer.seek_to("start")
+    with log.consumer(topic, group=topic) as consumer:
+        for _ in range(2):
+            with pytest.raises(DataGone, match=rf"partition 0 of {topic} .* offset 2; .* at 6"):
+                next(iter(consumer))
+        with pytest.raises(DataGone):
+            next(consumer.batches())
+        consumer.seek_to("start")
 
-    assert next(iter(consumer)).value == b"6"
-    consumer.close()
+        assert next(iter(consumer)).value == b"6"
+
+
+def test_a_dropped_client_is_gone_at_once_and_not_in_a_foreign_thread(log: Log, topic: str) -> None:
+    numbered(log, topic)
+    gc.disable()
+    try:
+        kept = [
+            log.consumer(topic),
+            log.consumer(topic, group=topic),
+            Producer(log.address),
+            log.topics,
+        ]
+        next(iter(kept[0]))  # type: ignore[call-overload]
+        ends = [weakref.ref(it) for it in kept]
+        del kept
+        assert [end() for end in ends] == [None] * 4
+    finally:
+        gc.enable()
 
 
 def test_a_topic_made_anew_under_a_reader_is_no_end_to_wait_for(log: Log, topic: str) -> None:

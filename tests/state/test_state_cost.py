@@ -166,6 +166,19 @@ def test_keys_that_share_the_greatest_hash_are_found(tmp_path: Path) -> None:
     assert values["s"].to_pylist() == ["1", "2", "3"]
 
 
+@pytest.mark.parametrize("orders", [[0, 0, 0, 0], [0, 0, 1, 1]])
+def test_a_view_sees_its_buckets_to_the_last_hash(tmp_path: Path, orders: list[int]) -> None:
+    edges = [0, 2**56 - 1, 2**56, 2**57 - 1]
+    table = rows([1, 2, 3, 4], orders=orders).set_column(1, "_hash", pa.array(edges, pa.uint64()))
+    table = combine(table, SPEC)
+    segment = write_segment(tmp_path, file_name(1, "a"), table, buckets=(0, 256), of=256)
+    for bucket, expected in ((0, [1, 2]), (1, [3, 4]), (2, [])):
+        buckets = (bucket, bucket + 1)
+        view = View(tmp_path, SPEC, [Run("a", (segment,))], floor=MIN_TIME, buckets=buckets)
+        seen = [key for piece in view.scan(0, None) for key in piece["k"].to_pylist()]
+        assert seen == expected
+
+
 def test_a_key_of_another_bucket_is_refused(tmp_path: Path) -> None:
     view = View(tmp_path, SPEC, [], floor=MIN_TIME, buckets=(0, 1))
     with pytest.raises(InvalidInput, match=r"keys of the buckets \[0, 1\); got a key of another"):

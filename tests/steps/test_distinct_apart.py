@@ -26,7 +26,27 @@ def one_by_one(groups: Ints, times: Ints, arrivals: Ints, within: int) -> list[b
     return answer
 
 
-@settings(max_examples=400)
+def test_a_row_out_of_reach_of_the_one_that_passed_passes_too() -> None:
+    times, arrivals = np.array([0, 5, 10]), np.array([2, 1, 0])
+    passes = passing(np.zeros(3, np.int64), times, arrivals, 5)
+    assert passes.tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_crowded_rows_in_any_order_pass_as_in_the_loop(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    for _ in range(100):
+        count, span = int(random.integers(2, 40)), int(random.integers(1, 60))
+        rows = sorted(
+            zip(random.integers(0, 3, count), random.integers(0, span, count), strict=True)
+        )
+        groups, times = np.array(rows, np.int64).T.copy()
+        arrivals, within = random.permutation(count), int(random.integers(0, 15))
+        wanted = one_by_one(groups, times, arrivals, within)
+        assert passing(groups, times, arrivals, within).tolist() == wanted
+
+
+@settings(max_examples=200)
 @given(data=st.data())
 def test_the_rows_that_pass_are_those_of_the_loop(data: st.DataObject) -> None:
     near = st.integers(0, 30)

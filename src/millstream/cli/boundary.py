@@ -87,7 +87,9 @@ def exit_code_of(run: Callable[[], object]) -> int:
         return _failed(str(error), error.exit_code)
     except typer.TyperException as error:
         return _misused(error)
-    except typer.Abort:
+    except typer.Abort as no:
+        if isinstance(no.__context__, KeyboardInterrupt):
+            return INTERRUPTED
         return _failed("stopped before anything was changed", 1)
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -134,10 +136,10 @@ def _misused(error: typer.TyperException) -> int:
 
 def _unreadable(error: typer.TyperException) -> str | None:
     """`--last needs a valid integer; got 'x'`, where an option's value is of another type."""
-    cause, parameter = error.__cause__, getattr(error, "param", None)
-    if parameter is None or not hasattr(cause, "errors"):
+    parameter, told = getattr(error, "param", None), getattr(error.__cause__, "errors", None)
+    if parameter is None or told is None:
         return None
-    details = cause.errors()[0]
+    details = told()[0]
     name = max([*parameter.opts, *parameter.secondary_opts], key=len)
     need = str(details["msg"]).partition(",")[0].removeprefix("Input should be ")
     return f"{name} needs {need}; got {details['input']!r}"

@@ -33,7 +33,7 @@ def in_json(text: str) -> str:
 
 
 def shortened(text: str, limit: int = 60) -> str:
-    """The text quoted for an error message, cut in the middle of nothing but its end."""
+    """The text quoted for an error message; a long one is cut and its length told."""
     shown = one_line(text)
     return f"'{shown}'" if len(shown) <= limit else f"'{shown[:limit]}…' ({len(text)} characters)"
 

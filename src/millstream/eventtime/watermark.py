@@ -7,10 +7,13 @@ time until it is idle. When all partitions are idle, W moves on by the batch clo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from millstream.eventtime.moment import END_OF_TIME, MIN_TIME
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 
 @dataclass(frozen=True, slots=True)

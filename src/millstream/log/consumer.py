@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import time
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -114,7 +115,7 @@ class Consumer:
         if self.group is None:
             self._reader.assign(begin)
         else:
-            self._reader.subscribe(self.topics, self._begin_in_group, self._before_leaving)
+            self._join()
 
     def __iter__(self) -> Iterator[Record]:
         """Records one at a time, in the order of each partition."""
@@ -241,6 +242,19 @@ class Consumer:
             self.close()
         except MillstreamError as second:
             problem.add_note(f"while closing the consumer: {second}")
+
+    def _join(self) -> None:
+        """Subscribe with callbacks that do not keep this consumer alive."""
+        me = weakref.proxy(self)
+
+        def begin(slots: Sequence[Slot]) -> Mapping[Slot, int]:
+            places: Mapping[Slot, int] = me._begin_in_group(slots)
+            return places
+
+        def leaving() -> None:
+            me._before_leaving()
+
+        self._reader.subscribe(self.topics, begin, leaving)
 
     def _batches(self, rows: int, wait: float) -> Iterator[pa.RecordBatch]:
         while not self._over():

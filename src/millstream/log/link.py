@@ -96,14 +96,36 @@ _KINDS: dict[int, type[MillstreamError]] = {
 _PROPERTY = re.compile(r'configuration property:? "([^"]+)"')
 
 
+class Complaints:
+    """What a client has complained of since it was last asked something.
+
+    It knows no client: clients hold it by their callbacks, and a cycle with one would leave
+    the client's end to the garbage collector, in whatever thread that happens to run.
+    """
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        self.last: KafkaError | None = None
+        self.locked_out: KafkaError | None = None
+        self.all_down = False
+
+    def hear(self, error: KafkaError) -> None:
+        if error.code() in _LOCKED_OUT:
+            self.locked_out = error
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self.all_down = True
+        else:
+            self.last = error
+
+
 class Link:
     """One cluster as one client sees it."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self._complaint: KafkaError | None = None
-        self._locked_out: KafkaError | None = None
-        self._all_down = False
+        self.complaints = Complaints()
         self.fatal: KafkaError | None = None
         self._hidden: tuple[str, ...] = ()
         self._admin: AdminClient | None = None
@@ -114,11 +136,6 @@ class Link:
         if self._admin is None:
             self._admin = self._open(AdminClient, {})
         return self._admin
-
-    @property
-    def all_down(self) -> bool:
-        """Whether no server of the cluster can be reached, as far as the client has said."""
-        return self._all_down
 
     def producer(self, settings: Mapping[str, str], **callbacks: Any) -> Producer:
         return self._open(Producer, settings, **callbacks)
@@ -152,7 +169,7 @@ class Link:
     ) -> dict[_K, _T]:
         """The answers to one request about several things; the first failure is raised."""
         self.admin.poll(0)
-        self._all_down, self._complaint = False, None
+        self.complaints.forget()
         until = time.monotonic() + ANSWER_TIME
         while True:
             try:
@@ -171,7 +188,7 @@ class Link:
                 if future.done():
                     raise
             self.admin.poll(0)
-            if self._all_down or self._locked_out is not None:
+            if self.complaints.all_down or self.complaints.locked_out is not None:
                 raise KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN))
 
     def failure(self, problem: KafkaException | KafkaError, doing: str) -> MillstreamError:
@@ -179,12 +196,12 @@ class Link:
         error = problem.args[0] if isinstance(problem, KafkaException) else problem
         if error.fatal():
             self.fatal = error
-        if self._locked_out is not None and error.code() in _AWAY:
-            error = self._locked_out
+        if self.complaints.locked_out is not None and error.code() in _AWAY:
+            error = self.complaints.locked_out
         said = self._plain(error)
         if error.code() in _AWAY:
-            if self._complaint is not None:
-                said = self._plain(self._complaint)
+            if self.complaints.last is not None:
+                said = self._plain(self.complaints.last)
             return Unavailable(
                 f"{doing} needs Kafka at {self.cluster.address} to answer",
                 got=said,
@@ -208,17 +225,9 @@ class Link:
         config = self.cluster.client(**settings)
         self._hidden = config.hidden
         try:
-            return kind({**config, "error_cb": self._heard, **callbacks}, logger=LOG)
+            return kind({**config, "error_cb": self.complaints.hear, **callbacks}, logger=LOG)
         except KafkaException as refused:
             raise self._bad_setting(str(refused.args[0].str()), config) from None
-
-    def _heard(self, error: KafkaError) -> None:
-        if error.code() in _LOCKED_OUT:
-            self._locked_out = error
-        if error.code() == KafkaError._ALL_BROKERS_DOWN:
-            self._all_down = True
-        else:
-            self._complaint = error
 
     def _plain(self, error: KafkaError) -> str:
         text = error.str() or error.name()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+import weakref
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -63,22 +64,29 @@ class Reader:
         places: Callable[[Sequence[Slot]], Mapping[Slot, int]],
         leaving: Callable[[], None],
     ) -> None:
-        """Read a share of the topics; `places` says where newly given partitions begin."""
+        """Read a share of the topics; `places` says where newly given partitions begin.
+
+        The client holds the callbacks, so they hold no one who holds the client.
+        """
+
+        me = weakref.ref(self)
 
         def given(client: Client, partitions: list[TopicPartition]) -> None:
-            begin = places([(part.topic, part.partition) for part in partitions])
-            self.next.update(begin)
-            client.incremental_assign(_partitions(begin))
-            if not self.next:
-                LOG.warning("a member of the group is idle: there are more members than partitions")
-            self.joined_at = time.monotonic()
+            if (reader := me()) is not None:
+                begin = places([(part.topic, part.partition) for part in partitions])
+                reader.next.update(begin)
+                client.incremental_assign(_partitions(begin))
+                reader.joined_at = time.monotonic()
+                if not reader.next:
+                    LOG.warning("a member of a group is idle: there are more than partitions")
 
         def taken(client: Client, partitions: list[TopicPartition]) -> None:
             leaving()
             lost(client, partitions)
 
         def lost(client: Client, partitions: list[TopicPartition]) -> None:
-            self._forget((part.topic, part.partition) for part in partitions)
+            if (reader := me()) is not None:
+                reader._forget((part.topic, part.partition) for part in partitions)
             client.incremental_unassign(partitions)
 
         self.client.subscribe(list(topics), on_assign=given, on_revoke=taken, on_lost=lost)
@@ -208,7 +216,7 @@ class Reader:
         )
 
     def _watch_outage(self, *, heard: bool) -> None:
-        if heard or not self._link.all_down:
+        if heard or not self._link.complaints.all_down:
             self._down_since = None
             return
         now = time.monotonic()

@@ -33,6 +33,8 @@ class Transactions:
             raise InvalidInput(
                 "a transaction needs the one before it to have ended", got="a nested one"
             )
+        if self._link.fatal is not None:
+            raise self._link.failure(self._link.fatal, "beginning a transaction")
         if not self._initialised:
             self._link.ping()
             self._insist("opening the transactional id", self._client.init_transactions)

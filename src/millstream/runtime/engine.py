@@ -75,6 +75,7 @@ class Engine:
         world: World,
         *,
         lane: str | None = None,
+        sizing: Sizing | None = None,
     ) -> None:
         self.pipeline, self.checkpoint, self._spark, self._world = (
             pipeline,
@@ -90,7 +91,7 @@ class Engine:
         self.declared: dict[str, int] = {}
         self.ends: Ends | None = None
         self._final = False
-        self._sizing = Sizing(pipeline.batch / 1e6)
+        self._sizing = sizing or Sizing(pipeline.batch / 1e6)
         self._limited = False
         self._attempts = 0
 

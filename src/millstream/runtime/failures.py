@@ -1,7 +1,8 @@
 """A fault of the user's code reads differently from a fault of ours.
 
 What Spark raises comes wrapped in Py4J and JVM traces. Here it becomes one sentence
-that names the step, with the user's own frame where there is one.
+that names the step, with the user's own line: the line that raised, or the line on which
+the step was written.
 """
 
 from __future__ import annotations
@@ -9,52 +10,154 @@ from __future__ import annotations
 import re
 import traceback
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from millstream.errors import MillstreamError, UserCodeFailed
+from millstream.errors import InvalidSpec, MillstreamError, UserCodeFailed
+from millstream.plan import sql
+from millstream.plan.call_site import OURS
+from millstream.plan.explain import words
+from millstream.plan.graph import Node, Read, Select, Stateful, Where, WithColumns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _FRAME = re.compile(
-    r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)\n\s+(?P<code>.+)'
+    r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>[^\n]+)(?:\n\s+(?P<code>[^\n]+))?'
 )
-_OURS = ("/millstream/", "pyspark", "py4j", "<frozen", "/cloudpickle/", ".pxi", "site-packages")
-_CONDITION = re.compile(r"\[(?P<condition>[A-Z0-9_.]+)\]\s*(?P<text>[^\n]+)")
+_NOT_THE_USERS = ("/site-packages/", "/pyspark/", "/py4j/", "/python3.", ".pxi", "<frozen")
+_ADVICE = re.compile(
+    r' If necessary set "spark\.sql\.ansi\.enabled".*?(?= SQLSTATE|$)| SQLSTATE:.*'
+)
+_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
 @contextmanager
-def user_code(step: str) -> Iterator[None]:
-    """Turn what the step's SQL or function raises into a UserCodeFailed that names it."""
+def user_code(step: str, tree: Node | None = None) -> Iterator[None]:
+    """Turn what the SQL or a function on the way to a step raises into a UserCodeFailed.
+
+    `tree` has the stateless steps on that way. An error that none of them can have
+    raised is ours, and passes as it is.
+    """
+    with _quiet():
+        try:
+            yield
+        except MillstreamError:
+            raise
+        except Exception as error:
+            if not _is_sparks(error):
+                raise
+            told = _translated(error, step, tree)
+            if told is None:
+                raise
+            raise told from error
+
+
+@contextmanager
+def analysed_step(node: Node) -> Iterator[None]:
+    """Turn what Spark finds wrong with one step's types into an InvalidSpec that names it."""
+    from pyspark.errors import PySparkException
+
+    with _quiet():
+        try:
+            yield
+        except PySparkException as error:
+            raise InvalidSpec(
+                f"{words(node)} needs types that fit",
+                got=_reason(error),
+                do=None if node.at is None else f"see {node.at}",
+            ) from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep PySpark from printing each error as JSON before anyone has seen it."""
+    from pyspark.logger import PySparkLogger
+
+    loggers = [PySparkLogger.getLogger(name) for name in _LOGGERS]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
     try:
         yield
-    except MillstreamError:
-        raise
-    except Exception as error:
-        if not _is_sparks(error):
-            raise
-        raise _translated(error, step) from error
+    finally:
+        for logger, was in zip(loggers, before, strict=True):
+            logger.disabled = was
 
 
 def _is_sparks(error: Exception) -> bool:
     return type(error).__module__.split(".")[0] in ("pyspark", "py4j")
 
 
-def _translated(error: Exception, step: str) -> MillstreamError:
+def _translated(error: Exception, step: str, tree: Node | None) -> MillstreamError | None:
     text = str(error)
     ours = re.search(r"millstream\.errors\.(\w+): (.+)", text)
     if ours:
         return _ours(ours.group(1), ours.group(2))
-    raised = re.findall(r"^(\w+(?:\.\w+)*(?:Error|Exception)): (.*)$", text, re.MULTILINE)
-    frame = _users_frame(text)
-    condition = _CONDITION.search(text)
-    if condition and not frame:
-        why = f"[{condition['condition']}] {condition['text'].strip()}"
-    elif raised:
-        why = f"{raised[-1][0]}: {raised[-1][1]}"
-    else:
-        why = text.strip().splitlines()[0]
-    return UserCodeFailed(f"the step {step!r} raised {why}", do=frame)
+    if "Traceback (most recent call last)" in text:
+        frame = _users_frame(text)
+        raised = re.findall(r"^(\w+(?:\.\w+)*): (.*)$", text, re.MULTILINE)
+        if frame is None or not raised:
+            return None
+        return _failed(step, f"{raised[-1][0]}: {raised[-1][1]}", frame)
+    node = _writer(error, tree)
+    where = _called_from(error) or (node.at if node is not None else None)
+    name = step if node is None else f"{words(node)} → {step}"
+    return _failed(name, _reason(error), where)
+
+
+def _failed(step: str, why: str, where: str | None) -> UserCodeFailed:
+    return UserCodeFailed(f"the step {step!r} raised {why}", do=where and f"see {where}")
+
+
+def _reason(error: Exception) -> str:
+    """What Spark said, without its plan, its trace and advice on settings that are not ours."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    condition = getattr(error, "getCondition", lambda: None)()
+    said = _ADVICE.sub("", lines[0])
+    return said if condition is None or said.startswith("[") else f"[{condition}] {said}"
+
+
+def _writer(error: Exception, tree: Node | None) -> Node | None:
+    """The step whose SQL Spark points at."""
+    fragments = [c.fragment() for c in _contexts(error) if c.contextType().name == "SQL"]
+    if tree is None or not fragments:
+        return None
+    nodes = list(_stateless(tree))
+    found = [node for node in nodes
+             if any(fragments[0].lower() in text.lower() for text in _texts(node))]  # fmt: skip
+    return found[0] if found else next((node for node in nodes if _texts(node)), None)
+
+
+def _called_from(error: Exception) -> str | None:
+    """The user's line inside a `transform` that made the expression which failed."""
+    for context in _contexts(error):
+        if context.contextType().name == "DataFrame":
+            place = str(context.callSite())
+            if place and OURS not in place:
+                return place
+    return None
+
+
+def _contexts(error: Exception) -> list[Any]:
+    ask = getattr(error, "getQueryContext", None)
+    return list(ask()) if callable(ask) else []
+
+
+def _stateless(tree: Node) -> Iterator[Node]:
+    """The stateless steps of a tree, each before those it takes rows from."""
+    if isinstance(tree, Read | Stateful):
+        return
+    yield tree
+    for below in tree.inputs:
+        yield from _stateless(below)
+
+
+def _texts(node: Node) -> list[str]:
+    if isinstance(node, Where):
+        return [node.sql]
+    if isinstance(node, Select | WithColumns):
+        return [text for _, text in node.items if sql.renamed(text) is None]
+    return []
 
 
 def _ours(name: str, sentence: str) -> MillstreamError:
@@ -67,14 +170,18 @@ def _ours(name: str, sentence: str) -> MillstreamError:
 
 
 def _users_frame(text: str) -> str | None:
-    frames = [m for m in _FRAME.finditer(text) if not any(part in m["file"] for part in _OURS)]
+    frames = [
+        m for m in _FRAME.finditer(text)
+        if not m["file"].startswith(OURS) and not any(part in m["file"] for part in _NOT_THE_USERS)
+    ]  # fmt: skip
     if not frames:
         return None
     last = frames[-1]
-    return f"see {last['file']}:{last['line']}, in {last['name']}: {last['code'].strip()}"
+    code = f": {last['code'].strip()}" if last["code"] else ""
+    return f"{last['file']}:{last['line']}, in {last['name'].strip()}{code}"
 
 
 def where_it_was_raised(error: BaseException) -> str | None:
-    """The user's own frame of an error raised on the driver."""
-    lines = "".join(traceback.format_exception(error))
-    return _users_frame(lines)
+    """`see` and the user's own frame of an error raised on the driver."""
+    frame = _users_frame("".join(traceback.format_exception(error)))
+    return frame and f"see {frame}"

@@ -22,9 +22,13 @@ _UNKNOWN_RECORD = 200.0
 
 @dataclass(slots=True)
 class Sizing:
-    """How many bytes a batch may have, learnt from those before it."""
+    """How many bytes a batch may have, learnt from those before it.
+
+    Without `limited`, a batch takes all there is.
+    """
 
     target: float
+    limited: bool = True
     budget: float = _FIRST
     record: dict[str, float] = field(default_factory=dict)
 
@@ -65,7 +69,7 @@ def choose_ranges(waiting: Mapping[str, Ranges], sizing: Sizing) -> tuple[dict[s
     All partitions give the same share of what they hold, so that none falls behind.
     """
     total = sum(sizing.bytes_of(name, b - a) for name, r in waiting.items() for a, b in r.values())
-    share = 1.0 if total <= sizing.budget else sizing.budget / total
+    share = 1.0 if not sizing.limited or total <= sizing.budget else sizing.budget / total
     chosen: dict[str, Ranges] = {}
     for name, ranges in waiting.items():
         chosen[name] = {

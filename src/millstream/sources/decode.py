@@ -118,24 +118,29 @@ class Decoder:
         refused = {int(positions[i]): f"{self.time}: event time is null"
                    for i in np.flatnonzero(~keep)}  # fmt: skip
         if self.ahead is not None:
-            times = pc.fill_null(column, 0).cast(pa.int64()).to_numpy()
-            if self.limit is None:
-                stamps = pc.fill_null(
-                    raw["timestamp"].take(pa.array(positions)).cast(pa.int64()), _NEVER
-                )
-                future = keep & (times - self.ahead > stamps.to_numpy())
-            else:
-                future = keep & (times - self.ahead > self.limit)
+            future = keep & self._future(column, raw, positions)
             for i in np.flatnonzero(future):
                 refused[int(positions[i])] = f"future: {self.time} lies too far ahead"
             keep = keep & ~future
         return keep, refused
 
+    def _future(self, column: pa.Array, raw: pa.Table, positions: np.ndarray) -> np.ndarray:
+        """Which times lie more than `ahead` beyond the clock they are measured by."""
+        times = pc.fill_null(column, 0).cast(pa.int64()).to_numpy()
+        if self.limit is None:
+            stamps = raw["timestamp"].take(pa.array(positions)).cast(pa.int64())
+            since = pc.fill_null(stamps, _NEVER).to_numpy()
+        else:
+            since = np.full(len(times), self.limit)
+        beyond = times.astype(np.uint64) - since.astype(np.uint64)  # no overflow where positive
+        future: np.ndarray = (times > since) & (beyond > np.uint64(self.ahead or 0))
+        return future
+
     def _with_origin(self, table: pa.Table, raw: pa.Table) -> pa.Table:
         count = table.num_rows
         for name in self.hidden:
             if name in _HIDDEN_FROM:
-                table = table.append_column(name, raw[_HIDDEN_FROM[name]])
+                table = table.append_column(name, self._hidden(name, table, raw))
             elif name == "_topic":
                 table = table.append_column(name, pa.repeat(pa.scalar(self.topic), count))
         return (
@@ -144,6 +149,13 @@ class Decoder:
             .append_column("_offset", raw["offset"])
             .append_column("_sub", pa.array(np.zeros(count, np.int64)))
         )
+
+    def _hidden(self, name: str, table: pa.Table, raw: pa.Table) -> pa.ChunkedArray:
+        """A column of the record itself; a record without a timestamp has the row's own time."""
+        column = raw[_HIDDEN_FROM[name]]
+        if name == "_timestamp" and self.time is not None and column.null_count:
+            return pc.coalesce(column, table[self.time])
+        return column
 
     def _largest(self, good: pa.Table) -> dict[int, int]:
         if self.time is None or not good.num_rows:

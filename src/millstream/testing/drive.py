@@ -6,22 +6,28 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from datetime import UTC, datetime
+from base64 import b64encode
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from datetime import time as time_of_day
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
+from uuid import UUID
 
 from millstream.errors import InvalidInput
 from millstream.runtime.checkpoint import Checkpoint
 from millstream.runtime.engine import Engine
+from millstream.runtime.planner import Sizing
 from millstream.runtime.session import session
-from millstream.testing.memory_log import MemoryLog, MemoryReader, RecordingWriter, order_of
+from millstream.testing.memory_log import Left, MemoryLog, MemoryReader, RecordingWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Sequence
     from types import TracebackType
 
     from millstream.pipeline import Pipeline
-    from millstream.plan.graph import Read
+    from millstream.plan.graph import Output, Read
     from millstream.runtime.facts import Facts
     from millstream.sinks.spec import Sink, Writer
     from millstream.sources.spec import Reader
@@ -41,17 +47,24 @@ class Drive:
     """
 
     def __init__(self, pipeline: Pipeline, lane: Literal["wide", "short"] | None = None) -> None:
+        _need_pipeline(pipeline)
         if lane not in (None, "wide", "short"):
             raise InvalidInput('lane needs "wide", "short" or None', got=repr(lane))
         self._pipeline, self._lane = pipeline, lane
         self._folder = Path(tempfile.mkdtemp(prefix="millstream-drive-"))
         self._world = _World()
         self._seen: dict[tuple[str, str], int] = {}
-        self._engine = self._open()
+        try:
+            self._engine = self._open()
+        except BaseException:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
 
     def _open(self) -> Engine:
+        self._world.outputs = self._pipeline.outputs
         checkpoint = Checkpoint(self._folder / "checkpoint")
-        engine = Engine(self._pipeline, checkpoint, session(), self._world, lane=self._lane)
+        engine = Engine(self._pipeline, checkpoint, session(), self._world,
+                        lane=self._lane, sizing=Sizing(1.0, limited=False))  # fmt: skip
         engine.open()
         return engine
 
@@ -61,17 +74,38 @@ class Drive:
         rows: Iterable[Mapping[str, Any] | bytes | None],
         partition: int = 0,
         timestamp: Time | None = None,
+        *,
         key: bytes | None = None,
+        headers: Sequence[tuple[str, bytes | None]] | None = None,
     ) -> None:
-        """Append records to a topic in memory: dicts as JSON, or bytes as they are."""
-        if source not in self._engine.typed.stages.reads:
-            known = ", ".join(self._engine.typed.stages.reads)
-            raise InvalidInput("feed needs a source of the pipeline", got=repr(source),
-                               do=f"name one of {known}")  # fmt: skip
+        """Append records to a topic in memory: dicts as JSON, bytes as they are, None without
+        a value. `timestamp`, `key` and `headers` are those of each record.
+
+        A partition is there from the first time it is fed, be it with no row.
+        """
+        self._named(source, "feed")
+        if type(partition) is not int or partition < 0:
+            raise InvalidInput("feed needs a partition from 0 on", got=repr(partition))
         stamp = None if timestamp is None else micros_of(timestamp)
+        record = {
+            "key": key,
+            "timestamp": stamp,
+            "headers": None if headers is None else [{"key": k, "value": v} for k, v in headers],
+        }
+        self._world.log.partition(source, partition)
         for row in rows:
             value = row if isinstance(row, bytes) or row is None else _json(row)
-            self._world.log.append(source, partition, key, value, stamp)
+            self._world.log.append(source, partition, {**record, "value": value})
+
+    def _named(self, source: str, step: str) -> list[str]:
+        """The reads of a topic, each by its own name; a topic may be read more than once."""
+        reads = self._engine.typed.stages.reads
+        found = [name for name, read in reads.items() if read.source.name == source]
+        if not found:
+            known = ", ".join(dict.fromkeys(read.source.name for read in reads.values()))
+            raise InvalidInput(f"{step} needs a source of the pipeline", got=repr(source),
+                               do=f"name one of {known}")  # fmt: skip
+        return found
 
     def step(self) -> Facts:
         """One batch over all that was fed; its facts."""
@@ -81,9 +115,8 @@ class Drive:
 
     def watermark(self, source: str, time: Time) -> None:
         """Declare a source's watermark, from the next step on."""
-        if source not in self._engine.typed.stages.reads:
-            raise InvalidInput("watermark needs a source of the pipeline", got=repr(source))
-        self._engine.declared[source] = micros_of(time)
+        for name in self._named(source, "watermark"):
+            self._engine.declared[name] = micros_of(time)
 
     def clock(self, time: Time) -> None:
         """Move the batch clock; it starts at the epoch and never goes back.
@@ -114,18 +147,23 @@ class Drive:
         return self._taken("dead", None)
 
     def _taken(self, door: str, output: str | None) -> list[dict[str, Any]]:
-        key = (door, output or "")
-        found = []
-        batches = self._world.left
-        for batch in batches[self._seen.get(key, 0) :]:
-            keep = [part for part in batch if part.door == door and output in (None, part.output)]
-            rows = [row for part in keep for row in part.rows]
-            found.extend(sorted(rows, key=order_of) if door == "result" else rows)
+        key, batches = (door, output or ""), self._world.left
+        new = batches[self._seen.get(key, 0) :]
         self._seen[key] = len(batches)
-        return found
+        return [
+            row
+            for batch in new
+            for part in batch
+            if part.door == door and output in (None, part.output)
+            for row in part.rows
+        ]
 
-    def restart(self) -> None:
-        """Drop everything but the checkpoint, and go on from it."""
+    def restart(self, pipeline: Pipeline | None = None) -> None:
+        """Drop everything but the checkpoint, and go on from it; with another pipeline, as
+        after a change of the user's file. A batch that had failed is run first."""
+        if pipeline is not None:
+            _need_pipeline(pipeline)
+            self._pipeline = pipeline
         declared = self._engine.declared
         self._engine.close()
         self._engine = self._open()
@@ -161,16 +199,17 @@ class _World:
         self.log = MemoryLog()
         self.now = 0
         self.ledger: dict[str, str] = {}
-        self.left: list[list[Any]] = []
+        self.left: list[list[Left]] = []
+        self.outputs: tuple[Output, ...] = ()
 
     def reader(self, name: str, read: Read) -> Reader:
-        return MemoryReader(self.log, name)
+        return MemoryReader(self.log, read.source.name)
 
     def writer_of(self, sink: Sink) -> str:
         return "drive"
 
     def writer(self, name: str, job: str) -> Writer:
-        return RecordingWriter(self.ledger, self.left)
+        return RecordingWriter(self.ledger, self.left, self.outputs)
 
     def clock(self) -> int:
         return self.now
@@ -181,21 +220,41 @@ class _World:
 
 def micros_of(time: Time) -> int:
     """A time as microseconds: ISO text, a datetime, or epoch milliseconds; no zone is UTC."""
-    if isinstance(time, int):
+    if type(time) is int:
         return time * 1000
     try:
         at = datetime.fromisoformat(time) if isinstance(time, str) else time
     except ValueError:
+        at = None
+    if not isinstance(at, datetime):
         raise InvalidInput("a time needs ISO text, a datetime or epoch milliseconds",
-                           got=repr(time)) from None  # fmt: skip
+                           got=repr(time), do='write "2026-01-01 00:00:30"')  # fmt: skip
     if at.tzinfo is None:
         at = at.replace(tzinfo=UTC)
     gap = at - datetime(1970, 1, 1, tzinfo=UTC)
     return (gap.days * 86_400 + gap.seconds) * 1_000_000 + gap.microseconds
 
 
+def _need_pipeline(pipeline: Pipeline) -> None:
+    from millstream.pipeline import Pipeline
+
+    if not isinstance(pipeline, Pipeline):
+        raise InvalidInput("Drive needs a Pipeline", got=repr(pipeline),
+                           do="write Drive(ms.Pipeline(name, stream.to(…)))")  # fmt: skip
+
+
 def _json(row: Mapping[str, Any]) -> bytes:
     def told(value: Any) -> Any:
-        return value.isoformat() if isinstance(value, datetime) else str(value)
+        if isinstance(value, date | time_of_day):
+            return value.isoformat()
+        if isinstance(value, bytes):
+            return b64encode(value).decode()
+        if isinstance(value, Decimal | UUID):
+            return str(value)
+        raise InvalidInput("feed needs rows of JSON values, times, decimals and bytes",
+                           got=repr(value), do="write it as text, or feed bytes")  # fmt: skip
 
+    if not isinstance(row, Mapping):
+        raise InvalidInput("feed needs rows as dicts, bytes or None", got=repr(row),
+                           do='write feed("bids", [{"auction": 1}])')  # fmt: skip
     return json.dumps(dict(row), default=told).encode()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from millstream.sinks.memory import visible
+from millstream.plan.columns import record_keys
+from millstream.plan.graph import Node, Stateful
+from millstream.sinks.memory import Memory, visible
 from millstream.sources.spec import Extent, Ranges, raw_schema, read_columns
 
 if TYPE_CHECKING:
@@ -15,23 +18,36 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from millstream.plan.graph import Output
     from millstream.sinks.spec import Staged
+
+Row = dict[str, Any]
 
 
 @dataclass
 class MemoryLog:
     """Records by topic and partition; an offset is a place in a list."""
 
-    records: dict[str, dict[int, list[dict[str, Any]]]] = field(default_factory=dict)
+    records: dict[str, dict[int, list[Row]]] = field(default_factory=dict)
 
-    def append(
-        self, topic: str, partition: int, key: bytes | None, value: bytes | None, stamp: int | None
-    ) -> None:
-        """One more record; without a stamp, its event time is never too far ahead of it."""
-        partitions = self.records.setdefault(topic, {})
-        part = partitions.setdefault(partition, [])
-        part.append({"key": key, "value": value, "headers": None, "partition": partition,
-                     "offset": len(part), "timestamp": stamp})  # fmt: skip
+    def append(self, topic: str, partition: int, record: Row) -> None:
+        """One more record: key, value, headers, and a timestamp or None.
+
+        Without a timestamp, its event time is never too far ahead of it.
+        """
+        part = self.partition(topic, partition)
+        part.append({**record, "partition": partition, "offset": len(part)})
+
+    def partition(self, topic: str, partition: int) -> list[Row]:
+        """One partition, there from the moment it is first named."""
+        return self.records.setdefault(topic, {}).setdefault(partition, [])
+
+    def partitions(self, topic: str) -> dict[int, list[Row]]:
+        """A topic as it is now; one that nothing was fed to has one empty partition."""
+        parts = self.records.setdefault(topic, {})
+        if not parts:
+            parts[0] = []
+        return parts
 
 
 class MemoryReader:
@@ -42,23 +58,22 @@ class MemoryReader:
 
     def extent(self) -> Extent:
         """All that has been fed."""
-        parts = self._log.records.get(self._topic, {})
+        parts = self._log.partitions(self._topic)
         return Extent(dict.fromkeys(parts, 0), {p: len(records) for p, records in parts.items()})
 
     def frame(self, spark: SparkSession, ranges: Ranges, more: Sequence[str] = ()) -> DataFrame:
-        """The records of these ranges, spread over tasks."""
-        parallel = int(spark.sparkContext.defaultParallelism)
-        return spark.createDataFrame(self.table(spark, ranges, more)).repartition(parallel)
+        """The records of these ranges, spread over tasks in the order they were fed."""
+        return spark.createDataFrame(self.table(spark, ranges, more))
 
     def table(self, spark: SparkSession, ranges: Ranges, more: Sequence[str] = ()) -> pa.Table:
         """The records of these ranges."""
-        parts = self._log.records.get(self._topic, {})
+        parts = self._log.partitions(self._topic)
         rows = [record for p, (a, b) in sorted(ranges.items()) for record in parts.get(p, [])[a:b]]
         return pa.Table.from_pylist(rows, schema=raw_schema(read_columns(more)))
 
     def originals(self, places: Mapping[int, Sequence[int]]) -> pa.Table:
         """Single records, whole."""
-        parts = self._log.records.get(self._topic, {})
+        parts = self._log.partitions(self._topic)
         rows = [parts[p][offset] for p, offsets in sorted(places.items()) for offset in offsets]
         return pa.Table.from_pylist(rows, schema=raw_schema())
 
@@ -71,44 +86,67 @@ class MemoryReader:
 
 @dataclass(frozen=True)
 class Left:
-    """Rows that left in one batch by one door."""
+    """Rows that left in one batch by one door, in the order they are shown."""
 
     output: str
     door: str
-    rows: list[dict[str, Any]]
+    rows: list[Row]
 
 
 class RecordingWriter:
     """Keeps what leaves, each batch once, in one place for all doors."""
 
-    def __init__(self, ledger: dict[str, str], left: list[list[Left]]) -> None:
+    def __init__(
+        self, ledger: dict[str, str], left: list[list[Left]], outputs: Sequence[Output]
+    ) -> None:
         self._ledger, self._left = ledger, left
+        self._keys = {output.name: order_of(output.input) for output in outputs}
 
     def recover(self, expected: str | None) -> str | None:
         """The intent written last."""
         return self._ledger.get("drive")
 
     def write(self, intent: str, batch: int, outputs: Sequence[Staged]) -> None:
-        """Keep a batch's rows."""
-        self._left.append(
-            [
-                Left(staged.output, staged.door, [
-                    row for table in staged.tables() for row in visible(table.to_pylist())
-                ])
-                for staged in outputs
-            ]
-        )  # fmt: skip
+        """Keep a batch's rows; those for a `Memory` are in its list, too."""
+        kept = [Left(staged.output, staged.door, self._rows(staged)) for staged in outputs]
+        for staged, left in zip(outputs, kept, strict=True):
+            if isinstance(staged.sink, Memory):
+                staged.sink.rows.extend(left.rows)
+        self._left.append(kept)
         self._ledger["drive"] = intent
+
+    def _rows(self, staged: Staged) -> list[Row]:
+        rows = [row for table in staged.tables() for row in table.to_pylist()]
+        if staged.door == "late":
+            rows.sort(key=lambda row: tuple(row["origin"].values()))
+        elif staged.door == "dead":
+            rows.sort(key=lambda row: (row["topic"], row["partition"], row["offset"]))
+        elif (keys := self._keys[staged.output]) is not None:
+            rows.sort(key=lambda row: [_rank(row.get(name)) for name in (*keys, "_time")])
+        return visible(rows)
 
     def close(self) -> None:
         """Nothing is held."""
 
 
-def order_of(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Rows of one batch by their values, nulls first: keys come first, then the window."""
-    return tuple((value is not None, type(value).__name__, str(value) if _odd(value) else value)
-                 for value in row.values())  # fmt: skip
+def order_of(node: Node) -> tuple[str, ...] | None:
+    """The columns that rows of one batch are shown by: the operator's keys, then the window.
+
+    None for rows that no operator made: they are shown in the order they were fed.
+    """
+    below = [node]
+    while below:
+        found = below.pop()
+        if isinstance(found, Stateful):
+            return record_keys(node) or tuple(node.columns or ())
+        below += found.inputs
+    return None
 
 
-def _odd(value: Any) -> bool:
-    return isinstance(value, dict | list) or value is None or value != value
+def _rank(value: Any) -> tuple[Any, ...]:
+    """Nulls first, then values as they are, NaN last; nested ones by their text."""
+    if value is None:
+        return (0,)
+    if isinstance(value, float) and math.isnan(value):
+        return (2,)
+    return (1, repr(value) if isinstance(value, dict | list) else value)

@@ -20,17 +20,42 @@ _SPARE = 32
 _QUOTE, _COLON, _BACKSLASH, _BLANK = 0x22, 0x3A, 0x5C, 0x20
 
 
-class Block:
-    """Some rows' bytes; `start` and `end` are the bounds of each row within them."""
+class Scratch:
+    """Large arrays that blocks use one after the other.
 
-    def __init__(self, values: pa.Array) -> None:
-        """`values` is binary or large binary; the bytes of null rows count as empty."""
+    Asking the system for fresh pages costs more than all comparisons over them.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[str, npt.NDArray[np.uint8]] = {}
+
+    def bytes(self, name: str, size: int) -> npt.NDArray[np.uint8]:
+        """The array of that name, of that size, holding anything."""
+        kept = self._kept.get(name)
+        if kept is None or kept.size < size:
+            kept = self._kept[name] = np.empty(size, np.uint8)
+        return kept[:size]
+
+    def flags(self, name: str, size: int) -> Flags:
+        return self.bytes(name, size).view(np.bool_)
+
+
+class Block:
+    """Some rows' bytes; `start` and `end` are the bounds of each row within them.
+
+    Of blocks that share a scratch only the newest may be used.
+    """
+
+    def __init__(self, values: pa.Array, scratch: Scratch) -> None:
+        """`values` is binary or large binary; what null rows hold is not looked at."""
         width = np.int64 if pa.types.is_large_binary(values.type) else np.int32
         _, offsets, data = values.buffers()
         self.rows = len(values)
         bounds = np.frombuffer(offsets, width, self.rows + 1, values.offset * width().itemsize)
         first, last = int(bounds[0]), int(bounds[-1])
-        self.bytes = np.zeros(last - first + 2 * _SPARE, np.uint8)
+        self._scratch = scratch
+        self.bytes = scratch.bytes("rows", last - first + 2 * _SPARE)
+        self.bytes[:_SPARE] = self.bytes[-_SPARE:] = 0
         if last > first:
             self.bytes[_SPARE:-_SPARE] = np.frombuffer(data, np.uint8, last - first, first)
         bounds = bounds.astype(np.int64) + (_SPARE - first)
@@ -58,7 +83,8 @@ class Block:
     @cached_property
     def escapes(self) -> Places:
         """Where backslashes stand."""
-        return self._where(self.bytes == _BACKSLASH)
+        found = self._equal(_BACKSLASH, "marks")
+        return np.flatnonzero(found) if found.any() else np.empty(0, np.int64)
 
     @cached_property
     def controls(self) -> Places:
@@ -76,12 +102,14 @@ class Block:
     @cached_property
     def quoting(self) -> Flags:
         """Which bytes are quotes."""
-        return np.asarray(self.bytes == _QUOTE)
+        return self._equal(_QUOTE, "quotes")
 
     @cached_property
     def names(self) -> Places:
         """Where a quote stands before a colon: at the end of a name, mostly."""
-        return np.flatnonzero(self.quoting[:-1] & (self.bytes[1:] == _COLON))
+        marks = self._equal(_COLON, "marks")
+        np.logical_and(self.quoting[:-1], marks[1:], out=marks[:-1])
+        return np.flatnonzero(marks[:-1])
 
     @cached_property
     def quotes(self) -> Places:
@@ -126,8 +154,8 @@ class Block:
     def rows_with(self, count: int) -> Places:
         return np.flatnonzero(self.quote_counts[1] == count)
 
-    def _where(self, mask: Flags) -> Places:
-        return np.flatnonzero(mask) if mask.any() else np.empty(0, np.int64)
+    def _equal(self, byte: int, name: str) -> Flags:
+        return np.equal(self.bytes, byte, out=self._scratch.flags(name, self.bytes.size))
 
     def _loads(self, kind: str, size: int) -> np.ndarray:
         count = self.bytes.size - size + 1

@@ -68,7 +68,7 @@ class ShortLane:
             return tables[work.stage.tree]
         if not any(table.num_rows for table in tables.values()):
             return work.columns.empty_table()
-        with user_code(work.stage.name):
+        with user_code(work.stage.name, work.stage.tree):
             frames = {
                 leaf: packed(self._spark.createDataFrame(table)) for leaf, table in tables.items()
             }

@@ -71,7 +71,7 @@ class WideLane:
     def _take(self, work: Work, done: Done) -> None:
         heard = self._spark.sparkContext.accumulator({}, _Heard())
         frame, decode = self._rows(work, heard)
-        with user_code(work.stage.name):
+        with user_code(work.stage.name, work.stage.tree):
             parts = self._taken(work, frame, decode, heard).collect()
         for part in parts:
             done.take(json.loads(part[0]))
@@ -118,7 +118,7 @@ class WideLane:
                 frames[leaf] = self._flow(leaf, work)
         if work.stage.bare:
             return frames[work.stage.tree], None
-        with user_code(work.stage.name):
+        with user_code(work.stage.name, work.stage.tree):
             return unpacked(build(work.stage.tree, frames, work.clock)), None
 
     def _flow(self, leaf: Stateful, work: Work) -> DataFrame:

@@ -1,0 +1,53 @@
+"""What the engine's tests share: times, a source of bids, and a drive over a pipeline."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import millstream as ms
+from millstream.testing import Drive
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+MICROS = 1_767_225_600_000_000
+SCHEMA = "auction long, name string, price double, n int, ts timestamp"
+
+
+def at(seconds: float) -> datetime:
+    """So many seconds after the beginning of 2026."""
+    return START + timedelta(seconds=seconds)
+
+
+def micros(seconds: float) -> int:
+    return MICROS + round(seconds * 1_000_000)
+
+
+def bid(seconds: float, auction: int = 1, **more: Any) -> dict[str, Any]:
+    return {"auction": auction, "ts": at(seconds).isoformat(), **more}
+
+
+def bids(topic: str = "bids", schema: str = SCHEMA, **options: Any) -> ms.Stream:
+    return ms.read(ms.Topic(topic, schema=schema), **{"time": "ts", **options})
+
+
+def counted(stream: ms.Stream, size: str = "10 seconds", **options: Any) -> ms.Stream:
+    windowed = stream.by("auction").window(ms.tumbling(size))
+    if "rest" in options:
+        windowed = windowed.late(rest=options["rest"])
+    return windowed.agg(n=ms.count())
+
+
+def out(*streams: ms.Stream, names: Sequence[str] = ("out",), **options: Any) -> ms.Pipeline:
+    outputs = [s.to(ms.Topic(name)) for s, name in zip(streams, names, strict=True)]
+    return ms.Pipeline("drive", *outputs, **options)
+
+
+def drive(*streams: ms.Stream, lane: Any = "short", names: Sequence[str] = ("out",)) -> Drive:
+    return Drive(out(*streams, names=names), lane=lane)
+
+
+def window(auction: int | None, start: float, n: int, size: float = 10) -> dict[str, Any]:
+    return {"auction": auction, "window_start": at(start), "window_end": at(start + size), "n": n}
