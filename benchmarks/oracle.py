@@ -1,82 +1,156 @@
-"""What the answer should be: the topics' records recomputed by DuckDB, which shares no code
-with any engine."""
+"""What the answers should be: the topics' records recomputed by DuckDB, which shares no code
+with any engine; and DuckDB's own speed at the same work, over bytes that lie in memory."""
 
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pyarrow as pa
 from confluent_kafka import Consumer, TopicPartition
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
-def values(address: str, topic: str) -> pa.Table:
-    """All committed records of a topic: partition and value as text."""
+Check = dict[str, Any]
+
+_COLUMNS = """'{"auction":"BIGINT","bidder":"BIGINT","price":"DOUBLE","channel":"VARCHAR",
+              "url":"VARCHAR","ts":"BIGINT"}'"""
+_SUMS = """count(*), sum(auction), sum(bidder), sum(price), sum(length(channel)),
+           sum(length(url)), sum(ts)"""
+
+
+def chunks(address: str, topic: str) -> Iterator[pa.Table]:
+    """All committed records of a topic, in pieces: partition and value as text."""
     consumer = Consumer({"bootstrap.servers": address, "group.id": "oracle",
                          "isolation.level": "read_committed", "enable.partition.eof": True,
                          "auto.offset.reset": "earliest"})  # fmt: skip
-    parts = consumer.list_topics(topic).topics[topic].partitions
-    consumer.assign([TopicPartition(topic, p, 0) for p in parts])
-    rows: list[bytes] = []
-    places: list[int] = []
-    left = set(parts)
+    found = consumer.list_topics(topic, timeout=30).topics[topic]
+    if found.error is not None:
+        raise SystemExit(f"the check needs the topic {topic}; got {found.error}")
+    consumer.assign([TopicPartition(topic, p, 0) for p in found.partitions])
+    left = set(found.partitions)
     while left:
-        for message in consumer.consume(50_000, timeout=5):
+        places, rows = [], []
+        for message in consumer.consume(100_000, timeout=2):
             if message.error() is not None:
                 left.discard(message.partition())
             else:
-                rows.append(message.value())
                 places.append(message.partition())
+                rows.append(message.value())
+        if rows:
+            text = pa.array(rows, pa.binary()).cast(pa.string())
+            yield pa.table({"partition": pa.array(places, pa.int32()), "value": text})
     consumer.close()
-    return pa.table({"partition": places, "value": pa.array(rows, pa.binary()).cast(pa.string())})
 
 
-def check_windows(
-    address: str, topic: str, out: str, *, window_seconds: int, delay_seconds: int
-) -> dict[str, Any]:
-    """Compare an output topic with the recomputed windows.
+def _loaded(db: duckdb.DuckDBPyConnection, name: str, tables: Iterator[pa.Table], sql: str) -> None:
+    """Make a table of what the SQL makes of each piece, called `piece` in it."""
+    made = False
+    for piece in tables:
+        db.register("piece", piece)
+        db.execute(f"insert into {name} {sql}" if made else f"create table {name} as {sql}")
+        made = True
+    if not made:
+        db.register("piece", pa.table({"partition": pa.array([], pa.int32()),
+                                       "value": pa.array([], pa.string())}))  # fmt: skip
+        db.execute(f"create table {name} as {sql}")
 
-    Every window that left must be right and there once; every window that ended before
-    the slowest partition's watermark must have left.
+
+class Windows:
+    """The count and sum of every window of a topic of bids, and which of them must have left.
+
+    A window is due when it ended before the slowest partition's watermark.
     """
+
+    def __init__(self, address: str, topic: str, *, window_ms: int, delay_ms: int) -> None:
+        self._address, self.window_ms = address, window_ms
+        self._db = duckdb.connect()
+        _loaded(self._db, "bids", chunks(address, topic), """
+            select partition, (value->>'auction')::bigint auction,
+                   (value->>'price')::double price, (value->>'ts')::bigint ts from piece""")  # fmt: skip
+        self._db.execute(f"""
+            create table expected as select auction, ts // {window_ms} w, count(*) n,
+                   sum(price) total from bids group by 1, 2;
+            create table due as select * from expected where (w + 1) * {window_ms} <=
+                   (select min(t) from (select max(ts) t from bids group by partition))
+                   - {delay_ms}""")
+        self.due: int = self._one("select count(*) from due")
+
+    def check(self, out: str) -> Check:
+        """Compare an output topic: every window right, once, and none of the due ones missing."""
+        self._db.execute("drop table if exists got")
+        _loaded(self._db, "got", chunks(self._address, out), f"""
+            select (value->>'auction')::bigint auction,
+                   epoch_ms((value->>'window_start')::timestamptz) // {self.window_ms} w,
+                   (value->>'n')::bigint n, (value->>'total')::double total from piece""")  # fmt: skip
+        return self._compared("due")
+
+    def check_table(self, made: pa.Table) -> Check:
+        """Compare all windows with those of a table (auction, w, n, total)."""
+        self._db.register("made", made)
+        self._db.execute("create or replace table got as select * from made")
+        return self._compared("expected")
+
+    def _compared(self, wanted: str) -> Check:
+        return {
+            "checked": self._one("select count(*) from got"),
+            "faults": {
+                "missing": self._one(
+                    f"select count(*) from {wanted} anti join got using (auction, w)"
+                ),
+                "twice": self._one("select count(*) - count(distinct (auction, w)) from got"),
+                "wrong": self._one("""
+                    select count(*) from got g left join expected e using (auction, w)
+                    where e.n is null or e.n <> g.n or g.total is null
+                          or abs(e.total - g.total) > 1e-9 * abs(e.total)"""),
+            },
+        }
+
+    def _one(self, sql: str) -> int:
+        return int(self._db.execute(sql).fetchall()[0][0])
+
+
+def column_sums(address: str, topic: str) -> list[float]:
+    """Rows, and a sum over each of a bid's six columns, each taken from the text by its path."""
     db = duckdb.connect()
-    db.register("raw", values(address, topic))
-    db.register("got_raw", values(address, out))
-    db.execute(f"""
-        create table bids as select partition, (value->>'auction')::bigint auction,
-               (value->>'price')::double price, (value->>'ts')::bigint ts from raw;
-        create table expected as select auction, ts // {window_seconds * 1000} w,
-               count(*) n, sum(price) total from bids group by 1, 2;
-        create table got as select (value->>'auction')::bigint auction,
-               epoch_ms((value->>'window_start')::timestamptz) // {window_seconds * 1000} w,
-               (value->>'n')::bigint n, (value->>'total')::double total from got_raw;
-        create table closed as select e.* from expected e where
-               (e.w + 1) * {window_seconds * 1000} <= (select min(t) from
-                (select max(ts) t from bids group by partition)) - {delay_seconds * 1000};
-    """)  # noqa: S608
-
-    def one(sql: str) -> int:
-        return int(db.execute(sql).fetchall()[0][0])
-
-    return {
-        "windows": one("select count(*) from got"),
-        "missing": one("select count(*) from closed anti join got using (auction, w)"),
-        "twice": one("select count(*) - count(distinct (auction, w)) from got"),
-        "wrong": one("""select count(*) from got g left join expected e using (auction, w)
-                     where e.n is null or e.n <> g.n or abs(e.total - g.total) >
-                     1e-9 * abs(e.total)"""),
-    }
+    _loaded(db, "bids", chunks(address, topic), """
+        select (value->>'auction')::bigint auction, (value->>'bidder')::bigint bidder,
+               (value->>'price')::double price, value->>'channel' channel,
+               value->>'url' url, (value->>'ts')::bigint ts from piece""")  # fmt: skip
+    return [float(one) for one in db.execute(f"select {_SUMS} from bids").fetchall()[0]]
 
 
-def duckdb_decode(address: str, topic: str) -> dict[str, float]:
-    """How fast DuckDB turns the same bytes into columns (bytes in memory, two threads)."""
-    table = values(address, topic)
-    db = duckdb.connect(config={"threads": "2"})
-    db.register("raw", table)
+def check_sums(got: list[float], wanted: list[float]) -> Check:
+    """Compare rows and the sums over columns; a sum of doubles may differ by its order."""
+    wrong = sum(abs(a - b) > 1e-9 * abs(b) for a, b in zip(got, wanted, strict=True))
+    return {"checked": int(got[0]), "faults": {"wrong columns": wrong}}
+
+
+def duckdb_decode(address: str, topic: str) -> dict[str, Any]:
+    """How fast DuckDB turns the same bytes into columns, with two threads."""
+    db = _in_memory(address, topic)
     began, cpu = time.perf_counter(), time.process_time()
-    rows = db.execute("""select count(*), max(r.auction), max(r.bidder), max(r.price),
-        max(length(r.channel)), max(length(r.url)), max(r.ts) from (select from_json(value,
-        '{"auction":"BIGINT","bidder":"BIGINT","price":"DOUBLE","channel":"VARCHAR",
-          "url":"VARCHAR","ts":"BIGINT"}') r from raw)""").fetchall()[0][0]
-    return {"wall": time.perf_counter() - began, "cpu": time.process_time() - cpu, "rows": rows}
+    sums = db.execute(f"""with rows as (select unnest(from_json(value, {_COLUMNS})) from raw)
+                          select {_SUMS} from rows""").fetchall()[0]
+    wall, cpu = time.perf_counter() - began, time.process_time() - cpu
+    return {"wall": wall, "cpu": cpu, "sums": [float(one) for one in sums]}
+
+
+def duckdb_tumbling(address: str, topic: str, expected: Windows) -> dict[str, Any]:
+    """How fast DuckDB groups the same bytes into windows, with two threads; no output topic."""
+    db = _in_memory(address, topic)
+    began, cpu = time.perf_counter(), time.process_time()
+    made = db.execute(f"""with rows as (select unnest(from_json(value, {_COLUMNS})) from raw)
+                          select auction, ts // {expected.window_ms} w, count(*) n,
+                          sum(price) total from rows group by 1, 2""").arrow()
+    table = made if isinstance(made, pa.Table) else made.read_all()
+    wall, cpu = time.perf_counter() - began, time.process_time() - cpu
+    return {"wall": wall, "cpu": cpu, "check": expected.check_table(table)}
+
+
+def _in_memory(address: str, topic: str) -> duckdb.DuckDBPyConnection:
+    db = duckdb.connect(config={"threads": "2"})
+    db.register("raw", pa.concat_tables(chunks(address, topic)))
+    return db

@@ -36,7 +36,7 @@ class Terminal:
         self.process = subprocess.Popen(
             [COMMAND, *words], stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
             env={**os.environ, **environment, "MILLSTREAM_HOLD": str(hold), "TERM": "xterm"},
-            preexec_fn=_take_terminal,
+            preexec_fn=_take_terminal,  # noqa: PLW1509 - Ctrl-C needs a controlling terminal
         )  # fmt: skip
         os.close(slave)
         os.set_blocking(self._master, False)

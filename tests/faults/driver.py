@@ -14,13 +14,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-import millstream as ms
 from tests.faults import sabotage
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+import millstream as ms
 
-    import pandas as pd
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
@@ -35,8 +35,8 @@ DELAY = "5 seconds"
 class Config:
     """One run: which job, over what, how, and where it writes how it went.
 
-    `budget` is the size of a batch in bytes, `clumsy` the name of a way in which the
-    user's code or a worker misbehaves, `sabotage` the guards that are switched off.
+    `budget` is the size of a batch in bytes, `clumsy` the ways in which tasks come to
+    harm, `sabotage` the guards that are switched off.
     """
 
     kafka: str
@@ -65,7 +65,7 @@ def pipeline_of(config: Config) -> ms.Pipeline:
     source = ms.Topic(config.topic, schema=SCHEMA)
     rows = ms.read(source, time="ts", watermark=DELAY, idle=None)
     if config.clumsy is not None:
-        rows = rows.transform(partial(_clumsy, Path(config.diary).parent / "clumsy", config.clumsy))
+        rows = rows.transform(clumsy(Path(config.diary).parent, config.clumsy))
     windows = rows.by("key").window(ms.tumbling(SIZE)).agg(n=ms.count(), total=ms.sum("amount"))
     once = rows.distinct(by="id")
     return ms.Pipeline(
@@ -76,16 +76,20 @@ def pipeline_of(config: Config) -> ms.Pipeline:
     )
 
 
-def _clumsy(marker: Path, how: str, frame: DataFrame) -> DataFrame:
-    """The same rows; but the first task that comes by dies on its way, `how` it was told."""
+def clumsy(folder: Path, how: str) -> Callable[[DataFrame], DataFrame]:
+    """The same rows; but on its way through each word of `how`, one task comes to harm.
+
+    A file of that name in the folder tells that it has happened.
+    """
 
     def through(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            if batch.num_rows and sabotage.first(marker):
-                sabotage.stumble(how)
             yield batch
+            for word in how.split():
+                if batch.num_rows and sabotage.first(folder / word):
+                    sabotage.stumble(word)
 
-    return frame.mapInArrow(through, frame.schema)
+    return lambda frame: frame.mapInArrow(through, frame.schema)
 
 
 def small_batches(budget: int) -> None:
@@ -93,7 +97,7 @@ def small_batches(budget: int) -> None:
     from millstream.runtime import engine, planner
 
     planner._LEAST = planner._MOST = budget
-    engine.Sizing = partial(planner.Sizing, budget=budget)  # type: ignore[misc, assignment]
+    vars(engine)["Sizing"] = partial(planner.Sizing, budget=budget)
 
 
 class Diary:

@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent.parent
 PATIENCE = 300.0
+_FILE = """
+import sys
+from pathlib import Path
+sys.path.insert(0, {root!r})
+from tests.faults.driver import Config, pipeline_of
+pipeline = pipeline_of(Config.read(Path({told!r})))
+"""
 _JAVA = "-XX:TieredStopAtLevel=1 -Xshare:auto"
 
 
@@ -41,7 +48,7 @@ class Run:
 
     def __init__(
         self, config: Config, folder: Path, *, name: str = "run", hold: str | None = None,
-        environment: dict[str, str] | None = None,
+        environment: dict[str, str] | None = None, by_command: bool = False,
     ) -> None:  # fmt: skip
         folder.mkdir(parents=True, exist_ok=True)
         self._hold = folder / f"{name}.hold"
@@ -54,12 +61,22 @@ class Run:
             self.arm(hold)
         with self._output.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.faults.driver", str(told)],
+                self._command(folder, told) if by_command
+                else [sys.executable, "-m", "tests.faults.driver", str(told)],
                 cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
                 start_new_session=True,
                 env={**os.environ, "MILLSTREAM_HOLD": str(self._hold),
                      "JAVA_TOOL_OPTIONS": _JAVA, **(environment or {})},
             )  # fmt: skip
+
+    def _command(self, folder: Path, told: Path) -> list[str]:
+        """`millstream run` on a file that defines the same pipeline."""
+        file = folder / "pipeline_file.py"
+        file.write_text(_FILE.format(root=str(ROOT), told=str(told)))
+        command = [sys.executable, "-m", "millstream.cli.main", "run", str(file), "--kafka",
+                   self.config.kafka, "--checkpoint", self.config.checkpoint]  # fmt: skip
+        lane = self.config.lane
+        return command if lane is None else [*command, "--lane", lane]
 
     # -- what it says ----------------------------------------------------------
 
@@ -79,6 +96,11 @@ class Run:
             if "error" in line:
                 return line["error"], line["sentence"]
         return None
+
+    def error_kind(self) -> str | None:
+        """The kind of its error, if it ended with one."""
+        error = self.error()
+        return None if error is None else error[0]
 
     def output(self) -> str:
         """All it printed."""
@@ -107,6 +129,15 @@ class Run:
     def release(self) -> None:
         """Let it go on."""
         (self._hold / "held").unlink()
+
+    def wait_started(self) -> None:
+        """Until its Python is up and has told so."""
+
+        def there() -> bool:
+            self._refuse_ended("started")
+            return bool(self.diary())
+
+        until(there, "started")
 
     def wait_batches(self, count: int) -> None:
         """Until it has committed so many batches."""
@@ -140,6 +171,11 @@ class Run:
     def interrupt(self) -> None:
         """SIGINT, as Ctrl-C sends it to the job alone."""
         self.process.send_signal(signal.SIGINT)
+
+    def interrupt_again(self) -> None:
+        """A second SIGINT, when the first has been heard."""
+        time.sleep(1.0)
+        self.interrupt()
 
     def kill(self) -> None:
         """SIGKILL to all of it: first stopped, so that nobody starts anyone meanwhile."""

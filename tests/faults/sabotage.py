@@ -27,12 +27,25 @@ def first(marker: Path) -> bool:
 
 
 def stumble(how: str) -> None:
-    """Fail in the middle of a task: raise, die, or be slow."""
+    """Come to harm in the middle of a task: it raises, its process dies, or it is slow."""
     if how == "raises":
         raise ValueError("a task that stumbles once")
     if how == "dies":
         os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep(8.0)
+    time.sleep(20.0)
 
 
-GUARDS: dict[str, Callable[[], None]] = {}
+def no_ledger() -> None:
+    """Believe that nothing has been written since the last commit."""
+    from millstream.sinks.topic_writer import TopicWriter
+
+    recover = TopicWriter.recover
+
+    def forgetful(self: TopicWriter, expected: str | None) -> str | None:
+        recover(self, expected)
+        return expected
+
+    TopicWriter.recover = forgetful  # type: ignore[method-assign]
+
+
+GUARDS: dict[str, Callable[[], None]] = {"ledger": no_ledger}

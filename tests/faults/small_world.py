@@ -7,10 +7,13 @@ its hands is dropped, what is on disk and in the sink stays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import contextmanager
+import json
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
+
+from tests.faults import verifier
+from tests.faults.driver import DELAY, SCHEMA, SIZE
 
 import millstream as ms
 from millstream.runtime import batch, checkpoint
@@ -19,18 +22,15 @@ from millstream.runtime.engine import Engine
 from millstream.sinks.memory import visible
 from millstream.sources.spec import Extent
 from millstream.testing.memory_log import MemoryLog, MemoryReader
-from tests.faults import verifier
-from tests.faults.driver import DELAY, SCHEMA, SIZE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     import pytest
     from pyspark.sql import SparkSession
 
     from millstream.plan.graph import Read
-    from millstream.runtime.facts import Facts
     from millstream.sinks.spec import Sink, Staged
 
 TOPIC = "rows"
@@ -138,40 +138,38 @@ class Small:
         self.pipeline = pipeline or windows()
         self.world = World()
 
-    def feed(self, rows: int = 12) -> None:
-        """So many rows more in each of two partitions, a second apart."""
+    def feed(self, rows: int = 12, *, more: int = 0) -> None:
+        """So many rows more in each of two partitions, a second apart, amounts from `more` on."""
         fed = len(self.world.log.records.get(TOPIC, {}).get(0, ()))
         for place in range(fed, fed + rows):
             for partition in (0, 1):
                 minute, second = divmod(place, 60)
                 ts = f"2026-01-01T00:{minute:02d}:{second:02d}Z"
-                value = f'{{"id": {place}, "key": {place % 3}, "amount": {place}, "ts": "{ts}"}}'
-                self.world.log.append(TOPIC, partition, None, value.encode(), None)
+                row = {"id": place, "key": place % 3, "amount": place + more, "ts": ts}
+                value = json.dumps(row)
+                record = {"key": None, "value": value.encode(), "headers": None, "timestamp": None}
+                self.world.log.append(TOPIC, partition, record)
 
     @contextmanager
     def run(self, *, take_over: bool = False) -> Iterator[Engine]:
-        """A run from start to end; a crash inside is the end of it."""
+        """A run from start to end; however it ends, its lock is free then."""
         engine = Engine(self.pipeline, Checkpoint(self.folder), self._spark, self.world,
                         lane=self.lane)  # fmt: skip
         try:
             engine.open(take_over=take_over)
             yield engine
             engine.close()
-        except Crash:
-            pass
         finally:
             engine.checkpoint.close()
 
-    def step(self) -> Facts | None:
-        """A run of one batch."""
-        facts = None
-        with self.run() as engine:
-            facts = engine.step()
-        return facts
+    def step(self) -> None:
+        """A run of one batch, or up to a crash."""
+        with suppress(Crash), self.run() as engine:
+            engine.step()
 
     def finish(self) -> None:
-        """A run that reads everything and closes everything."""
-        with self.run() as engine:
+        """A run that reads everything and closes everything, or ends in a crash."""
+        with suppress(Crash), self.run() as engine:
             while engine.step() is not None:
                 pass
             engine.step(finish=True)

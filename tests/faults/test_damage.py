@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.faults.small_world import Small, World, tell_the_world, windows
 
 from millstream.errors import Damaged, MillstreamError
 from millstream.runtime import durable
-from tests.faults.small_world import Small, World, tell_the_world, windows
 
 if TYPE_CHECKING:
     from collections.abc import Callable

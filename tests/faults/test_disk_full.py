@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.faults.small_world import Small, tell_the_world
 
 from millstream.errors import MillstreamError
-from tests.faults.small_world import Small, tell_the_world
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import random
+import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pytest
-
-from millstream.runtime.faultpoints import POINTS
 from tests.faults.judging import Report, verdict_on
 from tests.faults.running import Run
+
+from millstream.runtime.faultpoints import POINTS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,10 +20,11 @@ if TYPE_CHECKING:
     from tests.faults.driver import Config
     from tests.faults.feeding import Feed
 
-LANES = ("short", "wide")
+LANES: tuple[Literal["short", "wide"], ...] = ("short", "wide")
+KILLS = int(os.environ.get("MILLSTREAM_SOAK_KILLS", "200"))
 
 
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(900)
 def test_a_job_killed_at_each_step_of_the_protocol_loses_and_repeats_nothing(
     config: Config, feed: Feed, tmp_path: Path
 ) -> None:
@@ -39,5 +43,71 @@ def test_a_job_killed_at_each_step_of_the_protocol_loses_and_repeats_nothing(
     verdict = verdict_on(config)
     print(report.text(verdict))
     assert verdict["green"], report.text(verdict)
-    assert verdict["windows"]["rows"] and verdict["once"]["rows"] and verdict["dead"]["rows"]
+    assert verdict["windows"]["rows"]
+    assert verdict["once"]["rows"]
+    assert verdict["dead"]["rows"]
     assert all(report.kills[point] for point in POINTS)
+
+
+def test_the_verifier_is_red_when_the_ledger_is_not_asked(
+    config: Config, feed: Feed, tmp_path: Path
+) -> None:
+    point = "after a sink's commit"
+    feed.send()
+    with Run(replace(config, lane="short"), tmp_path, name="first", hold=point) as job:
+        job.wait_held(point)
+        job.kill()
+    careless = replace(config, until="finished", lane="short", sabotage=("ledger",))
+    with Run(careless, tmp_path, name="careless") as job:
+        job.succeed()
+
+    verdict = verdict_on(config)
+    assert not verdict["green"]
+    assert verdict["once"]["doubled"]
+    assert verdict["dead"]["doubled"]
+
+
+@pytest.mark.soak
+def test_a_job_killed_hundreds_of_times_loses_and_repeats_nothing(
+    config: Config, feed: Feed, tmp_path: Path
+) -> None:
+    """Every second kill at a step of the protocol, the others at any moment.
+
+    `MILLSTREAM_SOAK_SEED` replays the same input, steps, sizes and waits; only the moments
+    of the random kills depend on the machine. `MILLSTREAM_SOAK_KILLS` says how many.
+    """
+    seed = int(os.environ.get("MILLSTREAM_SOAK_SEED", str(time.time_ns() % 10**9)))
+    chance, report = random.Random(seed), Report(seed)
+    feed.seed = seed
+    print(f"MILLSTREAM_SOAK_SEED={seed} MILLSTREAM_SOAK_KILLS={KILLS}")
+    for turn in range(KILLS):
+        feed.send(chance.choice((5, 40, 400)))
+        if chance.random() < 0.2:
+            feed.send_aborted()
+        run = replace(config, lane=chance.choice((*LANES, None)),
+                      budget=chance.choice((2_000, 20_000, 1_000_000)))  # fmt: skip
+        point = POINTS[turn // 2 % len(POINTS)] if turn % 2 == 0 else None
+        with Run(run, tmp_path, name=f"{turn}", hold=point) as job:
+            if point is None:
+                job.wait_started()
+                time.sleep(chance.random() * 12)
+            else:
+                job.wait_held(point)
+            job.kill()
+        report.kills[point or "at any moment"] += 1
+        if turn % 20 == 19:
+            verdict = verdict_on(config, finished=False)
+            assert not _harm(verdict), report.text(verdict)
+    with Run(replace(config, until="finished"), tmp_path, name="last") as job:
+        job.succeed()
+
+    verdict = verdict_on(config)
+    print(report.text(verdict))
+    assert verdict["green"], report.text(verdict)
+    assert all(report.kills[point] for point in POINTS)
+
+
+def _harm(verdict: dict[str, dict[str, list[str]]]) -> bool:
+    """Whether something is there that may not be; what is missing may still come."""
+    return any(verdict[output][kind] for output in ("windows", "once", "dead")
+               for kind in ("doubled", "phantom", "wrong"))  # fmt: skip

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from tests.faults.verifier import Log
 
 from millstream.errors import AlreadyRunning, DataGone, Fenced, MillstreamError
 from millstream.log.settings import Cluster
 from millstream.sinks.spec import Staged
 from millstream.sinks.topic_writer import LEDGER, TopicWriter
 from millstream.sources.topic import Topic
-from tests.faults.verifier import Log
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ from collections import Counter
 from typing import Any
 
 import duckdb
-from confluent_kafka import Consumer, IsolationLevel, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 SIZE, DELAY = 10, 5
@@ -64,12 +64,13 @@ class Log:
         found, open_ones = [], {p for p, end in ends.items() if end > 0}
         while open_ones:
             for record in consumer.consume(10_000, 0.2):
-                if record.error() is None:
+                error = record.error()
+                if error is None:
                     found.append(record)
-                elif record.error().code() == -191:
+                elif error.code() == KafkaError._PARTITION_EOF:
                     open_ones.discard(record.partition())
                 else:
-                    raise SystemExit(f"reading {topic}: {record.error()}")
+                    raise SystemExit(f"reading {topic}: {error}")
         consumer.close()
         return found
 
@@ -108,7 +109,9 @@ def micros(text: str) -> int:
     return int(found[0])
 
 
-def compared(wanted: dict[Any, Any], got: list[tuple[Any, Any]], optional: set[Any]) -> dict[str, Any]:
+def compared(
+    wanted: dict[Any, Any], got: list[tuple[Any, Any]], optional: set[Any]
+) -> dict[str, Any]:
     """Where an output differs from what was wanted; `optional` need not be there yet."""
     times = Counter(key for key, _ in got)
     present = dict(got)

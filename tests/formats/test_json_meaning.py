@@ -6,6 +6,7 @@ the fast path would like to take it.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -330,9 +331,45 @@ def test_two_damaged_rows_that_make_up_for_each_others_quotes_are_both_found() -
     assert agreed(values, fields).bad.tolist() == [10, 20]
 
 
+def test_a_backslash_before_a_literal_is_seen() -> None:
+    values: list[bytes | None] = [b'{"a":"q\\n","b":"y"}'] * 40
+    values[20] = b'{"a":"x\\","b":"y"}'
+    made = agreed(values, [("a", "string", True), ("b", "string", True)])
+    assert made.bad.tolist() == [20]
+
+
+def test_rows_with_as_many_names_and_quotes_but_another_order_are_read_by_name() -> None:
+    values: list[bytes | None] = [b'{"a":1,"b":2}'] * 40
+    values[20] = b'{"b":3,"a":4}'
+    made = agreed(values, [("a", "long", True), ("b", "long", True)])
+    assert made.table["a"].to_pylist() == [1] * 20 + [4] + [1] * 19
+
+
+def test_a_name_written_with_escapes_is_the_same_name() -> None:
+    made = agreed([b'{"\\u0061":1}'] * 40, [("a", "long", True)])
+    assert (made.table["a"].to_pylist(), made.extra) == ([1] * 40, 0)
+
+
 def test_damage_that_crosses_from_one_row_to_the_next_is_found() -> None:
     values: list[bytes | None] = [b'{"a":"x","b":"y"}'] * 30
     values[10:12] = [b'{"a":"x","b":"y', b'"}{"a":"x","b":"y"}']
     values[20:22] = [b'{"a":"x","b":"y"}\\', b'"{"a":"x","b":"y"}']
     made = agreed(values, [("a", "string", True), ("b", "string", True)])
     assert made.bad.tolist() == [10, 11, 20, 21]
+
+
+def test_threads_do_not_disturb_each_other() -> None:
+    values = [pa.array(_bids(4_000 + 500 * number), pa.binary()) for number in range(4)]
+    meant = [decode(value, BIDS).table for value in values]
+    with ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(lambda value: decode(value, BIDS).table, values * 4))
+    assert all(table.equals(meant[number % 4]) for number, table in enumerate(made))
+
+
+def test_a_record_larger_than_a_block_is_read_like_any_other() -> None:
+    large = b'{"x":"' + b"y" * 9_000_000 + b'"}'
+    values: list[bytes | None] = [b'{"x":"s"}'] * 40
+    values[20] = large
+    made = decode(pa.array(values, pa.binary()), Schema.parse("x string"))
+    assert made.bad.size == 0
+    assert [len(text) for text in made.table["x"].to_pylist()] == [1] * 20 + [9_000_000] + [1] * 19

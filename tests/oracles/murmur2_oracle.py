@@ -9,8 +9,8 @@ def java_hash(key: bytes) -> int:
     """`org.apache.kafka.common.utils.Utils.murmur2`, as a signed 32-bit int."""
     h = _int(0x9747B28C ^ len(key))
     words = len(key) // 4
-    for (k,) in struct.iter_unpack("<i", key[: words * 4]):
-        k = _int(k * 0x5BD1E995)
+    for (word,) in struct.iter_unpack("<i", key[: words * 4]):
+        k = _int(word * 0x5BD1E995)
         k = _int((k ^ _unsigned_shift(k, 24)) * 0x5BD1E995)
         h = _int(_int(h * 0x5BD1E995) ^ k)
     rest = key[words * 4 :]

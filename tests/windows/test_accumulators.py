@@ -111,7 +111,8 @@ def test_nothing_but_nulls_is_null_and_counts_zero() -> None:
 
 
 def test_the_sum_of_negative_zeros_is_zero() -> None:
-    assert str(answer(aggregates.sum("v"), pa.float64(), [-0.0, -0.0])) == "0.0"
+    for zeros in ([-0.0], [-0.0, -0.0]):
+        assert str(answer(aggregates.sum("v"), pa.float64(), zeros)) == "0.0"
     assert str(answer(aggregates.min("v"), pa.float64(), [-0.0, 0.0])) == "0.0"
 
 

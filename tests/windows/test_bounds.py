@@ -31,6 +31,24 @@ def test_a_time_lies_between_its_bounds_which_are_a_size_apart(time: int, window
     assert start < end
 
 
+@pytest.mark.parametrize(
+    ("time", "window", "start", "end"),
+    [
+        (END_OF_TIME, Tumbling(1), END_OF_TIME - 1, END_OF_TIME),
+        (END_OF_TIME - 1, Tumbling(1), END_OF_TIME - 1, END_OF_TIME),
+        (END_OF_TIME, Tumbling(10), END_OF_TIME - 7, END_OF_TIME),
+        (MIN_TIME, Tumbling(10), MIN_TIME, MIN_TIME + 8),
+        (MIN_TIME + 8, Tumbling(10), MIN_TIME + 8, MIN_TIME + 18),
+        (MIN_TIME, Tumbling(1), MIN_TIME, MIN_TIME + 1),
+    ],
+)
+def test_the_first_and_last_windows_end_with_time_itself(
+    time: int, window: Tumbling, start: int, end: int
+) -> None:
+    assert starts_of(np.array([time]), window).tolist() == [start]
+    assert ends_of(np.array([start]), window).tolist() == [end]
+
+
 @given(times, windows, st.integers(0, 200), times)
 def test_the_first_open_window_parts_those_that_have_ended_from_the_others(
     watermark: int, window: Tumbling, keep: int, time: int

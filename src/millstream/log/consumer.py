@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from confluent_kafka import KafkaException, TopicPartition
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _SINGLY = 1_000
-_CHUNK = 5_000
 _WAIT = 0.1
 _COMMIT_EVERY = 1.0
 _SETTLED = 2.0
@@ -265,38 +264,22 @@ class Consumer:
 
     def _gather(self, rows: int, wait: float) -> pa.RecordBatch | None:
         """Up to `rows` rows; None when nothing came. Interrupted, it goes back to its start."""
-        import pyarrow as pa
+        from millstream.log.gathering import gather
 
-        before, parts = self.position(), []
+        owned, before = self._reader.next, self.position()
         try:
-            with _collector_paused():
-                for part in self._chunks(rows, wait):
-                    parts.append(part)
+            batch, reached = gather(
+                self._reader, self.topics, rows=rows, wait=wait, over=self._over
+            )
         except BaseException:
-            self._move({slot: at for slot, at in before.items() if slot in self._reader.next})
+            self._move({slot: at for slot, at in before.items() if slot in owned})
             raise
-        if not parts:
-            return None
         self._in_hand = before
-        return pa.concat_batches(parts) if len(parts) > 1 else parts[0]
+        owned.update({slot: at for slot, at in reached.items() if slot in owned})
+        return batch
 
-    def _chunks(self, rows: int, wait: float) -> Iterator[pa.RecordBatch]:
-        from millstream.log import columns
-
-        reader, until = self._reader, None
-        while rows > 0 and not (until and reader.troubled):
-            left = _WAIT if until is None else min(_WAIT, until - time.monotonic())
-            messages = reader.take(min(_CHUNK, rows), left) if left > 0 else []
-            if messages:
-                until = until or time.monotonic() + wait
-                part, places = columns.chunk(messages, self.topics)
-                reader.next.update(places)
-                rows -= len(messages)
-                yield part
-            if left <= 0 or until is None or self._over():
-                return
-
-    def _over(self) -> bool:
+    def _over(self, reached: Mapping[Slot, int] = MappingProxyType({})) -> bool:
+        """Whether there is nothing left to read, besides what is `reached` and not handed out."""
         reader = self._reader
         if self._stopped.is_set():
             return True
@@ -307,7 +290,8 @@ class Consumer:
         for slot in reader.next.keys() - self._ends.keys():
             self._ends |= offsets_at(self._link, [slot], "end", committed=self._isolation)
         return all(
-            max(at, reader.eof.get(slot, 0)) >= self._ends[slot] for slot, at in reader.next.items()
+            max(at, reached.get(slot, 0), reader.eof.get(slot, 0)) >= self._ends[slot]
+            for slot, at in reader.next.items()
         )
 
     def _finished(self) -> None:
@@ -392,16 +376,3 @@ class Consumer:
     def _check_open(self) -> None:
         if self._closed:
             raise InvalidInput("reading needs an open consumer", got="a closed one")
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """No garbage collection while many short-lived messages come and go: it costs a third."""
-    paused = gc.isenabled()
-    if paused:
-        gc.disable()
-    try:
-        yield
-    finally:
-        if paused:
-            gc.enable()

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("millstream.log")
 
+_TRUST = 1.0
+"""Seconds for which a cluster that has answered is taken to be there."""
+
 _MOVED_ON = {
     KafkaError.ILLEGAL_GENERATION,
     KafkaError.UNKNOWN_MEMBER_ID,
@@ -49,6 +52,7 @@ class Reader:
         self._unheld: set[Slot] = set()
         self._trouble: MillstreamError | None = None
         self._down_since: float | None = None
+        self._answered_at = 0.0
 
     def assign(self, places: Mapping[Slot, int]) -> None:
         """Read these partitions from these offsets, alone."""
@@ -164,6 +168,7 @@ class Reader:
         if not wait:
             self.client.commit(offsets=_partitions(places), asynchronous=True)
             return
+        self._check_there()
         try:
             done = self.client.commit(offsets=_partitions(places), asynchronous=False)
             problems = [place.error for place in done or () if place.error is not None]
@@ -177,6 +182,13 @@ class Reader:
                     do="go on reading: the records come again, to whoever has them now",
                 )
             raise self._link.failure(problem, "committing")
+
+    def _check_there(self) -> None:
+        """The client's own commit would wait for an absent cluster as long as a session lasts."""
+        now = time.monotonic()
+        if now - self._answered_at > _TRUST:
+            self._link.ping()
+            self._answered_at = now
 
     def _seek(self, place: TopicPartition) -> None:
         until = time.monotonic() + ANSWER_TIME

@@ -97,7 +97,7 @@ def record_keys(node: Node) -> tuple[str, ...]:
     None of them, if not all have come along as they were.
     """
     if isinstance(node, Stateful):
-        return _keys_of(node)
+        return keys_of(node)
     if isinstance(node, Union):
         sides = {record_keys(side) for side in node.sides}
         return sides.pop() if len(sides) == 1 else ()
@@ -141,7 +141,8 @@ def need_number(node: Node, column: str, *, step: str) -> None:
                           do="name another column, or cast it with .with_columns(…)")  # fmt: skip
 
 
-def _keys_of(node: Stateful) -> tuple[str, ...]:
+def keys_of(node: Stateful) -> tuple[str, ...]:
+    """The columns a step groups its rows by."""
     if isinstance(node, Aggregated):
         return node.keys
     return node.spec.by if isinstance(node, Deduplicated) else ()

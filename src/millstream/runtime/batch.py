@@ -106,13 +106,18 @@ class BatchRun:
             flows={leaf: self._flows[leaf] for leaf in stage.leaves if isinstance(leaf, Stateful)},
             reports=frozenset(read for read in reads if self.typed.stages.reporter(read) is stage),
             files=self._files(stage),
-            sources=list(self.typed.stages.reads),
+            sources=[*self.typed.stages.reads, self._made_by(stage)],
             columns=self.typed.columns[stage],
             clock=self.intent.clock,
             before=self.head.steps.get(stage.name, StepState()).watermark,
             after=lambda reports: self._after(stage, reports),
             parallel=self.parallel,
         )
+
+    def _made_by(self, stage: Stage) -> str:
+        """The steps whose results flow into a stage."""
+        steps = [leaf for leaf in stage.leaves if isinstance(leaf, Stateful)]
+        return ", ".join(self.typed.stages.names[step] for step in steps)
 
     def _files(self, stage: Stage) -> Files:
         place = self.typed.stages.stages.index(stage)
@@ -139,7 +144,15 @@ class BatchRun:
         """The watermark of a stage's rows once this batch's are in."""
         for read, report in reports.items():
             self._reports[self.typed.stages.names[read]] = report
-        return self._watermark(stage.tree)
+        return self._reached(stage)
+
+    def _reached(self, stage: Stage) -> int:
+        """The input watermark of a stage: never behind the one it has had.
+
+        A side of a union that was idle may come back behind what the others have reached.
+        """
+        before = self.head.steps.get(stage.name, StepState()).watermark
+        return max(before, self._watermark(stage.tree))
 
     def _watermark(self, node: Node) -> int:
         if isinstance(node, Read):
@@ -223,7 +236,7 @@ class BatchRun:
         add: tuple[Run, ...] = ()
         if done.segments:
             add = (Run(self._files(stage).name("run"), tuple(done.segments), 0),)
-        after = self._watermark(stage.tree)
+        after = self._reached(stage)
         replace = self.merger.take(stage.name, manifest)
         change = Change(add=add, replace=replace, floor=done.floor)
         return StepChange(change, watermark=after, out=min(after, done.held))

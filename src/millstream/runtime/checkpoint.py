@@ -106,12 +106,12 @@ class Checkpoint:
             newest = self._newest_run()
             if newest and not take_over and not self._owner_is_frozen():
                 self._locked(newest).close()
-            lock = self._locked(newest + 1)
+            self._lock = self._locked(newest + 1)
             self.beat()
             if durable.write_new(self._run(newest + 1), "run", record):
-                self.incarnation, self._lock = newest + 1, lock
+                self.incarnation = newest + 1
             else:
-                lock.close()
+                self.close()
 
     def _refuse_lost_runs(self) -> None:
         """A number is used once: the runs before this one have left their records."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -94,39 +95,53 @@ class Engine:
         self._sizing = sizing or Sizing(pipeline.batch / 1e6)
         self._limited = False
         self._attempts = 0
+        self._held = ExitStack()
 
     def open(self, *, take_over: bool = False) -> Facts | None:
         """Become the owner, shut earlier runs out, and finish the batch they had in hand.
 
-        Returns the facts of that batch, if there was one.
+        Returns the facts of that batch, if there was one. If it fails, nothing stays open.
         """
+        try:
+            return self._opened(take_over=take_over)
+        except BaseException:
+            self.close()
+            raise
+
+    def _opened(self, *, take_over: bool) -> Facts | None:
+        self._held.callback(self.checkpoint.close)
         self.checkpoint.open(self.pipeline.name, self.pipeline.buckets, take_over=take_over)
         refuse_changes(self.checkpoint, self.typed)
         reads = self.typed.stages.reads
-        self._readers = {name: self._world.reader(name, read) for name, read in reads.items()}
+        self._readers = {name: self._reader(name, read) for name, read in reads.items()}
         self._silences = {name: Silence(read.idle) for name, read in reads.items()}
         self._merger = Merger(str(self.checkpoint.incarnation), of=self.checkpoint.buckets)
+        self._held.callback(self._merger.close)
         self._housekeeping = Housekeeping(self.checkpoint, self.pipeline.history, self._merger)
         self.head = self.checkpoint.head()
         self._next = self.checkpoint.next_batch()
+        self._held.callback(self.doors.close)
         self.doors.open(self.checkpoint.job, self.head.written)
         pending = self.checkpoint.pending(self.head)
         facts = None
         if pending is not None:
             intent, prepared = pending
-            self._check_sources({name: r.extent() for name, r in self._readers.items()})
             began = time.perf_counter()
-            facts = self._finish(intent, prepared or self._prepared(intent), began, {})
+            if prepared is None:
+                self._check_ranges(intent)
+                prepared = self._prepared(intent)
+            facts = self._finish(intent, prepared, began, {})
         self._housekeeping.at_start(self.head)
         return facts
 
     def close(self) -> None:
-        """Let go of everything; the next run goes on from the last commit."""
-        self._merger.close()
-        for reader in self._readers.values():
-            reader.close()
-        self.doors.close()
-        self.checkpoint.close()
+        """Let go of everything, last taken first; the next run goes on from the last commit."""
+        self._held.close()
+
+    def _reader(self, name: str, read: Read) -> Reader:
+        reader = self._world.reader(name, read)
+        self._held.callback(reader.close)
+        return reader
 
     def step(self, *, finish: bool = False, always: bool = False) -> Facts | None:
         """One batch over what is there; None if there is nothing to read, close or fire."""
@@ -179,6 +194,13 @@ class Engine:
             if known is not None:
                 topic = self.typed.stages.reads[name].source.name
                 check_still_there(topic, extent, known.next, known.identity)
+
+    def _check_ranges(self, intent: Intent) -> None:
+        """An intent that is run again finds the rows it was made for."""
+        for name, told in intent.sources.items():
+            topic = self.typed.stages.reads[name].source.name
+            starts = {p: a for p, (a, _) in told.ranges.items()}
+            check_still_there(topic, self._readers[name].extent(), starts, told.identity)
 
     def _plan(self, *, finish: bool, always: bool) -> Intent | None:
         extents = {name: reader.extent() for name, reader in self._readers.items()}
@@ -259,6 +281,7 @@ class Engine:
         self, intent: Intent, prepared: Prepared, began: float, phases: dict[str, float]
     ) -> Facts:
         mark = time.perf_counter()
+        self.checkpoint.owned()
         written = self.doors.send(intent, prepared, self.checkpoint.staged)
         phases["sinks"] = time.perf_counter() - mark
         after = self.head.then(intent, prepared, written)

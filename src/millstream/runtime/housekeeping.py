@@ -66,7 +66,7 @@ class Housekeeping:
         for step in head.steps:
             under_way = self._merger.oldest_batch(step)
             below = head.batch if under_way is None else min(head.batch, under_way)
-            named = set(head.steps[step].manifest.files)
+            named = set(head.steps[step].manifest.files) | set(self._merger.reading(step))
             for commit in self._known.values():
                 named |= commit.files.get(step, set())
             collect(self._checkpoint.state_folder(step), named, batch_below=below)

@@ -189,10 +189,11 @@ class Job:
 
 
 def _refuse_more_after_the_end(engine: Engine) -> None:
+    # Offsets, not records: the marks that end transactions take one each.
     new = {name: sum(b - a for a, b in ranges.values())
            for name, ranges in engine.waiting().items()}  # fmt: skip
     if any(new.values()):
-        found = ", ".join(f"{count} in {name}" for name, count in new.items() if count)
+        found = ", ".join(f"up to {count} in {name}" for name, count in new.items() if count)
         raise MillstreamError(
             f"the job in {engine.checkpoint.folder} is finished: its input needs to have ended",
             got=f"new records: {found}",

@@ -47,7 +47,8 @@ class Typed:
 
     def flow(self, step: Stateful) -> pa.Schema:
         """What a step's results look like to a later stage."""
-        return pa.schema([*self.kernels[step].output(), *ORIGIN_FIELDS])
+        own = [field for field in self.kernels[step].output() if field.name not in ORIGIN]
+        return pa.schema([*own, *ORIGIN_FIELDS])
 
     def decoder(self, name: str, *, limit: int | None, ahead: int | None) -> Decoder:
         """How a source's records become rows."""
@@ -96,8 +97,8 @@ def kernel_of(step: Stateful, columns: pa.Schema) -> Kernel:
     if isinstance(step, Aggregated):
         return TumblingKernel(step.window, step.keys, dict(step.aggregates), columns)
     assert isinstance(step, Deduplicated)
-    user = pa.schema([field for field in columns if field.name not in ORIGIN])
-    return DistinctKernel(step.spec, user)
+    passing = [field for field in columns if field.name not in HIDDEN or field.name in ORIGIN]
+    return DistinctKernel(step.spec, pa.schema(passing))
 
 
 def _empty(spark: SparkSession, schema: pa.Schema) -> DataFrame:

@@ -35,8 +35,9 @@ CHUNK_BYTES = 32 << 20
 class Decode:
     """Raw records in, rows out; bad ones staged; the report goes to the driver.
 
-    Reports are kept per partition: the same slice run twice reports the same twice,
-    and counts once.
+    Reports are kept by the first record of a slice: a slice that is read twice (by a
+    retry, by speculation, on both sides of a union) reports the same twice, and counts
+    once.
     """
 
     decoder: Decoder
@@ -47,15 +48,16 @@ class Decode:
 
     def tables(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         """Chunks of rows, and in the end the report."""
-        report, bad = Report(), []
+        report, bad, first = Report(), [], None
         for raw in chunks(batches):
+            first = first or (raw["partition"][0].as_py(), raw["offset"][0].as_py())
             rows = self.decoder(raw)
             report.add(rows.report)
             bad.append(rows.bad)
             yield rows.good
-        if self.reports:
+        if self.reports and first is not None:
             dead = self.files.stage("bad", bad)
-            self.heard.add({(self.leaf, _partition()): {"report": asdict(report), "dead": dead}})
+            self.heard.add({(self.leaf, *first): {"report": asdict(report), "dead": dead}})
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for table in self.tables(batches):
@@ -68,11 +70,12 @@ class Flow:
 
     files: Files
     columns: pa.Schema
+    keys: tuple[str, ...]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            for place, entry in zip(*(column.to_pylist() for column in batch), strict=True):
-                for table in read_flow(self.files.staged, place, entry, self.columns):
+            for entry in batch.column("file").to_pylist():
+                for table in read_flow(self.files.staged, entry, self.columns, self.keys):
                     yield from table.to_batches()
 
 

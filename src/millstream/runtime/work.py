@@ -13,6 +13,7 @@ from millstream.eventtime.moment import END_OF_TIME, Moment
 from millstream.runtime import envelopes
 from millstream.runtime.staging import stage as stage_file
 from millstream.runtime.staging import unstage
+from millstream.state.hashing import hash_keys
 from millstream.state.runs import Segment, write_segment
 from millstream.state.view import View
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from millstream.state.manifest import Manifest
     from millstream.steps.kernel import Kernel
 
-FLOW = -1
+FLOW = -1  # the source of results; the last of `Work.sources` names the steps they come from
 
 
 @dataclass(frozen=True)
@@ -175,19 +176,25 @@ def execute(
     return part
 
 
-def read_flow(staged: Path, place: int, entry: str, columns: pa.Schema) -> Iterator[pa.Table]:
-    """What an earlier stage of this batch emitted into one file, with an origin of its own:
-    the file's place among its siblings, and the row's place in it."""
-    offset = 0
+def read_flow(
+    staged: Path, entry: str, columns: pa.Schema, keys: Sequence[str]
+) -> Iterator[pa.Table]:
+    """What an earlier stage of this batch emitted into one file, each row with its origin.
+
+    A row that a step let pass has the origin it came with. A result has one made of its
+    time and its keys: the same in every lane and under any cut.
+    """
     for table in unstage(staged, entry):
-        count = table.num_rows
-        origin = {
-            "_source": np.full(count, FLOW, np.int32),
-            "_partition": np.full(count, place, np.int32),
-            "_offset": np.arange(offset, offset + count),
-            "_sub": np.zeros(count, np.int64),
-        }
-        offset += count
-        user = [name for name in columns.names if name not in origin]
-        arrays = [*table.select(user).columns, *(pa.array(part) for part in origin.values())]
-        yield pa.Table.from_arrays(arrays, schema=columns)
+        rows = table if "_source" in table.column_names else _with_origin(table, keys)
+        yield rows.select(columns.names).cast(columns)
+
+
+def _with_origin(results: pa.Table, keys: Sequence[str]) -> pa.Table:
+    count = results.num_rows
+    hashes = hash_keys([results[key] for key in keys], count)
+    return (
+        results.append_column("_source", pa.array(np.full(count, FLOW, np.int32)))
+        .append_column("_partition", pa.array(np.zeros(count, np.int32)))
+        .append_column("_offset", results["_time"])
+        .append_column("_sub", pa.array(hashes.view(np.int64)))
+    )

@@ -85,7 +85,8 @@ class DistinctKernel:
         the earlier row from passing keeps the repeat from it, and so does the earlier row.
         """
         _require_no_retraction(rows)
-        rows = rows.select([*self._output.names, *_engine_columns(rows)])
+        more = [name for name in _engine_columns(rows) if name not in self._output.names]
+        rows = rows.select([*self._output.names, *more])
         late, kept = self._part_late(rows, moment)
         if len(late):
             rows = rows.take(pa.array(kept))

@@ -7,6 +7,7 @@ that a load at the edge of a row stays inside.
 
 from __future__ import annotations
 
+import threading
 from functools import cached_property
 
 import numpy as np
@@ -17,13 +18,15 @@ Places = npt.NDArray[np.int64]
 Bits = npt.NDArray[np.uint64]
 Flags = npt.NDArray[np.bool_]
 _SPARE = 32
+_MOST_KEPT = 1 << 23
 _QUOTE, _COLON, _BACKSLASH, _BLANK = 0x22, 0x3A, 0x5C, 0x20
 
 
-class Scratch:
-    """Large arrays that blocks use one after the other.
+class Scratch(threading.local):
+    """Large arrays that the blocks of one thread use one after the other.
 
-    Asking the system for fresh pages costs more than all comparisons over them.
+    Asking the system for fresh pages costs more than all comparisons over them. What is
+    kept is bounded: a few arrays of at most 8 MiB a thread.
     """
 
     def __init__(self) -> None:
@@ -31,6 +34,8 @@ class Scratch:
 
     def bytes(self, name: str, size: int) -> npt.NDArray[np.uint8]:
         """The array of that name, of that size, holding anything."""
+        if size > _MOST_KEPT:
+            return np.empty(size, np.uint8)
         kept = self._kept.get(name)
         if kept is None or kept.size < size:
             kept = self._kept[name] = np.empty(size, np.uint8)
@@ -40,21 +45,23 @@ class Scratch:
         return self.bytes(name, size).view(np.bool_)
 
 
+_SCRATCH = Scratch()
+
+
 class Block:
     """Some rows' bytes; `start` and `end` are the bounds of each row within them.
 
-    Of blocks that share a scratch only the newest may be used.
+    Only the newest block of a thread may be used: they share their scratch.
     """
 
-    def __init__(self, values: pa.Array, scratch: Scratch) -> None:
+    def __init__(self, values: pa.Array) -> None:
         """`values` is binary or large binary; what null rows hold is not looked at."""
         width = np.int64 if pa.types.is_large_binary(values.type) else np.int32
         _, offsets, data = values.buffers()
         self.rows = len(values)
         bounds = np.frombuffer(offsets, width, self.rows + 1, values.offset * width().itemsize)
         first, last = int(bounds[0]), int(bounds[-1])
-        self._scratch = scratch
-        self.bytes = scratch.bytes("rows", last - first + 2 * _SPARE)
+        self.bytes = _SCRATCH.bytes("rows", last - first + 2 * _SPARE)
         self.bytes[:_SPARE] = self.bytes[-_SPARE:] = 0
         if last > first:
             self.bytes[_SPARE:-_SPARE] = np.frombuffer(data, np.uint8, last - first, first)
@@ -155,7 +162,7 @@ class Block:
         return np.flatnonzero(self.quote_counts[1] == count)
 
     def _equal(self, byte: int, name: str) -> Flags:
-        return np.equal(self.bytes, byte, out=self._scratch.flags(name, self.bytes.size))
+        return np.equal(self.bytes, byte, out=_SCRATCH.flags(name, self.bytes.size))
 
     def _loads(self, kind: str, size: int) -> np.ndarray:
         count = self.bytes.size - size + 1

@@ -87,8 +87,8 @@ def _slot(slot: Slot, span: Span) -> tuple[pa.Array | None, Flags]:
     if column is not None and column.ok.all():
         return column.array(slot.type), column.ok
     null = span.is_word(_NULL, _FOUR)
-    if column is None:
-        return pa.nulls(len(span), arrow_type(slot.type)), null & slot.nullable
+    if column is None:  # the record that taught the slot had null here, so null is allowed
+        return pa.nulls(len(span), arrow_type(slot.type)), null
     column.valid = ~null
     return column.array(slot.type), column.ok | (null & slot.nullable)
 
@@ -223,6 +223,7 @@ def _unescaped(texts: list[str]) -> list[str | None]:
     """
     try:
         made: list[str | None] = json.loads('["' + '","'.join(texts) + '"]')
+        assert len(made) == len(texts)
         "".join(str(text) for text in made).encode()
     except ValueError:
         if len(texts) == 1:

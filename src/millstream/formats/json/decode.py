@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from millstream.errors import InvalidInput, InvalidSpec
 from millstream.formats.json import columns, exact, shapes
-from millstream.formats.json.block import Block, Flags, Places, Scratch
+from millstream.formats.json.block import Block, Flags, Places
 from millstream.formats.json.syntax import NotJson
 from millstream.formats.spec import Decoded
 from millstream.schema import Array, Map, Scalar, Struct
@@ -116,7 +116,6 @@ class _Work:
 
     schema: Schema
     records: exact.Records = field(init=False)
-    scratch: Scratch = field(default_factory=Scratch)
     known: list[shapes.Shape] = field(default_factory=list)
     batches: list[_Piece] = field(default_factory=list)
     bad: list[int] = field(default_factory=list)
@@ -154,7 +153,7 @@ class _Work:
 
     def _by_shape(self, values: pa.Array) -> Iterator[_Piece]:
         """The rows that have one of the shapes, known or learned here, and are surely right."""
-        block = Block(values, self.scratch)
+        block = Block(values)
         waiting = np.ones(block.rows, np.bool_)
         if values.null_count:
             waiting = values.is_valid().to_numpy(zero_copy_only=False).copy()

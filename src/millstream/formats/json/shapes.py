@@ -70,7 +70,7 @@ class Shape:
     sources: tuple[Source, ...]
     quotes: int
     names: int | None
-    """How many names there are; None if a quote before a colon may be something else."""
+    """How many names there are; None if blanks stand between names and colons."""
     controls: int
     extra: bool
 
@@ -149,13 +149,12 @@ def learn(text: bytes, fields: tuple[Field, ...]) -> Shape | None:
         quotes += part.count(b'"')
         names += part.count(b'":')
         at = end
-    found = all(literal.name for literal in literals[:-1]) and names == text.count(b'":')
     return Shape(
         literals=tuple(literals),
         slots=tuple(walk.slots),
         sources=sources,
         quotes=quotes,
-        names=names if found else None,
+        names=names if all(literal.name for literal in literals[:-1]) else None,
         controls=sum(byte < 0x20 for literal in literals for byte in literal.text),
         extra=walk.extra,
     )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from millstream.plan.columns import keys_of
 from millstream.plan.graph import Read
 from millstream.runtime.failures import user_code
 from millstream.runtime.frames import build, packed, unpacked
@@ -35,8 +36,9 @@ class ShortLane:
                 tables[leaf] = self._decoded(leaf, work, done)
             else:
                 entries, schema = work.flows[leaf]
-                parts = [table for place, entry in enumerate(entries)
-                         for table in read_flow(work.files.staged, place, entry, schema)]  # fmt: skip
+                keys = keys_of(leaf)
+                parts = [table for entry in entries
+                         for table in read_flow(work.files.staged, entry, schema, keys)]  # fmt: skip
                 tables[leaf] = pa.concat_tables([schema.empty_table(), *parts])
         after = work.after(done.reports)
         rows = self._rows(work, tables)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.accumulators import AccumulatorParam
 
+from millstream.plan.columns import keys_of
 from millstream.plan.graph import Read, Stateful
 from millstream.runtime.failures import user_code
 from millstream.runtime.frames import build, packed, unpacked
@@ -123,8 +124,8 @@ class WideLane:
 
     def _flow(self, leaf: Stateful, work: Work) -> DataFrame:
         entries, schema = work.flows[leaf]
-        listed = self._spark.createDataFrame(list(enumerate(entries)), "place int, file string")
-        flow = Flow(work.files, schema)
+        listed = self._spark.createDataFrame([(entry,) for entry in entries], "file string")
+        flow = Flow(work.files, schema, keys_of(leaf))
         rows = listed.repartition(max(1, len(entries))).mapInArrow(flow, _ddl(schema))
         return rows if work.stage.bare else packed(rows)
 

@@ -1,0 +1,106 @@
+"""Engines run in processes of their own: started, told what to do, heard, ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+ENGINES = ("millstream", "spark-heap", "spark-rocksdb", "duckdb")
+
+
+def work(
+    engine: str,
+    name: str,
+    address: str,
+    told: dict[str, Any],
+    environment: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Have an engine do one piece of work; what it says of it."""
+    with working(engine, name, address, told, environment) as engine_process:
+        return engine_process.result()
+
+
+class Working:
+    """An engine at work."""
+
+    def __init__(self, name: str, process: subprocess.Popen[str], errors: IO[str]) -> None:
+        self.pid = process.pid
+        self._name, self._process, self._errors = name, process, errors
+
+    def await_ready(self) -> None:
+        """Until it says that it is running."""
+        self._said("ready")
+
+    def stop(self) -> None:
+        """Ask it to end its work and report."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("stop\n")
+        self._process.stdin.flush()
+
+    def result(self) -> dict[str, Any]:
+        """Its figures, once it has ended."""
+        figures: dict[str, Any] = self._said("figures")
+        self._process.wait()
+        return figures
+
+    def _said(self, what: str) -> Any:
+        """The next line of JSON that has this; whatever else it prints is passed over."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith(f'{{"{what}"'):
+                return json.loads(line)[what]
+        self._errors.seek(0)
+        raise SystemExit(f"{self._name} ended without its {what}:\n{self._errors.read()[-4000:]}")
+
+
+@contextmanager
+def working(
+    engine: str,
+    name: str,
+    address: str,
+    told: dict[str, Any],
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[Working]:
+    """An engine at one piece of work; it is killed if the block ends before it does."""
+    module, _, store = engine.partition("-")
+    told = {**told, "store": store} if store else told
+    command = [sys.executable, "-m", f"benchmarks.engines.{module}_engine", name, address,
+               json.dumps(told)]  # fmt: skip
+    with tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env={**os.environ, **(environment or {})},
+        )
+        try:
+            yield Working(f"{engine} at {name}", process, errors)
+        finally:
+            process.kill()
+            process.wait()
+
+
+def main(works: Mapping[str, Any]) -> None:
+    """What an engine's module does when it is run: `<work> <address> <json>`."""
+    name, address, told = sys.argv[1:]
+    print(json.dumps({"figures": works[name](address, json.loads(told))}), flush=True)
+
+
+def ready() -> None:
+    """Said by an engine that is running."""
+    print(json.dumps({"ready": True}), flush=True)
+
+
+def told_to_stop() -> None:
+    """Wait, in an engine, until it is asked to end."""
+    sys.stdin.readline()

@@ -1,0 +1,96 @@
+"""What a row found: printed for people, kept as JSON with all one needs to judge it."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+PACKAGES = ("pyspark", "pyarrow", "polars", "numpy", "confluent-kafka", "duckdb")
+
+Round = dict[str, Any]
+
+
+def faults(figures: Round) -> dict[str, int]:
+    """What a cell's check found wrong, by name; nothing for a right answer."""
+    return {name: count for name, count in figures["check"]["faults"].items() if count}
+
+
+def verdict(rounds: list[Round]) -> str:
+    """VOID and why, if any round of a cell gave a wrong answer or checked nothing."""
+    wrong = [f"{name} {count:,}" for one in rounds for name, count in faults(one).items()]
+    if wrong:
+        return f"VOID: {', '.join(wrong)}"
+    checked = min(one["check"]["checked"] for one in rounds)
+    return f"right ({checked:,} checked)" if checked else "VOID: nothing to check"
+
+
+def right(rounds: list[Round]) -> bool:
+    """Whether a cell counts."""
+    return verdict(rounds).startswith("right")
+
+
+def spread(figures: list[float], form: str) -> str:
+    """The median with the smallest and the largest, if there are several."""
+    middle = format(statistics.median(figures), form)
+    if len(figures) == 1:
+        return middle
+    return f"{middle} ({format(min(figures), form)}–{format(max(figures), form)})"
+
+
+def percentiles(figures: list[float], *wanted: int) -> dict[str, float]:
+    """These percentiles, by nearest rank: `{"p50": …}`."""
+    ordered = sorted(figures)
+    return {f"p{p}": ordered[max(0, -(-p * len(ordered) // 100) - 1)] for p in wanted}
+
+
+def keep(row: str, settings: dict[str, Any], cells: dict[str, list[Round]]) -> bool:
+    """Write a row's results down; whether every cell is right."""
+    RESULTS.mkdir(exist_ok=True)
+    record = {
+        "row": row,
+        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "commit": _git("rev-parse", "--short", "HEAD"),
+        "changed": bool(_git("status", "--porcelain", "--", "src", "benchmarks/*.py")),
+        "machine": {
+            "cores": os.cpu_count(),
+            "load": os.getloadavg(),
+            "system": platform.platform(),
+            "processor": _processor(),
+        },
+        "versions": {"python": platform.python_version()} | {n: version(n) for n in PACKAGES},
+        "settings": settings,
+        "verdicts": {name: verdict(rounds) for name, rounds in cells.items()},
+        "cells": cells,
+    }
+    path = RESULTS / f"{row}.json"
+    path.write_text(json.dumps(record, indent=1, default=str) + "\n")
+    load = " ".join(f"{figure:.1f}" for figure in os.getloadavg())
+    print(f"  load {load} on {os.cpu_count()} cores; kept in benchmarks/results/{path.name}")
+    return all(right(rounds) for rounds in cells.values())
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(
+        ["git", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parent.parent,
+    )
+    return done.stdout.strip()
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if "model name" in line), "")

@@ -1,0 +1,82 @@
+"""What a run says while it goes on: enough, and not too much."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from millstream.runtime.facts import Facts
+from millstream.runtime.progress import PlainLines, Progress
+
+AT = datetime(2026, 1, 1, 0, 0, 20, tzinfo=UTC)
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def facts(batch: int, rows: int = 100, **more: int) -> Facts:
+    return Facts(batch, rows, more.get("late", 0), more.get("dead", 0), "short", {"bids": AT},
+                 {"hot": 5}, seconds=0.5, state_rows=1024, state_bytes=80_512)  # fmt: skip
+
+
+def test_a_line_tells_the_batch_and_how_the_run_stands() -> None:
+    clock = Clock()
+    progress = Progress(clock)
+    clock.now = 10.0
+    progress.take(facts(12, late=2, dead=1), {"bids": 7})
+
+    assert progress.line() == (
+        "batch 12 · short · 200 rows/s · lag 7 · watermark 2026-01-01 00:00:20"
+        " · late 2 · dead 1 · state 1,024 rows, 80.5 kB"
+    )
+
+
+def test_late_and_dead_rows_are_added_up() -> None:
+    progress = Progress(Clock())
+    for batch in (1, 2, 3):
+        progress.take(facts(batch, late=2, dead=1), {})
+
+    assert "late 6 · dead 3" in progress.line()
+    assert progress.total() == "300 rows read in 3 batches, 15 written, 6 late, 3 dead"
+
+
+def test_a_pause_does_not_count_into_the_rate() -> None:
+    clock = Clock()
+    progress = Progress(clock)
+    for clock.now in (1.0, 61.0):
+        progress.take(facts(1), {})
+
+    assert progress.rate == 200.0
+
+
+def test_a_watermark_that_one_source_lacks_is_not_there_yet() -> None:
+    progress = Progress(Clock())
+    progress.take(Facts(1, 1, 0, 0, "short", {"a": AT, "b": None}), {})
+
+    assert "watermark not yet" in progress.line()
+
+
+def test_quick_batches_share_a_line_and_the_last_is_always_said() -> None:
+    clock, said = Clock(), list[str]()
+    with PlainLines(said.append, clock) as lines:
+        for batch in range(1, 31):
+            clock.now += 0.1
+            lines.batch(facts(batch), {})
+
+    assert [line.split(" · ")[0] for line in said] == ["batch 1", "batch 21", "batch 30"]
+
+
+def test_what_takes_long_is_said_again_ever_more_rarely() -> None:
+    clock, said = Clock(), list[str]()
+    lines = PlainLines(said.append, clock)
+    lines.phase("starting Spark")
+    for clock.now in range(1, 20):
+        lines._look()
+
+    assert said == [
+        "starting Spark …", "starting Spark … (4 s)", "starting Spark … (8 s)",
+        "starting Spark … (16 s)",
+    ]  # fmt: skip

@@ -1,0 +1,124 @@
+"""A fault of the user's code names the step and the user's line, and costs nothing but the batch."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import functions as F
+
+import millstream as ms
+from millstream.errors import UserCodeFailed
+from millstream.runtime.failures import user_code
+from millstream.testing import Drive
+from tests.engine.scenes import bid, bids, counted, drive, out, window
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+LANES = pytest.mark.parametrize("lane", ["wide", "short"])
+HERE = Path(__file__).name
+
+
+def line_of(word: str) -> int:
+    """The one line of this file that holds these words and is marked as the place."""
+    lines = inspect.getsource(inspect.getmodule(line_of)).splitlines()  # type: ignore[arg-type]
+    return next(n for n, text in enumerate(lines, 1) if word in text and "# the place" in text)
+
+
+def divided() -> ms.Stream:
+    return bids().where("auction > 0").where("1 div n >= 0")  # the place of div
+
+
+def cast() -> ms.Stream:
+    return bids().with_columns(number="cast(name as int)")  # the place of cast
+
+
+def risky(df: DataFrame) -> DataFrame:
+    return df.withColumn("x", F.col("auction") / F.col("n"))  # the place of risky
+
+
+def shout(name):  # type: ignore[no-untyped-def]
+    return name.upper()  # the place of shout
+
+
+def loud(df: DataFrame) -> DataFrame:
+    return df.withColumn("x", F.udf(shout, "string")("name"))
+
+
+FAULTS: dict[str, tuple[Any, str, str]] = {
+    "div": (divided, "where 1 div n >= 0", "DIVIDE_BY_ZERO"),
+    "cast": (cast, "with_columns cast(name as int) as number", "CAST_INVALID_INPUT"),
+    "risky": (lambda: bids().transform(risky), "tumbling(auction)", "DIVIDE_BY_ZERO"),
+    "shout": (lambda: bids().transform(loud), "tumbling(auction)", "AttributeError"),
+}
+GOOD = [bid(1, 1, n=1, name="5"), bid(2, 1, n=2, name="6")]
+BAD = bid(3, 1, n=0, name="x")
+WORSE = bid(4, 1, n=0)
+
+
+@LANES
+@pytest.mark.parametrize("fault", sorted(FAULTS))
+def test_an_error_names_the_step_and_shows_the_users_line(
+    fault: str, lane: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    build, step, reason = FAULTS[fault]
+    with drive(counted(build()), lane=lane) as d:
+        d.feed("bids", GOOD)
+        d.step()
+        d.feed("bids", [BAD] if fault != "shout" else [WORSE])
+        with pytest.raises(UserCodeFailed) as failed:
+            d.step()
+
+    sentence = str(failed.value)
+    assert step in sentence
+    assert reason in sentence
+    assert f"{HERE}:{line_of(f'of {fault}')}" in sentence
+    for word in ("py4j", "Py4J", "SQLSTATE", "ansi.enabled", "java", "\n"):
+        assert word not in sentence
+    assert "QueryContextLogger" not in capfd.readouterr().err
+
+
+@LANES
+def test_nothing_has_happened_and_the_mended_pipeline_goes_on(lane: Any) -> None:
+    broken = out(counted(bids().where("1 div n >= 0")))
+    mended = out(counted(bids().where("n = 0 or 1 div n >= 0")))
+    with Drive(broken, lane=lane) as d:
+        d.feed("bids", GOOD)
+        d.step()
+        d.feed("bids", [BAD, bid(15, 1, n=1)])
+        for _ in range(2):
+            with pytest.raises(UserCodeFailed):
+                d.step()
+        assert d.rows("out") == d.late() == d.dead() == []
+        with pytest.raises(UserCodeFailed):
+            d.restart()
+        d.restart(mended)
+        facts = d.step()
+
+        assert facts.rows == 0, "the batch that failed was run when the job was opened again"
+        assert d.rows("out") == [window(1, 0, 3)]
+        d.finish()
+        assert d.rows("out") == [window(1, 10, 1)]
+
+
+def test_a_transform_that_raises_while_the_plan_is_made_shows_its_line() -> None:
+    def careless(df: DataFrame) -> DataFrame:
+        return df.select(undefined_name)  # type: ignore[name-defined]  # noqa: F821  # the place of undefined
+
+    with pytest.raises(UserCodeFailed) as failed:
+        drive(bids().transform(careless))
+
+    sentence = str(failed.value)
+    assert "transform(careless)" in sentence
+    assert "NameError" in sentence
+    assert f"{HERE}:{line_of('of undefined')}" in sentence
+
+
+def test_a_fault_of_our_own_is_not_laid_at_the_users_door() -> None:
+    with pytest.raises(KeyError), user_code("a step"):
+        raise KeyError("ours")

@@ -1,0 +1,51 @@
+"""Ctrl-C: the first ends after the batch in hand, the second at once; neither loses or repeats."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.faults.judging import verdict_on
+from tests.faults.running import Run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.faults.driver import Config
+    from tests.faults.feeding import Feed
+
+
+def commits(config: Config) -> int:
+    from pathlib import Path
+
+    return len(list((Path(config.checkpoint) / "batches").glob("*.commit")))
+
+
+@pytest.mark.timeout(900)
+def test_a_run_that_is_interrupted_once_or_twice_loses_and_repeats_nothing(
+    config: Config, feed: Feed, tmp_path: Path
+) -> None:
+    point = "in the middle of a run"
+    feed.send()
+    with Run(config, tmp_path, name="once", hold=point, by_command=True) as job:
+        job.wait_held(point)
+        job.interrupt()
+        job.release()
+        assert job.wait() in (0, 128 + signal.SIGINT), job.output()
+    assert commits(config) == 1
+
+    feed.send()
+    with Run(config, tmp_path, name="twice", hold=point, by_command=True) as job:
+        job.wait_held(point)
+        job.interrupt()
+        job.interrupt_again()
+        assert job.wait() in (-signal.SIGINT, 128 + signal.SIGINT), job.output()
+        assert not job.tree(), "a second Ctrl-C leaves no process behind"
+    assert commits(config) == 1
+
+    with Run(replace(config, until="finished"), tmp_path, name="last") as last:
+        last.succeed()
+    verdict = verdict_on(config)
+    assert verdict["green"], verdict

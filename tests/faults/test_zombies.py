@@ -1,0 +1,75 @@
+"""Frozen runs that come back, and runs that come too many: one of them works, the others stop."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.faults.judging import verdict_on
+from tests.faults.running import Run
+
+from millstream.runtime.faultpoints import POINTS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.faults.driver import Config
+    from tests.faults.feeding import Feed
+
+
+@pytest.mark.timeout(900)
+def test_frozen_runs_come_back_to_a_job_that_others_have_taken_over(
+    config: Config, feed: Feed, tmp_path: Path
+) -> None:
+    """The first is shut out by name, the second because it has not been heard of for long."""
+    feed.send()
+    sleeper = Run(replace(config, lane="short"), tmp_path, name="first",
+                  hold="before a sink's commit")  # fmt: skip
+    with sleeper as first:
+        first.wait_held("before a sink's commit")
+        with Run(config, tmp_path, name="refused") as refused:
+            assert refused.wait() == 1
+            assert refused.error_kind() == "AlreadyRunning"
+        first.freeze()
+        feed.send()
+        taking = replace(config, lane="wide", take_over=True)
+        with Run(taking, tmp_path, name="second", hold="before commit") as second:
+            second.wait_held("before commit")
+            second.freeze()
+            feed.send()
+            with Run(replace(config, until="finished"), tmp_path, name="third") as third:
+                third.succeed()
+            before = verdict_on(config)
+            for zombie in (first, second):
+                zombie.release()
+                zombie.thaw()
+                assert zombie.wait() != 0
+                assert zombie.error_kind() == "Fenced", zombie.output()
+
+    verdict = verdict_on(config)
+    assert verdict["green"], verdict
+    assert verdict == before
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("point", POINTS)
+def test_a_zombie_frozen_at_any_step_stops_and_changes_nothing(
+    point: str, config: Config, feed: Feed, tmp_path: Path
+) -> None:
+    feed.send()
+    with Run(replace(config, lane="short"), tmp_path, name="zombie", hold=point) as zombie:
+        zombie.wait_held(point)
+        zombie.freeze()
+        feed.send()
+        with Run(replace(config, take_over=True, until="caught_up"), tmp_path, name="new") as new:
+            new.succeed()
+        zombie.release()
+        zombie.thaw()
+        zombie.wait()
+        assert zombie.error_kind() == "Fenced", zombie.output()
+    with Run(replace(config, until="finished"), tmp_path, name="last") as last:
+        last.succeed()
+
+    verdict = verdict_on(config)
+    assert verdict["green"], verdict
