@@ -1,4 +1,4 @@
-"""`python -m benchmarks [--row tumbling] [--engine spark-heap]`: run the rows whose names begin so."""
+"""Run rows by name: `python -m benchmarks [--row tumbling] [--engine spark-heap]`."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from benchmarks import cells, log_clients
-from benchmarks.cells import ENGINES
+from benchmarks import backlog, cells, growth, latency, log_clients
+from benchmarks.processes import ENGINES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-COMPARED: Mapping[str, Callable[[tuple[str, ...]], None]] = {
+COMPARED: Mapping[str, Callable[[tuple[str, ...]], bool]] = {
     "decode": cells.decode,
     "tumbling": cells.tumbling,
+    "latency": latency.latency,
+    "growth": growth.growth,
+    "backlog": backlog.backlog,
 }
-ROWS: Mapping[str, Callable[[], None]] = {
+ALONE: Mapping[str, Callable[[], None]] = {
     "log.produce": log_clients.produce,
     "log.consume": log_clients.consume,
     "log.start": log_clients.start,
@@ -25,20 +28,20 @@ ROWS: Mapping[str, Callable[[], None]] = {
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    names = ", ".join([*COMPARED, *ROWS])
+    names = ", ".join([*COMPARED, *ALONE])
     parser.add_argument("--row", default="", help=f"one of {names}, or how they begin")
-    parser.add_argument("--engine", default="", help=f"millstream and one of {', '.join(ENGINES)}")
+    parser.add_argument("--engine", default="", choices=["", *ENGINES],
+                        help=f"millstream beside one of {', '.join(ENGINES)}")  # fmt: skip
     told = parser.parse_args(arguments)
     engines = tuple(e for e in ENGINES if not told.engine or e in ("millstream", told.engine))
-    compared = {name: row for name, row in COMPARED.items() if name.startswith(told.row)}
-    alone = {name: row for name, row in ROWS.items() if name.startswith(told.row)}
-    if not compared and not alone:
+    chosen = [name for name in (*COMPARED, *ALONE) if name.startswith(told.row)]
+    if not chosen:
         parser.error(f"no row begins with {told.row!r}; there are {names}")
-    for name in compared:
-        COMPARED[name](engines)
-    for row in alone.values():
-        row()
-    return 0
+    right = [COMPARED[name](engines) for name in chosen if name in COMPARED]
+    for name in chosen:
+        if name in ALONE:
+            ALONE[name]()
+    return 0 if all(right) else 1
 
 
 if __name__ == "__main__":

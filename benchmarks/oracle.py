@@ -67,9 +67,10 @@ class Windows:
     def __init__(self, address: str, topic: str, *, window_ms: int, delay_ms: int) -> None:
         self._address, self.window_ms = address, window_ms
         self._db = duckdb.connect()
-        _loaded(self._db, "bids", chunks(address, topic), """
-            select partition, (value->>'auction')::bigint auction,
-                   (value->>'price')::double price, (value->>'ts')::bigint ts from piece""")  # fmt: skip
+        columns = """select partition, (value->>'auction')::bigint auction,
+                            (value->>'price')::double price, (value->>'ts')::bigint ts
+                     from piece"""
+        _loaded(self._db, "bids", chunks(address, topic), columns)
         self._db.execute(f"""
             create table expected as select auction, ts // {window_ms} w, count(*) n,
                    sum(price) total from bids group by 1, 2;
@@ -81,10 +82,10 @@ class Windows:
     def check(self, out: str) -> Check:
         """Compare an output topic: every window right, once, and none of the due ones missing."""
         self._db.execute("drop table if exists got")
-        _loaded(self._db, "got", chunks(self._address, out), f"""
-            select (value->>'auction')::bigint auction,
-                   epoch_ms((value->>'window_start')::timestamptz) // {self.window_ms} w,
-                   (value->>'n')::bigint n, (value->>'total')::double total from piece""")  # fmt: skip
+        columns = f"""select (value->>'auction')::bigint auction,
+                      epoch_ms((value->>'window_start')::timestamptz) // {self.window_ms} w,
+                      (value->>'n')::bigint n, (value->>'total')::double total from piece"""
+        _loaded(self._db, "got", chunks(self._address, out), columns)
         return self._compared("due")
 
     def check_table(self, made: pa.Table) -> Check:
@@ -115,10 +116,10 @@ class Windows:
 def column_sums(address: str, topic: str) -> list[float]:
     """Rows, and a sum over each of a bid's six columns, each taken from the text by its path."""
     db = duckdb.connect()
-    _loaded(db, "bids", chunks(address, topic), """
-        select (value->>'auction')::bigint auction, (value->>'bidder')::bigint bidder,
-               (value->>'price')::double price, value->>'channel' channel,
-               value->>'url' url, (value->>'ts')::bigint ts from piece""")  # fmt: skip
+    columns = """select (value->>'auction')::bigint auction, (value->>'bidder')::bigint bidder,
+                        (value->>'price')::double price, value->>'channel' channel,
+                        value->>'url' url, (value->>'ts')::bigint ts from piece"""
+    _loaded(db, "bids", chunks(address, topic), columns)
     return [float(one) for one in db.execute(f"select {_SUMS} from bids").fetchall()[0]]
 
 
@@ -142,10 +143,9 @@ def duckdb_tumbling(address: str, topic: str, expected: Windows) -> dict[str, An
     """How fast DuckDB groups the same bytes into windows, with two threads; no output topic."""
     db = _in_memory(address, topic)
     began, cpu = time.perf_counter(), time.process_time()
-    made = db.execute(f"""with rows as (select unnest(from_json(value, {_COLUMNS})) from raw)
+    table = db.execute(f"""with rows as (select unnest(from_json(value, {_COLUMNS})) from raw)
                           select auction, ts // {expected.window_ms} w, count(*) n,
-                          sum(price) total from rows group by 1, 2""").arrow()
-    table = made if isinstance(made, pa.Table) else made.read_all()
+                          sum(price) total from rows group by 1, 2""").to_arrow_table()
     wall, cpu = time.perf_counter() - began, time.process_time() - cpu
     return {"wall": wall, "cpu": cpu, "check": expected.check_table(table)}
 
@@ -154,3 +154,34 @@ def _in_memory(address: str, topic: str) -> duckdb.DuckDBPyConnection:
     db = duckdb.connect(config={"threads": "2"})
     db.register("raw", pa.concat_tables(chunks(address, topic)))
     return db
+
+
+class Counts:
+    """How many records each key of a topic has."""
+
+    def __init__(self, address: str, topic: str) -> None:
+        self._address, self._db = address, duckdb.connect()
+        columns = "select (value->>'auction')::bigint auction from piece"
+        _loaded(self._db, "bids", chunks(address, topic), columns)
+        self._db.execute("create table expected as select auction, count(*) n from bids group by 1")
+
+    def check(self, out: str) -> Check:
+        """Compare with the rows of an output topic."""
+        columns = "select (value->>'auction')::bigint auction, (value->>'n')::bigint n from piece"
+        _loaded(self._db, "got", chunks(self._address, out), columns)
+        return self._compared()
+
+    def check_files(self, folder: str) -> Check:
+        """Compare with the rows of Parquet files."""
+        self._db.execute("create table got as select auction, n from read_parquet(?)",
+                         [f"{folder}/*.parquet"])  # fmt: skip
+        return self._compared()
+
+    def _compared(self) -> Check:
+        missing, wrong, keys, rows = self._db.execute("""
+            select count(*) filter (where g.n is null),
+                   count(*) filter (where e.n is null or e.n <> g.n),
+                   count(distinct g.auction), count(g.auction)
+            from expected e full join got g using (auction)""").fetchall()[0]
+        return {"checked": rows, "faults": {"missing": missing, "wrong": wrong,
+                                            "twice": rows - keys}}  # fmt: skip

@@ -2,68 +2,155 @@
 
 from __future__ import annotations
 
-import json
-import sys
+import queue
 import tempfile
+import threading
 import uuid
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import millstream as ms
-from benchmarks.measure import measured
+from benchmarks.feeding import FED_SCHEMA, Feed
+from benchmarks.measure import measured, tree_written
 from benchmarks.nexmark import BID_SCHEMA
+from benchmarks.processes import main, ready, told_to_stop
 from millstream.runtime.session import session
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
-def pipeline(topic: str, out: str, window: str, delay: str, batch: str) -> ms.Pipeline:
+    from millstream.runtime.facts import Facts
+    from millstream.runtime.job import Job
+
+PATIENCE = 600
+
+
+def pipeline(out: str, told: dict[str, Any], schema: str = BID_SCHEMA) -> ms.Pipeline:
     """Count and sum per auction and window."""
-    bids = ms.read(ms.Topic(topic, schema=BID_SCHEMA), time="ts", watermark=delay)
-    hot = bids.by("auction").window(ms.tumbling(window)).agg(n=ms.count(), total=ms.sum("price"))
-    return ms.Pipeline(out, hot.to(ms.Topic(out)), batch=batch)
+    read = ms.Topic(told["topic"], schema=schema)
+    bids = ms.read(read, time="ts", watermark=told["delay"])
+    hot = bids.by("auction").window(ms.tumbling(told["window"]))
+    sums = hot.agg(n=ms.count(), total=ms.sum("price"))
+    return ms.Pipeline(out, sums.to(ms.Topic(out)), batch=told["batch"])
 
 
 def tumbling(address: str, told: dict[str, Any]) -> dict[str, Any]:
     """Drain a topic through a window into a topic, exactly once."""
     session()
-    lanes: list[str] = []
-    for topic, out in ((told["warm"], f"warm-{uuid.uuid4().hex[:8]}"), (told["topic"], told["out"])):
-        with tempfile.TemporaryDirectory() as folder, measured() as cost:
-            pipeline(topic, out, told["window"], told["delay"], told["batch"]).run(
-                until="caught_up", kafka=address, checkpoint=f"{folder}/checkpoint",
-                on_batch=lambda facts, lag: lanes.append(facts.lane),
-            )  # fmt: skip
-    return {"wall": cost.wall, "cpu": cost.cpu, "lanes": {n: lanes.count(n) for n in set(lanes)}}
+    if told["warm"]:
+        warm = {**told, "topic": told["warm"], "out": f"warm-{uuid.uuid4().hex[:8]}"}
+        _drain(address, warm)
+    return _drain(address, told)
+
+
+def _drain(address: str, told: dict[str, Any]) -> dict[str, Any]:
+    batches: list[Facts] = []
+    with tempfile.TemporaryDirectory() as folder, measured() as cost:
+        pipeline(told["out"], told).run(
+            until="caught_up",
+            kafka=address,
+            checkpoint=f"{folder}/checkpoint",
+            on_batch=lambda facts, lag: batches.append(facts),
+        )
+    return {"wall": cost.wall, "cpu": cost.cpu, "batches": [_told(facts) for facts in batches]}
 
 
 def decode(address: str, told: dict[str, Any]) -> dict[str, Any]:
-    """Read and decode every record to columns in Spark tasks; count what came out."""
+    """Read and decode every record to columns in Spark tasks; sum every column there."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     from millstream.log.settings import Cluster
     from millstream.log.topics import Topics
+    from millstream.runtime.tasks import chunks
     from millstream.schema import Schema
     from millstream.sources.decode import Decoder
     from millstream.sources.topic_reader import TopicReader
 
-    spark = session()
+    names = ("rows", "auction", "bidder", "price", "channel", "url", "ts")
     decoder = Decoder(0, told["topic"], Schema.parse(BID_SCHEMA), "ts", None, None)
 
-    def counted(batches: Any) -> Any:
-        rows = 0
-        for batch in batches:
-            rows += decoder(pa.Table.from_batches([batch])).good.num_rows
-        yield pa.record_batch([pa.array([rows])], names=["rows"])
+    def summed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for chunk in chunks(batches):
+            good = decoder(chunk).good
+            sums = [good.num_rows, *(pc.sum(good[name]).as_py() for name in names[1:4]),
+                    *(pc.sum(pc.utf8_length(good[name])).as_py() for name in names[4:6]),
+                    pc.sum(pc.divide(good["ts"].cast(pa.int64()), 1000)).as_py()]  # fmt: skip
+            yield pa.record_batch([pa.array([float(one)]) for one in sums], names=list(names))
 
+    spark, ddl = session(), ", ".join(f"{name} double" for name in names)
     for topic in (told["warm"], told["topic"]):
         ends = Topics(address).offsets(topic, at="end")
         reader = TopicReader(Cluster(address), topic, "bench")
         with measured() as cost:
             frame = reader.frame(spark, {p: (0, end) for p, end in ends.items()})
-            rows = sum(row[0] for row in frame.mapInArrow(counted, "rows long").collect())
+            rows = frame.mapInArrow(summed, ddl).collect()
         reader.close()
-    return {"wall": cost.wall, "cpu": cost.cpu, "rows": rows}
+    sums = [sum(row[place] for row in rows) for place in range(len(names))]
+    return {"wall": cost.wall, "cpu": cost.cpu, "sums": sums}
+
+
+def latency(address: str, told: dict[str, Any]) -> dict[str, Any]:
+    """Run until told to stop, exactly once."""
+    running = threading.Event()
+    batches: list[Facts] = []
+    with tempfile.TemporaryDirectory() as folder:
+        job = pipeline(told["out"], told, FED_SCHEMA).start(
+            kafka=address,
+            checkpoint=f"{folder}/checkpoint",
+            on_batch=lambda facts, lag: batches.append(facts),
+            on_phase=lambda phase: running.set() if phase == "running" else None,
+        )
+        while not running.wait(0.1) and not job.ended():
+            pass
+        if running.is_set():
+            ready()
+        with measured() as cost:
+            told_to_stop()
+        job.stop()
+        job.wait()
+    told_batches = [_told(facts) for facts in batches]
+    return {"wall": cost.wall, "cpu": cost.cpu, "batches": told_batches}
+
+
+def growth(address: str, told: dict[str, Any]) -> dict[str, Any]:
+    """Small batches over a per-key count with many keys open; then all of it counted out."""
+    heard: queue.Queue[Facts] = queue.Queue()
+    bids = ms.read(ms.Topic(told["topic"], schema=FED_SCHEMA), time="ts")
+    counts = bids.by("auction").window(ms.tumbling("10000 days")).agg(n=ms.count())
+    counting = ms.Pipeline(told["out"], counts.to(ms.Topic(told["out"])), batch="3 seconds")
+    feed = Feed(address, told["topic"], told["keys"])
+    with tempfile.TemporaryDirectory() as folder:
+        options = {"kafka": address, "checkpoint": f"{folder}/checkpoint"}
+        job = counting.start(**options, on_batch=lambda facts, lag: heard.put(facts))
+        _taken_in(job, heard, feed.preload())
+        batches = []
+        for _ in range(told["batches"]):
+            written = tree_written()
+            rows = feed.batch(told["rows"])
+            facts = _taken_in(job, heard, rows)
+            batches += [{**_told(one), "written": tree_written() - written} for one in facts]
+        job.stop()
+        job.wait()
+        counting.run(until="finished", **options)
+    return {"batches": batches}
+
+
+def _taken_in(job: Job, heard: queue.Queue[Facts], rows: int) -> list[Facts]:
+    """The batches that took so many rows in."""
+    found: list[Facts] = []
+    while sum(facts.rows for facts in found) < rows:
+        try:
+            found.append(heard.get(timeout=1 if job.ended() else PATIENCE))
+        except queue.Empty:
+            job.wait(timeout=0)
+            raise
+    return [facts for facts in found if facts.rows]
+
+
+def _told(facts: Facts) -> dict[str, Any]:
+    return {"rows": facts.rows, "seconds": facts.seconds, "lane": facts.lane,
+            "phases": facts.phases, "state_rows": facts.state_rows}  # fmt: skip
 
 
 if __name__ == "__main__":
-    work, kafka, arguments = sys.argv[1:]
-    answer = {"tumbling": tumbling, "decode": decode}[work](kafka, json.loads(arguments))
-    print(json.dumps(answer))
+    main({"tumbling": tumbling, "decode": decode, "latency": latency, "growth": growth})

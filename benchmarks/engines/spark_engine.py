@@ -8,13 +8,16 @@ once.
 from __future__ import annotations
 
 import json
-import sys
 import tempfile
+import time
 import uuid
 from typing import Any
 
-from benchmarks.measure import measured
+from benchmarks.feeding import FED_SCHEMA, Feed
+from benchmarks.measure import measured, tree_written
 from benchmarks.nexmark import BID_SCHEMA
+from benchmarks.processes import main, ready, told_to_stop
+from millstream.log.topics import Topics
 from millstream.runtime.session import session
 
 _ROCKS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -28,6 +31,7 @@ _FETCH = {
     "kafka.receive.buffer.bytes": "1048576",
     "kafka.check.crcs": "false",
 }
+PATIENCE = 600
 
 
 def spark_for(store: str) -> Any:
@@ -36,6 +40,7 @@ def spark_for(store: str) -> Any:
         "spark.sql.streaming.checkpointFileManagerClass": _MANAGER,
         "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
         "spark.sql.streaming.metricsEnabled": "false",
+        "spark.sql.streaming.numRecentProgressUpdates": "10000",
     }
     if store == "rocksdb":
         settings["spark.sql.streaming.stateStore.providerClass"] = _ROCKS
@@ -43,37 +48,48 @@ def spark_for(store: str) -> Any:
     return session(settings=settings)
 
 
-def typed(spark: Any, stream: Any) -> Any:
-    """The bids as columns, by from_json; epoch milliseconds become timestamps."""
-    schema = BID_SCHEMA.replace("ts timestamp", "ts long")
+def typed(stream: Any, ddl: str = BID_SCHEMA) -> Any:
+    """The records as columns, by from_json; epoch milliseconds become timestamps."""
+    schema = ddl.replace("ts timestamp", "ts long")
     parsed = stream.selectExpr(f"from_json(cast(value as string), '{schema}') as r").select("r.*")
-    return parsed.selectExpr("auction", "bidder", "price", "channel", "url",
+    return parsed.selectExpr(*(name for name in parsed.columns if name != "ts"),
                              "timestamp_millis(ts) as ts")  # fmt: skip
+
+
+def read(spark: Any, address: str, topic: str, **options: Any) -> Any:
+    """A topic as a stream, from its start."""
+    where = {"kafka.bootstrap.servers": address, "subscribe": topic,
+             "startingOffsets": "earliest", **_FETCH, **options}  # fmt: skip
+    return spark.readStream.format("kafka").options(**where).load()
+
+
+def windows(bids: Any, told: dict[str, Any]) -> Any:
+    """Count and sum per auction and window, as JSON values."""
+    from pyspark.sql import functions as F
+
+    return (
+        bids.withWatermark("ts", told["delay"])
+        .groupBy("auction", F.window("ts", told["window"]))
+        .agg(F.count("*").alias("n"), F.sum("price").alias("total"))
+        .selectExpr("to_json(struct(auction, window.start as window_start, "
+                    "window.end as window_end, n, total)) as value")
+    )  # fmt: skip
+
+
+def _to_topic(frame: Any, address: str, out: str, folder: str) -> Any:
+    writer = frame.writeStream.format("kafka").option("kafka.bootstrap.servers", address)
+    return writer.option("topic", out).option("checkpointLocation", folder).outputMode("append")
 
 
 def tumbling(address: str, told: dict[str, Any]) -> dict[str, Any]:
     """Drain a topic through a window into a topic, at least once."""
-    from pyspark.sql import functions as F
-
     spark = spark_for(told["store"])
-    for topic, out in ((told["warm"], f"warm-{uuid.uuid4().hex[:8]}"), (told["topic"], told["out"])):
-        options = {"kafka.bootstrap.servers": address, "subscribe": topic,
-                   "startingOffsets": "earliest", "maxOffsetsPerTrigger": told["rows"], **_FETCH}  # fmt: skip
-        bids = typed(spark, spark.readStream.format("kafka").options(**options).load())
-        hot = (
-            bids.withWatermark("ts", told["delay"])
-            .groupBy("auction", F.window("ts", told["window"]))
-            .agg(F.count("*").alias("n"), F.sum("price").alias("total"))
-            .selectExpr("to_json(struct(auction, window.start as window_start, "
-                        "window.end as window_end, n, total)) as value")
-        )  # fmt: skip
+    outs = {told["warm"]: f"warm-{uuid.uuid4().hex[:8]}", told["topic"]: told["out"]}
+    for topic, out in outs.items():
+        bids = typed(read(spark, address, topic, maxOffsetsPerTrigger=told["rows"]))
         with tempfile.TemporaryDirectory() as folder, measured() as cost:
-            query = (
-                hot.writeStream.format("kafka").option("kafka.bootstrap.servers", address)
-                .option("topic", out).option("checkpointLocation", folder)
-                .outputMode("append").trigger(availableNow=True).start()
-            )  # fmt: skip
-            query.awaitTermination()
+            query = _to_topic(windows(bids, told), address, out, folder)
+            query.trigger(availableNow=True).start().awaitTermination()
     return {"wall": cost.wall, "cpu": cost.cpu}
 
 
@@ -83,15 +99,75 @@ def decode(address: str, told: dict[str, Any]) -> dict[str, Any]:
     for topic in (told["warm"], told["topic"]):
         options = {"kafka.bootstrap.servers": address, "subscribe": topic, **_FETCH}
         with measured() as cost:
-            bids = typed(spark, spark.read.format("kafka").options(**options).load())
+            bids = typed(spark.read.format("kafka").options(**options).load())
             row = bids.selectExpr(
-                "count(*)", "max(auction)", "max(bidder)", "max(price)", "max(length(channel))",
-                "max(length(url))", "max(ts)",
+                "count(*)", "sum(auction)", "sum(bidder)", "sum(price)", "sum(length(channel))",
+                "sum(length(url))", "sum(unix_millis(ts))",
             ).collect()[0]  # fmt: skip
-    return {"wall": cost.wall, "cpu": cost.cpu, "rows": row[0]}
+    return {"wall": cost.wall, "cpu": cost.cpu, "sums": [float(one) for one in row]}
+
+
+def latency(address: str, told: dict[str, Any]) -> dict[str, Any]:
+    """Run until told to stop, batch after batch, at least once."""
+    spark = spark_for(told["store"])
+    bids = typed(read(spark, address, told["topic"]), FED_SCHEMA)
+    with tempfile.TemporaryDirectory() as folder:
+        query = _to_topic(windows(bids, told), address, told["out"], folder).start()
+        ready()
+        with measured() as cost:
+            told_to_stop()
+        batches = [_told(progress) for progress in query.recentProgress]
+        query.stop()
+    return {"wall": cost.wall, "cpu": cost.cpu, "batches": [one for one in batches if one["rows"]]}
+
+
+def growth(address: str, told: dict[str, Any]) -> dict[str, Any]:
+    """Small batches over a per-key count with many keys open; then its state, as Parquet."""
+    spark = spark_for(told["store"])
+    feed = Feed(address, told["topic"], told["keys"])
+    options = {"kafka.isolation.level": "read_committed", "minPartitions": 2}
+    bids = typed(read(spark, address, told["topic"], **options), FED_SCHEMA)
+    with tempfile.TemporaryDirectory() as folder:
+        counts = bids.groupBy("auction").count().writeStream.format("noop")
+        query = counts.option("checkpointLocation", folder).outputMode("update").start()
+        feed.preload()
+        _taken_in(query, address, told["topic"])
+        batches = []
+        for _ in range(told["batches"]):
+            written = tree_written()
+            feed.batch(told["rows"])
+            progress = _taken_in(query, address, told["topic"])
+            batches.append({**_told(progress), "written": tree_written() - written})
+        query.stop()
+        state = spark.read.format("statestore").load(folder)
+        state.selectExpr("key.auction", "value.count as n").write.parquet(told["state"])
+    return {"batches": batches}
+
+
+def _taken_in(query: Any, address: str, topic: str) -> Any:
+    """The progress of the batch that reached the end of the topic."""
+    end = Topics(address).offsets(topic, at="end")[0]
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
+        if query.exception() is not None:
+            raise query.exception()
+        progress = query.lastProgress
+        if progress is not None and _reached(progress) >= end:
+            return progress
+        time.sleep(0.01)
+    raise TimeoutError(f"Spark has not reached {end} of {topic}")
+
+
+def _reached(progress: Any) -> int:
+    ends = json.loads(progress.sources[0].endOffset or "{}")
+    return max((end for places in ends.values() for end in places.values()), default=0)
+
+
+def _told(progress: Any) -> dict[str, Any]:
+    phases = dict(progress.durationMs)
+    return {"rows": progress.numInputRows, "seconds": phases.get("triggerExecution", 0) / 1000,
+            "phases": {name: took / 1000 for name, took in phases.items()}}  # fmt: skip
 
 
 if __name__ == "__main__":
-    work, kafka, arguments = sys.argv[1:]
-    answer = {"tumbling": tumbling, "decode": decode}[work](kafka, json.loads(arguments))
-    print(json.dumps(answer))
+    main({"tumbling": tumbling, "decode": decode, "latency": latency, "growth": growth})

@@ -190,8 +190,9 @@ class Stream:
         for name, condition in conditions.items():
             self._check(condition, f"split({name}=…)")
             sql.check_unnamed(condition, f"split({name}=…)")
-            parts[name] = self.where(" and ".join([*earlier, f"({condition}\n)"]))
-            earlier.append(f"not coalesce(({condition}\n), false)")
+            inside = f"({condition}\n)" if "--" in condition else f"({condition})"
+            parts[name] = self.where(" and ".join([*earlier, inside]))
+            earlier.append(f"not coalesce({inside}, false)")
         parts["rest"] = self.where(" and ".join(earlier))
         return parts
 

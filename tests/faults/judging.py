@@ -27,6 +27,13 @@ def verdict_on(config: Config, *, finished: bool = True) -> dict[str, Any]:
     return verdict
 
 
+def differences(
+    verdict: dict[str, Any], *kinds: str, outputs: tuple[str, ...] = ("windows", "once", "dead")
+) -> list[str]:
+    """All that a verdict holds of these kinds: lost, doubled, phantom, wrong."""
+    return [found for output in outputs for kind in kinds for found in verdict[output][kind]]
+
+
 @dataclass
 class Report:
     """What was done to a job, and what came of it."""

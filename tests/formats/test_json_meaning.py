@@ -358,6 +358,14 @@ def test_damage_that_crosses_from_one_row_to_the_next_is_found() -> None:
     assert made.bad.tolist() == [10, 11, 20, 21]
 
 
+def test_a_null_value_with_bytes_beneath_it_is_null() -> None:
+    valid, offsets, data = pa.array([b'{"x":1}'] * 40, pa.binary()).buffers()
+    valid = pa.py_buffer(b"\xff\xff\xfb\xff\xff")
+    values = pa.Array.from_buffers(pa.binary(), 40, [valid, offsets, data])
+    made = decode(values, Schema.parse("x long"))
+    assert (made.bad.tolist(), made.reasons) == ([18], ["value is null"])
+
+
 def test_threads_do_not_disturb_each_other() -> None:
     values = [pa.array(_bids(4_000 + 500 * number), pa.binary()) for number in range(4)]
     meant = [decode(value, BIDS).table for value in values]

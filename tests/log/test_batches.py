@@ -69,7 +69,7 @@ sent = st.tuples(
 
 
 @given(st.lists(sent, max_size=30), st.integers(1, 12))
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_batches_hold_what_the_records_hold(
     log: Log,
     topic: str,

@@ -270,6 +270,27 @@ def test_where_a_new_group_began_holds_for_a_member_that_takes_over(log: Log, to
     assert log.values(topic, group=topic, start="end") == [b"between"]
 
 
+def test_a_member_goes_back_and_forth_and_stays_in_its_group(log: Log, topic: str) -> None:
+    log.topics.create(topic, partitions=2)
+    log.fill(topic, [b"%d" % i for i in range(20)], partitioner=lambda _key, _count: 1)
+    with log.consumer(topic, group=topic) as consumer:
+        records = iter(consumer)
+        assert [next(records).value for _ in range(5)][-1] == b"4"
+        for _ in range(3):
+            consumer.seek(topic, 1, 2)
+            assert [next(records).value, next(records).value] == [b"2", b"3"]
+            consumer.seek_to("start")
+            assert next(records).value == b"0"
+        log.topics.truncate(topic, {1: 10})
+        consumer.seek_to("start")
+        assert next(records).value == b"10"
+        member = log.topics.group(topic).members[0]
+        assert member.partitions == ((topic, 0), (topic, 1))
+        assert len(consumer.assignment()) == 2
+
+    assert log.values(topic, group=topic) == [b"%d" % i for i in range(11, 20)]
+
+
 def test_lag_is_the_end_minus_what_is_committed(log: Log, topic: str) -> None:
     log.topics.create(topic, partitions=3)
     with Producer(log.address) as producer:

@@ -130,7 +130,7 @@ STATEFUL: list[tuple[str, Callable[[], object], str, str]] = [
     ("a key twice", lambda: bids().by("auction", "auction"), "auction", "once"),
     ("no window", lambda: bids().by("auction").window(wrong("10 s")), "'10 s'", "tumbling("),
     ("an empty window", lambda: ms.tumbling("0 seconds"), "'0 seconds'", "above zero"),
-    ("no event time", lambda: untimed().by("auction").window(ms.tumbling("1 s")), "without", "time="),
+    ("no event time", lambda: untimed().by("name").window(ms.tumbling("1 s")), "without", "time="),
     (
         "an event time dropped",
         lambda: bids().drop("ts").by("auction").window(ms.tumbling("1 s")),
@@ -152,7 +152,7 @@ STATEFUL: list[tuple[str, Callable[[], object], str, str]] = [
         "label string", "cast",
     ),
     ("a reserved aggregate", lambda: windowed().agg(pane=ms.count()), "`pane`", "choose"),
-    ("an aggregate called as a key", lambda: windowed().agg(auction=ms.count()), "auction", "rename"),
+    ("a key as an aggregate", lambda: windowed().agg(auction=ms.count()), "auction", "rename"),
     (
         "a bound as key",
         lambda: counted().by("window_start").window(ms.tumbling("1 s")).agg(n=ms.count()),
@@ -164,9 +164,9 @@ STATEFUL: list[tuple[str, Callable[[], object], str, str]] = [
     ("distinct by a number", lambda: bids().distinct(by=wrong(5)), "5", "distinct("),
     ("distinct by a stranger", lambda: bids().distinct(by="bider"), "'bider'", "'bidder'"),
     ("distinct by a key twice", lambda: bids().distinct(by=["name", "name"]), "name", "once"),
-    ("distinct within no time", lambda: untimed().distinct(by="name", within="1 s"), "without", "time="),
+    ("distinct, no time", lambda: untimed().distinct(by="name", within="1 s"), "without", "time="),
     ("distinct within the past", lambda: bids().distinct(by="name", within="-1 s"), "-1", "within"),
-    ("distinct into a text", lambda: bids().distinct(by="name", rest=wrong("x")), "'x'", "ms.Topic"),
+    ("distinct to a text", lambda: bids().distinct(by="name", rest=wrong("x")), "'x'", "ms.Topic"),
     ("an empty name", lambda: bids().distinct(by="name", name=" "), "' '", "name="),
     ("a long name", lambda: windowed().agg("n" * 101, n=ms.count()), "nnn", "name="),
 ]  # fmt: skip
@@ -204,7 +204,7 @@ PIPELINES: list[tuple[str, Callable[[], object], str, str]] = [
         "'once' twice", "name=",
     ),
     ("three buckets", lambda: ms.Pipeline("p", bids().to(sink()), buckets=3), "3", "256"),
-    ("buckets in words", lambda: ms.Pipeline("p", bids().to(sink()), buckets=wrong("8")), "'8'", "256"),
+    ("buckets as text", lambda: ms.Pipeline("p", bids().to(sink()), buckets=wrong("8")), "'8'", "256"),
     ("no batch length", lambda: ms.Pipeline("p", bids().to(sink()), batch="0 s"), "'0 s'", "above"),
     ("no history", lambda: ms.Pipeline("p", bids().to(sink()), history="-1 s"), "'-1 s'", "zero"),
 ]  # fmt: skip
@@ -233,5 +233,5 @@ def test_the_error_comes_from_the_line_that_is_wrong() -> None:
         good.where("prise > 1")
 
     line = refused.traceback[0]
-    assert line.path.name == "test_refusals.py"
+    assert str(line.path).endswith("test_refusals.py")
     assert "prise" in str(line.statement)

@@ -266,6 +266,7 @@ class Consumer:
         """Up to `rows` rows; None when nothing came. Interrupted, it goes back to its start."""
         from millstream.log.gathering import gather
 
+        self._reader.check()
         owned, before = self._reader.next, self.position()
         try:
             batch, reached = gather(

@@ -97,17 +97,18 @@ _PROPERTY = re.compile(r'configuration property:? "([^"]+)"')
 
 
 class Complaints:
-    """What a client has complained of since it was last asked something.
+    """What a client has complained of: the last words, and whether all hope is lost for now.
 
     It knows no client: clients hold it by their callbacks, and a cycle with one would leave
     the client's end to the garbage collector, in whatever thread that happens to run.
     """
 
     def __init__(self) -> None:
-        self.forget()
-
-    def forget(self) -> None:
         self.last: KafkaError | None = None
+        self.hope()
+
+    def hope(self) -> None:
+        """Begin anew; the last words stay, for the client does not repeat them."""
         self.locked_out: KafkaError | None = None
         self.all_down = False
 
@@ -168,8 +169,9 @@ class Link:
         self, doing: str, ask: Callable[[AdminClient], Mapping[_K, Future[_T]]]
     ) -> dict[_K, _T]:
         """The answers to one request about several things; the first failure is raised."""
-        self.admin.poll(0)
-        self.complaints.forget()
+        if self._admin is not None:
+            self._admin.poll(0)
+            self.complaints.hope()
         until = time.monotonic() + ANSWER_TIME
         while True:
             try:

@@ -16,11 +16,12 @@ from confluent_kafka import Consumer as Client
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from millstream.errors import DataGone, MillstreamError
-from millstream.log.link import ANSWER_TIME, Link
 from millstream.log.places import Slot, bounds, gone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from millstream.log.link import Link
 
 LOG = logging.getLogger("millstream.log")
 
@@ -100,6 +101,14 @@ class Reader:
         """Whether the next `fetch` will raise."""
         return self._trouble is not None or bool(self._unheld)
 
+    def check(self) -> None:
+        """Raise what is wrong, if something is."""
+        if self._trouble is not None:
+            trouble, self._trouble = self._trouble, None
+            raise trouble
+        for slot in self._unheld:
+            raise self._not_held(slot)
+
     def take(self, most: int, wait: float) -> list[Message]:
         """What was fetched before and not handed on, else what a fetch brings."""
         if self.buffer:
@@ -113,11 +122,7 @@ class Reader:
             DataGone: a partition no longer holds the offset that comes next; said again at
                 every call until that partition is moved.
         """
-        if self._trouble is not None:
-            trouble, self._trouble = self._trouble, None
-            raise trouble
-        for slot in self._unheld:
-            raise self._not_held(slot)
+        self.check()
         messages = self.client.consume(most, 0)
         if not messages:
             messages = self.client.consume(1, wait)
@@ -137,12 +142,16 @@ class Reader:
                 self._held[slot] = []
             self._unheld.discard(slot)
             self.eof.pop(slot, None)
+        if not places:
+            return
         if alone:
             self.assign(places)
             return
         self.next.update(places)
-        for place in _partitions(places):
-            self._seek(place)
+        self.client.incremental_unassign([TopicPartition(*slot) for slot in places])
+        self.client.incremental_assign(_partitions(places))
+        if self._held:
+            self.client.pause([TopicPartition(*slot) for slot in self._held])
 
     def pause(self, slots: Iterable[Slot]) -> None:
         """Keep what was fetched of these partitions aside, and fetch no more."""
@@ -189,17 +198,6 @@ class Reader:
         if now - self._answered_at > _TRUST:
             self._link.ping()
             self._answered_at = now
-
-    def _seek(self, place: TopicPartition) -> None:
-        until = time.monotonic() + ANSWER_TIME
-        while True:
-            try:
-                return self.client.seek(place)
-            except KafkaException as failed:
-                settling = failed.args[0].code() == KafkaError._STATE
-                if not settling or time.monotonic() > until:
-                    raise self._link.failure(failed, "seeking") from None
-                time.sleep(0.02)
 
     def _is_record(self, message: Message) -> bool:
         error = message.error()

@@ -35,7 +35,7 @@ def spec_of(node: Stateful, typed: Typed) -> dict[str, Any]:
             "input": _types(columns, [*node.keys, *filter(None, read)]),
             "keys": list(node.keys),
             "window": {"size": node.window.size, "offset": node.window.offset},
-            "aggregates": {n: [type(a).__name__.lower(), a.column] for n, a in node.aggregates},
+            "aggregates": [[n, type(a).__name__.lower(), a.column] for n, a in node.aggregates],
         }
     assert isinstance(node, Deduplicated)
     keys = list(node.spec.by)

@@ -78,7 +78,9 @@ class Typed:
     def _analysed(self, stage: Stage, spark: SparkSession) -> pa.Schema:
         if stage.bare:
             return self._leaf(stage.leaves[0])
-        frames = {leaf: packed(_empty(spark, self._leaf(leaf))) for leaf in stage.leaves}
+        frames: dict[Node, DataFrame] = {
+            leaf: packed(_empty(spark, self._leaf(leaf))) for leaf in stage.leaves
+        }
         made = unpacked(build(stage.tree, frames, 0))
         from pyspark.sql.pandas.types import to_arrow_schema
 

@@ -102,7 +102,7 @@ def _zones(
     if zoned and zulu.all():
         return offset, np.ones(1, np.int64), zulu
     sign = block.bytes[np.maximum(end - 6, start)]
-    shifted = ((sign == _PLUS) | (sign == _MINUS)) & (end - start >= 25) & ~zulu
+    shifted = ((sign == _PLUS) | (sign == _MINUS)) & ~zulu
     ok = np.ones(start.size, np.bool_)
     if not zoned:
         ok = ~(zulu | shifted)
