@@ -218,7 +218,8 @@ def _line(mutation: Mutation) -> str:
 def _baseline(name: str) -> bool:
     started = time.monotonic()
     found = _run(None, KERNELS[name][1])
-    print(f"{name}: tests {found} without a mutation, {time.monotonic() - started:.0f} s")
+    passed = "pass" if found == "survived" else "do not pass"
+    print(f"{name}: tests {passed} without a mutation, {time.monotonic() - started:.0f} s")
     return found == "survived"
 
 

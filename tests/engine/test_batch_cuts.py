@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pytest
-
-import millstream as ms
-from millstream.testing import Drive
 from tests.engine.scenes import MICROS, at, bids
 from tests.oracles import distinct_oracle, windows_oracle
 from tests.oracles.stream_oracle import Arrival, cut, in_order, watermarks
+
+import millstream as ms
+from millstream.testing import Drive
 
 if TYPE_CHECKING:
     from datetime import datetime

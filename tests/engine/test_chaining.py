@@ -8,9 +8,9 @@ from typing import Any
 
 import duckdb
 import pytest
+from tests.engine.scenes import MICROS, at, bid, bids, counted, drive, window
 
 import millstream as ms
-from tests.engine.scenes import MICROS, at, bid, bids, counted, drive, window
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -83,8 +83,8 @@ def test_windows_of_windows_agree_with_duckdb(lane: Any, batches: int) -> None:
     con.execute("create table bids (auction int, ts double)")
     con.executemany("insert into bids values (?, ?)", rows)
     expected = con.execute(
-        f"""with inside as (select auction, (floor(ts / 10) * 10 + 10)::bigint as ends, count(*) as n
-                            from bids group by all),
+        f"""with inside as (select auction, (floor(ts / 10) * 10 + 10)::bigint as ends,
+                                   count(*) as n from bids group by all),
                  timed as (select *, ({MICROS} + ends * 1000000 - 1) // 25000000 * 25 as start
                            from inside)
             select n, start, count(*), min(auction) from timed group by all"""

@@ -7,11 +7,11 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.engine.scenes import at, bid, bids, counted, drive, out, window
 
 import millstream as ms
 from millstream.errors import InvalidInput, InvalidSpec
 from millstream.testing import Drive
-from tests.engine.scenes import at, bid, bids, counted, drive, out, window
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -251,9 +251,9 @@ def test_mistakes_are_told_in_a_sentence() -> None:
         Drive(out(bids()), lane=wrong)
     with drive(bids()) as d:
         for mistake, sentence in (
-            (lambda: d.feed("bid", []), "needs a source of the pipeline; got 'bid'; name one of bids"),
+            (lambda: d.feed("bid", []), "source of the pipeline; got 'bid'; name one of bids"),
             (lambda: d.watermark("bid", 0), "needs a source of the pipeline"),
-            (lambda: d.rows("bids"), "needs an output of the pipeline; got 'bids'; name one of out"),
+            (lambda: d.rows("bids"), "output of the pipeline; got 'bids'; name one of out"),
             (lambda: d.feed("bids", wrong), "needs rows as dicts"),
             (lambda: d.feed("bids", [{"auction": object()}]), "needs rows of JSON values"),
             (lambda: d.feed("bids", [], partition=-1), "partition from 0"),

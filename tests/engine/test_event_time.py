@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from tests.engine.scenes import at, bid, bids, counted, drive, out, window
 
 import millstream as ms
 from millstream.testing import Drive
-from tests.engine.scenes import at, bid, bids, counted, drive, out, window
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 

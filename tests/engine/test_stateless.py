@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql import functions as F
+from tests.engine.scenes import at, bid, bids, drive
 
 import millstream as ms
 from millstream.errors import InvalidSpec
 from millstream.testing import Drive
-from tests.engine.scenes import at, bid, bids, drive
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +45,7 @@ def test_every_step_gives_what_it_says(lane: Any) -> None:
         "rest": parts["rest"].select("auction"),
         "transform": source.transform(
             lambda df: df.withColumn("d", F.col("price") + F.col("n")).where("auction < 3")
-        ).select("auction", "d"),  # fmt: skip
+        ).select("auction", "d"),
         "open": source.transform(lambda df: df.select("_origin", "auction", "ts")).select("*"),
     }
     rows = [
@@ -231,6 +231,7 @@ WRONG_TYPES: dict[str, tuple[Callable[[], ms.Stream], str]] = {
     "with": (lambda: bids().with_columns(x="nosuch(price)"), "with_columns nosuch"),
     "explode": (lambda: bids().with_columns(x="price").explode("x"), "explode x needs types"),
     "drop": (lambda: bids().transform(lambda df: df).drop("x"), "drop needs columns that exist"),
+    "record key": (lambda: bids().transform(lambda df: df).select("*"), "the record key of 'out'"),
     "key": (lambda: bids().transform(lambda df: df).by("x").window(ms.tumbling("1 s"))
             .agg(n=ms.count()), "keys of a window"),
     "sum": (lambda: bids().with_columns(x="name").by("n").window(ms.tumbling("1 s"))
@@ -242,7 +243,8 @@ WRONG_TYPES: dict[str, tuple[Callable[[], ms.Stream], str]] = {
 @pytest.mark.parametrize("name", sorted(WRONG_TYPES))
 def test_types_are_checked_before_the_first_batch_and_the_step_is_named(name: str) -> None:
     stream, sentence = WRONG_TYPES[name]
+    sink = ms.Topic("out", key="nosuch" if name == "record key" else None)
     with pytest.raises(InvalidSpec, match=sentence) as refused:
-        drive(stream())
+        Drive(ms.Pipeline("p", stream().to(sink)), lane="short")
 
     assert "\n" not in str(refused.value)

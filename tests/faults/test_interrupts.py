@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.faults.judging import verdict_on
-from tests.faults.running import Run
+from tests.faults.running import Run, until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +42,7 @@ def test_a_run_that_is_interrupted_once_or_twice_loses_and_repeats_nothing(
         job.interrupt()
         job.interrupt_again()
         assert job.wait() in (-signal.SIGINT, 128 + signal.SIGINT), job.output()
-        assert not job.tree(), "a second Ctrl-C leaves no process behind"
+        until(lambda: not job.tree(), "a second Ctrl-C leaves no process behind", 30)
     assert commits(config) == 1
 
     with Run(replace(config, until="finished"), tmp_path, name="last") as last:

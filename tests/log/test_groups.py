@@ -23,14 +23,16 @@ if TYPE_CHECKING:
     from millstream.log.consumer import Consumer
 
 MEMBER = """
+import os
 import sys
+
 from millstream.log.consumer import Consumer
 
 address, topic, group = sys.argv[1:]
 settings = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 500}
 consumer = Consumer(topic, kafka=address, group=group, commit="manual", settings=settings)
 for record in consumer:
-    print(record.partition, record.offset, record.value.decode(), flush=True)
+    os.write(1, b"%d %d %s\\n" % (record.partition, record.offset, record.value))
     consumer.commit()
 """
 

@@ -8,6 +8,7 @@ in, then closes what its watermark allows.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 BEGINNING, END = -(2**63), 2**63 - 1
@@ -38,7 +39,7 @@ def in_order(records: list[tuple[int, int | None, Row]]) -> list[Arrival]:
 def cut(arrivals: list[Arrival], batches: int) -> list[list[Arrival]]:
     """So many batches of about the same size, in order of arrival."""
     edges = [round(len(arrivals) * n / batches) for n in range(batches + 1)]
-    return [arrivals[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    return [arrivals[a:b] for a, b in pairwise(edges)]
 
 
 def watermarks(

@@ -22,8 +22,8 @@ Place = Literal["start", "end"] | datetime | timedelta
 """Where to read from; a `timedelta` is that long before now."""
 
 
-_EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-_LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_EARLIEST = OffsetSpec.earliest()
+_LATEST = OffsetSpec.latest()
 
 
 def check_place(place: object, *, what: str) -> Place:

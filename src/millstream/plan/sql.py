@@ -48,11 +48,16 @@ def check(
             raise unknown_column(name, (*columns, *hidden), step=f"{step} {sql!r}")
 
 
-def check_unnamed(sql: str, step: str) -> None:
-    """Refuse `… as name` where a name would be lost."""
+def has_alias(sql: str) -> bool:
+    """Whether an expression gives itself a name: `… as name`."""
     from sqlglot import exp
 
-    if isinstance(parsed(sql, step), exp.Alias | exp.Aliases):
+    return isinstance(parsed(sql, "an expression"), exp.Alias | exp.Aliases)
+
+
+def check_unnamed(sql: str, step: str) -> None:
+    """Refuse `… as name` where a name would be lost."""
+    if has_alias(sql):
         raise InvalidSpec(f"{step} needs an expression without a name", got=repr(sql),
                           do="leave out `as …`")  # fmt: skip
 

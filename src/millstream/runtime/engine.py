@@ -240,8 +240,14 @@ class Engine:
         """Whether the clock alone, or a declared watermark, lets something close."""
         for name, read in self.typed.stages.reads.items():
             state = self.head.sources.get(name, SourceState({}, {}))
-            moved = advance(state.watermark, state.times, state.next, delay=read.delay,
-                            quiet=quiet[name], declared=self.declared.get(name, MIN_TIME))  # fmt: skip
+            moved = advance(
+                state.watermark,
+                state.times,
+                state.next,
+                delay=read.delay,
+                quiet=quiet[name],
+                declared=self.declared.get(name, MIN_TIME),
+            )
             if moved > state.watermark and self._holds_rows_below(moved):
                 return True
         return False
@@ -249,7 +255,7 @@ class Engine:
     def _holds_rows_below(self, watermark: int) -> bool:
         for node, name in self.typed.stages.names.items():
             if name in self.head.steps and node in self.typed.kernels:
-                due = self.typed.kernels[node].due(watermark)  # type: ignore[index]
+                due = self.typed.kernels[node].due(watermark)
                 runs = self.head.steps[name].manifest.runs
                 if any(segment.least < due for run in runs for segment in run.segments):
                     return True

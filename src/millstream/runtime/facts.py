@@ -13,7 +13,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Facts:
-    """The facts of one batch. `rows` are the records read; `late` and `dead` left by those doors."""
+    """The facts of one batch: `rows` were read, `late` and `dead` left by those doors."""
 
     batch: int
     rows: int

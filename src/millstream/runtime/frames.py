@@ -17,7 +17,6 @@ from millstream.plan.graph import (
     Node,
     Read,
     Select,
-    Stateful,
     Stateless,
     Transform,
     Union,
@@ -33,102 +32,94 @@ from millstream.sources.spec import HIDDEN
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 _FIELDS = ("source", "partition", "offset", "sub")
+_PACKED = "struct({}) as _origin".format(
+    ", ".join(f"{flat} as {name}" for flat, name in zip(ORIGIN, _FIELDS, strict=True))
+)
+_FLAT = [f"_origin.{name} as {flat}" for flat, name in zip(ORIGIN, _FIELDS, strict=True)]
 _IN_ORIGIN = {"_partition": "_origin.partition", "_offset": "_origin.offset"}
 _ELEMENTS = 2**20
 
 
 def packed(frame: DataFrame) -> DataFrame:
     """Flat origin columns become the one struct."""
-    from pyspark.sql import functions as F
-
-    origin = F.struct(
-        *(F.col(flat).alias(name) for flat, name in zip(ORIGIN, _FIELDS, strict=True))
-    )
-    keep = [c for c in frame.columns if c not in ORIGIN]
-    return frame.select(*(_col(c) for c in keep), origin.alias("_origin"))
+    return frame.selectExpr(f"* except ({', '.join(ORIGIN)})", _PACKED)
 
 
 def unpacked(frame: DataFrame) -> DataFrame:
     """The struct becomes flat origin columns, as kernels take them."""
-    from pyspark.sql import functions as F
-
-    keep = [c for c in frame.columns if c != "_origin"]
-    flat = [
-        F.col(f"_origin.{name}").alias(column) for column, name in zip(ORIGIN, _FIELDS, strict=True)
-    ]
-    return frame.select(*(_col(c) for c in keep), *flat)
+    return frame.selectExpr("* except (_origin)", *_FLAT)
 
 
 def build(tree: Node, leaves: Mapping[Node, DataFrame], clock: int) -> DataFrame:
     """The rows of a tree of stateless steps over these leaves (packed frames).
 
+    Steps are handed to Spark as text, not as `Column`s: those cost a hundred calls into
+    the JVM for a step, and half the time of a small batch.
+
     Raises:
         InvalidSpec: Spark cannot analyse a step; it names the step and its line.
     """
-    if isinstance(tree, Read | Stateful):
-        return _without_hidden(leaves[tree])
+    if tree in leaves:
+        return _with_hidden(leaves[tree], frozenset())
     if isinstance(tree, Union):
         return _union(tree, leaves, clock)
     assert isinstance(tree, Stateless)
     below = tree.input
-    frame = _with_hidden(tree, leaves[below]) if below in leaves else build(below, leaves, clock)
+    hidden = _hidden(tree) if isinstance(below, Read) else frozenset()
+    frame = _with_hidden(leaves[below], hidden) if hidden else build(below, leaves, clock)
     with analysed_step(tree):
-        return _without_hidden(_STEPS[type(tree)](tree, frame, clock))
+        made = _STEPS[type(tree)](tree, frame, clock)
+    return made.drop(*hidden) if hidden and not isinstance(tree, Select) else made
 
 
-def _col(name: str) -> Column:
-    from pyspark.sql import functions as F
-
-    return F.col(sql.quoted(name))
-
-
-def _with_hidden(step: Stateless, frame: DataFrame) -> DataFrame:
-    """The frame of a source with the hidden columns this step names, and no others."""
-    from pyspark.sql import functions as F
-
-    wanted = {name for text in _texts(step) for name in sql.named(text)}
-    frame = frame.drop(*(name for name in HIDDEN if name not in wanted))
-    return frame.withColumns({n: F.col(_IN_ORIGIN[n]) for n in _IN_ORIGIN if n in wanted})
-
-
-def _without_hidden(frame: DataFrame) -> DataFrame:
-    there = [name for name in HIDDEN if name in frame.columns]
-    return frame.drop(*there) if there else frame
-
-
-def _texts(step: Stateless) -> list[str]:
-    if isinstance(step, Where):
-        return [step.sql]
+def _hidden(step: Stateless) -> frozenset[str]:
+    """The hidden columns a step directly after a source names."""
+    texts = [step.sql] if isinstance(step, Where) else []
     if isinstance(step, Select | WithColumns):
-        return [text for _, text in step.items if text != EVERY]
-    return []
+        texts = [text for _, text in step.items if text != EVERY]
+    return frozenset(name for text in texts for name in sql.named(text) if name in HIDDEN)
 
 
-def _expression(text: str, frame: DataFrame, clock: int) -> Column:
-    from pyspark.sql import functions as F
+def _with_hidden(frame: DataFrame, wanted: frozenset[str]) -> DataFrame:
+    """The frame of a source with the hidden columns that are wanted, and no others."""
+    unwanted = [name for name in HIDDEN if name in frame.columns and name not in wanted]
+    frame = frame.drop(*unwanted) if unwanted else frame
+    more = [f"{_IN_ORIGIN[name]} as {name}" for name in _IN_ORIGIN if name in wanted]
+    return frame.selectExpr("*", *more) if more else frame
 
-    return F.expr(sql.at_clock(text, clock, frame.columns))
+
+def _text(text: str, frame: DataFrame, clock: int) -> str:
+    fixed = sql.at_clock(text, clock)
+    return fixed if fixed == text else sql.at_clock(text, clock, frame.columns)
+
+
+def _item(name: str, text: str, frame: DataFrame, clock: int) -> str:
+    """An expression under its name; the line ends before it, where a comment may stand."""
+    if sql.has_alias(text):
+        return _text(text, frame, clock)
+    return f"{_text(text, frame, clock)}\n as {sql.quoted(name)}"
 
 
 def _where(step: Where, frame: DataFrame, clock: int) -> DataFrame:
-    return frame.filter(_expression(step.sql, frame, clock))
+    return frame.filter(_text(step.sql, frame, clock))
 
 
 def _select(step: Select, frame: DataFrame, clock: int) -> DataFrame:
-    items: list[Column] = []
-    for name, text in step.items:
-        if text == EVERY:
-            items += [_col(c) for c in _without_hidden(frame).columns if c != "_origin"]
-        else:
-            items.append(_expression(text, frame, clock).alias(name))
-    return frame.select(*items, "_origin")
+    besides = [name for name in ("_origin", *HIDDEN) if name in frame.columns]
+    every = f"* except ({', '.join(besides)})"
+    items = [
+        every if text == EVERY else _item(name, text, frame, clock) for name, text in step.items
+    ]
+    return frame.selectExpr(*items, "_origin")
 
 
 def _with_columns(step: WithColumns, frame: DataFrame, clock: int) -> DataFrame:
-    return frame.withColumns({name: _expression(text, frame, clock) for name, text in step.items})
+    new = {name.lower(): _item(name, text, frame, clock) for name, text in step.items}
+    kept = [new.pop(name.lower(), sql.quoted(name)) for name in frame.columns]
+    return frame.selectExpr(*kept, *new.values())
 
 
 def _drop(step: Drop, frame: DataFrame, clock: int) -> DataFrame:
@@ -140,18 +131,21 @@ def _drop(step: Drop, frame: DataFrame, clock: int) -> DataFrame:
 
 def _explode(step: Explode, frame: DataFrame, clock: int) -> DataFrame:
     """One row per element, each with a place of its own within its row's origin."""
-    from pyspark.sql import functions as F
-
-    parts = [_col(c) for c in frame.columns if c not in (step.column, "_origin")]
-    elements = F.posexplode(_col(step.column)).alias("_at", step.column)
-    sub = F.col("_origin.sub") * F.lit(_ELEMENTS) + F.when(
-        F.col("_at") < _ELEMENTS, F.col("_at").cast("bigint")
-    ).otherwise(
-        F.raise_error(F.lit(f"explode({step.column}) needs fewer than 2^20 elements in a row"))
+    column = sql.quoted(step.column)
+    others = [sql.quoted(name) for name in frame.columns if name != step.column]
+    opened = frame.selectExpr(*others, f"posexplode({column}) as (_at, {column})")
+    place = (
+        f"if(_at < {_ELEMENTS}, bigint(_at), "
+        f"raise_error('explode needs fewer than {_ELEMENTS} elements in a row'))"
     )
-    opened = frame.select(*parts, "_origin", elements)
-    moved = opened.withColumn("_origin", F.col("_origin").withField("sub", sub))
-    return moved.select(*(_col(c) for c in frame.columns))
+    moved = {"_origin": _moved(f"_origin.sub * {_ELEMENTS} + {place}")}
+    return opened.selectExpr(*(moved.get(name, sql.quoted(name)) for name in frame.columns))
+
+
+def _moved(sub: str) -> str:
+    """The origin with another sub-index."""
+    same = [f"_origin.{name} as {name}" for name in _FIELDS[:-1]]
+    return f"struct({', '.join(same)}, {sub} as {_FIELDS[-1]}) as _origin"
 
 
 def _transform(step: Transform, frame: DataFrame, clock: int) -> DataFrame:
@@ -160,14 +154,11 @@ def _transform(step: Transform, frame: DataFrame, clock: int) -> DataFrame:
 
 def _union(tree: Union, leaves: Mapping[Node, DataFrame], clock: int) -> DataFrame:
     """The sides under each other; rows of one origin on both sides get places of their own."""
-    from pyspark.sql import functions as F
-
     frames = [build(side, leaves, clock) for side in tree.sides]
     if _overlapping(tree):
-        places = [F.col("_origin.sub") * len(frames) + F.lit(n) for n in range(len(frames))]
         frames = [
-            frame.withColumn("_origin", F.col("_origin").withField("sub", place))
-            for frame, place in zip(frames, places, strict=True)
+            frame.selectExpr("* except (_origin)", _moved(f"_origin.sub * {len(frames)} + {place}"))
+            for place, frame in enumerate(frames)
         ]
     with analysed_step(tree):
         whole = frames[0]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from millstream.plan.graph import Aggregated, Deduplicated, Read, Stateful
-from millstream.plan.sql import named
+from millstream.plan.sql import named, unknown_column
 from millstream.runtime.frames import build, packed, unpacked
 from millstream.sources.decode import ORIGIN, Decoder
 from millstream.sources.spec import HIDDEN
@@ -44,6 +44,13 @@ class Typed:
             self.columns[stage] = self._analysed(stage, spark)
             if stage.step is not None:
                 self.kernels[stage.step] = kernel_of(stage.step, self.columns[stage])
+            _check_keys(stage, self.leaving(stage))
+
+    def leaving(self, stage: Stage) -> list[str]:
+        """The user's columns of what leaves a stage for its outputs."""
+        step = stage.step
+        made = self.columns[stage] if step is None else self.kernels[step].output()
+        return [name for name in made.names if not name.startswith("_")]
 
     def flow(self, step: Stateful) -> pa.Schema:
         """What a step's results look like to a later stage."""
@@ -101,6 +108,14 @@ def kernel_of(step: Stateful, columns: pa.Schema) -> Kernel:
     assert isinstance(step, Deduplicated)
     passing = [field for field in columns if field.name not in HIDDEN or field.name in ORIGIN]
     return DistinctKernel(step.spec, pa.schema(passing))
+
+
+def _check_keys(stage: Stage, columns: list[str]) -> None:
+    """Refuse a record key that is not there, which building cannot see after `transform`."""
+    for output in stage.outputs:
+        for key in output.keys:
+            if key not in columns:
+                raise unknown_column(key, columns, step=f"the record key of {output.name!r}")
 
 
 def _empty(spark: SparkSession, schema: pa.Schema) -> DataFrame:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from millstream.errors import DataGone
+from millstream.log.link import LOG
 from millstream.sources.spec import raw_schema
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ def fetch(cluster: Cluster, topic: str, places: Mapping[int, Sequence[int]]) -> 
                 "isolation.level": "read_committed",
                 "auto.offset.reset": "error",
             }
-        )
+        ),
+        logger=LOG,
     )
     rows: list[dict[str, Any]] = []
     try:

@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import DataGone, InvalidSpec, NotFound, Unavailable
+from millstream.log.link import LOG
 from millstream.sources.spec import Extent, Offsets, Ranges, raw_schema, read_columns
 
 if TYPE_CHECKING:
@@ -50,9 +51,9 @@ class TopicReader:
             )
         self._cluster, self._topic, self._group = cluster, topic, group
         self._address = cluster.address
-        self._admin = AdminClient(cluster.client())
+        self._admin = AdminClient(dict(cluster.client()), logger=LOG)
         self._committer = Consumer(
-            cluster.client(**{"group.id": group, "enable.auto.commit": "false"})
+            cluster.client(**{"group.id": group, "enable.auto.commit": "false"}), logger=LOG
         )
         self._first: Offsets = {}
         self._identity: str | None = None

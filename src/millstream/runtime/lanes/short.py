@@ -36,9 +36,9 @@ class ShortLane:
                 tables[leaf] = self._decoded(leaf, work, done)
             else:
                 entries, schema = work.flows[leaf]
-                keys = keys_of(leaf)
+                keys, folder = keys_of(leaf), work.files.staged
                 parts = [table for entry in entries
-                         for table in read_flow(work.files.staged, entry, schema, keys)]  # fmt: skip
+                         for table in read_flow(folder, entry, schema, keys)]  # fmt: skip
                 tables[leaf] = pa.concat_tables([schema.empty_table(), *parts])
         after = work.after(done.reports)
         rows = self._rows(work, tables)
