@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from benchmarks.report import Round
 
 RATE = int(os.environ.get("RATE", "2000"))
-SECONDS = int(os.environ.get("SECONDS", "60"))
+FEED_SECONDS = int(os.environ.get("FEED_SECONDS", "60"))
 WARM_SECONDS = int(os.environ.get("WARM_SECONDS", "20"))
 PARTITIONS = tuple(int(one) for one in os.environ.get("PARTITIONS", "1,4").split(","))
 KEYS, WINDOW_MS = 10, 100
@@ -48,10 +48,12 @@ def latency(engines: tuple[str, ...]) -> bool:
                 name = f"{engine}, {partitions} partition{'s' if partitions > 1 else ''}"
                 cells[name] = [{**figures, "load": os.getloadavg()[0]}]
                 print(f"  latency {name}: {_line(cells[name])}", flush=True)
-    print(f"\nlatency: {RATE:,} records/s for {SECONDS} s, the first {WARM_SECONDS} s left out")
+    print(
+        f"\nlatency: {RATE:,} records/s for {FEED_SECONDS} s, the first {WARM_SECONDS} s left out"
+    )
     for name, rounds in cells.items():
         print(f"  {name:30} {_line(rounds)}")
-    settings = {"RATE": RATE, "SECONDS": SECONDS, "WARM_SECONDS": WARM_SECONDS, "keys": KEYS,
+    settings = {"RATE": RATE, "FEED_SECONDS": FEED_SECONDS, "WARM_SECONDS": WARM_SECONDS, "keys": KEYS,
                 "window_ms": WINDOW_MS, "PARTITIONS": PARTITIONS}  # fmt: skip
     return keep("latency", settings, cells)
 
@@ -61,7 +63,7 @@ def _line(rounds: list[Round]) -> str:
     figures = ", ".join(f"{name} {took:.0f} ms" for name, took in one["latency_ms"].items())
     behind = one["feed"]["behind"] * 1000
     return (
-        f"{figures}; batch {one['batch_ms']:.0f} ms, {one['cores']:.2f} cores; "
+        f"{figures}; batch {one['batch_ms']:.0f} ms, {one['batch_cpu_ms']:.0f} of CPU; "
         f"feed up to {behind:.0f} ms behind; {verdict(rounds)}"
     )
 
@@ -89,6 +91,7 @@ def _cell(engine: str, address: str, partitions: int) -> Round:
         "latency_ms": percentiles(after, 50, 95, 99) if after else {},
         "rows": len(after),
         "batch_ms": statistics.median(batches) if batches else 0.0,
+        "batch_cpu_ms": figures["cpu"] * 1000 / max(1, len(batches)),
         "batches": len(batches),
         "lanes": sorted({batch.get("lane", "") for batch in figures["batches"]}),
         "cores": figures["cpu"] / figures["wall"],
@@ -100,7 +103,7 @@ def _cell(engine: str, address: str, partitions: int) -> Round:
 def _fed(address: str, topic: str, partitions: int, start: float) -> dict[str, float]:
     """Feed from a process of its own, and wait until it has ended."""
     options = {"partitions": partitions, "rate": RATE, "keys": KEYS, "start": start,
-               "seconds": SECONDS}  # fmt: skip
+               "seconds": FEED_SECONDS}  # fmt: skip
     command = [sys.executable, "-m", "benchmarks.feeding", address, topic, json.dumps(options)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -131,6 +131,18 @@ def test_windows_are_the_same_under_any_cut_lane_and_restart(lane: Any, batches:
     same(panes(rows), in_duckdb(arrivals))
 
 
+def test_windows_closed_by_spark_tasks_are_those_closed_on_the_driver(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("millstream.runtime.lanes.wide.CLOSE_ON_DRIVER", 0)
+    arrivals = records(9, disorder=DELAY)
+
+    rows, _, late, _ = run(windows(), cut(arrivals, 3), "wide", restart=True)
+
+    assert late == []
+    same(panes(rows), in_duckdb(arrivals))
+
+
 @pytest.mark.parametrize(("lane", "batches", "seed"), [
     ("short", 1, 2), ("short", 7, 3), ("short", 50, 4), ("short", 50, 5), ("wide", 5, 6),
 ])  # fmt: skip

@@ -105,13 +105,20 @@ def test_rows_of_one_origin_on_both_sides_of_a_union_are_told_apart(lane: Any) -
     left = source.select("auction", "ts", "'left' as side")
     right = source.select("auction", "ts", "'right' as side")
     both = left.union(right)
-    with drive(both, both.distinct(by="auction"), lane=lane, names=("all", "once")) as d:
+    windows = both.by("side").window(ms.tumbling("10 seconds")).agg(n=ms.count())
+    with drive(both, both.distinct(by="auction"), windows, lane=lane,
+               names=("all", "once", "windows")) as d:  # fmt: skip
         d.feed("bids", [bid(n, n) for n in range(1, 40)])
         facts = d.step()
+        d.feed("bids", [bid(2, 41)])
+        late = d.step().late
 
-        assert facts.rows == 39
-        assert len(d.rows("all")) == 78
-        assert [r["side"] for r in d.rows("once")] == ["left"] * 39
+        assert (facts.rows, late) == (39, 2)
+        assert len(d.rows("all")) == 80
+        assert [r["side"] for r in d.rows("once")] == ["left"] * 40
+        assert [r["origin"] for r in d.late()] == [
+            {"source": "bids", "partition": 0, "offset": 39, "index": side} for side in (0, 1)
+        ]
 
 
 def test_a_union_takes_columns_by_name() -> None:

@@ -65,8 +65,9 @@ class Run:
                 else [sys.executable, "-m", "tests.faults.driver", str(told)],
                 cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env={**os.environ, "MILLSTREAM_HOLD": str(self._hold),
-                     "JAVA_TOOL_OPTIONS": _JAVA, **(environment or {})},
+                env={**os.environ, "MILLSTREAM_HOLD": str(self._hold), "JAVA_TOOL_OPTIONS": _JAVA,
+                     "PYTHONPATH": _search_path(), "SPARK_WORKER_DIR": str(folder / "work"),
+                     **(environment or {})},
             )  # fmt: skip
 
     def _command(self, folder: Path, told: Path) -> list[str]:
@@ -212,6 +213,11 @@ class Run:
         trace: TracebackType | None,
     ) -> None:
         self.kill()
+
+
+def _search_path() -> str:
+    """Executors run elsewhere and find these tests by it."""
+    return os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def _session(pid: int) -> int | None:

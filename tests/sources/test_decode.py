@@ -71,8 +71,9 @@ def test_a_time_more_than_ahead_of_its_clock_is_future_and_nothing_overflows(
         assert rows.bad["reason"][0].as_py().startswith("future")
 
 
-def test_without_ahead_any_time_is_taken() -> None:
-    assert decoder(ahead=None)(raw((event(10**14), 0, 0))).good.num_rows == 1
+def test_without_ahead_and_with_an_endless_one_any_time_is_taken() -> None:
+    for ahead in (None, 10**19):
+        assert decoder(ahead=ahead)(raw((event(10**14), 0, 0))).good.num_rows == 1
 
 
 def test_a_null_event_time_is_bad_and_without_an_event_time_it_is_a_value() -> None:
