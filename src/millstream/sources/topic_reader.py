@@ -15,7 +15,7 @@ from millstream.log.link import LOG
 from millstream.sources.spec import Extent, Offsets, Ranges, raw_schema, read_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -34,6 +34,8 @@ _FETCH = {
 }
 _LOOK_SECONDS = 5.0
 _PATIENCE = 30.0
+_OUTAGE = 120.0
+_AGAIN = 0.25
 
 
 class TopicReader:
@@ -62,15 +64,28 @@ class TopicReader:
     def extent(self) -> Extent:
         """First offsets and stable ends; partitions and identity are looked at now and then.
 
+        A broker that has answered once and goes away is waited for.
+
         Raises:
             NotFound: the topic does not exist.
             Unavailable: the broker did not answer in time.
         """
+        deadline = time.monotonic() + (_OUTAGE if self._first else 0.0)
+        while True:
+            try:
+                return self._extent()
+            except Unavailable:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_AGAIN)
+
+    def _extent(self) -> Extent:
         from confluent_kafka.admin import OffsetSpec
 
         if not self._first or time.monotonic() - self._looked > _LOOK_SECONDS:
             self._look()
-        return Extent(dict(self._first), self._offsets(OffsetSpec.latest()), self._identity)
+        ends = self._offsets(OffsetSpec.latest(), self._first)
+        return Extent(dict(self._first), ends, self._identity)
 
     def _look(self) -> None:
         from confluent_kafka import TopicCollection
@@ -78,15 +93,15 @@ class TopicReader:
 
         described = self._admin.describe_topics(TopicCollection([self._topic]))
         topic = self._answer(described[self._topic])
+        partitions = [part.id for part in topic.partitions]
+        self._first = self._offsets(OffsetSpec.earliest(), partitions)
         self._identity = str(topic.topic_id)
-        self._first = dict.fromkeys((part.id for part in topic.partitions), 0)
-        self._first = self._offsets(OffsetSpec.earliest())
         self._looked = time.monotonic()
 
-    def _offsets(self, spec: Any) -> Offsets:
+    def _offsets(self, spec: Any, partitions: Iterable[int]) -> Offsets:
         from confluent_kafka import IsolationLevel, TopicPartition
 
-        asked = {TopicPartition(self._topic, partition): spec for partition in self._first}
+        asked = {TopicPartition(self._topic, partition): spec for partition in partitions}
         futures = self._admin.list_offsets(
             asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_PATIENCE
         )
@@ -97,6 +112,8 @@ class TopicReader:
 
         try:
             return future.result(timeout=_PATIENCE)
+        except TimeoutError as error:
+            raise self._unavailable("no answer") from error
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise NotFound(
@@ -104,11 +121,14 @@ class TopicReader:
                     got=f"no such topic at {self._address}",
                     do=f"make it with `millstream topics create {self._topic}`",
                 ) from None
-            raise Unavailable(
-                f"reading the topic {self._topic!r} needs Kafka at {self._address}",
-                got=error.args[0].str(),
-                do="start it, or name another with --kafka",
-            ) from error
+            raise self._unavailable(error.args[0].str()) from error
+
+    def _unavailable(self, got: str) -> Unavailable:
+        return Unavailable(
+            f"reading the topic {self._topic!r} needs Kafka at {self._address}",
+            got=got,
+            do="start it, or name another with --kafka",
+        )
 
     def frame(self, spark: SparkSession, ranges: Ranges, more: Sequence[str] = ()) -> DataFrame:
         """The records of these ranges, read by Spark's own Kafka tasks."""
