@@ -61,6 +61,7 @@ def _cell(engine: str, address: str, keys: int) -> Round:
     whole = [batch for batch in batches if batch["rows"] == ROWS]
     return {
         "seconds": percentiles([batch["seconds"] for batch in whole], 50, 95),
+        "cpu": percentiles([batch["cpu"] for batch in whole], 50),
         "written": percentiles([batch["written"] for batch in whole], 50, 95),
         "mean_written": sum(batch["written"] for batch in whole) / len(whole),
         "batches": batches,
@@ -74,5 +75,7 @@ def _line(rounds: list[Round]) -> str:
     took = " ".join(f"{name} {seconds * 1000:.0f}" for name, seconds in one["seconds"].items())
     wrote = " ".join(f"{name} {size / 1e6:.2f}" for name, size in one["written"].items())
     split = f", {one['split']} split" if one["split"] else ""
-    return (f"{took} ms; written {wrote}, mean {one['mean_written'] / 1e6:.2f} MB{split}; "
-            f"{verdict(rounds)}")  # fmt: skip
+    return (
+        f"{took} ms, {one['cpu']['p50'] * 1000:.0f} of CPU; written {wrote}, "
+        f"mean {one['mean_written'] / 1e6:.2f} MB{split}; {verdict(rounds)}"
+    )

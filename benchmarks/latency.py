@@ -48,13 +48,11 @@ def latency(engines: tuple[str, ...]) -> bool:
                 name = f"{engine}, {partitions} partition{'s' if partitions > 1 else ''}"
                 cells[name] = [{**figures, "load": os.getloadavg()[0]}]
                 print(f"  latency {name}: {_line(cells[name])}", flush=True)
-    print(
-        f"\nlatency: {RATE:,} records/s for {FEED_SECONDS} s, the first {WARM_SECONDS} s left out"
-    )
+    print(f"\nlatency: {RATE:,}/s for {FEED_SECONDS} s, the first {WARM_SECONDS} s left out")
     for name, rounds in cells.items():
         print(f"  {name:30} {_line(rounds)}")
-    settings = {"RATE": RATE, "FEED_SECONDS": FEED_SECONDS, "WARM_SECONDS": WARM_SECONDS, "keys": KEYS,
-                "window_ms": WINDOW_MS, "PARTITIONS": PARTITIONS}  # fmt: skip
+    settings = {"RATE": RATE, "FEED_SECONDS": FEED_SECONDS, "WARM_SECONDS": WARM_SECONDS,
+                "PARTITIONS": PARTITIONS, "keys": KEYS, "window_ms": WINDOW_MS}  # fmt: skip
     return keep("latency", settings, cells)
 
 

@@ -36,6 +36,17 @@ def measured() -> Iterator[Cost]:
     cost.cpu = tree_cpu() - cpu
 
 
+class Spent:
+    """What a process tree has spent since this was made: CPU-seconds, bytes to disks."""
+
+    def __init__(self) -> None:
+        self._cpu, self._written = tree_cpu(), tree_written()
+
+    def so_far(self) -> dict[str, float]:
+        """Both, by name."""
+        return {"cpu": tree_cpu() - self._cpu, "written": tree_written() - self._written}
+
+
 def tree_cpu() -> float:
     """CPU-seconds this process and its descendants, living and dead, have used."""
     total = 0.0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import millstream as ms
 from benchmarks.feeding import FED_SCHEMA, Feed
-from benchmarks.measure import measured, tree_written
+from benchmarks.measure import Spent, measured
 from benchmarks.nexmark import BID_SCHEMA
 from benchmarks.processes import main, ready, told_to_stop
 from millstream.runtime.session import session
@@ -125,10 +125,9 @@ def growth(address: str, told: dict[str, Any]) -> dict[str, Any]:
         _taken_in(job, heard, feed.preload())
         batches = []
         for _ in range(told["batches"]):
-            written = tree_written()
-            rows = feed.batch(told["rows"])
-            facts = _taken_in(job, heard, rows)
-            batches += [{**_told(one), "written": tree_written() - written} for one in facts]
+            spent = Spent()
+            facts = _taken_in(job, heard, feed.batch(told["rows"]))
+            batches += [{**_told(one), **spent.so_far()} for one in facts]
         job.stop()
         job.wait()
         counting.run(until="finished", **options)

@@ -14,7 +14,7 @@ import uuid
 from typing import Any
 
 from benchmarks.feeding import FED_SCHEMA, Feed
-from benchmarks.measure import measured, tree_written
+from benchmarks.measure import Spent, measured
 from benchmarks.nexmark import BID_SCHEMA
 from benchmarks.processes import main, ready, told_to_stop
 from millstream.log.topics import Topics
@@ -134,10 +134,10 @@ def growth(address: str, told: dict[str, Any]) -> dict[str, Any]:
         _taken_in(query, address, told["topic"])
         batches = []
         for _ in range(told["batches"]):
-            written = tree_written()
+            spent = Spent()
             feed.batch(told["rows"])
             progress = _taken_in(query, address, told["topic"])
-            batches.append({**_told(progress), "written": tree_written() - written})
+            batches.append({**_told(progress), **spent.so_far()})
         query.stop()
         state = spark.read.format("statestore").load(folder)
         state.selectExpr("key.auction", "value.count as n").write.parquet(told["state"])

@@ -125,3 +125,24 @@ def test_a_transform_that_raises_while_the_plan_is_made_shows_its_line() -> None
 def test_a_fault_of_our_own_is_not_laid_at_the_users_door() -> None:
     with pytest.raises(KeyError), user_code("a step"):
         raise KeyError("ours")
+
+
+def test_a_step_after_one_that_failed_tries_the_same_batch_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from millstream.runtime.outputs import Doors
+
+    with drive(counted(bids()), lane="short") as d:
+        d.feed("bids", GOOD)
+        with monkeypatch.context() as broken:
+            broken.setattr(Doors, "send", lambda *_: (_ for _ in ()).throw(OSError("no route")))
+            with pytest.raises(OSError, match="no route"):
+                d.step()
+        d.feed("bids", [bid(15, 1, n=1)])
+
+        again, following = d.step(), d.step()
+
+        assert (again.batch, again.rows) == (1, 2)
+        assert (following.batch, following.rows) == (2, 1)
+        d.finish()
+        assert d.rows("out") == [window(1, 0, 2), window(1, 10, 1)]

@@ -95,6 +95,7 @@ class Engine:
         self._sizing = sizing or Sizing(pipeline.batch / 1e6)
         self._limited = False
         self._attempts = 0
+        self._begun: Intent | None = None
         self._held = ExitStack()
 
     def open(self, *, take_over: bool = False) -> Facts | None:
@@ -144,14 +145,17 @@ class Engine:
         return reader
 
     def step(self, *, finish: bool = False, always: bool = False) -> Facts | None:
-        """One batch over what is there; None if there is nothing to read, close or fire."""
+        """One batch over what is there; None if there is nothing to read, close or fire.
+
+        A step after one that failed tries that batch again, with the same intent.
+        """
         began = time.perf_counter()
-        intent = self._plan(finish=finish, always=always)
+        intent = self._begun or self._plan(finish=finish, always=always)
         if intent is None:
             return None
         phases = {"plan": time.perf_counter() - began}
         mark = time.perf_counter()
-        intent = self.checkpoint.intend(intent)
+        intent = self._begun = self.checkpoint.intend(intent)
         phases["intent"] = time.perf_counter() - mark
         mark = time.perf_counter()
         prepared = self._prepared(intent)
@@ -296,7 +300,7 @@ class Engine:
         seconds = time.perf_counter() - began
         self._learn(prepared, seconds)
         self._settle(intent, prepared, after)
-        self.head = after
+        self.head, self._begun = after, None
         reached("after all", intent.batch)
         return replace(facts, seconds=seconds)
 
