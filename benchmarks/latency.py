@@ -28,6 +28,8 @@ from millstream.log.topics import Topics
 from millstream.testing import broker
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from benchmarks.report import Round
 
 RATE = int(os.environ.get("RATE", "2000"))
@@ -84,18 +86,28 @@ def _cell(engine: str, address: str, partitions: int) -> Round:
         figures = process.result()
     warm = (start + WARM_SECONDS) * 1000
     after = [at - end for at, end in map(_moments, seen) if end > warm]
-    batches = [batch["seconds"] * 1000 for batch in figures["batches"]]
+    batches = figures["batches"]
+    settled = batches[len(batches) // 2 :]
     return {
         "latency_ms": percentiles(after, 50, 95, 99) if after else {},
         "rows": len(after),
-        "batch_ms": statistics.median(batches) if batches else 0.0,
+        "batch_ms": _median(batch["seconds"] for batch in settled),
+        "phases_ms": {
+            name: _median(batch["phases"].get(name, 0.0) for batch in settled)
+            for name in (settled[0]["phases"] if settled else {})
+        },
         "batch_cpu_ms": figures["cpu"] * 1000 / max(1, len(batches)),
         "batches": len(batches),
-        "lanes": sorted({batch.get("lane", "") for batch in figures["batches"]}),
+        "lanes": sorted({batch.get("lane", "") for batch in batches}),
         "cores": figures["cpu"] / figures["wall"],
         "feed": feed,
         "check": expected.check(out),
     }
+
+
+def _median(seconds: Iterable[float]) -> float:
+    """In milliseconds; 0 of nothing."""
+    return statistics.median([1000 * one for one in seconds] or [0.0])
 
 
 def _fed(address: str, topic: str, partitions: int, start: float) -> dict[str, float]:

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.faults.driver import Config
 from tests.faults.feeding import Feed
+from tests.faults.small_world import Small, tell_the_world
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
     from millstream.testing.local_broker import ThrowAwayBroker
 
@@ -32,3 +35,14 @@ def feed(config: Config) -> Feed:
     feed = Feed(config.kafka, config.topic, seed=20260101)
     feed.make_topic()
     return feed
+
+
+@pytest.fixture
+def small(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Small:
+    """A job with one batch behind it and rows for the next."""
+    job = Small(tmp_path / "checkpoint", spark)
+    tell_the_world(job.world, monkeypatch)
+    job.feed()
+    job.step()
+    job.feed()
+    return job

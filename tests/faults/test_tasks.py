@@ -5,16 +5,21 @@ from __future__ import annotations
 import signal
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
 from tests.faults.judging import verdict_on
 from tests.faults.running import Run, until
+from tests.faults.small_world import TOPIC, Small
+
+from millstream.runtime.lanes import wide
+from millstream.runtime.lanes.wide import WideLane
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pyspark.sql import DataFrame, SparkSession
     from tests.faults.driver import Config
     from tests.faults.feeding import Feed
 
@@ -81,3 +86,61 @@ def test_a_slow_task_that_is_run_twice_changes_nothing_in_the_answer(
     assert (tmp_path / "slow").exists()
     verdict = verdict_on(config)
     assert verdict["green"], verdict
+
+
+Counts = tuple[int, int, int]
+
+
+class Twice:
+    """A frame all of whose tasks run and report twice, as after the loss of their executor."""
+
+    def __init__(self, frame: DataFrame) -> None:
+        self._frame = frame
+
+    def collect(self) -> list[Any]:
+        self._frame.select("*").collect()  # a plan of its own: the shuffle is not used again
+        return self._frame.collect()
+
+
+def told_twice(folder: Path, spark: SparkSession, patch: pytest.MonkeyPatch) -> Counts:
+    """A job whose every task runs twice, over 60 rows, two bad ones and then two late ones.
+
+    Returns how many rows it says it has read, and how many left as dead and as late.
+    """
+    taken = WideLane._taken
+    patch.setattr(WideLane, "_taken", lambda self, *told: Twice(taken(self, *told)))
+    small = Small(folder, spark, lane="wide")
+    small.feed(30)
+    read = 0
+    with small.run() as engine:
+        for value in (b"{", b'{"id": 1, "key": 1, "amount": 5, "ts": "2026-01-01T00:00:01Z"}'):
+            facts = engine.step()
+            assert facts is not None
+            read += facts.rows
+            for partition in (0, 1):
+                record = {"key": None, "value": value, "headers": None, "timestamp": None}
+                small.world.log.append(TOPIC, partition, record)
+        facts = engine.step()
+        assert facts is not None
+        read += facts.rows
+    doors = [door for _, door, _ in small.world.sinks.rows]
+    return read, doors.count("dead"), doors.count("late")
+
+
+def test_tasks_that_run_and_report_twice_count_once(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert told_twice(tmp_path / "checkpoint", spark, monkeypatch) == (64, 2, 2)
+
+
+def test_without_reports_by_partition_what_is_told_twice_counts_twice(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def piled(self: object, known: dict[Any, Any], new: dict[Any, Any]) -> dict[Any, Any]:
+        for key, said in new.items():
+            known[*key, len(known)] = said
+        return known
+
+    monkeypatch.setattr(wide._Heard, "addInPlace", piled)
+
+    assert told_twice(tmp_path / "checkpoint", spark, monkeypatch) == (128, 4, 4)

@@ -7,6 +7,7 @@ test, where it must do harm.
 from __future__ import annotations
 
 import json
+import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,8 @@ from tests.faults.verifier import Log
 
 from millstream.errors import AlreadyRunning, DataGone, Fenced, MillstreamError
 from millstream.log.settings import Cluster
+from millstream.sinks import topic_writer
+from millstream.sinks.bounded import bounded
 from millstream.sinks.spec import Staged
 from millstream.sinks.topic_writer import LEDGER, TopicWriter
 from millstream.sources.topic import Topic
@@ -351,3 +354,39 @@ def test_a_stranger_with_an_open_transaction_in_the_output_does_not_hold_the_job
     stranger.abort_transaction(30)
 
     assert stage.seen() == {1: 1, 2: 1}
+
+
+def test_a_call_that_does_not_come_back_is_given_up() -> None:
+    with pytest.raises(TimeoutError, match="no answer in 0 s"):
+        bounded(threading.Event().wait, 0.05)
+    with pytest.raises(KeyError):
+        bounded({}.popitem, 5)
+    assert bounded(lambda: 7, 5) == 7
+
+
+def test_a_producer_that_hangs_over_its_mark_is_made_anew(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As librdkafka does when its group coordinator was away (its issues 5456 and 5511)."""
+    monkeypatch.setattr(topic_writer, "_CALL_SECONDS", 0.5)
+    writer = stage.writer()
+    writer.recover(None)
+    writer._producer = Hanging(writer._producer)
+
+    writer.write("one", 1, stage.rows(1))
+
+    assert stage.seen() == {1: 1}
+    assert not stage.open_transactions()
+
+
+class Hanging:
+    """A producer whose mark is never answered."""
+
+    def __init__(self, producer: Any) -> None:
+        self._producer = producer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._producer, name)
+
+    def send_offsets_to_transaction(self, *_: object) -> None:
+        threading.Event().wait()

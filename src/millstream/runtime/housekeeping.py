@@ -40,7 +40,7 @@ class Housekeeping:
         self._swept = 0
 
     def at_start(self, head: Head) -> None:
-        """Rows staged by attempts that did not count."""
+        """Rows staged by attempts that did not count: of killed runs, and of tasks run twice."""
         for path in self._checkpoint.staged.iterdir():
             batch = batch_of(path.name)
             if batch is not None and batch <= head.batch:
@@ -62,6 +62,7 @@ class Housekeeping:
 
     def sweep(self, head: Head) -> None:
         """Forget records older than the history, then files that no record names."""
+        self.at_start(head)
         self._forget_records(head)
         for step in head.steps:
             under_way = self._merger.oldest_batch(step)

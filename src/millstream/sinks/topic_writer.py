@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.errors import AlreadyRunning, DataGone, Fenced, MillstreamError, Unavailable
 from millstream.formats.json.encode import encode
+from millstream.log.link import LOG
+from millstream.sinks.bounded import bounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +27,7 @@ LEDGER = "millstream.ledger"
 NOTHING = "-"
 TRANSACTION_MS = 60_000
 _CHUNK = 20_000
+_CALL_SECONDS = 10.0
 _REFRESH_SECONDS = 86_400.0
 
 Message = dict[str, Any]
@@ -55,6 +58,7 @@ class TopicWriter:
         self._sure = False
         self._last: str | None = None
         self._why = ""
+        self._lost_sight = False
 
     def recover(self, expected: str | None) -> str | None:
         """Fence earlier runs of this job, then read what the ledger says was written last.
@@ -84,7 +88,8 @@ class TopicWriter:
             self._cluster.client(
                 **{"group.id": self._group, "enable.auto.commit": "false",
                    "isolation.level": isolation}
-            )
+            ),
+            logger=LOG,
         )  # fmt: skip
 
     def _owner(self) -> str | None:
@@ -130,27 +135,33 @@ class TopicWriter:
         self._ask(lambda: zombie.init_transactions(self._patience))
 
     def _connect(self) -> None:
+        self._lost_sight = False
         self._producer = self._made(self._job)
         self._ask(lambda: self._producer.init_transactions(self._patience))
 
     def _made(self, job: str) -> Any:
         from confluent_kafka import Producer
 
-        return Producer(
-            self._cluster.client(
-                **{
-                    "transactional.id": f"millstream.{self._pipeline}.{job}",
-                    "transaction.timeout.ms": str(TRANSACTION_MS),
-                    "partitioner": "murmur2_random",
-                    "compression.type": "lz4",
-                    "linger.ms": "5",
-                    "batch.num.messages": "20000",
-                    "batch.size": "1000000",
-                    "queue.buffering.max.messages": "1000000",
-                    "queue.buffering.max.kbytes": "524288",
-                }
-            )
+        told = self._cluster.client(
+            **{
+                "transactional.id": f"millstream.{self._pipeline}.{job}",
+                "transaction.timeout.ms": str(TRANSACTION_MS),
+                "partitioner": "murmur2_random",
+                "compression.type": "lz4",
+                "linger.ms": "5",
+                "batch.num.messages": "20000",
+                "batch.size": "1000000",
+                "queue.buffering.max.messages": "1000000",
+                "queue.buffering.max.kbytes": "524288",
+            }
         )
+        return Producer({**told, "error_cb": self._hear}, logger=LOG)
+
+    def _hear(self, error: Any) -> None:
+        """librdkafka says, when it is polled, that it has lost sight of every broker."""
+        from confluent_kafka import KafkaError
+
+        self._lost_sight |= error.code() == KafkaError._ALL_BROKERS_DOWN
 
     def write(self, intent: str, batch: int, outputs: Sequence[Staged]) -> None:
         """All rows of a batch and its mark, in one transaction; tried again until it is in."""
@@ -158,6 +169,9 @@ class TopicWriter:
         if not self._sure and self._mark()[0] != self._job:
             raise self._fenced()
         self._sure = True
+        self._producer.poll(0)
+        if self._lost_sight and self._anew() != (self._job, self._last):
+            raise self._fenced()
         self._put(intent, batch, outputs)
 
     def _put(self, intent: str, batch: int, outputs: Sequence[Staged]) -> None:
@@ -207,24 +221,31 @@ class TopicWriter:
             raise self._fenced() from raised
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             raise self._too_large() from raised
-        if error.txn_requires_abort():
-            self._ask(lambda: self._producer.abort_transaction(30))
-            return False
-        self._owned()
-        self._connect()
-        owner, found = self._mark()
+        owner, found = self._anew()
         if intent == NOTHING:
             return owner == self._job
         if owner != self._job or found not in (self._last, intent):
             raise self._fenced() from raised
         return found == intent
 
+    def _anew(self) -> tuple[str | None, str | None]:
+        """Another producer, which ends what the old one had begun; then the ledger's mark."""
+        self._owned()
+        self._connect()
+        return self._mark()
+
     def _sign(self, intent: str, batch: int) -> None:
-        from confluent_kafka import TopicPartition
+        """The mark. A librdkafka whose brokers were away may never answer this call, whatever
+        its timeout (librdkafka issues 5456, 5511)."""
+        from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
         mark = TopicPartition(LEDGER, 0, batch, metadata=f"{self._job} {intent}")
         group = self._reader.consumer_group_metadata()
-        self._producer.send_offsets_to_transaction([mark], group, 30)
+        send = self._producer.send_offsets_to_transaction
+        try:
+            bounded(lambda: send([mark], group, _CALL_SECONDS), 2 * _CALL_SECONDS)
+        except TimeoutError as error:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, str(error))) from error
         self._marked = time.monotonic()
 
     def refresh(self, intent: str, batch: int) -> None:
@@ -262,7 +283,7 @@ class TopicWriter:
         missing = names - self._topics
         if not missing:
             return
-        admin = AdminClient(dict(self._cluster.client()))
+        admin = AdminClient(dict(self._cluster.client()), logger=LOG)
         known = set(self._ask(lambda: admin.list_topics(timeout=30)).topics)
         new = [NewTopic(n, 1 if n == LEDGER else -1, -1) for n in sorted(missing - known)]
         for name, future in (admin.create_topics(new) if new else {}).items():
