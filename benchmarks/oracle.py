@@ -33,7 +33,7 @@ def chunks(address: str, topic: str) -> Iterator[pa.Table]:
     left = set(found.partitions)
     while left:
         places, rows = [], []
-        for message in consumer.consume(100_000, timeout=2):
+        for message in consumer.consume(100_000, timeout=0.2):
             if message.error() is not None:
                 left.discard(message.partition())
             else:

@@ -79,10 +79,16 @@ def pipeline_of(config: Config) -> ms.Pipeline:
 def clumsy(folder: Path, how: str) -> Callable[[DataFrame], DataFrame]:
     """The same rows; but on its way through each word of `how`, one task comes to harm.
 
-    A file of that name in the folder tells that it has happened.
+    A file of that name in the folder tells that it has happened, and the file `again`
+    that some task was run a second time.
     """
 
     def through(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        if context is not None and context.attemptNumber() > 0:
+            (folder / "again").touch()
         for batch in batches:
             yield batch
             for word in how.split():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -35,19 +34,20 @@ def test_tasks_that_raise_and_workers_that_die_are_tried_again(
 
     assert (tmp_path / "raises").exists()
     assert (tmp_path / "dies").exists()
+    assert (tmp_path / "again").exists()
     verdict = verdict_on(config)
     assert verdict["green"], verdict
     assert {batch["lane"] for batch in job.batches()} == {"wide"}
 
 
-def executors(job: Run) -> list[psutil.Process]:
-    """The executors of its cluster, which are processes of their own."""
-    found = []
-    for process in job.tree():
-        with suppress(psutil.NoSuchProcess):
-            if any("CoarseGrainedExecutorBackend" in word for word in process.cmdline()):
-                found.append(process)
-    return found
+def executor_of(worker: int) -> psutil.Process:
+    """The executor that a Python worker works for, a process of its own."""
+    (executor,) = [
+        process
+        for process in psutil.Process(worker).parents()
+        if any("CoarseGrainedExecutorBackend" in word for word in process.cmdline())
+    ]
+    return executor
 
 
 CLUSTER = {"MILLSTREAM_SPARK_MASTER": "local-cluster[2,1,1024]"}
@@ -65,11 +65,12 @@ def test_an_executor_that_is_killed_changes_nothing_in_the_answer(
     feed.send()
     run = replace(config, until="finished", lane="wide", clumsy="slow")
     with Run(run, tmp_path, environment=CLUSTER) as job:
-        until((tmp_path / "slow").exists, "a task in an executor")
-        victim, *_ = executors(job)
-        victim.send_signal(signal.SIGKILL)
+        slow = tmp_path / "slow"
+        worker = until(lambda: slow.exists() and slow.read_text(), "a task in an executor")
+        executor_of(int(worker)).send_signal(signal.SIGKILL)
         job.succeed()
 
+    assert (tmp_path / "again").exists()
     verdict = verdict_on(config)
     assert verdict["green"], verdict
 
@@ -83,7 +84,7 @@ def test_a_slow_task_that_is_run_twice_changes_nothing_in_the_answer(
     with Run(run, tmp_path, environment=SPECULATING) as job:
         job.succeed()
 
-    assert (tmp_path / "slow").exists()
+    assert (tmp_path / "again").exists()
     verdict = verdict_on(config)
     assert verdict["green"], verdict
 

@@ -27,6 +27,7 @@ _FETCH = {
     "kafka.max.partition.fetch.bytes": "8388608",
     "kafka.fetch.max.bytes": "67108864",
     "kafka.receive.buffer.bytes": "1048576",
+    "kafka.fetch.max.wait.ms": "20",
     "kafka.check.crcs": "false",
     "kafka.isolation.level": "read_committed",
     "kafka.metadata.max.age.ms": "60000",
