@@ -66,7 +66,7 @@ class Run:
                 cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
                 start_new_session=True,
                 env={**os.environ, "MILLSTREAM_HOLD": str(self._hold), "JAVA_TOOL_OPTIONS": _JAVA,
-                     "PYTHONPATH": _search_path(), "SPARK_WORKER_DIR": str(folder / "work"),
+                     "PYTHONPATH": search_path(),
                      **(environment or {})},
             )  # fmt: skip
 
@@ -215,7 +215,7 @@ class Run:
         self.kill()
 
 
-def _search_path() -> str:
+def search_path() -> str:
     """Executors run elsewhere and find these tests by it."""
     return os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
 

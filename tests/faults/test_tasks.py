@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import signal
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
+import pyspark
 import pytest
 from tests.faults.judging import verdict_on
 from tests.faults.running import Run, until
 from tests.faults.small_world import TOPIC, Small
+from tests.faults.standalone import cluster
 
 from millstream.runtime.lanes import wide
 from millstream.runtime.lanes.wide import WideLane
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import DataFrame, SparkSession
     from tests.faults.driver import Config
     from tests.faults.feeding import Feed
@@ -50,13 +51,13 @@ def executor_of(worker: int) -> psutil.Process:
     return executor
 
 
-CLUSTER = {"MILLSTREAM_SPARK_MASTER": "local-cluster[2,1,1024]"}
-SPECULATING = {
-    **CLUSTER,
-    "PYSPARK_SUBMIT_ARGS": "--conf spark.speculation=true --conf spark.speculation.interval=100ms "
-    "--conf spark.speculation.quantile=0.3 --conf spark.speculation.multiplier=1.1 "
-    "--conf spark.speculation.minTaskRuntime=500ms pyspark-shell",
-}
+def small_cluster(folder: Path) -> dict[str, str]:
+    """The environment of a run with two executors, whose folders lie here and not in Spark's."""
+    home = folder / "spark"
+    home.mkdir()
+    for part in Path(pyspark.__file__).parent.iterdir():
+        (home / part.name).symlink_to(part)
+    return {"MILLSTREAM_SPARK_MASTER": "local-cluster[2,1,1024]", "SPARK_HOME": str(home)}
 
 
 def test_an_executor_that_is_killed_changes_nothing_in_the_answer(
@@ -64,7 +65,7 @@ def test_an_executor_that_is_killed_changes_nothing_in_the_answer(
 ) -> None:
     feed.send()
     run = replace(config, until="finished", lane="wide", clumsy="slow")
-    with Run(run, tmp_path, environment=CLUSTER) as job:
+    with Run(run, tmp_path, environment=small_cluster(tmp_path)) as job:
         slow = tmp_path / "slow"
         worker = until(lambda: slow.exists() and slow.read_text(), "a task in an executor")
         executor_of(int(worker)).send_signal(signal.SIGKILL)
@@ -75,13 +76,32 @@ def test_an_executor_that_is_killed_changes_nothing_in_the_answer(
     assert verdict["green"], verdict
 
 
+def speculating(master: str) -> dict[str, str]:
+    """The environment of a run that starts a slow task a second time, elsewhere."""
+    settings = {
+        "spark.speculation": "true",
+        "spark.speculation.interval": "100ms",
+        "spark.speculation.quantile": "0.3",
+        "spark.speculation.multiplier": "1.1",
+        "spark.speculation.minTaskRuntime": "500ms",
+        "spark.speculation.efficiency.enabled": "false",
+        "spark.executor.memory": "512m",
+    }
+    said = " ".join(f"--conf {name}={value}" for name, value in settings.items())
+    return {"MILLSTREAM_SPARK_MASTER": master, "PYSPARK_SUBMIT_ARGS": f"{said} pyspark-shell"}
+
+
 @pytest.mark.soak
 def test_a_slow_task_that_is_run_twice_changes_nothing_in_the_answer(
     config: Config, feed: Feed, tmp_path: Path
 ) -> None:
+    """Spark runs the copy on another host only: the workers have two names of this one."""
     feed.send(400)
     run = replace(config, until="finished", lane="wide", clumsy="slow")
-    with Run(run, tmp_path, environment=SPECULATING) as job:
+    with (
+        cluster(tmp_path / "cluster", "127.0.0.1", "127.0.0.2") as master,
+        Run(run, tmp_path, environment=speculating(master)) as job,
+    ):
         job.succeed()
 
     assert (tmp_path / "again").exists()
