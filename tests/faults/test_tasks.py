@@ -60,6 +60,7 @@ def small_cluster(folder: Path) -> dict[str, str]:
     return {"MILLSTREAM_SPARK_MASTER": "local-cluster[2,1,1024]", "SPARK_HOME": str(home)}
 
 
+@pytest.mark.soak
 def test_an_executor_that_is_killed_changes_nothing_in_the_answer(
     config: Config, feed: Feed, tmp_path: Path
 ) -> None:
