@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.faults.judging import verdict_on
-from tests.faults.running import Run
+from tests.faults.running import Run, until
 
+from millstream.runtime.checkpoint import STALE_SECONDS
 from millstream.runtime.faultpoints import POINTS
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.faults.driver import Config
     from tests.faults.feeding import Feed
 
@@ -38,6 +39,8 @@ def test_frozen_runs_come_back_to_a_job_that_others_have_taken_over(
             second.wait_held("before commit")
             second.freeze()
             feed.send()
+            beat = Path(config.checkpoint) / "beat"
+            until(lambda: time.time() - beat.stat().st_mtime > STALE_SECONDS, "silence")
             with Run(replace(config, until="finished"), tmp_path, name="third") as third:
                 third.succeed()
             before = verdict_on(config)
