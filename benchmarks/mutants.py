@@ -1,6 +1,6 @@
 """Do the kernels' tests notice a wrong kernel? Faults are planted one by one, and must be caught.
 
-    python -m benchmarks.mutants [--kernel tumbling|distinct] [--jobs 2]
+    python -m benchmarks.mutants [--kernel tumbling|sums|…|distinct] [--jobs 2]
 
 Each mutation replaces one piece of source in a copy of the package and runs the tests of
 that kernel against the copy. It is caught when a test fails. Exit 1 if one survives, 2 if
@@ -20,6 +20,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
+
+from benchmarks.aggregate_mutants import FAULTS, TESTS
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "millstream"
@@ -80,24 +82,10 @@ TUMBLING = planted(
     ("self.spec)[0]) - 1", "self.spec)[0])"),
     ("None if (signs == 1).all() else signs", "None"),
 )
-AGGREGATES = planted(
-    "windows/accumulators.py",
-    ("_numpy(state, highs) + (rest >> HALF)", "_numpy(state, highs)"),
-    ("upper >= 1 << 31", "upper > 1 << 31"),
-    ("upper < -(1 << 31)", "upper <= -(1 << 31)"),
-    ('"half_towards_infinity"', '"half_to_even"'),
-    ('"min" if name == "min" else "max"', '"max" if name == "min" else "min"'),
-    ("pc.is_valid(rows[column])", "pc.is_null(rows[column])"),
-    ("_only_where(_numpy(state, valid) > 0, ", "_only_where(_numpy(state, valid) >= 0, "),
-    ("_only_where(counts > 0, ", "_only_where(counts >= 0, "),
-    ("pc.greater(plain(state[valid.column.name]), 0)", "pc.is_valid(plain(state[ROWS]))"),
-    ("pc.if_else(pa.array(signs < 0), pc.negate(values), values)", "values"),
-    ("half = values(rows) & HALF_MASK", "half = values(rows) % HALF_MASK"),
-    ("half = values(rows) >> HALF", "half, signs = values(rows) >> HALF, None"),
-    ("pc.add(values, pa.scalar(0.0, of)) if pa.types.is_floating(of) else values", "values"),
-    ("rounded + 0.0", "rounded"),
-    ("min(of.precision + 10, WIDEST)", "min(of.precision + 9, WIDEST)"),
-)  # fmt: skip
+AGGREGATES = {
+    name: (tuple(m for file in files for m in planted(file, *FAULTS[file])), tests)
+    for name, (files, tests) in TESTS.items()
+}
 DISTINCT = planted(
     "steps/distinct_kernel.py",
     ("late = times < max(", "late = times <= max("),
@@ -145,7 +133,8 @@ APART = planted(
     ("head_rows[walked(head_at[firsts], follows)]", "head_rows"),
 )
 KERNELS = {
-    "tumbling": (BOUNDS + TUMBLING + AGGREGATES, ["tests/windows"]),
+    "tumbling": (BOUNDS + TUMBLING, ["tests/windows"]),
+    **AGGREGATES,
     "distinct": (DISTINCT + APART, ["tests/steps/test_distinct_apart.py",
                                     "tests/steps/test_distinct_kernel.py"]),
 }  # fmt: skip

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from millstream.testing.local_broker import ThrowAwayBroker
+    from millstream.testing.local_postgres import ThrowAwayPostgres
 
 SKIPS = Path(__file__).with_name("skips.toml")
 
@@ -118,6 +119,26 @@ def broker(own_home: None) -> Iterator[ThrowAwayBroker]:
 
     with started() as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[ThrowAwayPostgres]:
+    """A real PostgreSQL for the whole run; each test has a database of its own."""
+    from millstream.testing import postgres
+
+    with postgres() as running:
+        yield running
+
+
+@pytest.fixture
+def database(postgres_server: ThrowAwayPostgres) -> str:
+    """The address of an empty database nobody else uses."""
+    import psycopg
+
+    name = f"t{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(postgres_server.url, autocommit=True) as connection:
+        connection.execute(f"create database {name}")
+    return postgres_server.url.rpartition("/")[0] + f"/{name}"
 
 
 @pytest.fixture

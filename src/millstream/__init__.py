@@ -11,15 +11,44 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from millstream.pipeline import Pipeline, Stream, read
+from millstream.pipeline import Pipeline
+from millstream.sinks.delta import Delta
+from millstream.sinks.function import Function
+from millstream.sinks.live import Chart, LiveTable
 from millstream.sinks.memory import Memory
+from millstream.sinks.postgres import Postgres
 from millstream.sinks.spec import discard
+from millstream.sinks.sqlite import Sqlite
+from millstream.sources.files import Files
 from millstream.sources.topic import Topic
-from millstream.windows.aggregates import count, mean
+from millstream.stream import Stream, read
+from millstream.windows.aggregates import (
+    approx_distinct,
+    approx_quantile,
+    collect,
+    count,
+    count_distinct,
+    first,
+    frequent,
+    largest,
+    last,
+    mean,
+    quantile,
+    smallest,
+    stddev,
+    variance,
+)
 from millstream.windows.aggregates import max as max
 from millstream.windows.aggregates import min as min
 from millstream.windows.aggregates import sum as sum
-from millstream.windows.spec import tumbling
+from millstream.windows.counted import rows
+from millstream.windows.delta import delta
+from millstream.windows.punctuated import punctuated
+from millstream.windows.session import session
+from millstream.windows.sliding import sliding
+from millstream.windows.spec import everything, hopping, tumbling
+from millstream.windows.trigger import all_of, any_of, each, every, when
+from millstream.windows.user_aggregate import aggregate
 
 if TYPE_CHECKING:
     from millstream.log.consumer import Consumer
@@ -29,18 +58,50 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Chart",
     "Consumer",
+    "Delta",
+    "Files",
+    "Function",
+    "LiveTable",
     "Memory",
     "Pipeline",
+    "Postgres",
     "Producer",
+    "Sqlite",
     "Stream",
     "Topic",
     "Topics",
+    "aggregate",
+    "all_of",
+    "any_of",
+    "approx_distinct",
+    "approx_quantile",
+    "collect",
     "count",
+    "count_distinct",
+    "delta",
     "discard",
+    "each",
+    "every",
+    "everything",
+    "first",
+    "frequent",
+    "hopping",
+    "largest",
+    "last",
     "mean",
+    "punctuated",
+    "quantile",
     "read",
+    "rows",
+    "session",
+    "sliding",
+    "smallest",
+    "stddev",
     "tumbling",
+    "variance",
+    "when",
 ]
 
 _LAZY = {

@@ -71,6 +71,14 @@ def positive_micros(value: Duration, *, what: str) -> int:
     return length
 
 
+def not_negative_micros(value: Duration, *, what: str) -> int:
+    """As `micros`, refusing what is below zero."""
+    length = micros(value, what=what)
+    if length < 0:
+        raise InvalidSpec(f"{what} needs a duration of zero or more", got=repr(value))
+    return length
+
+
 def text(length: int) -> str:
     """The shortest exact words for a length.
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from tests.faults import sabotage
+from tests.faults.sinks_outputs import outputs_of
 
 import millstream as ms
 
@@ -36,7 +37,8 @@ class Config:
     """One run: which job, over what, how, and where it writes how it went.
 
     `budget` is the size of a batch in bytes, `clumsy` the ways in which tasks come to
-    harm, `sabotage` the guards that are switched off.
+    harm, `sabotage` the guards that are switched off. With `tables`, a folder and the address
+    of a database, results go to every kind of sink.
     """
 
     kafka: str
@@ -50,11 +52,14 @@ class Config:
     budget: int | None = None
     clumsy: str | None = None
     sabotage: tuple[str, ...] = field(default=())
+    tables: tuple[str, str] | None = None
 
     @classmethod
     def read(cls, path: Path) -> Self:
         body = json.loads(path.read_text())
-        return cls(**{**body, "sabotage": tuple(body["sabotage"])})
+        tables = body["tables"]
+        return cls(**{**body, "sabotage": tuple(body["sabotage"]),
+                      "tables": None if tables is None else (tables[0], tables[1])})  # fmt: skip
 
     def write(self, path: Path) -> None:
         path.write_text(json.dumps(asdict(self)))
@@ -72,6 +77,7 @@ def pipeline_of(config: Config) -> ms.Pipeline:
         config.name,
         windows.to(ms.Topic(f"{config.name}.windows")),
         once.to(ms.Topic(f"{config.name}.once")),
+        *([] if config.tables is None else outputs_of(*config.tables, windows, once)),
         batch="1 second",
     )
 

@@ -195,8 +195,9 @@ def test_a_commit_without_an_answer_is_settled_by_the_ledger(
 
 def unanswered_while_taken_over(stage: Stage, owned: Callable[[], None]) -> TopicWriter:
     """A run whose commit gets no answer while a successor writes that batch and the next."""
-    first = stage.writer(owned=owned)
+    first = stage.writer()
     first.recover(None)
+    first._owned = owned
 
     def meanwhile() -> None:
         second = stage.writer()

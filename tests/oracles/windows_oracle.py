@@ -57,7 +57,7 @@ def tumbling(
             if _reached(start + size, batch.after):
                 rows = windows.pop((start, key))
                 if sum(_sign(row) for row in rows):
-                    answers = {name: _answer(rows, *how) for name, how in aggregates.items()}
+                    answers = {name: answer(rows, *how) for name, how in aggregates.items()}
                     bounds = max(start, LEAST), min(start + size, GREATEST)
                     expected.panes.append((*bounds, key, answers))
     return expected
@@ -80,7 +80,8 @@ def _sign(row: Row) -> int:
     return int(row.get("_sign", 1))
 
 
-def _answer(rows: list[Row], kind: str, column: str | None, scale: int | None) -> Any:
+def answer(rows: list[Row], kind: str, column: str | None, scale: int | None) -> Any:
+    """One aggregate over signed rows; none of them: count 0, others None."""
     if column is None:
         return sum(_sign(row) for row in rows)
     signed = [(row[column], _sign(row)) for row in rows if row[column] is not None]

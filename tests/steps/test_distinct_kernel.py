@@ -78,9 +78,9 @@ def test_a_pass_is_remembered_as_long_as_a_row_that_is_not_late_can_be_near_it()
         assert passed(driver, [click(1, at=110)], before=120, after=120) == []
         # The pass is in the cell [99, 110): none of its times matters from 109 + 2 × 10 + 1 on.
         driver.step(tables.table([], CLICKS), before=120, after=129)
-        assert driver.manifest.runs != ()
+        assert driver.manifests["rows"].runs != ()
         driver.step(tables.table([], CLICKS), before=129, after=130)
-        assert driver.manifest.runs == ()
+        assert driver.manifests["rows"].runs == ()
 
 
 def test_a_pass_that_is_forgotten_at_once_never_reaches_the_state() -> None:
@@ -88,7 +88,7 @@ def test_a_pass_that_is_forgotten_at_once_never_reaches_the_state() -> None:
         rows = tables.table([click(0, at=100), click(1, at=500)], CLICKS)
         assert driver.step(rows, before=MIN_TIME, after=500).gained == 1
         assert driver.step(rows, before=500, after=END_OF_TIME).gained == 0
-        assert driver.manifest.runs == ()
+        assert driver.manifests["rows"].runs == ()
 
 
 def test_nothing_waits_for_the_watermark() -> None:

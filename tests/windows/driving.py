@@ -11,36 +11,55 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from millstream.eventtime.moment import Moment
+from millstream.eventtime.moment import END_OF_TIME, Moment
 from millstream.state.hashing import buckets_of
 from millstream.state.manifest import Change, Manifest
 from millstream.state.merge import merge
 from millstream.state.runs import Run, file_name, write_segment
 from millstream.state.view import View
+from millstream.steps.kernel import ROWS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from types import TracebackType
 
+    from millstream.state.runs import Segment
     from millstream.steps.kernel import Kernel
 
 BUCKETS = 16
+Lates = list[tuple[dict[str, Any], list[dict[str, int]] | None]]
 
 
 @dataclass
 class Left:
-    """What left in one batch, by which door, and what the kernel said of itself."""
+    """What left in one batch, by which door, and what the kernel said of itself.
 
-    tables: list[pa.Table]
-    late: list[tuple[dict[str, Any], list[int] | None]]
-    floor: int | None
-    held: int
+    `flowed` is what later operators see; where the kernel does not tell it apart, what left.
+    """
+
+    tables: list[pa.Table] = field(default_factory=list)
+    flowed: list[pa.Table] = field(default_factory=list)
+    late: Lates = field(default_factory=list)
+    floors: dict[str, int] = field(default_factory=dict)
+    held: int = END_OF_TIME
+    wake: int = END_OF_TIME
     gained: int = 0
+    unplaced: int = 0
+
+    @property
+    def floor(self) -> int | None:
+        """Below which order the only table is forgotten."""
+        return self.floors.get(ROWS)
 
     @property
     def rows(self) -> list[dict[str, Any]]:
         """The result rows; bounds of windows as microseconds, as `datetime` ends at year 9999."""
         return [row for table in self.tables for row in _bounds_as_ints(table).to_pylist()]
+
+    @property
+    def flow(self) -> list[dict[str, Any]]:
+        """The rows later operators see, as `rows`."""
+        return [row for table in self.flowed for row in _bounds_as_ints(table).to_pylist()]
 
 
 @dataclass
@@ -52,12 +71,16 @@ class Driver:
     slices: int = 1
     merge_every: int = 0
     folder: Path = field(init=False)
-    manifest: Manifest = field(init=False, default_factory=Manifest)
+    manifests: dict[str, Manifest] = field(init=False, default_factory=dict)
     batch: int = field(init=False, default=0)
+    everywhere: list[pa.Table] = field(init=False, default_factory=list)
 
     def __enter__(self) -> Driver:
         self._place = tempfile.TemporaryDirectory()
         self.folder = Path(self._place.name)
+        for table in self.kernel.tables:
+            (self.folder / table).mkdir()
+            self.manifests[table] = Manifest()
         return self
 
     def __exit__(
@@ -68,63 +91,96 @@ class Driver:
     ) -> None:
         self._place.cleanup()
 
-    def step(self, rows: pa.Table, *, before: int, after: int) -> Left:
-        """One batch, cut into slices on the map side and bucket ranges on the other."""
-        moment = Moment(before=before, after=after, clock=0)
-        late: list[tuple[dict[str, Any], list[int] | None]] = []
-        exchanged = []
-        for piece in _cut(rows, self.slices):
-            prepared = self.kernel.prepare(piece, moment)
-            windows = prepared.late_windows
-            for place, index in enumerate(prepared.late.tolist()):
-                row = piece.slice(index, 1).to_pylist()[0]
-                late.append((row, None if windows is None else windows[place].as_py()))
-            exchanged.append(prepared.exchange)
-        left = Left([], late, None, 2**63 - 1)
-        segments = [
-            segment
-            for low, high in self._ranges()
-            for segment in self._run(exchanged, (low, high), moment, left)
-        ]
-        runs = (Run(f"b{self.batch}", tuple(segments)),) if segments else ()
-        self.manifest = self.manifest.apply(Change(add=runs, floor=left.floor))
+    def step(
+        self, rows: pa.Table | Sequence[pa.Table], *, before: int, after: int, clock: int = 0
+    ) -> Left:
+        """One batch, cut into slices on the map side and bucket ranges on the other.
+
+        Rows are one table, or one per side.
+        """
+        moment = Moment(before=before, after=after, clock=clock)
+        left = Left()
+        self.everywhere = []
+        sides = [rows] if isinstance(rows, pa.Table) else rows
+        exchanged = [self._prepared(side, table, moment, left) for side, table in enumerate(sides)]
+        segments: dict[str, list[Segment]] = {table: [] for table in self.kernel.tables}
+        for buckets in self._ranges():
+            self._run(exchanged, buckets, moment, left, segments)
+        for table, written in segments.items():
+            runs = (Run(f"b{self.batch}", tuple(written)),) if written else ()
+            change = Change(add=runs, floor=left.floors.get(table))
+            self.manifests[table] = self.manifests[table].apply(change)
         self.batch += 1
         if self.merge_every and self.batch % self.merge_every == 0:
-            self._merge()
+            for table in self.kernel.tables:
+                self._merge(table)
         return left
 
+    def _prepared(self, side: int, rows: pa.Table, moment: Moment, left: Left) -> list[pa.Table]:
+        exchanged = []
+        for piece in _cut(rows, self.slices):
+            prepared = self.kernel.prepare(piece, moment, side)
+            left.late += _told(piece.take(pa.array(prepared.late)), prepared.late_windows)
+            left.unplaced += prepared.unplaced
+            exchanged.append(prepared.exchange)
+            if prepared.everywhere is not None:
+                self.everywhere.append(prepared.everywhere)
+        return exchanged
+
     def _run(
-        self, exchanged: list[pa.Table], buckets: tuple[int, int], moment: Moment, left: Left
-    ) -> Iterator[Any]:
-        low, high = buckets
-        inputs = []
-        for table in exchanged:
-            hashes = table["_hash"].to_numpy()
-            at = buckets_of(hashes, BUCKETS)
-            inputs.append(table.filter(pa.array((at >= low) & (at < high))))
-        view = View(self.folder, self.kernel.state, self.manifest.runs,
-                    floor=self.manifest.floor, buckets=buckets, of=BUCKETS)  # fmt: skip
-        outcome = self.kernel.run(inputs, view, moment)
-        left.tables += list(outcome.results)
-        left.floor, left.held = outcome.floor, min(left.held, outcome.held)
-        if outcome.delta is not None:
-            left.gained += outcome.delta.num_rows
-            name = file_name(self.batch, f"r{low}")
-            yield write_segment(self.folder, name, outcome.delta, buckets=buckets, of=BUCKETS)
+        self, exchanged: list[list[pa.Table]], buckets: tuple[int, int], moment: Moment,
+        left: Left, segments: dict[str, list[Segment]],
+    ) -> None:  # fmt: skip
+        sides = [[_inside(table, buckets) for table in side] for side in exchanged]
+        if self.everywhere:
+            sides.append(self.everywhere)
+        views = {table: self._view(table, buckets) for table in self.kernel.tables}
+        outcome = self.kernel.run(sides, views, moment)
+        results = list(outcome.results)
+        left.tables += results
+        left.flowed += results if outcome.flow is None else list(outcome.flow)
+        for late in outcome.late:
+            left.late += _told(late.rows, late.windows)
+        for table, floor in outcome.floors.items():
+            left.floors[table] = min(floor, left.floors.get(table, floor))
+        left.held, left.wake = min(left.held, outcome.held), min(left.wake, outcome.wake)
+        for table, delta in outcome.deltas.items():
+            if delta.num_rows:
+                left.gained += delta.num_rows
+                name = file_name(self.batch, f"r{buckets[0]}")
+                segments[table].append(
+                    write_segment(self.folder / table, name, delta, buckets=buckets, of=BUCKETS)
+                )
+
+    def _view(self, table: str, buckets: tuple[int, int]) -> View:
+        manifest = self.manifests[table]
+        return View(self.folder / table, self.kernel.tables[table], manifest.runs,
+                    floor=manifest.floor, buckets=buckets, of=BUCKETS)  # fmt: skip
 
     def _ranges(self) -> list[tuple[int, int]]:
         edges = np.linspace(0, BUCKETS, self.ranges + 1).astype(int).tolist()
         return list(pairwise(edges))
 
-    def _merge(self) -> None:
-        runs = self.manifest.runs
+    def _merge(self, table: str) -> None:
+        runs = self.manifests[table].runs
         if len(runs) < 2:
             return
-        merged = merge(self.folder, self.kernel.state, runs, name=f"{self.batch:012d}-m",
-                       floor=self.manifest.floor, oldest=True, of=BUCKETS)  # fmt: skip
+        merged = merge(self.folder / table, self.kernel.tables[table], runs,
+                       name=f"{self.batch:012d}-m", floor=self.manifests[table].floor,
+                       oldest=True, of=BUCKETS)  # fmt: skip
         assert merged is not None
         change = Change(replace=((tuple(run.id for run in runs), merged),))
-        self.manifest = self.manifest.apply(change)
+        self.manifests[table] = self.manifests[table].apply(change)
+
+
+def _inside(table: pa.Table, buckets: tuple[int, int]) -> pa.Table:
+    at = buckets_of(table["_hash"].to_numpy(), BUCKETS)
+    return table.filter(pa.array((at >= buckets[0]) & (at < buckets[1])))
+
+
+def _told(rows: pa.Table, windows: pa.Array | None) -> Lates:
+    told = [None] * rows.num_rows if windows is None else windows.to_pylist()
+    return list(zip(rows.to_pylist(), told, strict=True))
 
 
 def _bounds_as_ints(table: pa.Table) -> pa.Table:

@@ -143,4 +143,4 @@ def test_aggregates_of_one_column_share_their_state() -> None:
         "n": aggregates.count("v"),
     }
     made = TumblingKernel(Tumbling(10), ["k"], both, columns)
-    assert [column.name for column in made.state.values] == ["_rows", "_v:sum", "_v:count"]
+    assert [column.name for column in made.tables["rows"].values] == ["_rows", "_v:sum", "_v:count"]

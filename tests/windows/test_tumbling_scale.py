@@ -11,7 +11,7 @@ from tests.windows.counting import calls
 from tests.windows.driving import Driver
 
 from millstream.eventtime.moment import END_OF_TIME, MIN_TIME
-from millstream.windows import aggregates, kernel
+from millstream.windows import aggregates, aggregation
 from millstream.windows.kernel import TumblingKernel
 from millstream.windows.spec import Tumbling
 
@@ -78,7 +78,7 @@ def test_a_million_keys_of_one_row_and_one_key_of_a_million_rows_finish_quickly(
 def test_results_come_in_bounded_pieces_in_order_of_window_and_hash(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(kernel, "CHUNK_BYTES", 20_000)
+    monkeypatch.setattr(aggregation, "CHUNK_BYTES", 20_000)
     both = pa.concat_tables([rows(2_000, 2_000), rows(2_000, 2_000, window=1)])
     with Driver(made(["k"])) as driver:
         driver.step(both, before=MIN_TIME, after=0)

@@ -1,74 +1,39 @@
-"""`millstream demo`: a broker, a shop that produces page views, and a live tail of them."""
+"""`millstream demo`: a web shop at work, with jobs that count it and a page that shows it."""
 
-import threading
+import shutil
 import time
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millstream.cli.bodies import Format
 from millstream.cli.connect import cluster_of
-from millstream.cli.options import Kafka, Shape, command
-from millstream.cli.output import Output, counted, say
-from millstream.cli.stdout import watched_stdout
-from millstream.cli.tail import section_of, writer
-from millstream.cli.views import page_views, stamped
-from millstream.errors import InvalidInput, MillstreamError
+from millstream.cli.jobs import handed_over
+from millstream.cli.local import start_broker, start_stack
+from millstream.cli.options import Kafka, command
+from millstream.cli.output import say
+from millstream.cli.shop import PARTITIONS, TOPIC, Shop
+from millstream.errors import InvalidInput, SetupFailed
+from millstream.jobs.book import Book
+from millstream.jobs.places import stack_place
 
 if TYPE_CHECKING:
-    from millstream.cli.reading import Section
-    from millstream.log.records import Record
+    from collections.abc import Iterator
+
     from millstream.log.settings import Cluster
 
-TOPIC, PARTITIONS = "shop.views", 3
-
-
-class Shop:
-    """Sends page views in the background at a steady pace."""
-
-    def __init__(
-        self, cluster: "Cluster", *, views: Iterator[dict[str, object]], rate: float
-    ) -> None:
-        self._cluster, self._views, self._rate = cluster, views, rate
-        self._closing = threading.Event()
-        self.sent = 0
-        self.problem: MillstreamError | None = None
-
-    @contextmanager
-    def open(self, *, ended: Callable[[], None]) -> Iterator[None]:
-        """Produces for the length of the block; calls `ended` if that fails meanwhile."""
-        thread = threading.Thread(target=self._produce, args=(ended,), name="shop")
-        thread.start()
-        try:
-            yield
-        finally:
-            self._closing.set()
-            thread.join()
-
-    def _produce(self, ended: Callable[[], None]) -> None:
-        from millstream.log.producer import Producer
-
-        try:
-            with Producer(self._cluster) as producer:
-                opened = time.monotonic()
-                while not self._closing.wait(self._until_next(opened)):
-                    view = stamped(next(self._views), datetime.now(UTC))
-                    producer.send(TOPIC, view, key=str(view["user"]))
-                    self.sent += 1
-        except MillstreamError as problem:
-            self.problem = problem
-            ended()
-
-    def _until_next(self, opened: float) -> float:
-        return max(0.0, opened + self.sent / self._rate - time.monotonic())
+JOBS = ("shop-views", "shop-visitors")
+_LINE = 4.0
+_READY = 180.0
+_BACK = 120.0
+_LOOK = 0.25
+_RUNNING = ("running", "catching up", "idle")
 
 
 def register(app: typer.Typer) -> None:
     """Adds `demo`."""
-    command(app, "demo", "millstream demo", "millstream demo --seconds 10 -o json")(demo)
+    command(app, "demo", "millstream demo", "millstream demo --rate 500 --seed 2")(demo)
 
 
 def demo(
@@ -77,79 +42,222 @@ def demo(
     ] = None,
     rate: Annotated[
         float, typer.Option("--rate", metavar="N", help="Page views per second.")
-    ] = 4.0,
+    ] = 50.0,
+    views: Annotated[
+        int | None,
+        typer.Option("--views", metavar="N", help="Close the shop after so many page views."),
+    ] = None,
     seed: Annotated[
         int, typer.Option("--seed", metavar="N", help="Another seed, another day in the shop.")
     ] = 1,
+    kill_after: Annotated[
+        float,
+        typer.Option(
+            "--kill-after", metavar="N", help="Kill a job after so many seconds; 0: never."
+        ),
+    ] = 25.0,
     kafka: Kafka = None,
-    output: Shape = Output.table,
 ) -> None:
-    """See it work: a shop's page views, live.
+    """See it work: a shop's page views, counted by event time on a live page.
 
-    Page views go into a topic and a tail shows them as they arrive. Starts the local broker
-    if none runs, and stops it again at the end. Ctrl-C ends it all.
+    Starts the local stack if it is not up, opens a shop that sends page views (some of them
+    late, some broken), and runs two jobs on them. One job is killed in front of you and comes
+    back without losing a row. Ctrl-C ends it all and leaves no process.
     """
-    if not 0 < rate <= 10_000:
-        raise InvalidInput("--rate needs a number above 0, up to 10000", got=str(rate))
-    if seconds is not None and not 0 < seconds < 1e9:
-        raise InvalidInput("--seconds needs a number above 0", got=str(seconds))
-    with _some_kafka(kafka) as cluster:
+    _check(seconds, rate, views, kill_after)
+    with _some_stack(kafka) as (cluster, page):
         from millstream.log.topics import Topics
 
         Topics(cluster).create(TOPIC, partitions=PARTITIONS, exists_ok=True)
-        shop = Shop(cluster, views=page_views(seed), rate=rate)
-        _introduce(cluster)
-        with suppress(KeyboardInterrupt):
-            _watch(shop, section_of(TOPIC, [], cluster), writer(output, Format.json), seconds)
-        say(f"the shop is closed: {counted(shop.sent, 'page view')} went into {TOPIC}")
+        shop = Shop(cluster, seed=seed, rate=rate, most=views)
+        try:
+            with shop.open(), suppress(KeyboardInterrupt):
+                say(f"the shop is open: {rate:g} page views a second go into {TOPIC}")
+                _submit(shop, kafka)
+                _introduce(page, cluster, kafka)
+                _watch(shop, seconds, kill_after)
+        finally:
+            say(_balance(shop))
         if shop.problem is not None:
             raise shop.problem
 
 
-def _watch(
-    shop: Shop, section: "Section", write: Callable[["Record"], None], seconds: float | None
-) -> None:
-    """Shows what the shop produces until somebody or something ends it."""
-    with section.reader(section.places("end"), until_end=False) as reader:
-        timer = threading.Timer(seconds or 0, reader.stop)
-        timer.daemon = True
-        with watched_stdout(reader.stop), shop.open(ended=reader.stop):
-            if seconds is not None:
-                timer.start()
-            try:
-                for record in reader:
-                    write(record)
-            finally:
-                timer.cancel()
+def _check(seconds: float | None, rate: float, views: int | None, kill_after: float) -> None:
+    if not 0 < rate <= 10_000:
+        raise InvalidInput("--rate needs a number above 0, up to 10000", got=str(rate))
+    if seconds is not None and not 0 < seconds < 1e9:
+        raise InvalidInput("--seconds needs a number above 0", got=str(seconds))
+    if views is not None and views < 1:
+        raise InvalidInput("--views needs a number of 1 or more", got=str(views))
+    if not 0 <= kill_after < 1e9:
+        raise InvalidInput("--kill-after needs a number from 0 on", got=str(kill_after))
 
 
 @contextmanager
-def _some_kafka(kafka: str | None) -> "Iterator[Cluster]":
-    """The cluster that is named, else the local broker, else one started for this demo."""
+def _some_stack(kafka: str | None) -> "Iterator[tuple[Cluster, str]]":
+    """The stack that is up, or one started for this demo and ended after it."""
+    from millstream.jobs import stack
     from millstream.log import broker
 
-    if kafka is not None or broker.running_address() is not None:
-        yield cluster_of(kafka)
-        return
-    say("starting a local broker …")
-    broker.start(say=say)
+    found = stack.status()
+    mine = found.supervisor is None
+    if mine and kafka is None and broker.running_address() is None:
+        start_broker(None)
     try:
-        yield cluster_of(None)
+        if mine:
+            start_stack(kafka, None)
+        page = stack.status().page
+        assert page is not None
+        yield cluster_of(kafka), stack.page_link(page)
     finally:
-        say("stopping the local broker …")
-        broker.stop(say=say)
+        if mine:
+            stack.down(say)
+            _forget()
+            if kafka is None:
+                say("stopping the local broker …")
+                broker.stop(say=say)
+        else:
+            _remove()
+            _await_gone()
 
 
-def _introduce(cluster: "Cluster") -> None:
-    from millstream.log.broker import running_address
+def shop_file() -> Path:
+    """The shop's pipelines: in the wheel beside this file, in the repository among the examples."""
+    here = Path(__file__)
+    for file in (here.parent / "examples" / "shop.py", here.parents[3] / "examples" / "shop.py"):
+        if file.exists():
+            return file
+    raise SetupFailed("the demo needs its pipelines", got="an installation without shop.py",
+                      do="install Millstream anew")  # fmt: skip
 
-    where = "" if cluster.address == running_address() else f" --kafka {cluster.address}"
+
+def _submit(shop: Shop, kafka: str | None) -> None:
+    """Hand both pipelines over, from a copy that the user may edit; wait until they run."""
+    from millstream.toolchain.folders import home_folder
+
+    folder = home_folder() / "demo"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    file = folder / "shop.py"
+    shutil.copy(shop_file(), file)
+    _forget()
+    for name in JOBS:
+        handed_over(f"{file}:{name}", application="shop", kafka=kafka)
+    began, said = time.monotonic(), time.monotonic()
+    while not all(row["state"] in _RUNNING for row in _jobs()):
+        _refuse_failed(shop)
+        if time.monotonic() - began > _READY:
+            raise SetupFailed("the jobs need to run", got=f"{_line(shop)} after {_READY:.0f} s",
+                              do="see `millstream jobs logs shop-views`")  # fmt: skip
+        if time.monotonic() - said > _LINE:
+            said = time.monotonic()
+            say(_line(shop))
+        time.sleep(_LOOK)
+
+
+def _jobs() -> list[dict[str, Any]]:
+    from millstream.jobs.overview import overview
+
+    return [row for row in overview() if row["job"] in JOBS]
+
+
+def _refuse_failed(shop: Shop) -> None:
+    if shop.problem is not None:
+        raise shop.problem
+    for row in _jobs():
+        if row["state"] == "failed":
+            raise SetupFailed(f"the job {row['job']} needs to run", got=str(row["reason"]),
+                              do=f"see `millstream jobs logs {row['job']}`")  # fmt: skip
+
+
+def _watch(shop: Shop, seconds: float | None, kill_after: float) -> None:
+    """A line every few seconds until somebody or something ends it; meanwhile a job is killed."""
+    began = said = time.monotonic()
+    killed = kill_after == 0
+    while seconds is None or time.monotonic() - began < seconds:
+        _refuse_failed(shop)
+        if not killed and time.monotonic() - began >= kill_after:
+            killed = True
+            _kill(shop, JOBS[0])
+        if time.monotonic() - said > _LINE:
+            said = time.monotonic()
+            say(_line(shop))
+        time.sleep(_LOOK)
+
+
+def _kill(shop: Shop, name: str) -> None:
+    """`kill -9` for a job, and a word when it is back."""
+    holder = stack_place().job(name).life.holder()
+    if holder is None:
+        return
+    holder.kill()
+    began = said = time.monotonic()
+    say(f"kill -9 {holder.pid}: {name} is dead; the supervisor brings it back …")
+    while time.monotonic() - began < _BACK:
+        row = next(row for row in _jobs() if row["job"] == name)
+        if row["pid"] not in (None, holder.pid) and row["state"] in _RUNNING:
+            say(f"{name} is back after {time.monotonic() - began:.0f} s and goes on where it was")
+            return
+        if time.monotonic() - said > _LINE:
+            said = time.monotonic()
+            say(_line(shop))
+        time.sleep(_LOOK)
+
+
+def _line(shop: Shop) -> str:
+    parts = [f"{shop.sent:,} views sent"]
+    for row in _jobs():
+        doing = row["phase"] if row["state"] in ("starting", "failing") else None
+        parts.append(
+            f"{row['job']} {row['state']}{f' ({doing})' if doing else ''}, {row['rows']:,} read, "
+            f"{row['late']:,} late, {row['dead']:,} dead"
+        )
+    return " · ".join(parts)
+
+
+def _balance(shop: Shop) -> str:
+    """The demo in figures: what was sent, and what each job has made of it."""
+    read = "; ".join(f"{row['job']} has read {row['rows']:,}" for row in _jobs())
+    return (
+        f"the shop is closed: {shop.sent:,} records sent, {shop.late:,} of them very late and "
+        f"{shop.broken:,} broken{f'; {read}' if read else ''}"
+    )
+
+
+def _remove() -> None:
+    with Book(stack_place().book) as book:
+        for row in _jobs():
+            book.want(row["job"], "removed")
+
+
+def _await_gone() -> None:
+    deadline = time.monotonic() + _BACK
+    while _jobs() and time.monotonic() < deadline:
+        time.sleep(_LOOK)
+
+
+def _forget() -> None:
+    """Jobs of an earlier demo whose process is gone are no longer in the book."""
+    with Book(stack_place().book) as book:
+        for row in _jobs():
+            if row["pid"] is None:
+                book.forget(row["job"])
+
+
+def _introduce(page: str, cluster: "Cluster", kafka: str | None) -> None:
+    from millstream.runtime.job import checkpoint_folder
+
+    where = "" if kafka is None else f" --kafka {cluster.address}"
+    checkpoint = checkpoint_folder(JOBS[0])
     say(
-        f"""a shop's page views are going into the topic {TOPIC} on {cluster.address}
+        f"""
+  the page:  {page}
+
 try in another terminal:
-  millstream tail {TOPIC} --where "page = '/cart'"{where}
-  millstream tail {TOPIC} --from -1min --until-end -o json{where}
-  millstream topics describe {TOPIC}{where}
+  millstream jobs list
+  millstream tail shop.pages{where}
+  millstream tail shop-views.dead{where}
+  millstream state show --checkpoint {checkpoint} 'tumbling(page)' --key page=/
+  kill -9 a job's process (`millstream jobs list -o json` has its pid), and watch it come back
 Ctrl-C ends it all
 """
     )

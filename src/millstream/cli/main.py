@@ -17,6 +17,7 @@ from millstream.cli import (
     demo,
     doctor,
     groups,
+    jobs,
     local,
     plan,
     produce,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 COMMANDS: tuple[ModuleType, ...] = (
     *(demo, local),
-    *(run, check, plan, commits, state),
+    *(run, jobs, check, plan, commits, state),
     *(topics, produce, tail, groups),
     *(doctor, about),
 )

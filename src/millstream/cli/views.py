@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from millstream.cli.moments import iso
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 
 PRODUCTS = ("teapot", "lamp", "kettle", "chair", "clock", "mug", "rug", "vase")
 COUNTRIES = ("de", "fr", "nl", "pl", "at", "dk")
+LATE_SHARE, BROKEN_SHARE = 0.01, 0.003
 _NEXT = {
     "/": ("/search", "/product", "/product", None),
     "/search": ("/product", "/product", "/", None),
@@ -31,10 +34,35 @@ class _Visit:
     page: str = "/"
 
 
+@dataclass(frozen=True)
+class Record:
+    """One record of the shop: a view that happened `behind` seconds ago, or a broken one."""
+
+    view: dict[str, object]
+    behind: float
+    broken: bool
+
+    @property
+    def late(self) -> bool:
+        """Whether its window has long left: a phone came back from a tunnel."""
+        return self.behind > 10 and not self.broken
+
+    def key(self) -> str:
+        """The visitor."""
+        return str(self.view["user"])
+
+    def value(self, now: datetime) -> bytes:
+        """The record as it is sent now; a broken one is cut short."""
+        at = now - timedelta(seconds=self.behind)
+        text = json.dumps({**self.view, "ts": iso(at)}, separators=(",", ":")).encode()
+        return text[: len(text) // 2] if self.broken else text
+
+
 def page_views(seed: int, *, visitors: int = 8) -> Iterator[dict[str, object]]:
     """Views of a web shop without end: visitors come, look around, sometimes buy, and leave.
 
-    Each view has user, country, page, product (where there is one) and milliseconds to load.
+    Each view has user, country, page, product (where there is one), status and milliseconds
+    to load.
     """
     chance = random.Random(seed)
     visits = [_newcomer(chance) for _ in range(visitors)]
@@ -49,9 +77,13 @@ def page_views(seed: int, *, visitors: int = 8) -> Iterator[dict[str, object]]:
             visit.page = following
 
 
-def stamped(view: dict[str, object], now: datetime) -> dict[str, object]:
-    """The view with its event time."""
-    return {**view, "ts": iso(now)}
+def shop_records(seed: int) -> Iterator[Record]:
+    """The shop's records without end: some views come very late, some records are broken."""
+    chance = random.Random(seed * 7919 + 1)
+    for view in page_views(seed):
+        draw = chance.random()
+        behind = chance.uniform(30, 60) if draw < LATE_SHARE else chance.uniform(0, 0.5)
+        yield Record(view, behind, broken=draw > 1 - BROKEN_SHARE)
 
 
 def _newcomer(chance: random.Random) -> _Visit:
@@ -62,5 +94,7 @@ def _view(visit: _Visit, chance: random.Random) -> dict[str, object]:
     view: dict[str, object] = {"user": visit.user, "country": visit.country, "page": visit.page}
     if visit.page in ("/product", "/cart"):
         view["product"] = chance.choice(PRODUCTS)
+    fails = visit.page == "/checkout" and chance.random() < 0.2
+    view["status"] = 503 if fails else 200
     view["ms"] = round(chance.lognormvariate(4, 0.6))
     return view

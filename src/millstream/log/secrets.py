@@ -37,6 +37,8 @@ def masked(name: str, value: str) -> str:
 def resolve(value: str, *, setting: str) -> str:
     """The value with its references replaced; a file's last line break is left out.
 
+    `setting` says in an error whose value it is.
+
     Raises:
         InvalidSpec: the variable is not set, the file cannot be read, or it is no reference.
     """
@@ -57,7 +59,7 @@ def _look_up(kind: str, name: str, setting: str) -> str:
         found = os.environ.get(name)
         if found is None:
             raise InvalidSpec(
-                f"the Kafka setting {setting} needs the environment variable {name}",
+                f"{setting} needs the environment variable {name}",
                 got="a variable that is not set",
                 do=f"export {name}, or change the reference {reference}",
             )
@@ -65,7 +67,7 @@ def _look_up(kind: str, name: str, setting: str) -> str:
     if kind == "file" and name:
         return _read(name, setting)
     raise InvalidSpec(
-        f"the Kafka setting {setting} needs a reference such as ${{env:NAME}} or ${{file:PATH}}",
+        f"{setting} needs a reference such as ${{env:NAME}} or ${{file:PATH}}",
         got=f"one of another kind ({kind or 'none'})",
         do="write one of the two",
     )
@@ -77,7 +79,7 @@ def _read(path: str, setting: str) -> str:
     except (OSError, UnicodeDecodeError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8 text"
         raise InvalidSpec(
-            f"the Kafka setting {setting} needs the file {path} to be readable",
+            f"{setting} needs the file {path} to be readable",
             got=str(reason),
             do="create the file, or change the reference",
         ) from None

@@ -159,7 +159,8 @@ class Cluster:
     def client(self, **extra: str) -> ClientConfig:
         """The configuration of a Kafka client; references to secrets are resolved here."""
         resolved = {
-            name: secrets.resolve(value, setting=name) for name, value in self.settings.items()
+            name: secrets.resolve(value, setting=f"the Kafka setting {name}")
+            for name, value in self.settings.items()
         }
         hidden = tuple(
             value

@@ -8,7 +8,6 @@ from millstream.errors import InvalidSpec
 from millstream.plan import sql
 from millstream.plan.graph import (
     Aggregated,
-    Deduplicated,
     Drop,
     EventTime,
     Explode,
@@ -97,7 +96,7 @@ def record_keys(node: Node) -> tuple[str, ...]:
     None of them, if not all have come along as they were.
     """
     if isinstance(node, Stateful):
-        return keys_of(node)
+        return node.keys
     if isinstance(node, Union):
         sides = {record_keys(side) for side in node.sides}
         return sides.pop() if len(sides) == 1 else ()
@@ -139,13 +138,6 @@ def need_number(node: Node, column: str, *, step: str) -> None:
     if not isinstance(found, Scalar) or found.name not in _NUMBERS:
         raise InvalidSpec(f"{step} needs a column of numbers", got=f"{column} {found.ddl()}",
                           do="name another column, or cast it with .with_columns(…)")  # fmt: skip
-
-
-def keys_of(node: Stateful) -> tuple[str, ...]:
-    """The columns a step groups its rows by."""
-    if isinstance(node, Aggregated):
-        return node.keys
-    return node.spec.by if isinstance(node, Deduplicated) else ()
 
 
 def _name_here(node: Node, name: str) -> str | None:

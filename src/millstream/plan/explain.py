@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 from millstream.duration import text as duration
 from millstream.plan import sql
 from millstream.plan.graph import (
-    Aggregated,
-    Deduplicated,
     Drop,
     Explode,
     Node,
@@ -25,14 +23,13 @@ from millstream.plan.graph import (
     WithColumns,
     ancestry,
 )
+from millstream.plan.promises import remembering
 from millstream.plan.stages import Stage, Stages, cut, leaves
 from millstream.sinks.spec import Discard, Sink
 from millstream.sources.topic import Topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from millstream.windows.aggregates import Aggregate
 
 Facts = dict[str, Any]
 
@@ -133,10 +130,9 @@ def _item(name: str, text: str) -> str:
 def _step(node: Node, pipeline: str, stages: Stages) -> Facts:
     if isinstance(node, Read):
         return _read(node, stages.names[node])
-    if isinstance(node, Aggregated):
-        return {"step": stages.names[node], **_aggregated(node, pipeline)}
-    if isinstance(node, Deduplicated):
-        return {"step": stages.names[node], **_deduplicated(node, pipeline, stages)}
+    if isinstance(node, Stateful):
+        places = [stages.names[leaf] for leaf in leaves(node.input)]
+        return {"step": stages.names[node], **remembering(node, _rest(node, pipeline), places)}
     facts: Facts = {"step": words(node)}
     if isinstance(node, Transform):
         facts["columns"] = "known only to Spark: `millstream check` shows them"
@@ -182,59 +178,6 @@ def _read(node: Read, name: str) -> Facts:
 def _source(node: Read) -> str:
     source = node.source
     return f"topic {source.name}, {source.format}" if isinstance(source, Topic) else repr(source)
-
-
-def _aggregated(node: Aggregated, pipeline: str) -> Facts:
-    return {
-        "keys": list(node.keys),
-        "window": str(node.window),
-        "gives": [f"{name} = {_aggregate(aggregate)}" for name, aggregate in node.aggregates],
-        "state": "one row of partial aggregates per key and open window; "
-        "gone when the window has left",
-        "emits": f"{', '.join(node.columns or ())}: once per key and window, "
-        "when the watermark reaches window_end",
-        "late": f"rows whose window has left → {_rest(node, pipeline)}",
-        "order": "does not matter: the same windows under any batch cuts, "
-        "as long as no row is later than the watermark allows",
-    }
-
-
-def _aggregate(aggregate: Aggregate) -> str:
-    return f"{type(aggregate).__name__.lower()}({aggregate.column or ''})"
-
-
-def _deduplicated(node: Deduplicated, pipeline: str, stages: Stages) -> Facts:
-    keys, within = node.spec.by, node.spec.within
-    facts: Facts = {"keys": list(keys)}
-    if within is None:
-        facts["state"] = "every key ever seen: it only grows"
-    else:
-        facts["within"] = duration(within)
-        facts["state"] = f"each key that passed, until {duration(2 * within)} behind the watermark"
-    facts["emits"] = "the first row of each key at once, with its columns as they came"
-    if within is None:
-        facts["late"] = "none: every row is judged, however old"
-    else:
-        facts["late"] = (
-            f"rows more than {duration(within)} behind the watermark → {_rest(node, pipeline)}"
-        )
-    facts["order"] = _order(node, stages)
-    return facts
-
-
-def _order(node: Stateful, stages: Stages) -> str:
-    """What the rows' order means to a step that takes them one after the other."""
-    keys = ", ".join(node.spec.by) if isinstance(node, Deduplicated) else ""
-    places = [stages.names[leaf] for leaf in leaves(node.input)]
-    if len(places) > 1:
-        return (
-            f"rows come from {' and '.join(places)}: which row of a key is the first "
-            "depends on how batches are cut, where a key is in more than one of them"
-        )
-    return (
-        f"rows are taken as they stand in {places[0]}: the same under any batch cuts if each "
-        f"{keys} lives in one partition"
-    )
 
 
 def _rest(node: Stateful, pipeline: str) -> str:

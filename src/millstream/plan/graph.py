@@ -6,6 +6,7 @@ step with two readers.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,16 @@ if TYPE_CHECKING:
     from millstream.sinks.spec import Sink
     from millstream.sources.spec import Source
     from millstream.steps.distinct import Distinct
-    from millstream.windows.aggregates import Aggregate
-    from millstream.windows.spec import Tumbling
+    from millstream.windows.aggregate_spec import Aggregate
+    from millstream.windows.counted import Rows
+    from millstream.windows.delta import Delta
+    from millstream.windows.punctuated import Punctuated
+    from millstream.windows.session import Session
+    from millstream.windows.sliding import Sliding
+    from millstream.windows.spec import Everything, Hopping, Tumbling
+    from millstream.windows.trigger import Trigger
+
+    Window = Tumbling | Hopping | Session | Sliding | Rows | Delta | Punctuated | Everything
 
 Columns = tuple[str, ...] | None
 
@@ -31,8 +40,20 @@ class EventTime:
     shift: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """When a window is shown beside on time, and how long it is kept for late rows.
+
+    `keep` is in microseconds; `alert_above` the share of late rows that is worth a word.
+    """
+
+    trigger: Trigger | None = None
+    keep: int = 0
+    alert_above: float | None = None
+
+
 @dataclass(frozen=True, eq=False)
-class Node:
+class Node(ABC):
     """One step. `columns` is None where only Spark can tell them (after `transform`).
 
     `at` is the line of the user's file that made it.
@@ -46,6 +67,11 @@ class Node:
     def inputs(self) -> tuple[Node, ...]:
         """The nodes this one takes rows from."""
         return ()
+
+    @property
+    def corrects(self) -> bool:
+        """Whether rows it has given may be taken back later."""
+        return any(below.corrects for below in self.inputs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,22 +167,40 @@ class Stateful(Node):
         return (self.input,)
 
     @property
+    @abstractmethod
     def kind(self) -> str:
         """The operator's word in names and plans."""
-        raise NotImplementedError  # pragma: no cover
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The columns it groups its rows by."""
+        return ()
 
 
 @dataclass(frozen=True, eq=False)
 class Aggregated(Stateful):
-    """Aggregates per key and window."""
+    """Aggregates per key and window.
 
-    keys: tuple[str, ...]
-    window: Tumbling
+    `policy` says when else than on time a window is shown and how long it is kept for late
+    rows; None where users said neither, and their rows have no pane.
+    """
+
+    by: tuple[str, ...]
+    window: Window
     aggregates: tuple[tuple[str, Aggregate], ...]
+    policy: Policy | None = None
 
     @property
     def kind(self) -> str:
         return type(self.window).__name__.lower()
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return self.by
+
+    @property
+    def corrects(self) -> bool:
+        return self.policy is not None and self.policy.keep > 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,6 +212,19 @@ class Deduplicated(Stateful):
     @property
     def kind(self) -> str:
         return "distinct"
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return self.spec.by
+
+
+@dataclass(frozen=True, eq=False)
+class InOrder(Stateful):
+    """Rows in order of event time."""
+
+    @property
+    def kind(self) -> str:
+        return "ordered"
 
 
 @dataclass(frozen=True, eq=False)

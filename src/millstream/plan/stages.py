@@ -29,6 +29,11 @@ class Stage:
     outputs: tuple[Output, ...]
 
     @property
+    def signed(self) -> bool:
+        """Whether rows that come in may take back others."""
+        return any(leaf.corrects for leaf in self.leaves)
+
+    @property
     def bare(self) -> bool:
         """Whether the rows come from one place with no SQL on the way."""
         return self.tree in self.leaves

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from millstream.eventtime.moment import END_OF_TIME, MIN_TIME
 from millstream.eventtime.watermark import Quiet, advance
-from millstream.plan.graph import Aggregated, Node, Read, Stateful, Union
+from millstream.plan.graph import Node, Read, Stateful, Union
 from millstream.runtime import envelopes
 from millstream.runtime.faultpoints import reached
 from millstream.runtime.protocol import (
@@ -60,6 +60,7 @@ class BatchRun:
     _watermarks: dict[str, int] = field(default_factory=dict)
     _steps: dict[str, StepChange] = field(default_factory=dict)
     _outputs: list[StagedFiles] = field(default_factory=list)
+    _decoded: dict[Read, pa.Table] = field(default_factory=dict)
     _flows: dict[Stateful, tuple[list[str], pa.Schema]] = field(default_factory=dict)
 
     def run(self) -> Prepared:
@@ -69,7 +70,7 @@ class BatchRun:
             began = time.perf_counter()
             done = self.lane.run(self._work(stage))
             self._settle(stage, done)
-            counts["late"] += done.left.get("late", 0)
+            counts["late"] += done.left.get("late", 0) + done.left.get("discarded", 0)
             counts["dead"] += self._bury(stage, done)
             spent[stage.name] = time.perf_counter() - began
         reached("in the middle of a run", self.intent.batch)
@@ -112,6 +113,7 @@ class BatchRun:
             before=self.head.steps.get(stage.name, StepState()).watermark,
             after=lambda reports: self._after(stage, reports),
             parallel=self.parallel,
+            decoded=self._decoded,
         )
 
     def _made_by(self, stage: Stage) -> str:
@@ -128,16 +130,18 @@ class BatchRun:
         node = stage.step
         if node is None:
             return None
-        time_ = node.input.time
+        time_, kernel = node.input.time, self.typed.kernels[node]
+        known = self.head.steps.get(stage.name, StepState())
+        folder = self.checkpoint.state_folder
         return Step(
             name=stage.name,
-            kernel=self.typed.kernels[node],
-            folder=self.checkpoint.state_folder(stage.name),
-            manifest=self.head.steps.get(stage.name, StepState()).manifest,
+            kernel=kernel,
+            folders={table: folder(stage.name, table) for table in kernel.tables},
+            manifests={table: known.manifest(table) for table in kernel.tables},
             buckets=self.checkpoint.buckets,
             time=None if time_ is None else (time_.column, time_.shift),
-            window_size=node.window.size if isinstance(node, Aggregated) else 0,
             rest=not isinstance(node.rest, Discard),
+            feeds=any(node in later.leaves for later in self.typed.stages.stages),
         )
 
     def _after(self, stage: Stage, reports: dict[Read, Report]) -> int:
@@ -210,7 +214,7 @@ class BatchRun:
                 self._outputs.append(StagedFiles(output.name, "result", rows, tuple(done.results)))
         if stage.step is not None:
             self._steps[stage.name] = self._changed(stage, done)
-            self._flows[stage.step] = (done.results, self.typed.flow(stage.step))
+            self._flows[stage.step] = (done.flow, self.typed.flow(stage.step))
 
     def _bury(self, stage: Stage, done: Done) -> int:
         """Stage the bad rows whole, as they lie in the log; how many there were."""
@@ -232,14 +236,16 @@ class BatchRun:
         return rows
 
     def _changed(self, stage: Stage, done: Done) -> StepChange:
-        manifest = self.head.steps.get(stage.name, StepState()).manifest
-        add: tuple[Run, ...] = ()
-        if done.segments:
-            add = (Run(self._files(stage).name("run"), tuple(done.segments), 0),)
+        assert stage.step is not None
+        known = self.head.steps.get(stage.name, StepState())
+        changes = {}
+        for table in self.typed.kernels[stage.step].tables:
+            segments = tuple(done.segments.get(table, ()))
+            add = (Run(self._files(stage).name("run"), segments, 0),) if segments else ()
+            replace = self.merger.take((stage.name, table), known.manifest(table))
+            changes[table] = Change(add=add, replace=replace, floor=done.floors.get(table))
         after = self._reached(stage)
-        replace = self.merger.take(stage.name, manifest)
-        change = Change(add=add, replace=replace, floor=done.floor)
-        return StepChange(change, watermark=after, out=min(after, done.held))
+        return StepChange(changes, watermark=after, out=min(after, done.held), wake=done.wake)
 
 
 def _filled(ranges: Ranges) -> Ranges:

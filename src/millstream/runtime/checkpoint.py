@@ -34,7 +34,6 @@ from millstream.runtime.protocol import (
     StepState,
     ends_of,
 )
-from millstream.state.manifest import Manifest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -275,10 +274,11 @@ class Checkpoint:
 
     # -- folders ---------------------------------------------------------------
 
-    def state_folder(self, step: str) -> Path:
-        """Where a step's runs lie."""
+    def state_folder(self, step: str, table: str | None = None) -> Path:
+        """Where a step's spec lies, or the runs of one of its tables."""
         folder = self.folder / "state" / folder_name(step)
-        folder.mkdir(mode=0o700, exist_ok=True)
+        folder = folder if table is None else folder / table
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return folder
 
     @property
@@ -290,10 +290,7 @@ class Checkpoint:
 def _full(head: Head) -> dict[str, Any]:
     return {
         "sources": {name: _source(state) for name, state in head.sources.items()},
-        "steps": {
-            name: {"manifest": s.manifest.to_json(), "watermark": s.watermark, "out": s.out}
-            for name, s in head.steps.items()
-        },
+        "steps": {name: state.body() for name, state in head.steps.items()},
     }
 
 
@@ -309,10 +306,7 @@ def _from_full(body: dict[str, Any]) -> Head:
         intent=body["intent"],
         clock=body["clock"],
         sources={name: SourceState.of(part) for name, part in full["sources"].items()},
-        steps={
-            name: StepState(Manifest.from_json(part["manifest"]), part["watermark"], part["out"])
-            for name, part in full["steps"].items()
-        },
+        steps={name: StepState.of(part) for name, part in full["steps"].items()},
         written=body["written"],
         finished=body["finished"],
         ends=ends_of(body["ends"]),

@@ -13,10 +13,13 @@ import pyarrow as pa
 from millstream.errors import InvalidSpec
 from millstream.plan.graph import Aggregated, Deduplicated
 from millstream.runtime import durable
+from millstream.runtime.stored_specs import told
 from millstream.schema import Schema
+from millstream.windows.delta import Delta
+from millstream.windows.punctuated import PUNCTUATION, Punctuated
 
 if TYPE_CHECKING:
-    from millstream.plan.graph import Stateful
+    from millstream.plan.graph import Policy, Stateful
     from millstream.runtime.checkpoint import Checkpoint
     from millstream.runtime.kernels import Typed
 
@@ -28,19 +31,31 @@ def spec_of(node: Stateful, typed: Typed) -> dict[str, Any]:
     the pipeline that wrote it.
     """
     columns = next(typed.columns[stage] for stage in typed.stages.stages if stage.step is node)
+    spec: dict[str, Any] = {"kind": node.kind, "keys": list(node.keys)}
     if isinstance(node, Aggregated):
-        read = (aggregate.column for _, aggregate in node.aggregates)
-        return {
-            "kind": node.kind,
-            "input": _types(columns, [*node.keys, *filter(None, read)]),
-            "keys": list(node.keys),
-            "window": {"size": node.window.size, "offset": node.window.offset},
-            "aggregates": [[n, type(a).__name__.lower(), a.column] for n, a in node.aggregates],
+        read = [name for _, aggregate in node.aggregates for name in aggregate.columns]
+        read += [node.window.column] if isinstance(node.window, Delta) else []
+        read += [PUNCTUATION] if isinstance(node.window, Punctuated) else []
+        return spec | {
+            "input": _types(columns, [*node.keys, *read]),
+            "window": told(node.window),
+            "aggregates": [[name, told(aggregate)] for name, aggregate in node.aggregates],
+            "panes": _panes(node.policy),
+            "timed": node.input.time is not None,
+            "corrected": node.input.corrects,
         }
-    assert isinstance(node, Deduplicated)
-    keys = list(node.spec.by)
-    return {"kind": node.kind, "input": _types(columns, keys), "keys": keys,
-            "within": node.spec.within}  # fmt: skip
+    if isinstance(node, Deduplicated):
+        keys = list(node.spec.by)
+        return spec | {"input": _types(columns, keys), "within": node.spec.within}
+    return spec | {"input": _types(columns, [n for n in columns.names if not n.startswith("_")])}
+
+
+def _panes(policy: Policy | None) -> dict[str, Any] | None:
+    """What of a trigger and a late policy the state depends on: not when, only what is shown."""
+    if policy is None:
+        return None
+    trigger = policy.trigger
+    return {"kind": None if trigger is None else trigger.panes, "kept": policy.keep > 0}
 
 
 def _types(columns: pa.Schema, names: list[str]) -> str:
@@ -55,7 +70,7 @@ def compared(checkpoint: Checkpoint, typed: Typed) -> dict[str, str]:
     for name, node in typed.stages.steps.items():
         path = checkpoint.state_folder(name) / "spec"
         if not path.exists():
-            if any(path.parent.glob("*.arrow")):
+            if any(path.parent.glob("*/*.arrow")):
                 raise durable.damaged(path, "no such file, though the step has state")
             verdicts[name] = "new"
         else:

@@ -28,7 +28,15 @@ from millstream.runtime.lanes.short import ShortLane
 from millstream.runtime.lanes.wide import WideLane
 from millstream.runtime.outputs import Doors
 from millstream.runtime.planner import Sizing, choose_lane, choose_ranges, following
-from millstream.runtime.protocol import Ends, Head, Intent, Prepared, SourceIntent, SourceState
+from millstream.runtime.protocol import (
+    Ends,
+    Head,
+    Intent,
+    Prepared,
+    SourceIntent,
+    SourceState,
+    StepState,
+)
 from millstream.runtime.session import parallelism
 from millstream.sources.topic_reader import check_still_there
 from millstream.state.merge import Merger
@@ -215,7 +223,7 @@ class Engine:
         chosen, self._limited = choose_ranges(waiting, self._sizing)
         some = any(chosen.values())
         finish = finish and not self._limited
-        if not (some or finish or always or self._something_due(quiet)):
+        if not (some or finish or always or self._something_due(quiet, clock)):
             return None
         sources = {
             name: SourceIntent(
@@ -240,8 +248,10 @@ class Engine:
         return self._silences[name].look(clock, state.watermark, unread,
                                          times=state.times, delay=delay)  # fmt: skip
 
-    def _something_due(self, quiet: Mapping[str, Quiet]) -> bool:
-        """Whether the clock alone, or a declared watermark, lets something close."""
+    def _something_due(self, quiet: Mapping[str, Quiet], clock: int) -> bool:
+        """Whether the clock alone, or a declared watermark, lets something close or fire."""
+        if any(state.wake <= clock for state in self.head.steps.values()):
+            return True
         for name, read in self.typed.stages.reads.items():
             state = self.head.sources.get(name, SourceState({}, {}))
             moved = advance(
@@ -257,12 +267,12 @@ class Engine:
         return False
 
     def _holds_rows_below(self, watermark: int) -> bool:
-        for node, name in self.typed.stages.names.items():
-            if name in self.head.steps and node in self.typed.kernels:
-                due = self.typed.kernels[node].due(watermark)
-                runs = self.head.steps[name].manifest.runs
-                if any(segment.least < due for run in runs for segment in run.segments):
-                    return True
+        for node, kernel in self.typed.kernels.items():
+            known = self.head.steps.get(self.typed.stages.names[node], StepState())
+            runs = known.manifest(next(iter(kernel.tables))).runs
+            due = kernel.due(watermark)
+            if any(segment.least < due for run in runs for segment in run.segments):
+                return True
         return False
 
     # -- run, sinks, commit ----------------------------------------------------
@@ -315,15 +325,17 @@ class Engine:
             self._readers[name].progress(after.sources[name].next)
         for node, kernel in self.typed.kernels.items():
             name = self.typed.stages.names[node]
-            self._merger.offer(name, self.checkpoint.state_folder(name), kernel.state,
-                               after.steps[name].manifest, batch=intent.batch)  # fmt: skip
+            for table, spec in kernel.tables.items():
+                folder = self.checkpoint.state_folder(name, table)
+                manifest = after.steps[name].manifest(table)
+                self._merger.offer((name, table), folder, spec, manifest, batch=intent.batch)
         self._housekeeping.after(prepared, after)
 
     def _facts(
         self, intent: Intent, prepared: Prepared, after: Head, seconds: float,
         phases: dict[str, float],
     ) -> Facts:  # fmt: skip
-        runs = [run for step in after.steps.values() for run in step.manifest.runs]
+        runs = [run for step in after.steps.values() for run in step.runs]
         return Facts(
             batch=intent.batch,
             rows=prepared.facts["rows"],

@@ -13,28 +13,20 @@ from millstream.sources.decode import ORIGIN
 if TYPE_CHECKING:
     from millstream.eventtime.moment import Moment
     from millstream.sources.spec import Reader
-    from millstream.steps.kernel import Prepared
+    from millstream.steps.kernel import Late
 
 _STAMP = pa.timestamp("us", "UTC")
 _PLACE = ("partition", "offset")
 _WINDOW = pa.struct([("start", _STAMP), ("end", _STAMP)])
 
 
-def late(
-    rows: pa.Table, prepared: Prepared, *, step: str, sources: list[str], size: int, moment: Moment
-) -> pa.Table:
-    """The late rows of a slice: step, reason, watermark, windows, origin, the row as JSON."""
-    taken = rows.take(pa.array(prepared.late))
+def late(rows: Late, *, step: str, sources: list[str], moment: Moment) -> pa.Table:
+    """Late rows: step, reason, watermark, windows, origin, the row as JSON."""
+    taken = rows.rows
     count = taken.num_rows
     windows: pa.Array = pa.nulls(count, pa.list_(_WINDOW))
-    if prepared.late_windows is not None:
-        starts = prepared.late_windows
-        begin = starts.flatten()
-        end = pa.array(begin.to_numpy(zero_copy_only=False) + size, pa.int64())
-        parts = pa.StructArray.from_arrays(
-            [begin.cast(_STAMP), end.cast(_STAMP)], fields=list(_WINDOW)
-        )
-        windows = pa.ListArray.from_arrays(starts.offsets, parts)
+    if rows.windows is not None:
+        windows = rows.windows.cast(pa.list_(_WINDOW))
     names = np.array(sources, dtype=object)[taken["_source"].to_numpy()]
     origin = pa.StructArray.from_arrays(
         [pa.array(names, pa.string()), *(taken[name].combine_chunks() for name in ORIGIN[1:])],

@@ -35,22 +35,29 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _FIELDS = ("source", "partition", "offset", "sub")
-_PACKED = "struct({}) as _origin".format(
-    ", ".join(f"{flat} as {name}" for flat, name in zip(ORIGIN, _FIELDS, strict=True))
-)
+_INSIDE = [f"{flat} as {name}" for flat, name in zip(ORIGIN, _FIELDS, strict=True)]
+SIGN = "_sign"
 _FLAT = [f"_origin.{name} as {flat}" for flat, name in zip(ORIGIN, _FIELDS, strict=True)]
 _IN_ORIGIN = {"_partition": "_origin.partition", "_offset": "_origin.offset"}
 _ELEMENTS = 2**20
 
 
-def packed(frame: DataFrame) -> DataFrame:
-    """Flat origin columns become the one struct."""
-    return frame.selectExpr(f"* except ({', '.join(ORIGIN)})", _PACKED)
+def packed(frame: DataFrame, *, signed: bool = False) -> DataFrame:
+    """Flat origin columns become the one struct, with the sign where rows may be taken back."""
+    flat, inside = list(ORIGIN), list(_INSIDE)
+    if signed:
+        has = SIGN in frame.columns
+        flat += [SIGN] if has else []
+        inside.append(f"{SIGN if has else '1Y'} as sign")
+    return frame.selectExpr(
+        f"* except ({', '.join(flat)})", f"struct({', '.join(inside)}) as _origin"
+    )
 
 
-def unpacked(frame: DataFrame) -> DataFrame:
+def unpacked(frame: DataFrame, *, signed: bool = False) -> DataFrame:
     """The struct becomes flat origin columns, as kernels take them."""
-    return frame.selectExpr("* except (_origin)", *_FLAT)
+    sign = [f"_origin.sign as {SIGN}"] if signed else []
+    return frame.selectExpr("* except (_origin)", *_FLAT, *sign)
 
 
 def build(tree: Node, leaves: Mapping[Node, DataFrame], clock: int) -> DataFrame:
@@ -138,14 +145,15 @@ def _explode(step: Explode, frame: DataFrame, clock: int) -> DataFrame:
         f"if(_at < {_ELEMENTS}, bigint(_at), "
         f"raise_error('explode needs fewer than {_ELEMENTS} elements in a row'))"
     )
-    moved = {"_origin": _moved(f"_origin.sub * {_ELEMENTS} + {place}")}
+    moved = {"_origin": _moved(frame, f"_origin.sub * {_ELEMENTS} + {place}")}
     return opened.selectExpr(*(moved.get(name, sql.quoted(name)) for name in frame.columns))
 
 
-def _moved(sub: str) -> str:
+def _moved(frame: DataFrame, sub: str) -> str:
     """The origin with another sub-index."""
-    same = [f"_origin.{name} as {name}" for name in _FIELDS[:-1]]
-    return f"struct({', '.join(same)}, {sub} as {_FIELDS[-1]}) as _origin"
+    fields = frame.schema["_origin"].dataType.fieldNames()  # type: ignore[attr-defined]
+    inside = [f"{sub} as sub" if name == "sub" else f"_origin.{name} as {name}" for name in fields]
+    return f"struct({', '.join(inside)}) as _origin"
 
 
 def _transform(step: Transform, frame: DataFrame, clock: int) -> DataFrame:
@@ -157,7 +165,9 @@ def _union(tree: Union, leaves: Mapping[Node, DataFrame], clock: int) -> DataFra
     frames = [build(side, leaves, clock) for side in tree.sides]
     if _overlapping(tree):
         frames = [
-            frame.selectExpr("* except (_origin)", _moved(f"_origin.sub * {len(frames)} + {place}"))
+            frame.selectExpr(
+                "* except (_origin)", _moved(frame, f"_origin.sub * {len(frames)} + {place}")
+            )
             for place, frame in enumerate(frames)
         ]
     with analysed_step(tree):

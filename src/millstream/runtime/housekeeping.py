@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from millstream.runtime.protocol import Head, Prepared
     from millstream.state.merge import Merger
 
+Place = tuple[str, str]  # a step and one of its tables
 EVERY = 50
 _READ_AT_ONCE = 20
 
@@ -23,7 +24,7 @@ class _Commit:
 
     clock: int
     full: bool
-    files: dict[str, set[str]]
+    files: dict[Place, set[str]]
 
 
 class Housekeeping:
@@ -64,13 +65,15 @@ class Housekeeping:
         """Forget records older than the history, then files that no record names."""
         self.at_start(head)
         self._forget_records(head)
-        for step in head.steps:
-            under_way = self._merger.oldest_batch(step)
-            below = head.batch if under_way is None else min(head.batch, under_way)
-            named = set(head.steps[step].manifest.files) | set(self._merger.reading(step))
-            for commit in self._known.values():
-                named |= commit.files.get(step, set())
-            collect(self._checkpoint.state_folder(step), named, batch_below=below)
+        for step, state in head.steps.items():
+            for table, manifest in state.manifests.items():
+                place = (step, table)
+                under_way = self._merger.oldest_batch(place)
+                below = head.batch if under_way is None else min(head.batch, under_way)
+                named = set(manifest.files) | set(self._merger.reading(place))
+                for commit in self._known.values():
+                    named |= commit.files.get(place, set())
+                collect(self._checkpoint.state_folder(step, table), named, batch_below=below)
 
     def _forget_records(self, head: Head) -> None:
         """Delete commits behind the newest full one that is older than the history."""
@@ -83,15 +86,17 @@ class Housekeeping:
 
 
 def _told(body: dict[str, Any]) -> _Commit:
-    files: dict[str, set[str]] = {}
+    files: dict[Place, set[str]] = {}
     for step, part in body["steps"].items():
-        runs = [*part["change"]["add"], *(run for _, run in part["change"]["replace"])]
-        _add(files, step, runs)
+        for table, change in part["changes"].items():
+            runs = [*change["add"], *(run for _, run in change["replace"])]
+            _add(files, (step, table), runs)
     for step, part in (body["full"] or {"steps": {}})["steps"].items():
-        _add(files, step, part["manifest"]["runs"])
+        for table, manifest in part["manifests"].items():
+            _add(files, (step, table), manifest["runs"])
     return _Commit(body["clock"], body["full"] is not None, files)
 
 
-def _add(named: dict[str, set[str]], step: str, runs: list[dict[str, Any]]) -> None:
-    files = named.setdefault(step, set())
+def _add(named: dict[Place, set[str]], place: Place, runs: list[dict[str, Any]]) -> None:
+    files = named.setdefault(place, set())
     files.update(segment["file"] for run in runs for segment in run["segments"])

@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Any
 from millstream.duration import text as duration
 from millstream.errors import InvalidInput, InvalidSpec, NotFound
 from millstream.eventtime.moment import END_OF_TIME, MIN_TIME, Moment
+from millstream.plan.graph import Policy
 from millstream.plan.names import folder_name
 from millstream.runtime import durable
 from millstream.runtime.checkpoint import Checkpoint
 from millstream.runtime.facts import moment_of
+from millstream.runtime.stored_specs import made
 from millstream.schema import Schema
 from millstream.steps.distinct import Distinct
-from millstream.windows import aggregates
-from millstream.windows.spec import Tumbling
+from millstream.steps.kernel import ROWS
+from millstream.steps.ordered import Ordered
+from millstream.windows.trigger import Trigger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -29,7 +32,9 @@ if TYPE_CHECKING:
 
     from millstream.runtime.kernels import Typed
     from millstream.runtime.protocol import Head, StepState
+    from millstream.state.manifest import Manifest
     from millstream.state.spec import StateSpec
+    from millstream.state.view import View
     from millstream.steps.kernel import Kernel
 
 Row = dict[str, Any]
@@ -39,9 +44,10 @@ _TRIES = 5
 class LookedAt(Checkpoint):
     """A checkpoint that is only looked at."""
 
-    def state_folder(self, step: str) -> Path:
-        """Where a step's runs lie, if there are any."""
-        return self.folder / "state" / folder_name(step)
+    def state_folder(self, step: str, table: str | None = None) -> Path:
+        """Where a step's spec or runs lie, if there are any."""
+        folder = self.folder / "state" / folder_name(step)
+        return folder if table is None else folder / table
 
     @property
     def pipeline(self) -> str:
@@ -95,10 +101,10 @@ def states(checkpoint: Checkpoint) -> States:
         {
             "step": name,
             "kind": spec_on_disk(checkpoint, name)["kind"],
-            "rows": sum(run.rows for run in state.manifest.runs),
-            "bytes": sum(run.bytes for run in state.manifest.runs),
-            "runs": len(state.manifest.runs),
-            "floor": moment_of(state.manifest.floor),
+            "rows": sum(run.rows for run in state.runs),
+            "bytes": sum(run.bytes for run in state.runs),
+            "runs": len(state.runs),
+            "floor": moment_of(state.manifest(ROWS).floor),
             "watermark": moment_of(state.watermark),
         }
         for name, state in head.steps.items()
@@ -141,28 +147,43 @@ def spec_on_disk(checkpoint: Checkpoint, step: str) -> Row:
 
 def kernel_from(spec: Mapping[str, Any]) -> Kernel:
     """The kernel that wrote a state, from the spec beside it."""
+    import pyarrow as pa
+
+    from millstream.runtime.kernels import ORIGIN_FIELDS
+    from millstream.runtime.window_kernels import window_kernel
     from millstream.steps.distinct_kernel import DistinctKernel
-    from millstream.windows.kernel import TumblingKernel
+    from millstream.steps.ordered_kernel import OrderedKernel
 
     columns = Schema.parse(spec["input"]).arrow()
     if spec["kind"] == "distinct":
         return DistinctKernel(Distinct(tuple(spec["keys"]), spec["within"]), columns)
-    if spec["kind"] == "tumbling":
-        made = {name: getattr(aggregates, kind)(*([] if column is None else [column]))
-                for name, kind, column in spec["aggregates"]}  # fmt: skip
-        return TumblingKernel(Tumbling(**spec["window"]), spec["keys"], made, columns)
-    raise InvalidSpec("reading state needs a step this version knows", got=repr(spec["kind"]))
+    if spec["kind"] == "ordered":
+        return OrderedKernel(Ordered(), pa.schema([*columns, *ORIGIN_FIELDS]))
+    timed = [pa.field("_time", pa.int64())] if spec["timed"] else []
+    aggregates = {name: made(body) for name, body in spec["aggregates"]}
+    return window_kernel(
+        made(spec["window"]), spec["keys"], aggregates, pa.schema([*columns, *timed]),
+        policy=_policy(spec["panes"]), retractable=spec["corrected"],
+    )  # fmt: skip
+
+
+def _policy(panes: Mapping[str, Any] | None) -> Policy | None:
+    """A policy under which state has the shape it was written in."""
+    if panes is None:
+        return None
+    trigger = None if panes["kind"] is None else Trigger(panes=panes["kind"])
+    return Policy(trigger, 1 if panes["kept"] else 0)
 
 
 def _key_arrays(kernel: Kernel, key: Mapping[str, str]) -> list[pa.Array]:
     import pyarrow as pa
 
-    names = kernel.state.key_names
+    names = kernel.tables[ROWS].key_names
     if set(names) != set(key):
         raise InvalidInput(f"the key needs {', '.join(names)}", got=", ".join(key) or "nothing",
                            do=" ".join(f"--key {name}=…" for name in names))  # fmt: skip
     arrays = []
-    for field in kernel.state.keys:
+    for field in kernel.tables[ROWS].keys:
         null = key[field.name] == "null" and not pa.types.is_string(field.type)
         try:
             text = pa.array([None if null else key[field.name]], pa.string())
@@ -186,12 +207,14 @@ def _of_key(
     from millstream.state.view import View
 
     bucket = int(buckets_of(hash_keys(wanted, 1), checkpoint.buckets)[0])
-    folder = checkpoint.state_folder(step)
-    view = View(folder, _as_stored(kernel.state, folder, state), state.manifest.runs,
-                floor=state.manifest.floor, buckets=(bucket, bucket + 1),
-                of=checkpoint.buckets)  # fmt: skip
-    for table in _as_answers(kernel, view):
-        have = [plain(table[name]) for name in kernel.state.key_names]
+    views = {}
+    for name, spec in kernel.tables.items():
+        folder, manifest = checkpoint.state_folder(step, name), state.manifest(name)
+        views[name] = View(folder, _as_stored(spec, folder, manifest), manifest.runs,
+                           floor=manifest.floor, buckets=(bucket, bucket + 1),
+                           of=checkpoint.buckets)  # fmt: skip
+    for table in _as_answers(kernel, views):
+        have = [plain(table[name]) for name in kernel.tables[ROWS].key_names]
         want = [one.take(pa.array(np.zeros(len(table), np.int64))) for one in wanted]
         mine = np.flatnonzero(same_rows(have, want, len(table)))
         yield table.take(pa.array(mine)).select(
@@ -199,31 +222,31 @@ def _of_key(
         )
 
 
-def stored_columns(folder: Path, state: StepState) -> list[str] | None:
-    """The columns of a step's state as its files have them; None if it has no files."""
+def stored_columns(folder: Path, manifest: Manifest) -> list[str] | None:
+    """The columns of a table as its files have them; None if it has no files."""
     from millstream.state.runs import open_segment
 
-    for run in state.manifest.runs:
+    for run in manifest.runs:
         return list(open_segment(folder, run.segments[0]).schema.names)
     return None
 
 
-def _as_stored(spec: StateSpec, folder: Path, state: StepState) -> StateSpec:
+def _as_stored(spec: StateSpec, folder: Path, manifest: Manifest) -> StateSpec:
     """The spec with its values in the order of the files: the record beside them sorts names."""
-    names = stored_columns(folder, state)
+    names = stored_columns(folder, manifest)
     if names is None:
         return spec
     return replace(spec, values=tuple(sorted(spec.values, key=lambda v: names.index(v.name))))
 
 
-def _as_answers(kernel: Kernel, view: Any) -> Iterator[pa.Table]:
+def _as_answers(kernel: Kernel, views: Mapping[str, View]) -> Iterator[pa.Table]:
     """State as its users know it: what would leave if everything closed now; else the keys."""
     if kernel.due(END_OF_TIME) > MIN_TIME:
-        yield from kernel.run([], view, Moment(MIN_TIME, END_OF_TIME, 0)).results
+        yield from kernel.run([[]], views, Moment(MIN_TIME, END_OF_TIME, 0)).results
         return
     import pyarrow as pa
 
-    for table in view.scan(MIN_TIME, None):
+    for table in views[ROWS].scan(MIN_TIME, None):
         if "_passed" in table.column_names:
             passed = table["_passed"].cast(pa.timestamp("us", "UTC"))
             table = table.append_column("passed", passed)  # noqa: PLW2901
@@ -274,9 +297,18 @@ def _shown(word: str, value: Any) -> str:
     if value is None:
         return "none"
     if word == "window":
-        return str(Tumbling(**value))
+        return str(made(value))
     if word == "within":
         return duration(value)
     if word == "aggregates":
-        return ", ".join(f"{name}={kind}({column or ''})" for name, kind, column in value)
+        return ", ".join(f"{name}={_aggregate(body)}" for name, body in value)
+    if word == "panes":
+        return f"{value['kind'] or 'on time'}{', kept' if value['kept'] else ''}"
     return ", ".join(value) if isinstance(value, list) else str(value).replace("`", "")
+
+
+def _aggregate(body: Mapping[str, Any]) -> str:
+    try:
+        return str(made(body))
+    except InvalidSpec:
+        return "a function of your own"

@@ -39,7 +39,8 @@ class Job:
 
     `stop()` ends it after the batch in hand; nothing is lost or repeated either way.
     `on_batch` hears each batch's facts and how many records wait per source, `on_phase`
-    what the run is about to do; both are called from the run's own thread.
+    what the run is about to do; both are called from the run's own thread. `turned` is when
+    (seconds since the epoch) the run last came round to look for work.
     """
 
     def __init__(
@@ -61,8 +62,10 @@ class Job:
         self._on_phase = on_phase or (lambda phase: None)
         self._checkpoint = Checkpoint(self.folder)
         self._world = KafkaWorld(
-            pipeline.name, kafka, take_over=take_over, owned=self._checkpoint.owned
-        )
+            pipeline.name, kafka, take_over=take_over, owned=self._checkpoint.owned,
+            epoch=lambda: self._checkpoint.incarnation, waiting=self._on_phase,
+            delivery=pipeline.delivery,
+        )  # fmt: skip
         self._pipeline, self._lane = pipeline, lane
         self._stop, self._over = threading.Event(), threading.Event()
         self._seen: dict[str, Ranges] = {}
@@ -70,6 +73,8 @@ class Job:
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
         self.reached_end = self.finished_before = False
+        self.turned = time.time()
+        self._engine: Engine | None = None
 
     def run(self) -> None:
         """Run until the end that was asked for, or until `stop()`.
@@ -83,6 +88,7 @@ class Job:
         self._on_phase("checking the types of the pipeline")
         with analysed_by(spark, self._pipeline):
             engine = Engine(self._pipeline, self._checkpoint, spark, self._world, lane=self._lane)
+        self._engine = engine
         beating = threading.Thread(target=self._beat, name="beat", daemon=True)
         beating.start()
         try:
@@ -115,6 +121,7 @@ class Job:
         if self._until is not None:
             engine.end_here(final=self._until == "finished")
         while not self._stop.is_set():
+            self.turned = time.time()
             facts = engine.step()
             if facts is not None:
                 self._tell(engine, facts)
@@ -143,6 +150,13 @@ class Job:
             known = engine.head.sources[name].next if name in engine.head.sources else {}
             lag[name] = sum(max(0, b - max(a, known.get(p, a))) for p, (a, b) in ranges.items())
         return lag
+
+    def positions(self) -> dict[str, dict[int, int]] | None:
+        """What has been read and committed: the next offset per source and partition."""
+        head = None if self._engine is None else self._engine.head
+        if head is None or not head.batch:
+            return None
+        return {name: dict(state.next) for name, state in head.sources.items()}
 
     def _beat(self) -> None:
         while not self._over.wait(_BEAT):

@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from millstream.plan.graph import Aggregated, Deduplicated, Read, Stateful
+from millstream.plan.graph import Aggregated, Deduplicated, InOrder, Read, Stateful
 from millstream.plan.sql import named, unknown_column
-from millstream.runtime.frames import build, packed, unpacked
+from millstream.runtime.frames import SIGN, build, packed, unpacked
+from millstream.runtime.window_kernels import window_kernel
 from millstream.sources.decode import ORIGIN, Decoder
 from millstream.sources.spec import HIDDEN
 from millstream.steps.distinct_kernel import DistinctKernel
-from millstream.windows.kernel import TumblingKernel
+from millstream.steps.ordered import Ordered
+from millstream.steps.ordered_kernel import OrderedKernel
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,7 +57,8 @@ class Typed:
     def flow(self, step: Stateful) -> pa.Schema:
         """What a step's results look like to a later stage."""
         own = [field for field in self.kernels[step].output() if field.name not in ORIGIN]
-        return pa.schema([*own, *ORIGIN_FIELDS])
+        sign = [pa.field(SIGN, pa.int8())] if step.corrects else []
+        return pa.schema([*own, *ORIGIN_FIELDS, *sign])
 
     def decoder(self, name: str, *, limit: int | None, ahead: int | None) -> Decoder:
         """How a source's records become rows."""
@@ -86,9 +89,10 @@ class Typed:
         if stage.bare:
             return self._leaf(stage.leaves[0])
         frames: dict[Node, DataFrame] = {
-            leaf: packed(_empty(spark, self._leaf(leaf))) for leaf in stage.leaves
+            leaf: packed(_empty(spark, self._leaf(leaf)), signed=stage.signed)
+            for leaf in stage.leaves
         }
-        made = unpacked(build(stage.tree, frames, 0))
+        made = unpacked(build(stage.tree, frames, 0), signed=stage.signed)
         from pyspark.sql.pandas.types import to_arrow_schema
 
         schema: pa.Schema = to_arrow_schema(made.schema, timezone="UTC")
@@ -104,9 +108,16 @@ class Typed:
 def kernel_of(step: Stateful, columns: pa.Schema) -> Kernel:
     """The kernel of a step over rows of these columns."""
     if isinstance(step, Aggregated):
-        return TumblingKernel(step.window, step.keys, dict(step.aggregates), columns)
-    assert isinstance(step, Deduplicated)
+        timed = [pa.field("_time", pa.int64())] if step.input.time else []
+        schema = pa.schema([*(f for f in columns if f.name != "_time"), *timed])
+        return window_kernel(
+            step.window, step.by, dict(step.aggregates), schema, policy=step.policy,
+            retractable=step.input.corrects,
+        )  # fmt: skip
     passing = [field for field in columns if field.name not in HIDDEN or field.name in ORIGIN]
+    if isinstance(step, InOrder):
+        return OrderedKernel(Ordered(), pa.schema(passing))
+    assert isinstance(step, Deduplicated)
     return DistinctKernel(step.spec, pa.schema(passing))
 
 

@@ -31,25 +31,36 @@ class Doors:
         self._writers: dict[str, Writer] = {}
         self._last: dict[str, str | None] = {}
         self._expected: dict[str, str] = {}
+        self._places: dict[str, int] = {}
         self._job = ""
 
     def open(self, job: str, written: Mapping[str, str]) -> None:
-        """Open the writers of the outputs: earlier runs are shut out, ledgers read."""
+        """Open the writers of the outputs: earlier runs are shut out, ledgers read.
+
+        Kafka, which late and dead rows go to by themselves, is opened when something goes there.
+        """
         self._job, self._expected = job, dict(written)
-        for output in self._pipeline.outputs:
-            self._writer(self._world.writer_of(output.sink))
-        for name in written:
+        outputs = [output.sink for output in self._pipeline.outputs]
+        rests = [rest for rest in self._rests.values() if rest and not isinstance(rest, Discard)]
+        named = dict.fromkeys(self._world.writer_of(sink) for sink in (*outputs, *rests))
+        self._places = {name: place for place, name in enumerate(named)}
+        own = self._world.writer_of(Topic(f"{self._pipeline.name}.dead"))
+        for name in [*named, *({own} & set(written))]:
             self._writer(name)
 
     def _writer(self, name: str) -> Writer:
-        if name not in self._writers:
-            writer = self._world.writer(name, self._job)
+        if name not in self._last:
+            if name in self._writers:  # one that could not recover, tried again
+                self._writers.pop(name).close()
+            writer = self._writers[name] = self._world.writer(name, self._job)
             self._last[name] = writer.recover(self._expected.get(name))
-            self._writers[name] = writer
         return self._writers[name]
 
     def send(self, intent: Intent, prepared: Prepared, folder: Path) -> dict[str, str]:
-        """Send a prepared batch to every writer that lacks it; returns who has which intent.
+        """Send a prepared batch to every writer that lacks it, in the order the outputs are
+        listed; returns who has which intent.
+
+        Only `exactly_once` says so in the commit, and compares it with what it finds.
 
         Raises:
             Damaged: a writer has taken a batch that the checkpoint knows nothing of.
@@ -60,13 +71,14 @@ class Doors:
             parts.setdefault(self._world.writer_of(sink), []).append(
                 self._staged(staged, sink, folder)
             )
-        for name, outputs in parts.items():
+        for name in sorted(parts, key=lambda name: self._places.get(name, len(self._places))):
             writer = self._writer(name)
             if self._last[name] != intent.id:
-                self._refuse_unknown(name)
-                writer.write(intent.id, intent.batch, outputs)
+                if self._pipeline.delivery == "exactly_once":
+                    self._refuse_unknown(name)
+                writer.write(intent.id, intent.batch, parts[name])
             self._last[name] = self._expected[name] = intent.id
-        return dict.fromkeys(parts, intent.id)
+        return dict.fromkeys(parts, intent.id) if self._pipeline.delivery == "exactly_once" else {}
 
     def _refuse_unknown(self, name: str) -> None:
         """What was written last is what the last commit says, or rows would be written again."""
@@ -75,7 +87,8 @@ class Doors:
                 f"the checkpoint needs the records of every batch that {name} has taken",
                 got=f"a ledger that names the intent {self._last[name]}, which is not in it",
                 do="restore the newest copy of the checkpoint: going on from this one would "
-                "write rows again",
+                "write rows again; a job that has run at_most_once begins anew with another "
+                "--checkpoint",
             )
 
     def sink_of(self, staged: StagedFiles) -> Sink:

@@ -8,10 +8,13 @@ begins from; it is a function of the two before it.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from millstream.eventtime.moment import MIN_TIME
+from millstream.eventtime.moment import END_OF_TIME, MIN_TIME
 from millstream.state.manifest import Change, Manifest
+
+if TYPE_CHECKING:
+    from millstream.state.runs import Run
 
 Ends = dict[str, dict[int, int]]
 
@@ -106,20 +109,25 @@ class SourceState:
 
 @dataclass(frozen=True, slots=True)
 class StepChange:
-    """What a batch does to one stateful step: its state, and its watermarks afterwards."""
+    """What a batch does to one stateful step: its tables, and its watermarks afterwards.
 
-    change: Change
+    `wake` is the batch clock at which it may have something to say though nothing comes in.
+    """
+
+    changes: dict[str, Change]
     watermark: int
     out: int
+    wake: int = END_OF_TIME
 
     def body(self) -> dict[str, Any]:
-        return {
-            "change": self.change.to_json(), "watermark": self.watermark, "out": self.out,
-        }  # fmt: skip
+        changes = {table: change.to_json() for table, change in self.changes.items()}
+        return {"changes": changes, "watermark": self.watermark, "out": self.out,
+                "wake": self.wake}  # fmt: skip
 
     @classmethod
     def of(cls, body: dict[str, Any]) -> Self:
-        return cls(Change.from_json(body["change"]), body["watermark"], body["out"])
+        changes = {table: Change.from_json(part) for table, part in body["changes"].items()}
+        return cls(changes, body["watermark"], body["out"], body["wake"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,13 +170,36 @@ class Prepared:
 class StepState:
     """A stateful step between batches."""
 
-    manifest: Manifest = field(default_factory=Manifest)
+    manifests: dict[str, Manifest] = field(default_factory=dict)
     watermark: int = MIN_TIME
     out: int = MIN_TIME
+    wake: int = END_OF_TIME
+
+    def manifest(self, table: str) -> Manifest:
+        """What counts of one of its tables."""
+        return self.manifests.get(table, Manifest())
+
+    @property
+    def runs(self) -> list[Run]:
+        """All runs of all its tables."""
+        return [run for manifest in self.manifests.values() for run in manifest.runs]
 
     def then(self, step: StepChange) -> StepState:
         """The state after one more batch."""
-        return StepState(self.manifest.apply(step.change), step.watermark, step.out)
+        changed = {table: self.manifest(table).apply(change)
+                   for table, change in step.changes.items()}  # fmt: skip
+        return StepState({**self.manifests, **changed}, step.watermark, step.out, step.wake)
+
+    def body(self) -> dict[str, Any]:
+        """As every hundredth commit holds it."""
+        manifests = {table: one.to_json() for table, one in self.manifests.items()}
+        return {"manifests": manifests, "watermark": self.watermark, "out": self.out,
+                "wake": self.wake}  # fmt: skip
+
+    @classmethod
+    def of(cls, body: dict[str, Any]) -> Self:
+        manifests = {table: Manifest.from_json(one) for table, one in body["manifests"].items()}
+        return cls(manifests, body["watermark"], body["out"], body["wake"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from millstream.runtime import exchange_files
 from millstream.runtime.work import Files, Step, execute, prepare, read_flow, timed
 from millstream.sources.decode import ORIGIN, Decoder, Report
 from millstream.state.hashing import buckets_of
@@ -24,9 +25,8 @@ if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
 
     from millstream.eventtime.moment import Moment
-    from millstream.state.manifest import Manifest
+    from millstream.runtime.exchange_files import Exchanged
 
-EXCHANGE = "pid int, payload binary"
 PART = "part string"
 CHUNK_BYTES = 32 << 20
 
@@ -81,54 +81,65 @@ class Flow:
 
 @dataclass(frozen=True)
 class Exchange:
-    """Rows in, partial results for each part of the state out, as Arrow bytes."""
+    """Rows in; partial results, cut by who owns their keys, into one file of the batch.
+
+    What a task wrote counts once the driver has its account of it.
+    """
+
+    step: Step
+    side: int
+    moment: Moment
+    files: Files
+    sources: tuple[str, ...]
+    parallel: int
+    decode: Decode | None = None
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        tables = self.decode.tables(batches) if self.decode else chunks(batches)
+        outgoing: list[list[pa.Table]] = [[] for _ in range(self.parallel)]
+        everywhere: list[pa.Table] = []
+        for rows in tables:
+            prepared, part = prepare(
+                self.step, rows, self.moment, self.files, self.sources, self.side
+            )
+            yield told(part)
+            cut = parted(prepared.exchange, self.step.buckets, self.parallel)
+            for pid, table in enumerate(cut):
+                if table.num_rows:
+                    outgoing[pid].append(table)
+            if prepared.everywhere is not None and prepared.everywhere.num_rows:
+                everywhere.append(prepared.everywhere)
+        if any(outgoing):
+            yield told({"exchange": self._written(outgoing, self.side)})
+        if everywhere:
+            whole = self._written([everywhere], self.step.sides)
+            yield told({"exchange": {**whole, "everywhere": True}})
+
+    def _written(self, parts: list[list[pa.Table]], side: int) -> dict[str, Any]:
+        name = self.files.name("exchange")
+        size, counts = exchange_files.write(self.files.staged / name, parts)
+        return {"file": name, "parts": counts, "bytes": size, "side": side}
+
+
+@dataclass(frozen=True)
+class Close:
+    """The exchanged rows of one part of the state, through the kernel."""
 
     step: Step
     moment: Moment
     files: Files
     sources: tuple[str, ...]
     parallel: int
-    heard: Accumulator[dict[Any, Any]]
-    decode: Decode | None = None
+    exchanged: tuple[Exchanged, ...]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        tables = self.decode.tables(batches) if self.decode else chunks(batches)
-        outgoing: list[list[pa.Table]] = [[] for _ in range(self.parallel)]
-        for number, rows in enumerate(tables):
-            exchange, part = prepare(self.step, rows, self.moment, self.files, self.sources)
-            self.heard.add({("prepare", _partition(), number): part})
-            for pid, table in enumerate(parted(exchange, self.step.buckets, self.parallel)):
-                if table.num_rows:
-                    outgoing[pid].append(table)
-        for pid, parts in enumerate(outgoing):
-            if parts:
-                yield pa.record_batch(
-                    [pa.array([pid], pa.int32()), pa.array([to_bytes(parts)], pa.binary())],
-                    names=["pid", "payload"],
+        for batch in batches:
+            for pid in batch.column("id").to_pylist():
+                sides = exchange_files.sides(self.files.staged, self.exchanged, pid)
+                buckets = owned(pid, self.step.buckets, self.parallel)
+                yield told(
+                    execute(self.step, sides, buckets, self.moment, self.files, self.sources)
                 )
-
-
-@dataclass(frozen=True)
-class Take:
-    """The exchanged rows of one part of the state, through the kernel."""
-
-    step: Step
-    moment: Moment
-    files: Files
-    parallel: int
-    manifest: Manifest | None = None
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        inputs = [
-            table
-            for batch in batches
-            if "payload" in batch.schema.names
-            for payload in batch.column("payload")
-            for table in from_bytes(payload.as_buffer())
-        ]
-        buckets = owned(_partition(), self.step.buckets, self.parallel)
-        part = execute(self.step, inputs, buckets, self.moment, self.files, self.manifest)
-        yield told(part)
 
 
 @dataclass(frozen=True)
@@ -147,8 +158,10 @@ class Leave:
 
     def leaving(self, rows: pa.Table) -> pa.Table:
         """The output's columns, with the event time beside them."""
-        names = [*self.columns, "_time"] if self.time else list(self.columns)
-        return timed(rows, self.time).select(names)
+        more = [name for name in ("_time", "_sign") if name in rows.column_names]
+        rows = timed(rows, self.time)
+        names = dict.fromkeys([*self.columns, *(["_time"] if self.time else []), *more])
+        return rows.select(list(names))
 
 
 def chunks(batches: Iterable[pa.RecordBatch], size: int = CHUNK_BYTES) -> Iterator[pa.Table]:
@@ -182,22 +195,6 @@ def parted(exchange: pa.Table, buckets: int, parallel: int) -> list[pa.Table]:
     return [exchange.take(pa.array(np.flatnonzero(pids == pid))) for pid in range(parallel)]
 
 
-def to_bytes(tables: list[pa.Table]) -> bytes:
-    """Tables of one schema as one Arrow stream."""
-    out = pa.BufferOutputStream()
-    with pa.ipc.new_stream(out, tables[0].schema) as writer:
-        for table in tables:
-            writer.write_table(table)
-    payload: bytes = out.getvalue().to_pybytes()
-    return payload
-
-
-def from_bytes(payload: pa.Buffer) -> list[pa.Table]:
-    """The tables of an Arrow stream."""
-    with pa.ipc.open_stream(payload) as reader:
-        return [reader.read_all()]
-
-
 def told(part: dict[str, Any]) -> pa.RecordBatch:
     """One task's account of itself, as the row it returns."""
     return pa.record_batch([pa.array([json.dumps(part)])], names=["part"])
@@ -206,11 +203,3 @@ def told(part: dict[str, Any]) -> pa.RecordBatch:
 def without_origin(names: Iterable[str]) -> tuple[str, ...]:
     """The user's columns among these."""
     return tuple(name for name in names if name not in ORIGIN and not name.startswith("_"))
-
-
-def _partition() -> int:
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    assert context is not None
-    return int(context.partitionId())

@@ -16,6 +16,7 @@ from millstream.runtime.staging import unstage
 from millstream.state.hashing import hash_keys
 from millstream.state.runs import Segment, write_segment
 from millstream.state.view import View
+from millstream.steps.kernel import Late, Prepared
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -53,18 +54,22 @@ class Step:
 
     name: str
     kernel: Kernel
-    folder: Path
-    manifest: Manifest
+    folders: dict[str, Path]
+    manifests: dict[str, Manifest]
     buckets: int
     time: tuple[str, int] | None
-    window_size: int
     rest: bool
+    feeds: bool
+    sides: int = 1
 
-    def view(self, low: int, high: int, manifest: Manifest | None = None) -> View:
-        """What the step remembers for the keys of these buckets."""
-        known = manifest or self.manifest
-        return View(self.folder, self.kernel.state, known.runs, floor=known.floor,
-                    buckets=(low, high), of=self.buckets)  # fmt: skip
+    def views(self, buckets: tuple[int, int]) -> dict[str, View]:
+        """What the step remembers for the keys of these buckets, table by table."""
+        return {
+            table: View(self.folders[table], spec, known.runs, floor=known.floor,
+                        buckets=buckets, of=self.buckets)
+            for table, spec in self.kernel.tables.items()
+            for known in [self.manifests[table]]
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,7 @@ class Work:
     before: int
     after: Callable[[dict[Read, Report]], int]
     parallel: int
+    decoded: dict[Read, pa.Table] = field(default_factory=dict)
 
     @property
     def empty(self) -> bool:
@@ -101,26 +107,30 @@ class Done:
 
     reports: dict[Read, Report] = field(default_factory=dict)
     results: list[str] = field(default_factory=list)
+    flow: list[str] = field(default_factory=list)
     late: list[str] = field(default_factory=list)
     bad: dict[Read, list[str]] = field(default_factory=dict)
     left: dict[str, int] = field(default_factory=dict)
-    segments: list[Segment] = field(default_factory=list)
-    floor: int | None = None
+    segments: dict[str, list[Segment]] = field(default_factory=dict)
+    floors: dict[str, int] = field(default_factory=dict)
     held: int = END_OF_TIME
+    wake: int = END_OF_TIME
     rows_in: int = 0
 
     def take(self, part: dict[str, Any]) -> None:
-        """Take in what one task did (as `execute` and `part_late` tell it)."""
-        for door in ("results", "late"):
+        """Take in what one task did (as `execute` and `prepare` tell it)."""
+        for door in ("results", "flow", "late"):
             if entry := part.get(door):
                 getattr(self, door).append(entry[0])
                 self.left[door] = self.left.get(door, 0) + entry[1]
-        self.left["late"] = self.left.get("late", 0) + part.get("discarded", 0)
-        if part.get("segment"):
-            self.segments.append(Segment(**part["segment"]))
-        if part.get("floor") is not None:
-            self.floor = part["floor"] if self.floor is None else max(self.floor, part["floor"])
+        for count in ("discarded", "unplaced", "behind"):
+            self.left[count] = self.left.get(count, 0) + part.get(count, 0)
+        for table, segment in part.get("segments", {}).items():
+            self.segments.setdefault(table, []).append(Segment(**segment))
+        for table, floor in part.get("floors", {}).items():
+            self.floors[table] = min(floor, self.floors.get(table, floor))
         self.held = min(self.held, part.get("held", END_OF_TIME))
+        self.wake = min(self.wake, part.get("wake", END_OF_TIME))
         self.rows_in += part.get("rows_in", 0)
 
 
@@ -144,35 +154,55 @@ def timed(rows: pa.Table, time: tuple[str, int] | None) -> pa.Table:
 
 
 def prepare(
-    step: Step, rows: pa.Table, moment: Moment, files: Files, sources: Sequence[str]
-) -> tuple[pa.Table, dict[str, Any]]:
+    step: Step, rows: pa.Table, moment: Moment, files: Files, sources: Sequence[str], side: int = 0
+) -> tuple[Prepared, dict[str, Any]]:
     """Before the shuffle: the exchange table, and the late rows staged."""
     rows = timed(rows, step.time)
-    prepared = step.kernel.prepare(rows, moment)
-    part: dict[str, Any] = {"rows_in": rows.num_rows}
-    if len(prepared.late) and not step.rest:
-        part["discarded"] = len(prepared.late)
-    elif len(prepared.late):
-        table = envelopes.late(rows, prepared, step=step.name, sources=list(sources),
-                               size=step.window_size, moment=moment)  # fmt: skip
-        part["late"] = files.stage("late", [table])
-    return prepared.exchange, part
+    prepared = step.kernel.prepare(rows, moment, side)
+    part: dict[str, Any] = {"rows_in": rows.num_rows, "unplaced": prepared.unplaced}
+    if "_time" in rows.column_names:
+        part["behind"] = _behind(rows, moment.before) - len(prepared.late)
+    if len(prepared.late):
+        late = Late(rows.take(pa.array(prepared.late)), prepared.late_windows)
+        part |= _part_late(step, [late], moment, files, sources)
+    return prepared, part
+
+
+def _behind(rows: pa.Table, watermark: int) -> int:
+    """How many rows are behind the watermark, late or not."""
+    return int(np.count_nonzero(rows["_time"].to_numpy() < watermark))
+
+
+def _part_late(
+    step: Step, late: Sequence[Late], moment: Moment, files: Files, sources: Sequence[str]
+) -> dict[str, Any]:
+    """Late rows on their way to `rest`; only counted where the user said to discard them."""
+    if not step.rest:
+        return {"discarded": sum(part.rows.num_rows for part in late)}
+    tables = (envelopes.late(part, step=step.name, sources=list(sources), moment=moment)
+              for part in late)  # fmt: skip
+    return {"late": files.stage("late", tables)}
 
 
 def execute(
-    step: Step, inputs: Sequence[pa.Table], buckets: tuple[int, int], moment: Moment, files: Files,
-    manifest: Manifest | None = None,
+    step: Step, sides: Sequence[Sequence[pa.Table]], buckets: tuple[int, int], moment: Moment,
+    files: Files, sources: Sequence[str],
 ) -> dict[str, Any]:  # fmt: skip
     """After the shuffle: run the kernel over a range of buckets, stage what leaves,
     write what it remembers."""
-    outcome = step.kernel.run(inputs, step.view(*buckets, manifest), moment)
+    outcome = step.kernel.run(sides, step.views(buckets), moment)
     part: dict[str, Any] = {"results": files.stage("results", outcome.results)}
-    part["held"] = outcome.held
-    part["floor"] = outcome.floor
-    if outcome.delta is not None and outcome.delta.num_rows:
-        segment = write_segment(step.folder, files.name("run"), outcome.delta,
-                                buckets=buckets, of=step.buckets)  # fmt: skip
-        part["segment"] = segment.to_json()
+    if step.feeds:
+        apart = None if outcome.flow is None else files.stage("flow", outcome.flow)
+        part["flow"] = part["results"] if outcome.flow is None else apart
+    if outcome.late:
+        part |= _part_late(step, outcome.late, moment, files, sources)
+    part |= {"held": outcome.held, "wake": outcome.wake, "floors": dict(outcome.floors)}
+    part["segments"] = {
+        table: write_segment(step.folders[table], files.name("run"), delta, buckets=buckets,
+                             of=step.buckets).to_json()
+        for table, delta in outcome.deltas.items() if delta.num_rows
+    }  # fmt: skip
     return part
 
 

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 
 from millstream.errors import InvalidSpec
 from millstream.runtime.faultpoints import reached
+from millstream.sinks.files import FilesSink
 from millstream.sinks.memory import Memory, MemoryWriter
+from millstream.sinks.spec import Opening, OpenSink
+from millstream.sources.files import Files
 from millstream.sources.topic import Topic
 
 if TYPE_CHECKING:
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
 
     from millstream.log.settings import Cluster
     from millstream.plan.graph import Read
-    from millstream.sinks.spec import Sink, Writer
+    from millstream.sinks.spec import Delivery, Sink, Writer
     from millstream.sources.spec import Reader
 
 KAFKA = "kafka"
@@ -23,7 +26,7 @@ MEMORY = "memory"
 
 
 class KafkaWorld:
-    """Sources are topics of one cluster; answers go to its topics or stay in memory."""
+    """Sources are topics of one cluster; answers go to its topics and to systems outside it."""
 
     def __init__(
         self,
@@ -32,9 +35,14 @@ class KafkaWorld:
         *,
         take_over: bool = False,
         owned: Callable[[], None] = lambda: None,
+        epoch: Callable[[], int] = lambda: 0,
+        waiting: Callable[[str], None] = lambda why: None,
+        delivery: Delivery = "exactly_once",
     ) -> None:
         self._pipeline, self._kafka, self._take_over = pipeline, kafka, take_over
-        self._owned = owned
+        self._owned, self._epoch, self._waiting = owned, epoch, waiting
+        self._delivery: Delivery = delivery
+        self._sinks: dict[str, list[OpenSink]] = {}
         self._resolved: Cluster | None = None
         self._ledger: dict[str, str] = {}
 
@@ -56,21 +64,42 @@ class KafkaWorld:
         return TopicReader(self.cluster, read.source.name, f"millstream.{self._pipeline}")
 
     def writer_of(self, sink: Sink) -> str:
-        """All topics of the cluster commit together, and so does what stays in memory."""
+        """All topics of the cluster commit together, and so do the sinks of one system.
+
+        A writer serves the sinks that were asked about before it was opened.
+        """
         if isinstance(sink, Topic):
             return KAFKA
         if isinstance(sink, Memory):
             return MEMORY
-        raise InvalidSpec("a pipeline needs sinks it can open", got=repr(sink))
+        if isinstance(sink, Files):
+            sink = FilesSink(sink)
+        if not isinstance(sink, OpenSink):
+            raise InvalidSpec("a pipeline needs sinks it can open", got=repr(sink),
+                              do="implement millstream.sinks.spec.OpenSink")  # fmt: skip
+        known = self._sinks.setdefault(sink.system, [])
+        if sink not in known:
+            known.append(sink)
+        return sink.system
 
     def writer(self, name: str, job: str) -> Writer:
         """The writer of that name, for this run."""
         if name == MEMORY:
             return MemoryWriter(self._ledger)
-        from millstream.sinks.topic_writer import TopicWriter
+        if name == KAFKA:
+            from millstream.sinks.topic_plain import PlainTopicWriter
+            from millstream.sinks.topic_writer import TopicWriter
 
-        return TopicWriter(self.cluster, self._pipeline, job, take_over=self._take_over,
-                           told=_told, owned=self._owned)  # fmt: skip
+            kind = PlainTopicWriter if self._delivery == "at_least_once" else TopicWriter
+            return kind(self.cluster, self._pipeline, job, take_over=self._take_over,
+                        told=_told, owned=self._owned)  # fmt: skip
+        sinks = self._sinks[name]
+        return sinks[0].writer(
+            Opening(
+                self._pipeline, job, self._epoch(), tuple(sinks), take_over=self._take_over,
+                delivery=self._delivery, waiting=self._waiting, owned=self._owned, told=_told,
+            )
+        )  # fmt: skip
 
     def clock(self) -> int:
         """The wall clock."""

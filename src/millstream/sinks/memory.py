@@ -1,27 +1,15 @@
-"""`Memory`: rows kept in this process, for trying things out."""
+"""`Memory` as a sink: rows kept in this process, for trying things out."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from millstream.sources.memory import Memory as Memory
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from millstream.sinks.spec import Staged
-
-
-class Memory:
-    """Where rows end up in a list: `results = ms.Memory()`, then `results.rows`.
-
-    Rows are there once per batch as long as this process lives; nothing outlives it.
-    """
-
-    def __init__(self, name: str = "memory") -> None:
-        self.name = name
-        self.rows: list[dict[str, Any]] = []
-
-    def __repr__(self) -> str:
-        return f"Memory({self.name!r})"
 
 
 class MemoryWriter:

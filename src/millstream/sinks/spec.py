@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +18,27 @@ class Sink(Protocol):
     @property
     def name(self) -> str:
         """The default name of an output that ends here."""
+
+
+Delivery = Literal["exactly_once", "at_least_once", "at_most_once"]
+
+
+@runtime_checkable
+class OpenSink(Sink, Protocol):
+    """A sink that brings its own writer: what a sink from outside implements.
+
+    `millstream.testing.SinkSuite` holds the checks that every such sink passes.
+    """
+
+    @property
+    def system(self) -> str:
+        """The outside system it belongs to, by a text that stays the same and holds no secret.
+
+        Sinks with the same text share one writer: what a batch sends to them appears together.
+        """
+
+    def writer(self, opening: Opening) -> Writer:
+        """A writer for one run of one job; it connects no earlier than in `recover`."""
 
 
 class Discard:
@@ -46,6 +67,38 @@ class Staged:
     keys: tuple[str, ...]
     rows: int
     tables: Callable[[], Iterator[pa.Table]]
+
+
+def _unheard(said: str) -> None:
+    """Nobody listens."""
+
+
+def _unquestioned() -> None:
+    """Nobody else can be the owner."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What a writer is told of the run it is opened for.
+
+    `job` is the job's own random id, `epoch` the number of this run: a higher one shuts lower
+    ones out. `sinks` are all that the writer serves. With `take_over`, the sinks of another job
+    may be taken from it. `delivery` is what the pipeline promises: only `at_least_once` writes
+    without a ledger. `patience` is for how many seconds a system that does not answer is asked
+    again; `waiting` hears meanwhile why. `owned` raises `Fenced` where a newer run owns the job;
+    `told` hears the steps of the protocol, for tests.
+    """
+
+    pipeline: str
+    job: str
+    epoch: int
+    sinks: tuple[Sink, ...]
+    take_over: bool = False
+    delivery: Delivery = "exactly_once"
+    patience: float = 120.0
+    waiting: Callable[[str], None] = field(default=_unheard)
+    owned: Callable[[], None] = field(default=_unquestioned)
+    told: Callable[[str], None] = field(default=_unheard)
 
 
 class Writer(Protocol):

@@ -11,14 +11,12 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import AlreadyRunning, DataGone, Fenced, MillstreamError, Unavailable
-from millstream.formats.json.encode import encode
 from millstream.log.link import LOG
 from millstream.sinks.bounded import bounded
+from millstream.sinks.topic_messages import messages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    import pyarrow as pa
+    from collections.abc import Callable, Sequence
 
     from millstream.log.settings import Cluster
     from millstream.sinks.spec import Staged
@@ -26,11 +24,8 @@ if TYPE_CHECKING:
 LEDGER = "millstream.ledger"
 NOTHING = "-"
 TRANSACTION_MS = 60_000
-_CHUNK = 20_000
 _CALL_SECONDS = 10.0
 _REFRESH_SECONDS = 86_400.0
-
-Message = dict[str, Any]
 
 
 class TopicWriter:
@@ -64,8 +59,10 @@ class TopicWriter:
         """Fence earlier runs of this job, then read what the ledger says was written last.
 
         A job that comes first puts its name into the ledger at once: a second one with the
-        same pipeline's name is refused even before a row has been written.
+        same pipeline's name is refused even before a row has been written. A run that is no
+        longer the job's owner fences nobody.
         """
+        self._owned()
         self._reader = self._opened("read_committed")
         self._make_topics({LEDGER})
         owner = self._owner()
@@ -143,9 +140,8 @@ class TopicWriter:
         from confluent_kafka import Producer
 
         told = self._cluster.client(
+            **self._kind(job),
             **{
-                "transactional.id": f"millstream.{self._pipeline}.{job}",
-                "transaction.timeout.ms": str(TRANSACTION_MS),
                 "partitioner": "murmur2_random",
                 "compression.type": "lz4",
                 "linger.ms": "5",
@@ -153,9 +149,16 @@ class TopicWriter:
                 "batch.size": "1000000",
                 "queue.buffering.max.messages": "1000000",
                 "queue.buffering.max.kbytes": "524288",
-            }
+            },
         )
-        return Producer({**told, "error_cb": self._hear}, logger=LOG)
+        return Producer({**told, **self._extras()}, logger=LOG)
+
+    def _kind(self, job: str) -> dict[str, str]:
+        return {"transactional.id": f"millstream.{self._pipeline}.{job}",
+                "transaction.timeout.ms": str(TRANSACTION_MS)}  # fmt: skip
+
+    def _extras(self) -> dict[str, Any]:
+        return {"error_cb": self._hear}
 
     def _hear(self, error: Any) -> None:
         """librdkafka says, when it is polled, that it has lost sight of every broker."""
@@ -169,7 +172,7 @@ class TopicWriter:
         if not self._sure and self._mark()[0] != self._job:
             raise self._fenced()
         self._sure = True
-        self._producer.poll(0)
+        self._ask(lambda: self._producer.poll(0))
         if self._lost_sight and self._anew() != (self._job, self._last):
             raise self._fenced()
         self._put(intent, batch, outputs)
@@ -266,8 +269,8 @@ class TopicWriter:
 
     def _send(self, staged: Staged) -> None:
         topic, produce, poll = staged.sink.name, self._producer.produce, self._producer.poll
-        for messages in _messages(staged):
-            for message in messages:
+        for chunk in messages(staged):
+            for message in chunk:
                 while True:
                     try:
                         produce(topic, **message)
@@ -333,42 +336,6 @@ class TopicWriter:
         if self._reader is not None:
             self._reader.close()
         self._producer = None
-
-
-def _messages(staged: Staged) -> Iterator[list[Message]]:
-    """A staged output as messages for the producer, a chunk at a time."""
-    for whole in staged.tables():
-        for start in range(0, whole.num_rows, _CHUNK):
-            table = whole.slice(start, _CHUNK).combine_chunks()
-            yield _dead(table) if staged.door == "dead" else _rows(table, staged)
-
-
-def _rows(table: pa.Table, staged: Staged) -> list[Message]:
-    user = table.select([name for name in table.column_names if not name.startswith("_")])
-    messages: list[Message] = [{"value": value} for value in encode(user).to_pylist()]
-    if staged.keys:
-        for message, key in zip(
-            messages, encode(user.select(staged.keys)).to_pylist(), strict=True
-        ):
-            message["key"] = key
-    if "_time" in table.column_names:
-        for message, at in zip(messages, table["_time"].to_pylist(), strict=True):
-            if at is not None and at >= 0:
-                message["timestamp"] = at // 1000
-    return messages
-
-
-def _dead(table: pa.Table) -> list[Message]:
-    messages = []
-    for row in table.to_pylist():
-        headers = [(h["key"], h["value"]) for h in row["headers"] or ()]
-        headers += [
-            (f"millstream.{name}", str(row[name]).encode())
-            for name in ("reason", "step", "topic", "partition", "offset")
-        ]
-        messages.append({"key": row["key"], "value": row["value"], "headers": headers,
-                         "timestamp": int(row["timestamp"].timestamp() * 1000)})  # fmt: skip
-    return messages
 
 
 def _passing(error: Any) -> bool:

@@ -9,11 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.formats.json.decode import decode as decode_json
+from millstream.formats.json.format import Json
 from millstream.sources.spec import raw_schema
+from millstream.sources.values import Values
 
 if TYPE_CHECKING:
     from millstream.schema import Schema
+    from millstream.sources.spec import Opener
 
 _NEVER = 2**63 - 1
 ORIGIN = ("_source", "_partition", "_offset", "_sub")
@@ -47,12 +49,17 @@ class Rows:
     report: Report
 
 
+def _json() -> Opener:
+    return Values(Json())
+
+
 @dataclass(frozen=True)
 class Decoder:
     """How one source's records are read.
 
     `limit` is the clock that `ahead` counts from: None for the record's own timestamp.
-    `hidden` are the hidden columns the steps after it name.
+    `hidden` are the hidden columns the steps after it name. `opener` turns what the
+    reader gives into rows.
     """
 
     source: int
@@ -62,6 +69,7 @@ class Decoder:
     ahead: int | None
     limit: int | None
     hidden: tuple[str, ...] = ()
+    opener: Opener = field(default_factory=_json)
 
     @property
     def more(self) -> tuple[str, ...]:
@@ -82,12 +90,13 @@ class Decoder:
         return pa.schema(fields)
 
     def __call__(self, raw: pa.Table) -> Rows:
-        """Decode a slice of raw records.
+        """Decode a slice of what the reader gave.
 
         Bad rows are those the format refuses, those without an event time, and those
         whose time lies more than `ahead` in the future; they move no watermark.
         """
-        decoded = decode_json(raw["value"].combine_chunks(), self.schema)
+        opened = self.opener.open(raw, self.schema)
+        raw, decoded = opened.records, opened.decoded
         positions = decoded.good
         table, reasons = (
             decoded.table,
@@ -103,7 +112,7 @@ class Decoder:
         good = self._with_origin(table, origin)
         report = Report(
             rows=raw.num_rows,
-            bytes=raw["value"].nbytes,
+            bytes=opened.bytes,
             extra=decoded.extra,
             times=self._largest(good),
         )

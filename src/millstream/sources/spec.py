@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from millstream.formats.spec import Decoded
     from millstream.schema import Schema
 
 Offsets = dict[int, int]
@@ -30,6 +31,29 @@ class Source(Protocol):
     def row_schema(self) -> Schema:
         """The columns of its rows."""
 
+    def opener(self) -> Opener:
+        """How what its reader gives becomes rows, whichever lane runs it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What raw records hold: each record's place and stamp, its row or its refusal.
+
+    `records` has partition, offset and timestamp (key and headers where they were read);
+    `decoded` speaks of them by their number; `bytes` is what they weigh.
+    """
+
+    records: pa.Table
+    decoded: Decoded
+    bytes: int
+
+
+class Opener(Protocol):
+    """Raw records in, decoded rows out: a plain value that is sent to Spark's workers."""
+
+    def open(self, raw: pa.Table, schema: Schema) -> Opened:
+        """The rows of raw records, as `Reader.frame` and `Reader.table` give them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Extent:
@@ -38,6 +62,31 @@ class Extent:
     first: Offsets
     end: Offsets
     identity: str | None = None
+
+
+class Notes(Protocol):
+    """What a source remembers in its job's checkpoint: durable, in order, never changed."""
+
+    def all(self) -> list[dict[str, Any]]:
+        """Every note there is, the oldest first."""
+
+    def add(self, note: dict[str, Any]) -> bool:
+        """One more, on disk when this returns; False if another run was first.
+
+        Raises:
+            Fenced: this run no longer owns the job.
+        """
+
+    def replace(self, note: dict[str, Any]) -> bool:
+        """One note in the place of all there are; False if another run was first."""
+
+
+@runtime_checkable
+class OpenSource(Protocol):
+    """A source that opens itself, given a place for its notes and the batch clock."""
+
+    def reader(self, notes: Notes, clock: Callable[[], int]) -> Reader:
+        """The source opened for one run."""
 
 
 class Reader(Protocol):

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from millstream.errors import InvalidSpec
-from millstream.schema import Schema
+from millstream.formats.choice import columns_of, described, format_of
+
+if TYPE_CHECKING:
+    import os
+
+    from millstream.formats.spec import Format
+    from millstream.schema import Schema
+    from millstream.sources.spec import Opener
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 
@@ -16,19 +23,23 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 class Topic:
     """A Kafka topic.
 
-    As a source it needs a `schema`. As a sink, `key` names the columns of the record
-    key (default: the operator's keys), the event time is the record's timestamp, and
-    a missing topic is made with the cluster's defaults.
+    As a source it needs a `schema`: columns as text for JSON and CSV; an `.avsc` file, its
+    JSON, or columns for Avro; `"FILE#message"` with a descriptor set for Protobuf; text
+    and bytes have one column. As a sink, `key` names the columns of the record key
+    (default: the operator's keys), the event time is the record's timestamp, and a
+    missing topic is made with the cluster's defaults.
 
     >>> Topic("bids", schema="auction long, price double, ts timestamp").name
     'bids'
     """
 
     name: str
-    schema: str | Schema | None = None
-    format: Literal["json"] = "json"
+    schema: str | os.PathLike[str] | Schema | None = None
+    format: Literal["json", "avro", "protobuf", "csv", "text", "bytes"] = "json"
     key: str | tuple[str, ...] | list[str] | None = None
+    framing: str | None = field(default=None, kw_only=True)
     _parsed: Schema | None = field(init=False, repr=False, compare=False, default=None)
+    _wire: Format | None = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not _NAME.match(self.name) or set(self.name) <= {"."}:
@@ -36,11 +47,12 @@ class Topic:
                 "a topic name needs 1 to 249 letters, digits, dots, dashes or underscores",
                 got=repr(self.name),
             )
-        if self.format != "json":
-            raise InvalidSpec("Topic needs a format this version has: json", got=repr(self.format))
-        if self.schema is not None:
-            parsed = self.schema if isinstance(self.schema, Schema) else Schema.parse(self.schema)
-            object.__setattr__(self, "_parsed", parsed)
+        found = described(self.format, self.schema, self.framing)
+        if found is None:
+            object.__setattr__(self, "_parsed", columns_of(self.format, self.schema))
+        else:
+            object.__setattr__(self, "_wire", found[0])
+            object.__setattr__(self, "_parsed", found[1])
         if isinstance(self.key, list):
             object.__setattr__(self, "key", tuple(self.key))
 
@@ -58,3 +70,13 @@ class Topic:
                 do=f'write Topic("{self.name}", schema="id long, at timestamp, …")',
             )
         return self._parsed
+
+    def wire(self) -> Format:
+        """How its record values are read and written."""
+        return self._wire if self._wire is not None else format_of(self.format)
+
+    def opener(self) -> Opener:
+        """How its raw records become rows."""
+        from millstream.sources.values import Values
+
+        return Values(self.wire())

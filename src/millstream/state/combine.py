@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.errors import InvalidInput
-from millstream.state import reduce
+from millstream.state import lists, reduce
 from millstream.state.columns import plain
 from millstream.state.keys import canonical
 from millstream.state.sorting import arrange, group_sorted, hashes_of, orders_of, sort_rows
@@ -122,19 +122,27 @@ def _reduce_column(columns: Columns, column: StateColumn, starts: NDArray[np.int
     name, array = column.name, columns[column.name]
     match column.combine:
         case "sum":
-            return {name: reduce.total(array, starts, name)}
+            reduced = reduce.total(array, starts, name)
         case "dsum":
             low = name + LOW_PART
             high_part, low_part = reduce.double_total(array, columns[low], starts)
             return {name: high_part, low: low_part}
         case "min":
-            return {name: reduce.extreme(array, starts, largest=False)}
+            reduced = reduce.extreme(array, starts, largest=False)
         case "max":
-            return {name: reduce.extreme(array, starts, largest=True)}
+            reduced = reduce.extreme(array, starts, largest=True)
         case "first":
-            return {name: reduce.first(array, starts)}
+            reduced = reduce.first(array, starts)
         case "last":
-            return {name: reduce.last(array, starts)}
+            reduced = reduce.last(array, starts)
+        case "bag":
+            reduced = lists.bag(array, starts, keep=column.keep)
+        case "peaks":
+            reduced = lists.peaks(array, starts)
+        case "user":
+            assert column.merge is not None
+            reduced = column.merge(array, starts)
+    return {name: reduced}
 
 
 def _past_tombstones(

@@ -22,8 +22,8 @@ def add(
 ) -> tuple[Doubles, Doubles]:
     """The sums of pairs of double-doubles."""
     with np.errstate(invalid="ignore", over="ignore"):
-        plain, error = _two_sum(high, other_high)
-        rest, rest_error = _two_sum(low, other_low)
+        plain, error = two_sum(high, other_high)
+        rest, rest_error = two_sum(low, other_low)
         error += rest
         total, error = _fast_two_sum(plain, error)
         error += rest_error
@@ -59,7 +59,8 @@ def _halve(
     return new_high, new_low, halves
 
 
-def _two_sum(a: Doubles, b: Doubles) -> tuple[Doubles, Doubles]:
+def two_sum(a: Doubles, b: Doubles) -> tuple[Doubles, Doubles]:
+    """The rounded sums of pairs, and exactly what rounding took from them."""
     total = a + b
     part = total - a
     return total, (a - (total - part)) + (b - part)

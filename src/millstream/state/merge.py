@@ -19,7 +19,7 @@ from millstream.state.slices import read, slices
 from millstream.state.sorting import hashes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Sequence
     from pathlib import Path
 
     from millstream.state.manifest import Manifest
@@ -130,7 +130,7 @@ class _Work:
 
 
 class Merger:
-    """Merges at most one set of runs per step at a time; batches never wait for it.
+    """Merges at most one set of runs per table at a time; batches never wait for it.
 
     `incarnation` makes file names unique among all drivers that ever ran the job. An
     unfinished merge leaves only files that no manifest names.
@@ -146,25 +146,25 @@ class Merger:
     ) -> None:
         self._incarnation, self._of = incarnation, of
         self._fanout, self._piece_bytes = fanout, piece_bytes
-        self._work: dict[str, _Work] = {}
+        self._work: dict[Hashable, _Work] = {}
         self._count = 0
         self._queue: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
     def offer(
-        self, step: str, folder: Path, spec: StateSpec, manifest: Manifest, *, batch: int
+        self, place: Hashable, folder: Path, spec: StateSpec, manifest: Manifest, *, batch: int
     ) -> bool:
-        """Begin a merge if the step's runs call for one and none is under way."""
+        """Begin a merge if a table's runs call for one and none is under way."""
         runs = choose(manifest.runs, fanout=self._fanout)
-        if runs is None or step in self._work or self._stop.is_set():
+        if runs is None or place in self._work or self._stop.is_set():
             return False
         self._count += 1
         name = file_name(batch, self._incarnation, f"merge{self._count}")
         oldest = runs[0].id == manifest.runs[0].id
         done = threading.Event()
         work = _Work(folder, spec, runs, name, batch, manifest.floor, oldest, done)
-        self._work[step] = work
+        self._work[place] = work
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name="state-merger", daemon=True)
             self._thread.start()
@@ -172,7 +172,7 @@ class Merger:
         return True
 
     def take(
-        self, step: str, manifest: Manifest, *, wait: float = 0.0
+        self, place: Hashable, manifest: Manifest, *, wait: float = 0.0
     ) -> tuple[tuple[tuple[str, ...], Run], ...]:
         """What a finished merge replaces, for the `replace` of the next Change; else nothing.
 
@@ -180,10 +180,10 @@ class Merger:
         because the floor has passed them need no replacing; if one is gone for any other
         reason the merge is dropped. An error of the merge is raised here.
         """
-        work = self._work.get(step)
+        work = self._work.get(place)
         if work is None or not work.done.wait(wait):
             return ()
-        del self._work[step]
+        del self._work[place]
         if work.error is not None:
             raise work.error
         assert work.result is not None
@@ -195,14 +195,14 @@ class Merger:
         )
         return ((ids, work.result),) if ids and forgotten else ()
 
-    def oldest_batch(self, step: str) -> int | None:
+    def oldest_batch(self, place: Hashable) -> int | None:
         """The batch in the names of the files the merge under way writes; keep them and later."""
-        work = self._work.get(step)
+        work = self._work.get(place)
         return None if work is None else work.batch
 
-    def reading(self, step: str) -> frozenset[str]:
+    def reading(self, place: Hashable) -> frozenset[str]:
         """The files the merge under way reads; keep them, also when no manifest names them."""
-        work = self._work.get(step)
+        work = self._work.get(place)
         runs = () if work is None else work.runs
         return frozenset(segment.file for run in runs for segment in run.segments)
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from millstream.state.columns import int_values, plain
-from millstream.state.keys import rank_rows, same_rows
+from millstream.state.columns import int_values, is_int_like, plain
+from millstream.state.keys import ranks, same_rows
 from millstream.state.spec import HASH, ORDER
 
 if TYPE_CHECKING:
@@ -142,7 +142,14 @@ def _part_colliding(
     shared[groups[1:][collides]] = True
     rows = np.flatnonzero(shared[groups])
     taken = pa.array(rows)
-    by_key = rank_rows([key.take(taken) for key in keys], len(rows))
+    columns = [_sortable(key.take(taken)) for key in keys]
     order = np.arange(len(groups), dtype=np.int64)
-    order[rows] = rows[np.lexsort((by_key, groups[rows]))]
+    order[rows] = rows[np.lexsort((*reversed(columns), groups[rows]))]
     return order
+
+
+def _sortable(key: pa.Array) -> Rows:
+    """Integers in the order of a key's values."""
+    if is_int_like(key.type) and key.null_count == 0:
+        return int_values(key)
+    return ranks(key)

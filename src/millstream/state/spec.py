@@ -11,7 +11,12 @@ import pyarrow as pa
 from millstream.errors import InvalidSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Merge = Callable[[pa.Array, NDArray[np.int64]], pa.Array]
 
 MIN_TIME = -(2**63)
 END_OF_TIME = 2**63 - 1
@@ -21,7 +26,10 @@ HASH = "_hash"
 GONE = "_gone"
 LOW_PART = "__lo"
 
-Combine = Literal["sum", "dsum", "min", "max", "first", "last"]
+COUNT = "count"
+PEAK_BITS = 6
+
+Combine = Literal["sum", "dsum", "min", "max", "first", "last", "bag", "peaks", "user"]
 
 
 @dataclass(frozen=True)
@@ -33,11 +41,22 @@ class StateColumn:
       both is the value, `name` alone is that value rounded).
     - `min`, `max`: any ordered type; NaN is the largest float.
     - `first`, `last`: by the age of runs, then by row order; a null is a value.
+    - `bag`: a list of structs, the last field of which is a `count` (int64, signed).
+      Entries whose other fields are the same become one, counts are added, and what
+      comes to 0 vanishes; entries stand in the order of their fields. With `keep` = n
+      only the first n of the things counted are kept, with -n the last n, which needs
+      counts above 0. Null is no entry.
+    - `peaks`: a list of int32 at or above 0; of those that differ in their lowest 6 bits
+      only, the largest is kept, in ascending order. Null is no entry.
+    - `user`: what `merge` makes of it: all values, sorted by group, and where each group
+      starts in; one value per group out. It is not part of what a checkpoint stores.
     """
 
     name: str
     type: pa.DataType
     combine: Combine
+    keep: int | None = None
+    merge: Merge | None = None
 
     def __post_init__(self) -> None:
         if self.combine not in get_args(Combine):
@@ -46,17 +65,24 @@ class StateColumn:
                 got=repr(self.combine),
                 do=f"correct the column {self.name!r}",
             )
-        if self.combine == "sum" and not (
-            pa.types.is_int64(self.type) or pa.types.is_decimal128(self.type)
-        ):
+        need = _NEEDS.get(self.combine)
+        if need is not None and not need.holds(self.type):
             raise InvalidSpec(
-                "a sum in state needs int64 or decimal128",
+                f"a {self.combine} in state needs {need.type}",
                 got=str(self.type),
-                do=f"cast {self.name!r}, or use dsum for float64",
+                do=need.do.format(name=repr(self.name)),
             )
-        if self.combine == "dsum" and not pa.types.is_float64(self.type):
+        if (self.combine == "user") != (self.merge is not None):
             raise InvalidSpec(
-                "a dsum in state needs float64", got=str(self.type), do=f"cast {self.name!r}"
+                "a state column needs a merge function if it is of the user's making, only then",
+                got=f"{self.combine} and merge={self.merge!r}",
+                do=f"correct the column {self.name!r}",
+            )
+        if self.keep is not None and (self.combine != "bag" or self.keep == 0):
+            raise InvalidSpec(
+                "keep needs a bag, and a number that is not 0",
+                got=f"keep={self.keep} of a {self.combine}",
+                do=f"correct the column {self.name!r}",
             )
 
     @cached_property
@@ -116,5 +142,36 @@ class StateSpec:
         return {
             "version": self.version,
             "keys": [[field.name, str(field.type)] for field in self.keys],
-            "values": [[c.name, str(c.type), c.combine] for c in self.values],
+            "values": [
+                [c.name, str(c.type), c.combine, *([] if c.keep is None else [c.keep])]
+                for c in self.values
+            ],
         }
+
+
+@dataclass(frozen=True)
+class _Need:
+    """The type a combining operation needs: in words, as a test, and what to do about it."""
+
+    type: str
+    holds: Callable[[pa.DataType], bool]
+    do: str = "cast {name}"
+
+
+def _is_bag(kind: pa.DataType) -> bool:
+    if not (pa.types.is_list(kind) and pa.types.is_struct(kind.value_type)):
+        return False
+    last = kind.value_type[-1] if len(kind.value_type) > 1 else None
+    return last is not None and last.name == COUNT and pa.types.is_int64(last.type)
+
+
+_NEEDS = {
+    "sum": _Need(
+        "int64 or decimal128",
+        lambda kind: pa.types.is_int64(kind) or pa.types.is_decimal128(kind),
+        "cast {name}, or use dsum for float64",
+    ),
+    "dsum": _Need("float64", pa.types.is_float64),
+    "bag": _Need("a list of structs that end with count: int64", _is_bag),
+    "peaks": _Need("a list of int32", lambda kind: kind == pa.list_(pa.int32())),
+}

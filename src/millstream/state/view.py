@@ -11,7 +11,7 @@ import pyarrow as pa
 from millstream.errors import InvalidInput
 from millstream.state.columns import plain, spans_to_rows
 from millstream.state.combine import combine, reduce_groups, without_tombstones
-from millstream.state.hashing import hash_range
+from millstream.state.hashing import buckets_of, hash_range
 from millstream.state.keys import same_rows
 from millstream.state.search import spans
 from millstream.state.slices import places, slices
@@ -19,7 +19,7 @@ from millstream.state.sorting import hashes_of, orders_of
 from millstream.state.spec import GONE, ORDER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -68,7 +68,7 @@ class View:
         """
         self._refuse_foreign(wanted)
         found = np.zeros(len(wanted), dtype=np.bool_)
-        owners, rows = self._candidates(wanted)
+        owners, rows = self._candidates(wanted, self.spec.key_names)
         if len(owners) == 0:
             empty = [pa.nulls(len(wanted), field.type) for field in self.spec.value_fields]
             return found, pa.Table.from_arrays(empty, schema=self._values)
@@ -82,6 +82,18 @@ class View:
         at[owners] = np.arange(len(owners))
         values = alive.select(self._values.names)
         return found, values.take(pa.array(at, mask=~found))
+
+    def find(self, wanted: pa.Table) -> pa.Table:
+        """All rows that agree with a wanted one in `_order`, `_hash` and the keys it has.
+
+        The wanted rows lack some of the keys, which the hash leaves out too. Found rows
+        are combined, and their `_order` is the place of the wanted row they are for.
+        """
+        self._refuse_foreign(wanted)
+        names = [name for name in self.spec.key_names if name in wanted.column_names]
+        owners, rows = self._candidates(wanted, names)
+        rows = rows.set_column(0, self.spec.schema.field(ORDER), pa.array(owners))
+        return without_tombstones(combine(rows, self.spec)).drop_columns([GONE])
 
     def scan(
         self, low: int, high: int | None, *, max_bytes: int = _MAX_BYTES
@@ -101,6 +113,29 @@ class View:
             if len(piece):
                 yield piece
 
+    def next_order(self, low: int) -> int | None:
+        """The smallest order at or above `low` that a run holds, tombstones included."""
+        parts = self._slices(max(low, self.floor), None)
+        return min((int(part.orders[part.start]) for part in parts), default=None)
+
+    def in_pieces(self, rows: pa.Table, max_bytes: int) -> Iterator[tuple[View, pa.Table]]:
+        """This view as several over fewer buckets each, of about `max_bytes`, with their rows.
+
+        `rows` have a `_hash`; each piece is given those whose keys are its own.
+        """
+        low, high = self.buckets
+        count = max(1, min(high - low, -(-(self.bytes + rows.nbytes) // max_bytes)))
+        if count == 1:
+            yield self, rows
+            return
+        at = buckets_of(hashes_of(rows), self.of)
+        edges = [low + (high - low) * place // count for place in range(count + 1)]
+        for begin, end in pairwise(edges):
+            mine = np.flatnonzero((at >= begin) & (at < end))
+            part = View(self.folder, self.spec, self.runs, floor=self.floor,
+                        buckets=(begin, end), of=self.of)  # fmt: skip
+            yield part, rows.take(pa.array(mine))
+
     @property
     def _values(self) -> pa.Schema:
         return pa.schema(self.spec.value_fields)
@@ -117,14 +152,16 @@ class View:
                 of=self.of,
             )
 
-    def _candidates(self, wanted: pa.Table) -> tuple[NDArray[np.int64], pa.Table]:
+    def _candidates(
+        self, wanted: pa.Table, names: Sequence[str]
+    ) -> tuple[NDArray[np.int64], pa.Table]:
         """Rows with a wanted key, oldest first for each, and which wanted row each is for."""
         orders, hashes = orders_of(wanted), hashes_of(wanted)
-        keys = [plain(wanted[field.name]).cast(field.type) for field in self.spec.keys]
+        keys = {n: plain(wanted[n]).cast(self.spec.keys.field(n).type) for n in names}
         owners, parts = [], []
         last = int(orders.max(initial=self.floor))
         for part in self._slices(self.floor, None if last == 2**63 - 1 else last + 1):
-            owner, rows = _matching(part, orders, hashes, keys, self.spec)
+            owner, rows = _matching(part, orders, hashes, keys)
             if len(owner):
                 owners.append(owner)
                 parts.append(pa.Table.from_batches([rows]))
@@ -172,8 +209,7 @@ def _matching(
     part: Slice,
     orders: NDArray[np.int64],
     hashes: NDArray[np.uint64],
-    keys: Sequence[pa.Array],
-    spec: StateSpec,
+    keys: Mapping[str, pa.Array],
 ) -> tuple[NDArray[np.int64], pa.RecordBatch]:
     """The rows of one slice with a wanted key, and which wanted row each is for."""
     mine = np.flatnonzero(
@@ -191,8 +227,8 @@ def _matching(
     rows, owners = spans_to_rows(starts + part.start, lengths)
     owners = mine[owners]
     taken = pa.array(rows)
-    have = [plain(part.batch.column(name).take(taken)) for name in spec.key_names]
-    want = [key.take(pa.array(owners)) for key in keys]
+    have = [plain(part.batch.column(name).take(taken)) for name in keys]
+    want = [key.take(pa.array(owners)) for key in keys.values()]
     same = same_rows(have, want, len(rows))
     if not same.all():
         rows, owners = rows[same], owners[same]

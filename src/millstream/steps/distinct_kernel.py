@@ -20,10 +20,10 @@ from millstream.state.hashing import hash_keys
 from millstream.state.sorting import arrange, hashes_of
 from millstream.state.spec import HASH, ORDER, StateColumn, StateSpec
 from millstream.steps.apart import passing
-from millstream.steps.kernel import Outcome, Prepared
+from millstream.steps.kernel import ROWS, Outcome, Prepared
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -66,9 +66,9 @@ class DistinctKernel:
         )
 
     @property
-    def state(self) -> StateSpec:
+    def tables(self) -> dict[str, StateSpec]:
         """The keys that passed; with `within`, the time at which they did."""
-        return self._state
+        return {ROWS: self._state}
 
     def output(self) -> pa.Schema:
         """The columns of the input."""
@@ -78,7 +78,7 @@ class DistinctKernel:
         """Nothing leaves because time passes: rows leave as they come."""
         return MIN_TIME
 
-    def prepare(self, rows: pa.Table, moment: Moment) -> Prepared:
+    def prepare(self, rows: pa.Table, moment: Moment, side: int = 0) -> Prepared:
         """Part the late rows, and drop those that repeat an earlier one of this slice exactly.
 
         An exact repeat has the same key and, with `within`, the same time: whatever keeps
@@ -93,23 +93,26 @@ class DistinctKernel:
         rows, hashes = self._without_repeats(_in_origin_order(rows))
         return Prepared(rows.append_column(HASH, pa.array(hashes)), late)
 
-    def run(self, inputs: Sequence[pa.Table], state: View, moment: Moment) -> Outcome:
+    def run(
+        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], moment: Moment
+    ) -> Outcome:
         """Let pass what no earlier pass is near to.
 
         `held` is the end of time: a row leaves in the batch it came in, none is kept back.
         """
         floor = self._floor(moment.after)
+        floors = {} if floor is None else {ROWS: floor}
+        inputs = sides[0]
         if not any(table.num_rows for table in inputs):
-            return Outcome(iter(()), None, floor, END_OF_TIME)
+            return Outcome((), floors=floors)
         rows = _in_origin_order(pa.concat_tables(inputs))
         if self.spec.within is None:
-            passed, delta = self._first_ever(rows, state)
+            passed, delta = self._first_ever(rows, state[ROWS])
         else:
-            passed, delta = self._first_within(rows, state, self.spec.within)
+            passed, delta = self._first_within(rows, state[ROWS], self.spec.within)
         if floor is not None:
             delta = delta.slice(int(np.searchsorted(delta[ORDER].to_numpy(), floor)))
-        gained = delta if delta.num_rows else None
-        return Outcome(self._results(rows, passed), gained, floor, END_OF_TIME)
+        return Outcome(self._results(rows, passed), {ROWS: delta}, floors)
 
     def _part_late(self, rows: pa.Table, moment: Moment) -> tuple[Ints, Ints]:
         if self.spec.within is None:

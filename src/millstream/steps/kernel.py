@@ -1,18 +1,24 @@
 """What every stateful operator's kernel promises the engine.
 
-    rows -- prepare --> exchange table -- shuffle by _hash --> run(state) --> results, state delta
+    rows -- prepare --> exchange table -- shuffle by _hash --> run(state) --> results, state deltas
 
-`prepare` runs before the shuffle, on any slice of the batch; `run` runs after it, on
-one range of buckets. Both are pure: the same arguments give the same tables.
+`prepare` runs before the shuffle, on any slice of the batch; `run` runs after it, once per
+batch and range of buckets, in both lanes. Both are pure: the same arguments give the same
+tables.
+
+A step takes one or several inputs, its *sides*, and remembers in one or several *tables*,
+each a state of its own with its own order and floor. Most have one of each.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from millstream.eventtime.moment import END_OF_TIME
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import numpy as np
     import pyarrow as pa
@@ -21,51 +27,83 @@ if TYPE_CHECKING:
     from millstream.state.spec import StateSpec
     from millstream.state.view import View
 
+ROWS = "rows"  # the table of a step that has only one
+
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """The rows on their way to the shuffle, and those that came too late for it.
 
     `late` holds indices into the prepared rows; `late_windows` holds, for each of
-    them, the starts of the windows that are gone (None where there are no windows).
+    them, the windows that are gone, as a list of (start, end) in microseconds (None where
+    there are no windows). `unplaced` counts rows that belong to no window at all.
+
+    `everywhere` is what every range of buckets has to see, whatever its keys: not parted by
+    `_hash`, and handed to `run` as one more side behind the others.
     """
 
     exchange: pa.Table
     late: np.ndarray
     late_windows: pa.Array | None = None
+    unplaced: int = 0
+    everywhere: pa.Table | None = None
 
 
 @dataclass(frozen=True, slots=True)
+class Late:
+    """Rows that `run` found to be late, beside the state of their key.
+
+    `rows` have the columns they came with; `windows` as `Prepared.late_windows`.
+    """
+
+    rows: pa.Table
+    windows: pa.Array | None = None
+
+
+@dataclass(slots=True)
 class Outcome:
     """What one range of buckets gives for one batch.
 
     `results` are tables of the operator's columns with `_time` and `_sign`, each of
-    bounded size, to be drained before `delta`, `floor` and `held` are final.
-    `delta` is what the state gains (sorted, combined), `floor` the order below which
-    it is forgotten, `held` the smallest event time that may still be emitted.
+    bounded size, to be drained before anything else here is final. They go to sinks and,
+    unless `flow` is given, to later operators too. `flow` is what later operators see
+    where that differs: no early panes, each change as the old row taken back and the new
+    one given.
+
+    `deltas` are what the tables gain (sorted, combined), `floors` the orders below which
+    they are forgotten, `held` is the smallest event time that may still be emitted, `wake`
+    the batch clock at which something may fire although nothing comes in.
     """
 
     results: Iterable[pa.Table]
-    delta: pa.Table | None
-    floor: int | None
-    held: int
+    deltas: Mapping[str, pa.Table] = field(default_factory=dict)
+    floors: Mapping[str, int] = field(default_factory=dict)
+    held: int = END_OF_TIME
+    wake: int = END_OF_TIME
+    late: Sequence[Late] = ()
+    flow: Iterable[pa.Table] | None = None
 
 
 class Kernel(Protocol):
     """A stateful operator over Arrow: it knows no Spark, no files and no clock of its own."""
 
     @property
-    def state(self) -> StateSpec:
-        """The columns this operator remembers."""
+    def tables(self) -> Mapping[str, StateSpec]:
+        """What this operator remembers, table by table."""
 
     def output(self) -> pa.Schema:
         """The columns of its results, without `_time` and `_sign`."""
 
     def due(self, watermark: int) -> int:
-        """The order below which remembered rows leave at this watermark; MIN_TIME if none do."""
+        """The order below which rows of its first table leave at this watermark.
 
-    def prepare(self, rows: pa.Table, moment: Moment) -> Prepared:
+        MIN_TIME if none ever do.
+        """
+
+    def prepare(self, rows: pa.Table, moment: Moment, side: int = 0) -> Prepared:
         """Hash, partially aggregate and part the late rows; sees only `before` and `clock`."""
 
-    def run(self, inputs: Sequence[pa.Table], state: View, moment: Moment) -> Outcome:
-        """Take the exchanged rows in, then close what `moment.after` allows."""
+    def run(
+        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], moment: Moment
+    ) -> Outcome:
+        """Take the exchanged rows of every side in, then close what `moment.after` allows."""

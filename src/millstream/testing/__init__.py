@@ -1,4 +1,5 @@
-"""Real parts for tests: `Drive` runs a pipeline by hand, `broker()` is a Kafka of one's own."""
+"""Real parts for tests: `Drive` runs a pipeline by hand, `broker()` is a Kafka of one's own,
+`postgres()` a PostgreSQL of one's own."""
 
 from __future__ import annotations
 
@@ -8,10 +9,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from millstream.testing.drive import Drive
     from millstream.testing.local_broker import broker
+    from millstream.testing.local_postgres import postgres
 
-__all__ = ["Drive", "broker"]
+__all__ = ["Drive", "broker", "postgres"]
 
-_HOMES = {"Drive": "millstream.testing.drive", "broker": "millstream.testing.local_broker"}
+_HOMES = {
+    "Drive": "millstream.testing.drive",
+    "broker": "millstream.testing.local_broker",
+    "postgres": "millstream.testing.local_postgres",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from millstream.errors import MillstreamError
 from millstream.log import broker as local
+from millstream.testing.watchdog import watched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -88,7 +85,7 @@ def broker(
     """
     told = {**_QUICK, **(settings or {})}
     folder = Path(tempfile.mkdtemp(prefix="millstream-broker-"))
-    with _watched(folder):
+    with watched(folder, "broker"):
         try:
             status = local.start(folder, port=port, settings=told, timeout=timeout)
         except MillstreamError as error:
@@ -101,29 +98,3 @@ def _end_of_log(folder: Path) -> str:
     log = local.status(folder).log_file
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
     return "\n".join(["the end of the broker's log:", *lines[-30:]])
-
-
-@contextmanager
-def _watched(folder: Path) -> Iterator[None]:
-    """Clear the folder and its broker away at the end, whoever comes to the end of his life.
-
-    A second process waits for the end of a pipe that this one holds open, and looks whether this
-    one is still its parent. That needs no signal handler and no thread here, and works for
-    SIGKILL and on every POSIX system.
-    """
-    watchdog = subprocess.Popen(
-        [sys.executable, "-m", "millstream.testing.watchdog", str(os.getpid()), str(folder)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        yield
-    finally:
-        try:
-            local.kill(folder)
-            shutil.rmtree(folder)
-        finally:
-            assert watchdog.stdin is not None
-            watchdog.stdin.close()
-            watchdog.wait()

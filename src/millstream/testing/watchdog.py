@@ -1,6 +1,6 @@
-"""Clears a throw-away broker and its folder when their owner is gone.
+"""Clears a throw-away server and its folder when their owner is gone.
 
-Run as `python -m millstream.testing.watchdog OWNER FOLDER` by `local_broker`, with stdin a pipe
+`watched` runs `python -m millstream.testing.watchdog OWNER FOLDER KIND`, with stdin a pipe
 from the owner. The pipe ends with the owner, unless a fork of the owner keeps it open: so the
 watchdog also looks whether the owner, its parent, still is.
 """
@@ -10,26 +10,69 @@ from __future__ import annotations
 import os
 import select
 import shutil
+import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
-from millstream.log import broker
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
+Kind = Literal["broker", "postgres"]
 _LOOK = 0.5
 _PATIENCE = 10.0
 
 
-def watch(owner: int, folder: Path) -> None:
+@contextmanager
+def watched(folder: Path, kind: Kind) -> Iterator[None]:
+    """Clear the folder and its server away at the end, whoever comes to the end of his life.
+
+    A second process waits for the end of a pipe that this one holds open, and looks whether this
+    one is still its parent. That needs no signal handler and no thread here, and works for
+    SIGKILL and on every POSIX system.
+    """
+    watchdog = subprocess.Popen(
+        [sys.executable, "-m", "millstream.testing.watchdog", str(os.getpid()), str(folder), kind],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        yield
+    finally:
+        try:
+            _end_of(kind)(folder)
+            shutil.rmtree(folder)
+        finally:
+            assert watchdog.stdin is not None
+            watchdog.stdin.close()
+            watchdog.wait()
+
+
+def watch(owner: int, folder: Path, kind: Kind) -> None:
     """Wait for the owner's end, then clear away what it left behind."""
     while os.getppid() == owner and not select.select([sys.stdin], [], [], _LOOK)[0]:
         pass
+    end = _end_of(kind)
     until = time.monotonic() + _PATIENCE
     while folder.exists() and time.monotonic() < until:
-        broker.kill(folder)
-        shutil.rmtree(folder, ignore_errors=True)  # a Java that formats may still be writing
+        end(folder)
+        shutil.rmtree(folder, ignore_errors=True)  # a server that is starting may still write
         time.sleep(0.05)
 
 
+def _end_of(kind: Kind) -> Callable[[Path], object]:
+    if kind == "broker":
+        from millstream.log import broker
+
+        return broker.kill
+    from millstream.testing import postgres_process
+
+    return postgres_process.end
+
+
 if __name__ == "__main__":
-    watch(int(sys.argv[1]), Path(sys.argv[2]))
+    assert sys.argv[3] in ("broker", "postgres")
+    watch(int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])  # type: ignore[arg-type]

@@ -1,94 +1,60 @@
-"""What a window remembers of its rows: frozen values, and the functions that make them.
+"""The functions that make aggregates: `ms.count()`, `ms.sum("price")`, `ms.largest("price", 3)`.
 
-A value here names an aggregate and its column. How it is computed is an accumulator
-(`windows/accumulators.py`), found by the value's type when a kernel is made, so that
-building a pipeline needs no Arrow.
-
-Nulls are ignored; an aggregate over no value is null, a count of none is 0.
+What each promises stands at the value it makes (`windows/aggregate_spec.py`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, Protocol, runtime_checkable
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
 
 from millstream.errors import InvalidSpec
+from millstream.windows.aggregate_spec import (
+    KINDS,
+    Aggregate,
+    ApproxDistinct,
+    ApproxQuantile,
+    Collect,
+    Count,
+    CountDistinct,
+    First,
+    Frequent,
+    Largest,
+    Last,
+    Max,
+    Mean,
+    Min,
+    OfColumn,
+    Quantile,
+    Smallest,
+    Stddev,
+    Sum,
+    Variance,
+)
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
-@runtime_checkable
-class Aggregate(Protocol):
-    """One aggregate of a window.
-
-    `column` is the input column it reads (None: the rows themselves);
-    `supports_retraction` says whether a row can be taken back out of it.
-    """
-
-    supports_retraction: ClassVar[bool]
-
-    @property
-    def column(self) -> str | None:
-        """The input column it reads."""
-
-
-@dataclass(frozen=True, slots=True)
-class Count:
-    """How many rows, or how many of `column` are not null: a long."""
-
-    column: str | None = None
-    supports_retraction: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        if self.column is not None:
-            _require_column("count", self.column)
-
-
-@dataclass(frozen=True, slots=True)
-class Sum:
-    """The sum: a long of integers, a double of floats, a decimal of 10 digits more of decimals.
-
-    Integers and decimals are exact, a sum that does not fit is an error. Floats are added
-    in twice the precision of a double, so batches do not show in the answer; an infinity
-    or NaN that is taken back leaves NaN.
-    """
-
-    column: str
-    supports_retraction: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        _require_column("sum", self.column)
-
-
-@dataclass(frozen=True, slots=True)
-class Mean:
-    """The exact sum divided by the count: a double, of decimals a decimal of 4 digits more."""
-
-    column: str
-    supports_retraction: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        _require_column("mean", self.column)
-
-
-@dataclass(frozen=True, slots=True)
-class Min:
-    """The smallest value, of the column's own type; NaN is the largest float."""
-
-    column: str
-    supports_retraction: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        _require_column("min", self.column)
-
-
-@dataclass(frozen=True, slots=True)
-class Max:
-    """The largest value, of the column's own type; NaN is the largest float."""
-
-    column: str
-    supports_retraction: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        _require_column("max", self.column)
+__all__ = [
+    "Aggregate",
+    "ApproxDistinct",
+    "ApproxQuantile",
+    "Collect",
+    "Count",
+    "CountDistinct",
+    "First",
+    "Frequent",
+    "Largest",
+    "Last",
+    "Max",
+    "Mean",
+    "Min",
+    "Quantile",
+    "Smallest",
+    "Stddev",
+    "Sum",
+    "Variance",
+]
 
 
 def count(column: str | None = None) -> Count:
@@ -106,6 +72,16 @@ def mean(column: str) -> Mean:
     return Mean(column)
 
 
+def variance(column: str) -> Variance:
+    """The variance of a sample (n - 1), as Spark's `variance`; null of fewer than two values."""
+    return Variance(column)
+
+
+def stddev(column: str) -> Stddev:
+    """The standard deviation of a sample (n - 1), as Spark's `stddev`."""
+    return Stddev(column)
+
+
 def min(column: str) -> Min:
     """The smallest value of a column of any ordered type."""
     return Min(column)
@@ -116,8 +92,77 @@ def max(column: str) -> Max:
     return Max(column)
 
 
-def _require_column(name: str, column: object) -> None:
-    if not isinstance(column, str) or not column.strip():
+def first(column: str) -> First:
+    """The value of the first row that has one, in the order of origin."""
+    return First(column)
+
+
+def last(column: str) -> Last:
+    """The value of the last row that has one, in the order of origin."""
+    return Last(column)
+
+
+def collect(column: str, *, limit: int | None = None) -> Collect:
+    """All values in the order of origin as a list, or the first `limit` of them."""
+    return Collect(column, limit)
+
+
+def count_distinct(column: str) -> CountDistinct:
+    """How many different values a column has, exactly."""
+    return CountDistinct(column)
+
+
+def quantile(column: str, p: float) -> Quantile:
+    """The exact value at the share `p` of a column of numbers: 0.5 is the median."""
+    return Quantile(column, p)
+
+
+def approx_distinct(column: str, *, error: float = 0.02) -> ApproxDistinct:
+    """About how many different values a column has, with a standard error of at most `error`."""
+    return ApproxDistinct(column, error)
+
+
+def approx_quantile(column: str, p: float, *, error: float = 0.01) -> ApproxQuantile:
+    """The value at the share `p` of a column of numbers, within `error` of that value."""
+    return ApproxQuantile(column, p, error)
+
+
+def frequent(column: str, n: int) -> Frequent:
+    """The `n` most frequent values with their counts, the most frequent first."""
+    return Frequent(column, n)
+
+
+def largest(column: str, n: int) -> Largest:
+    """The `n` largest values, the largest first."""
+    return Largest(column, n)
+
+
+def smallest(column: str, n: int) -> Smallest:
+    """The `n` smallest values, the smallest first."""
+    return Smallest(column, n)
+
+
+def to_json(aggregate: Aggregate) -> dict[str, Any]:
+    """An aggregate as a checkpoint keeps it: its kind and every option."""
+    if not isinstance(aggregate, OfColumn):
+        return {"kind": aggregate.kind}
+    options = {field.name: getattr(aggregate, field.name) for field in fields(aggregate)}  # type: ignore[arg-type]
+    return {"kind": aggregate.kind, **options}
+
+
+def from_json(kept: Mapping[str, Any]) -> Aggregate:
+    """The aggregate that `to_json` described.
+
+    Raises:
+        InvalidSpec: it is none of this version, or made by a user's functions, which no
+            checkpoint keeps.
+    """
+    made = KINDS.get(kept.get("kind", ""))
+    if made is None:
         raise InvalidSpec(
-            f"{name} needs the name of a column", got=repr(column), do=f'write {name}("price")'
+            "reading state needs an aggregate this version makes by itself",
+            got=repr(kept.get("kind")),
+            do="run the pipeline that wrote it",
         )
+    found: Aggregate = made(**{name: value for name, value in kept.items() if name != "kind"})  # type: ignore[assignment]
+    return found

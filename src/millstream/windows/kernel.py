@@ -11,15 +11,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from millstream.errors import InvalidSpec
 from millstream.eventtime.moment import END_OF_TIME, MIN_TIME
 from millstream.state.columns import int_values, plain
 from millstream.state.combine import combine
-from millstream.state.hashing import hash_keys
 from millstream.state.sorting import hashes_of, orders_of
-from millstream.state.spec import GONE, HASH, ORDER, StateSpec
-from millstream.steps.kernel import Outcome, Prepared
-from millstream.windows.accumulators import ROWS, accumulator, rows_part
+from millstream.steps.kernel import ROWS, Outcome, Prepared
+from millstream.windows.aggregation import (
+    BOUND,
+    END,
+    ON_TIME_FIELDS,
+    START,
+    Aggregation,
+    as_windows,
+    in_chunks,
+    on_time,
+    that_have_rows,
+)
 from millstream.windows.bounds import ends_of, first_open, starts_of
 
 if TYPE_CHECKING:
@@ -28,28 +35,22 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from millstream.eventtime.moment import Moment
+    from millstream.state.spec import StateSpec
     from millstream.state.view import View
-    from millstream.windows.aggregates import Aggregate
+    from millstream.windows.aggregate_spec import Aggregate
     from millstream.windows.spec import Tumbling
-
-START, END = "window_start", "window_end"
-BOUND = pa.timestamp("us", tz="UTC")
-CHUNK_BYTES = 64 << 20
 
 
 class TumblingKernel:
-    """Aggregates per key and tumbling window.
+    """Aggregates per key and tumbling window, shown once, on time.
 
     Row with time t and keys k goes to the group (start of t's window, k). A window is
-    late once `before` has reached its end (+ `keep`), and leaves when `after` reaches
-    its end. Results are keys, `window_start`, `window_end` and the aggregates.
+    late once `before` has reached its end, and leaves when `after` reaches its end.
+    Results are keys, `window_start`, `window_end` and the aggregates.
 
-    State: one row per open window and key; forgotten when the window has left and `keep`
-    has passed.
+    State: one row per open window and key; forgotten when the window has left.
     Emits: each window that has rows once, in order of (start, hash of the keys), with the
     event time `window_end` - 1 µs. A group whose rows were all taken back does not leave.
-    With `keep` above zero, rows of windows that have left are added to them and shown by
-    nobody: the late panes of a trigger are made from that state, not here.
     """
 
     def __init__(
@@ -59,32 +60,18 @@ class TumblingKernel:
         aggregates: Mapping[str, Aggregate],
         input_schema: pa.Schema,
         *,
-        keep: int = 0,
+        panes: bool = False,
+        retractable: bool = False,
     ) -> None:
-        self.spec, self.keep = spec, keep
-        self._keys = tuple(keys)
-        _require_columns(self._keys, input_schema)
-        self._answers = {name: accumulator(a, input_schema) for name, a in aggregates.items()}
-        parts = [rows_part(), *(part for a in self._answers.values() for part in a.parts)]
-        self._parts = {part.column.name: part for part in parts}
-        self._state = StateSpec(
-            keys=pa.schema([input_schema.field(key) for key in self._keys]),
-            values=tuple(part.column for part in self._parts.values()),
-        )
-        self._output = pa.schema(
-            [
-                *(pa.field(field.name, field.type) for field in self._state.keys),
-                pa.field(START, BOUND),
-                pa.field(END, BOUND),
-                *(pa.field(name, a.type) for name, a in self._answers.items()),
-            ]
-        )
-        _require_unique(self._output.names)
+        self.spec = spec
+        self._of = Aggregation(keys, aggregates, input_schema, retractable=retractable)
+        self._panes = panes
+        self._output = self._of.output(ON_TIME_FIELDS if panes else ())
 
     @property
-    def state(self) -> StateSpec:
+    def tables(self) -> dict[str, StateSpec]:
         """Keys, the number of rows, and the parts of every aggregate."""
-        return self._state
+        return {ROWS: self._of.spec}
 
     def output(self) -> pa.Schema:
         """Keys, `window_start`, `window_end`, the aggregates in the order given."""
@@ -94,17 +81,20 @@ class TumblingKernel:
         """The order below which state leaves at this watermark: the first open window."""
         return first_open(watermark, self.spec)
 
-    def prepare(self, rows: pa.Table, moment: Moment) -> Prepared:
+    def prepare(self, rows: pa.Table, moment: Moment, side: int = 0) -> Prepared:
         """Part the late rows; add the others up to one row per window and key."""
         starts = starts_of(int_values(plain(rows["_time"])), self.spec)
-        gone = starts < first_open(moment.before, self.spec, self.keep)
+        gone = starts < first_open(moment.before, self.spec)
         if not gone.any():
-            return Prepared(self._added_up(rows, starts), np.zeros(0, np.int64), _windows([]))
+            return Prepared(self._of.added_up(rows, starts), np.zeros(0, np.int64))
         late, kept = np.flatnonzero(gone), np.flatnonzero(~gone)
-        exchange = self._added_up(rows.take(pa.array(kept)), starts[kept])
-        return Prepared(exchange, late, _windows(starts[late]))
+        exchange = self._of.added_up(rows.take(pa.array(kept)), starts[kept])
+        gone_windows = as_windows(starts[late], ends_of(starts[late], self.spec))
+        return Prepared(exchange, late, gone_windows)
 
-    def run(self, inputs: Sequence[pa.Table], state: View, moment: Moment) -> Outcome:
+    def run(
+        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], moment: Moment
+    ) -> Outcome:
         """Close what `moment.after` allows; the rest of the batch is what the state gains.
 
         `held` is the end of the first window that is not closed, less 1 µs, whether it
@@ -112,40 +102,17 @@ class TumblingKernel:
         window ends after `moment.after`, `held` is never below it, and the output's
         watermark is the input's.
         """
-        batch = combine(pa.concat_tables([self._empty(), *inputs]), self._state)
+        batch = self._of.together(sides[0])
         orders = orders_of(batch)
-        low, high = self._closing(moment)
-        floor = first_open(moment.after, self.spec, self.keep)
-        closing = batch.slice(*_between(orders, low, high))
+        floor = first_open(moment.after, self.spec)
+        closing = batch.slice(*_between(orders, MIN_TIME, floor))
         gained = batch.slice(*_between(orders, floor, END_OF_TIME))
         return Outcome(
-            results=self._results(closing, state.scan(low, high)),
-            delta=gained if gained.num_rows else None,
-            floor=floor,
-            held=self._held(high),
+            results=self._results(closing, state[ROWS].scan(MIN_TIME, floor)),
+            deltas={ROWS: gained},
+            floors={ROWS: floor},
+            held=self._held(floor),
         )
-
-    def _added_up(self, rows: pa.Table, starts: NDArray[np.int64]) -> pa.Table:
-        keys = [rows[key] for key in self._keys]
-        signs = _signs(rows)
-        lifted = {
-            ORDER: pa.array(starts),
-            HASH: pa.array(hash_keys(keys, rows.num_rows)),
-            **dict(zip(self._keys, keys, strict=True)),
-            **{name: part.lift(rows, signs) for name, part in self._parts.items()},
-        }
-        return combine(pa.table(lifted), self._state).drop_columns([GONE])
-
-    def _empty(self) -> pa.Table:
-        return self._state.visible.empty_table()
-
-    def _closing(self, moment: Moment) -> tuple[int, int]:
-        """The range of starts that leave now: not gone before, ended by `after`.
-
-        With `keep`, windows that have left are still in the state, below the range.
-        """
-        left = first_open(moment.before, self.spec) if self.keep else MIN_TIME
-        return left, first_open(moment.after, self.spec)
 
     def _held(self, start: int) -> int:
         if start == END_OF_TIME:
@@ -160,30 +127,25 @@ class TumblingKernel:
             upto = _first_after(orders, hashes, chunk)
             if upto > taken:
                 part = closing.slice(taken, upto - taken).select(chunk.column_names)
-                yield from self._finished(combine(pa.concat_tables([chunk, part]), self._state))
+                yield from self._finished(combine(pa.concat_tables([chunk, part]), self._of.spec))
             else:
                 yield from self._finished(chunk)
             taken = upto
         yield from self._finished(closing.slice(taken))
 
     def _finished(self, groups: pa.Table) -> Iterator[pa.Table]:
-        rows = int_values(plain(groups[ROWS])) if groups.num_rows else np.zeros(0, np.int64)
-        if not rows.all():
-            groups = groups.take(pa.array(np.flatnonzero(rows)))
-        if groups.num_rows == 0:
-            return
-        each = max(1, groups.num_rows * CHUNK_BYTES // max(1, groups.nbytes))
-        for first in range(0, groups.num_rows, each):
-            yield self._answer(groups.slice(first, each))
+        for chunk in in_chunks(that_have_rows(groups)):
+            yield self._answer(chunk)
 
     def _answer(self, groups: pa.Table) -> pa.Table:
         starts = orders_of(groups)
         ends = ends_of(starts, self.spec)
         columns = {
-            **{key: groups[key] for key in self._keys},
+            **{key: groups[key] for key in self._of.keys},
             START: pa.array(starts).cast(BOUND),
             END: pa.array(ends).cast(BOUND),
-            **{name: a.finish(groups) for name, a in self._answers.items()},
+            **self._of.answers(groups),
+            **(on_time(len(ends)) if self._panes else {}),
             "_time": pa.array(ends - 1),
             "_sign": pa.array(np.ones(len(ends), np.int8)),
         }
@@ -201,37 +163,3 @@ def _first_after(orders: NDArray[np.int64], hashes: NDArray[np.uint64], chunk: p
     order, hashed = orders_of(chunk)[-1], hashes_of(chunk)[-1]
     first, last = np.searchsorted(orders, order, "left"), np.searchsorted(orders, order, "right")
     return int(first + np.searchsorted(hashes[first:last], hashed, "right"))
-
-
-def _signs(rows: pa.Table) -> NDArray[np.int64] | None:
-    """The signs of rows, None if none is taken back."""
-    if "_sign" not in rows.column_names:
-        return None
-    signs = int_values(plain(rows["_sign"]))
-    return None if (signs == 1).all() else signs
-
-
-def _windows(starts: NDArray[np.int64] | list[int]) -> pa.Array:
-    """One list per late row, holding the start of its one window."""
-    offsets = np.arange(len(starts) + 1, dtype=np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(starts, pa.int64()))
-
-
-def _require_columns(keys: Sequence[str], schema: pa.Schema) -> None:
-    missing = [key for key in keys if key not in schema.names]
-    if missing:
-        raise InvalidSpec(
-            "the keys of a window need to be columns of its input",
-            got=", ".join(missing),
-            do=f"choose from {', '.join(schema.names)}",
-        )
-
-
-def _require_unique(names: Sequence[str]) -> None:
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise InvalidSpec(
-            "a window needs different names for keys, bounds and aggregates",
-            got=f"{', '.join(twice)} twice",
-            do="name the aggregate differently",
-        )

@@ -80,10 +80,10 @@ def _column(source: Source, type_: Type, made: list[pa.Array | None], rows: int)
 
 def _slot(slot: Slot, span: Span) -> tuple[pa.Array | None, Flags]:
     if slot.quoted:
-        return _quoted(slot.type, span)
+        return quoted(slot.type, span)
     if slot.type is None:
         return None, _any_bare(span)
-    column = _bare(slot.type, span)
+    column = bare(slot.type, span)
     if column is not None and column.ok.all():
         return column.array(slot.type), column.ok
     null = span.is_word(_NULL, _FOUR)
@@ -94,7 +94,7 @@ def _slot(slot: Slot, span: Span) -> tuple[pa.Array | None, Flags]:
 
 
 @dataclass(slots=True)
-class _Values:
+class Values:
     """Fixed-width values with their masks, on their way to Arrow."""
 
     values: np.ndarray
@@ -114,7 +114,7 @@ class _Values:
         return pa.Array.from_buffers(kind, len(self.ok), [bits, pa.py_buffer(data)])
 
 
-def _bare(type_: Type, span: Span) -> _Values | None:
+def bare(type_: Type, span: Span) -> Values | None:
     """Numbers and booleans; None for a type that is never written bare."""
     if isinstance(type_, Decimal):
         return _decimals(type_, span)
@@ -122,7 +122,7 @@ def _bare(type_: Type, span: Span) -> _Values | None:
         return None
     if type_.name in exact.LIMITS:
         number = whole(span.block, span.start, span.end)
-        return _Values(*signed(number, exact.LIMITS[type_.name]))
+        return Values(*signed(number, exact.LIMITS[type_.name]))
     maker = _BARE.get(type_.name)
     return maker(span) if maker is not None else None
 
@@ -136,27 +136,27 @@ def _any_bare(span: Span) -> Flags:
     return ok
 
 
-def _booleans(span: Span) -> _Values:
+def _booleans(span: Span) -> Values:
     true = span.is_word(_TRUE, _FOUR)
-    return _Values(true, true | span.is_word(_FALSE, _FIVE))
+    return Values(true, true | span.is_word(_FALSE, _FIVE))
 
 
-def _doubles(span: Span) -> _Values:
-    return _Values(*doubles(span.block, span.start, span.end))
+def _doubles(span: Span) -> Values:
+    return Values(*doubles(span.block, span.start, span.end))
 
 
-def _floats(span: Span) -> _Values:
+def _floats(span: Span) -> Values:
     values, ok = doubles(span.block, span.start, span.end)
     with np.errstate(over="ignore"):
         single = values.astype(np.float32)
-    return _Values(single, ok & np.isfinite(single))
+    return Values(single, ok & np.isfinite(single))
 
 
-def _millis(span: Span) -> _Values:
-    return _Values(*instants.millis(span.block, span.start, span.end))
+def _millis(span: Span) -> Values:
+    return Values(*instants.millis(span.block, span.start, span.end))
 
 
-def _decimals(type_: Decimal, span: Span) -> _Values:
+def _decimals(type_: Decimal, span: Span) -> Values:
     """Decimals of up to 18 digits; the others take the exact path."""
     number = plain(span.block, span.start, span.end)
     missing = type_.scale - number.places
@@ -168,10 +168,10 @@ def _decimals(type_: Decimal, span: Span) -> _Values:
     pair = np.zeros((len(span), 2), np.int64)
     pair[:, 0] = np.where(number.minus, -value.astype(np.int64), value.astype(np.int64))
     pair[:, 1] = pair[:, 0] >> 63
-    return _Values(pair, ok)
+    return Values(pair, ok)
 
 
-def _quoted(type_: Type | None, span: Span) -> tuple[pa.Array | None, Flags]:
+def quoted(type_: Type | None, span: Span) -> tuple[pa.Array | None, Flags]:
     if type_ is None:
         return None, _strings(span)[1]
     if isinstance(type_, Decimal):
@@ -250,25 +250,25 @@ def _binaries(span: Span) -> tuple[pa.Array, Flags]:
     return pa.array(made, pa.binary()), np.array([value is not None for value in made], np.bool_)
 
 
-def _dates(span: Span) -> _Values:
-    return _Values(*instants.days(span.block, span.start, span.end))
+def _dates(span: Span) -> Values:
+    return Values(*instants.days(span.block, span.start, span.end))
 
 
-def _times(span: Span) -> _Values:
-    return _Values(*instants.micros(span.block, span.start, span.end, zoned=True))
+def _times(span: Span) -> Values:
+    return Values(*instants.micros(span.block, span.start, span.end, zoned=True))
 
 
-def _wall_clocks(span: Span) -> _Values:
-    return _Values(*instants.micros(span.block, span.start, span.end, zoned=False))
+def _wall_clocks(span: Span) -> Values:
+    return Values(*instants.micros(span.block, span.start, span.end, zoned=False))
 
 
-_BARE: dict[str, Callable[[Span], _Values]] = {
+_BARE: dict[str, Callable[[Span], Values]] = {
     "boolean": _booleans,
     "double": _doubles,
     "float": _floats,
     "timestamp": _millis,
 }
-_QUOTED: dict[str, Callable[[Span], _Values]] = {
+_QUOTED: dict[str, Callable[[Span], Values]] = {
     "date": _dates,
     "timestamp": _times,
     "timestamp_ntz": _wall_clocks,

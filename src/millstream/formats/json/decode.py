@@ -16,20 +16,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from millstream.errors import InvalidInput, InvalidSpec
+from millstream.errors import InvalidSpec
 from millstream.formats.json import columns, exact, shapes
-from millstream.formats.json.block import Block, Flags, Places
+from millstream.formats.json.block import Block, Flags
 from millstream.formats.json.syntax import NotJson
-from millstream.formats.spec import Decoded
+from millstream.formats.pieces import Gathered, Piece, blocks, in_order
 from millstream.schema import Array, Map, Scalar, Struct
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from millstream.formats.spec import Decoded
     from millstream.schema import Schema, Type
 
-_BLOCK_BYTES = 1 << 21
-_BLOCK_ROWS = 1 << 14
 _FEW = 24
 _MOST_SHAPES = 32
 _MOST_MISSES = 8
@@ -66,15 +65,9 @@ def decode(values: pa.Array | pa.ChunkedArray, schema: Schema) -> Decoded:
     """Record values (binary or large binary) to the schema's columns; see `Format.decode`."""
     check(schema)
     work = _Work(schema)
-    chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
-    base = 0
-    for chunk in chunks:
-        if not (pa.types.is_binary(chunk.type) or pa.types.is_large_binary(chunk.type)):
-            raise InvalidInput("decode needs a binary array", got=f"Arrow type {chunk.type}")
-        for block in _cut(chunk):
-            work.block(block, base)
-            base += len(block)
-    return work.finish(base)
+    for base, block in blocks(values):
+        work.block(block, base)
+    return work.gathered.decoded(len(values))
 
 
 def decode_exactly(values: pa.Array | pa.ChunkedArray, schema: Schema) -> Decoded:
@@ -82,32 +75,7 @@ def decode_exactly(values: pa.Array | pa.ChunkedArray, schema: Schema) -> Decode
     check(schema)
     work = _Work(schema)
     work.exactly(list(enumerate(values.to_pylist())))
-    return work.finish(len(values))
-
-
-def _cut(values: pa.Array) -> Iterator[pa.Array]:
-    """Pieces of about two megabytes, so that a block stays in the processor's cache."""
-    if len(values) == 0:
-        return
-    width = np.int64 if pa.types.is_large_binary(values.type) else np.int32
-    offsets = np.frombuffer(
-        values.buffers()[1], width, len(values) + 1, values.offset * width().itemsize
-    )
-    at = 0
-    while at < len(values):
-        until = width(min(int(offsets[at]) + _BLOCK_BYTES, np.iinfo(width).max))
-        after = int(np.searchsorted(offsets, until, "right")) - 1
-        size = min(max(after - at, 1), _BLOCK_ROWS, len(values) - at)
-        yield values.slice(at, size)
-        at += size
-
-
-@dataclass(slots=True)
-class _Piece:
-    """Good rows that were read together: where they stand in the input, and their columns."""
-
-    rows: Places
-    columns: list[pa.Array]
+    return work.gathered.decoded(len(values))
 
 
 @dataclass(slots=True)
@@ -116,42 +84,31 @@ class _Work:
 
     schema: Schema
     records: exact.Records = field(init=False)
+    gathered: Gathered = field(init=False)
     known: list[shapes.Shape] = field(default_factory=list)
-    batches: list[_Piece] = field(default_factory=list)
-    bad: list[int] = field(default_factory=list)
-    reasons: list[str] = field(default_factory=list)
-    extra: int = 0
 
     def __post_init__(self) -> None:
         self.records = exact.Records(self.schema)
+        self.gathered = Gathered(self.schema)
 
     def block(self, values: pa.Array, base: int) -> None:
         """Read one block whose first record is number `base` of the input."""
-        pieces: list[_Piece] = []
+        pieces: list[Piece] = []
         unread = np.ones(len(values), np.bool_)
         if len(values) > _FEW:
             for piece in self._by_shape(values):
                 unread[piece.rows] = False
-                pieces.append(_Piece(piece.rows + base, piece.columns))
+                pieces.append(Piece(piece.rows + base, piece.columns))
         if unread.any():
             left = np.flatnonzero(unread)
             records = values.take(pa.array(left)).to_pylist()
             pieces.extend(self._exact(list(zip((left + base).tolist(), records, strict=True))))
-        self.batches.extend(_in_order(pieces))
+        self.gathered.pieces.extend(in_order(pieces))
 
     def exactly(self, records: list[tuple[int, bytes | None]]) -> None:
-        self.batches.extend(self._exact(records))
+        self.gathered.pieces.extend(self._exact(records))
 
-    def finish(self, count: int) -> Decoded:
-        kind = self.schema.arrow()
-        made = [pa.RecordBatch.from_arrays(piece.columns, schema=kind) for piece in self.batches]
-        none = np.empty(0, np.int64)
-        good = np.concatenate([none, *(piece.rows for piece in self.batches)])
-        bad = np.array(self.bad, np.int64)
-        assert good.size + bad.size == count
-        return Decoded(pa.Table.from_batches(made, kind), good, bad, self.reasons, self.extra)
-
-    def _by_shape(self, values: pa.Array) -> Iterator[_Piece]:
+    def _by_shape(self, values: pa.Array) -> Iterator[Piece]:
         """The rows that have one of the shapes, known or learned here, and are surely right."""
         block = Block(values)
         waiting = np.ones(block.rows, np.bool_)
@@ -167,8 +124,8 @@ class _Work:
             if not ok.all():
                 mask = pa.array(ok)
                 made, rows = [column.filter(mask) for column in made], rows[ok]
-            self.extra += rows.size if shape.extra else 0
-            yield _Piece(rows, made)
+            self.gathered.extra += rows.size if shape.extra else 0
+            yield Piece(rows, made)
 
     def _candidates(self, block: Block, waiting: Flags) -> Iterator[shapes.Shape]:
         """Shapes worth trying while rows are waiting; a row that teaches none stops waiting."""
@@ -198,35 +155,22 @@ class _Work:
             self.known.append(shape)
         return shape
 
-    def _exact(self, records: list[tuple[int, bytes | None]]) -> Iterator[_Piece]:
+    def _exact(self, records: list[tuple[int, bytes | None]]) -> Iterator[Piece]:
         rows: list[int] = []
         values: list[list[object]] = []
         for number, raw in records:
             try:
                 row, extra = self.records.read(raw)
             except (NotJson, exact.Refused) as error:
-                self.bad.append(number)
-                self.reasons.append(str(error))
+                self.gathered.bad[number] = str(error)
                 continue
             rows.append(number)
             values.append(row)
-            self.extra += extra
+            self.gathered.extra += extra
         if rows:
             kinds = self.schema.arrow().types
             made = [
                 pa.array(column, kind)
                 for column, kind in zip(zip(*values, strict=True), kinds, strict=True)
             ]
-            yield _Piece(np.array(rows, np.int64), made)
-
-
-def _in_order(pieces: list[_Piece]) -> list[_Piece]:
-    """One piece with the rows of all, in input order."""
-    if len(pieces) <= 1:
-        return pieces
-    pieces = [piece for piece in pieces if piece.rows.size] or pieces[:1]
-    rows = np.concatenate([piece.rows for piece in pieces])
-    order = np.argsort(rows, kind="stable")
-    parts = zip(*(piece.columns for piece in pieces), strict=True)
-    taken = pa.array(order)
-    return [_Piece(rows[order], [pa.concat_arrays(part).take(taken) for part in parts])]
+            yield Piece(np.array(rows, np.int64), made)

@@ -60,18 +60,18 @@ def _objects(columns: Sequence[pa.Array], fields: tuple[Field, ...]) -> pa.Array
     before = "{"
     for column, field in zip(columns, fields, strict=True):
         name = json.dumps(field.name, ensure_ascii=False)
-        parts += [f"{before}{name}:", _texts(column, field.type)]
+        parts += [f"{before}{name}:", as_text(column, field.type)]
         before = ","
     return pc.binary_join_element_wise(*parts, "}", "")
 
 
-def _texts(column: pa.Array, type_: Type) -> pa.Array:
+def as_text(column: pa.Array, type_: Type) -> pa.Array:
     """The JSON text of each value, `null` for null."""
     if isinstance(type_, Struct):
         texts = _objects(column.flatten(), type_.fields)
         texts = pc.if_else(column.is_valid(), texts, "null") if column.null_count else texts
     elif isinstance(type_, Array):
-        texts = _joined(column, _texts(column.flatten(), type_.element), "[", "]")
+        texts = _joined(column, as_text(column.flatten(), type_.element), "[", "]")
     elif isinstance(type_, Map):
         texts = _maps(column, type_)
     elif isinstance(type_, Decimal):
@@ -97,7 +97,7 @@ def _maps(column: pa.Array, type_: Map) -> pa.Array:
     entries = pa.struct([("key", column.type.key_type), ("value", column.type.item_type)])
     lists = column.cast(pa.list_(entries))
     keys, values = lists.flatten().flatten()
-    pairs = pc.binary_join_element_wise(_texts(keys, type_.key), _texts(values, type_.value), ":")
+    pairs = pc.binary_join_element_wise(as_text(keys, type_.key), as_text(values, type_.value), ":")
     return _joined(lists, pairs, "{", "}")
 
 

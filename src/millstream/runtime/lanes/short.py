@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from millstream.plan.columns import keys_of
 from millstream.plan.graph import Read
 from millstream.runtime.failures import user_code
 from millstream.runtime.frames import build, packed, unpacked
@@ -36,7 +35,7 @@ class ShortLane:
                 tables[leaf] = self._decoded(leaf, work, done)
             else:
                 entries, schema = work.flows[leaf]
-                keys, folder = keys_of(leaf), work.files.staged
+                keys, folder = leaf.keys, work.files.staged
                 parts = [table for entry in entries
                          for table in read_flow(folder, entry, schema, keys)]  # fmt: skip
                 tables[leaf] = pa.concat_tables([schema.empty_table(), *parts])
@@ -49,12 +48,18 @@ class ShortLane:
                        "rows_in": rows.num_rows})  # fmt: skip
             return done
         moment = work.moment(after)
-        exchange, part = prepare(step, rows, moment, work.files, work.sources)
+        prepared, part = prepare(step, rows, moment, work.files, work.sources)
         done.take(part)
-        done.take(execute(step, [exchange], (0, step.buckets), moment, work.files))
+        sides = [[prepared.exchange]]
+        if prepared.everywhere is not None:
+            sides.append([prepared.everywhere])
+        done.take(execute(step, sides, (0, step.buckets), moment, work.files, work.sources))
         return done
 
     def _decoded(self, leaf: Read, work: Work, done: Done) -> pa.Table:
+        """The rows of a source, read and decoded once per batch, whoever takes them in."""
+        if leaf in work.decoded:
+            return work.decoded[leaf]
         reader, ranges, decoder = work.readers[leaf]
         raw = reader.table(self._spark, ranges, decoder.more)
         rows = decoder(raw)
@@ -63,6 +68,7 @@ class ShortLane:
             staged = work.files.stage("bad", [rows.bad])
             if staged is not None:
                 done.bad[leaf] = [staged[0]]
+        work.decoded[leaf] = rows.good
         return rows.good
 
     def _rows(self, work: Work, tables: dict[Node, pa.Table]) -> pa.Table:
@@ -72,9 +78,11 @@ class ShortLane:
             return work.columns.empty_table()
         with user_code(work.stage.name, work.stage.tree):
             frames = {
-                leaf: packed(self._spark.createDataFrame(table)) for leaf, table in tables.items()
+                leaf: packed(self._spark.createDataFrame(table), signed=work.stage.signed)
+                for leaf, table in tables.items()
             }
-            made = unpacked(build(work.stage.tree, frames, work.clock)).toArrow()
+            built = build(work.stage.tree, frames, work.clock)
+            made = unpacked(built, signed=work.stage.signed).toArrow()
         return made.select(work.columns.names).cast(work.columns)
 
 

@@ -1,8 +1,8 @@
-"""The wide lane: Spark tasks decode and combine, a shuffle by key, kernels after it.
+"""The wide lane: Spark tasks decode and combine, files by key, kernels over them.
 
 A batch first takes its rows in (one Spark job); then, when every partition's largest
-time is known, it closes what its watermark allows: on the driver if that is little,
-else in a second job over the parts of the state.
+time is known, kernels take in what was exchanged and close what the watermark allows: on
+the driver if that is little, else in a second job over the parts of the state.
 """
 
 from __future__ import annotations
@@ -12,24 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.accumulators import AccumulatorParam
 
-from millstream.plan.columns import keys_of
 from millstream.plan.graph import Read, Stateful
+from millstream.runtime import exchange_files
+from millstream.runtime.exchange_files import Exchanged
 from millstream.runtime.failures import user_code
 from millstream.runtime.frames import build, packed, unpacked
-from millstream.runtime.tasks import (
-    EXCHANGE,
-    PART,
-    Decode,
-    Exchange,
-    Flow,
-    Leave,
-    Take,
-    without_origin,
-)
+from millstream.runtime.tasks import PART, Close, Decode, Exchange, Flow, Leave, without_origin
 from millstream.runtime.work import Done, Step, Work, execute
 from millstream.sources.decode import Report
-from millstream.state.manifest import Change
-from millstream.state.runs import Run
 
 if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
@@ -62,30 +52,25 @@ class WideLane:
     def run(self, work: Work) -> Done:
         """Take the rows in; then close what the watermark allows."""
         done = Done()
-        if not work.empty:
-            self._take(work, done)
+        exchanged = () if work.empty else self._take(work, done)
         after = work.after(done.reports)
         if work.step is not None:
-            self._close(work.step, work, done, after)
+            self._close(work.step, work, done, after, exchanged)
+            exchange_files.remove(work.files.staged, exchanged)
         return done
 
-    def _take(self, work: Work, done: Done) -> None:
+    def _take(self, work: Work, done: Done) -> tuple[Exchanged, ...]:
         heard = self._spark.sparkContext.accumulator({}, _Heard())
         frame, decode = self._rows(work, heard)
         with user_code(work.stage.name, work.stage.tree):
-            parts = self._taken(work, frame, decode, heard).collect()
+            parts = [json.loads(row[0]) for row in self._taken(work, frame, decode).collect()]
         for part in parts:
-            done.take(json.loads(part[0]))
+            done.take(part)
         self._hear(heard.value, work, done)
+        return tuple(Exchanged.of(part["exchange"]) for part in parts if "exchange" in part)
 
-    def _taken(
-        self,
-        work: Work,
-        frame: DataFrame,
-        decode: Decode | None,
-        heard: Accumulator[dict[Any, Any]],
-    ) -> DataFrame:
-        """The job that takes rows in: through the shuffle to the kernel, or straight to outputs."""
+    def _taken(self, work: Work, frame: DataFrame, decode: Decode | None) -> DataFrame:
+        """The job that takes rows in: cut for the kernel, or straight to outputs."""
         step = work.step
         if step is None:
             time = work.stage.tree.time
@@ -93,14 +78,8 @@ class WideLane:
             columns = without_origin(work.columns.names)
             return frame.mapInArrow(Leave(work.files, leaving, columns, decode), PART)
         moment = work.moment(work.before)
-        exchange = Exchange(
-            step, moment, work.files, tuple(work.sources), work.parallel, heard, decode
-        )
-        return (
-            frame.mapInArrow(exchange, EXCHANGE)
-            .repartitionById(work.parallel, "pid")
-            .mapInArrow(Take(step, moment, work.files, work.parallel), PART)
-        )
+        exchange = Exchange(step, 0, moment, work.files, tuple(work.sources), work.parallel, decode)
+        return frame.mapInArrow(exchange, PART)
 
     def _rows(
         self, work: Work, heard: Accumulator[dict[Any, Any]]
@@ -114,26 +93,26 @@ class WideLane:
                 decode = Decode(decoder, index, work.files, leaf in work.reports, heard)
                 if work.stage.bare:
                     return raw, decode
-                frames[leaf] = packed(raw.mapInArrow(decode, _ddl(decoder.columns())))
+                frames[leaf] = packed(
+                    raw.mapInArrow(decode, _ddl(decoder.columns())), signed=work.stage.signed
+                )
             else:
                 frames[leaf] = self._flow(leaf, work)
         if work.stage.bare:
             return frames[work.stage.tree], None
         with user_code(work.stage.name, work.stage.tree):
-            return unpacked(build(work.stage.tree, frames, work.clock)), None
+            built = build(work.stage.tree, frames, work.clock)
+            return unpacked(built, signed=work.stage.signed), None
 
     def _flow(self, leaf: Stateful, work: Work) -> DataFrame:
         entries, schema = work.flows[leaf]
         listed = self._spark.createDataFrame([(entry,) for entry in entries], "file string")
-        flow = Flow(work.files, schema, keys_of(leaf))
+        flow = Flow(work.files, schema, leaf.keys)
         rows = listed.repartition(max(1, len(entries))).mapInArrow(flow, _ddl(schema))
-        return rows if work.stage.bare else packed(rows)
+        return rows if work.stage.bare else packed(rows, signed=work.stage.signed)
 
     def _hear(self, heard: dict[Any, Any], work: Work, done: Done) -> None:
-        for key, said in sorted(heard.items(), key=str):
-            if key[0] == "prepare":
-                done.take(said)
-                continue
+        for key, said in sorted(heard.items()):
             leaf = work.stage.leaves[key[0]]
             assert isinstance(leaf, Read)
             report = Report(**said["report"])
@@ -141,27 +120,27 @@ class WideLane:
             if said["dead"]:
                 done.bad.setdefault(leaf, []).append(said["dead"][0])
 
-    def _close(self, step: Step, work: Work, done: Done, after: int) -> None:
-        manifest = step.manifest
-        if done.segments:
-            taken = Run(work.files.name("taken"), tuple(done.segments), 0)
-            manifest = manifest.apply(Change(add=(taken,), replace=(), floor=None))
-        moment = work.moment(after)
-        due = step.kernel.due(after)
-        size = sum(segment.bytes for run in manifest.runs for segment in run.segments
-                   if segment.least < due)  # fmt: skip
-        if size <= CLOSE_ON_DRIVER:
-            part = execute(step, [], (0, step.buckets), moment, work.files, manifest)
-            done.held = part["held"]
-            done.take(part)
+    def _close(
+        self, step: Step, work: Work, done: Done, after: int, exchanged: tuple[Exchanged, ...]
+    ) -> None:
+        moment, sources = work.moment(after), tuple(work.sources)
+        if _to_read(step, exchanged, after) <= CLOSE_ON_DRIVER:
+            sides = exchange_files.sides(work.files.staged, exchanged)
+            done.take(execute(step, sides, (0, step.buckets), moment, work.files, sources))
             return
-        take = Take(step, moment, work.files, work.parallel, manifest)
-        rows = (
-            self._spark.range(0, work.parallel, 1, work.parallel).mapInArrow(take, PART).collect()
-        )
-        done.held = min(json.loads(row[0])["held"] for row in rows)
-        for row in rows:
+        close = Close(step, moment, work.files, sources, work.parallel, exchanged)
+        parts = self._spark.range(0, work.parallel, 1, work.parallel).mapInArrow(close, PART)
+        for row in parts.collect():
             done.take(json.loads(row[0]))
+
+
+def _to_read(step: Step, exchanged: tuple[Exchanged, ...], after: int) -> int:
+    """About how many bytes the kernel will look at: what comes in, and what closes."""
+    due = step.kernel.due(after)
+    first = next(iter(step.kernel.tables))
+    closing = sum(segment.bytes for run in step.manifests[first].runs for segment in run.segments
+                  if segment.least < due)  # fmt: skip
+    return closing + sum(one.bytes for one in exchanged)
 
 
 def _ddl(schema: Any) -> str:

@@ -1,0 +1,208 @@
+"""The process of one job: `python -m millstream.cli.job_process NAME RUN`.
+
+Started by the supervisor. Runs the pipeline as `millstream run` does, says once a second in its
+diary that it is alive and
+what it did, and writes down how it ended.
+"""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import os
+import signal
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from millstream.cli.pipelines import Loaded, load
+from millstream.errors import MillstreamError
+from millstream.jobs.book import Book
+from millstream.jobs.diary import BATCHES_KEPT, RUNNING, Diary
+from millstream.jobs.logs import Log, rotate_open_file
+from millstream.jobs.places import JobPlace, stack_place
+from millstream.jobs.policy import FINISHED, Ending
+from millstream.jobs.stack import KAFKA
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from millstream.jobs.book import JobRow
+    from millstream.log.settings import Cluster
+    from millstream.pipeline import Pipeline
+    from millstream.runtime.facts import Facts
+    from millstream.runtime.job import Job
+
+_BEAT = 1.0
+_WAITED = 30.0
+
+
+class _StoppedEarly(BaseException):
+    """Somebody wants the run to stop that has not begun yet: the file is still being read."""
+
+
+class JobProcess:
+    """One run of one job, from the book's entry to the diary's ending."""
+
+    def __init__(self, job: JobRow, place: JobPlace, run: str, kafka: str | None) -> None:
+        self._job, self._place, self._kafka = job, place, kafka
+        self._log = Log(place.log, pipeline=job.name, run_id=run)
+        self._diary = Diary(place.facts, run, os.getpid())
+        self._run: Job | None = None
+        self._over = threading.Event()
+        self._beating = threading.Thread(target=self._beat, name="beat", daemon=True)
+
+    def hear(self, number: int, _frame: FrameType | None) -> None:
+        """A signal: the run ends after the batch in hand, or at once if it has not begun."""
+        if self._run is None:
+            raise _StoppedEarly
+        self._run.stop()
+
+    def run(self) -> int:
+        """Run to the end; the exit code."""
+        self._beating.start()
+        self._log("started", pid=os.getpid(), owner=getpass.getuser(), file=self._job.file)
+        ending = self._ended()
+        self._over.set()
+        self._beating.join(_WAITED)
+        with suppress(Exception):
+            self._tell()
+        self._diary.end(ending)
+        self._log("ended", "info" if ending.code == 0 else "error", code=ending.code,
+                  kind=ending.kind, error=ending.sentence)  # fmt: skip
+        return ending.code
+
+    def _ended(self) -> Ending:
+        try:
+            return self._whole_run()
+        except _StoppedEarly:
+            return Ending(code=0, kind="stopped", sentence="stopped before it began")
+        except MillstreamError as error:
+            return Ending(code=error.exit_code, kind=type(error).__name__, sentence=str(error))
+        except Exception as error:
+            sentence = (
+                f"millstream met something it did not foresee: {type(error).__name__}: {error}"
+            )
+            return Ending(code=1, kind=type(error).__name__, sentence=sentence)
+
+    def _whole_run(self) -> Ending:
+        loaded, pipeline = load(f"{self._job.file}:{self._job.pipeline}")
+        cluster = _cluster(self._kafka)
+        self._diary.about(_about(self._job, loaded, pipeline, cluster))
+        self._catch_up()
+        loaded.for_spark()
+        from millstream.runtime.job import Job
+
+        self._run = Job(
+            pipeline,
+            kafka=cluster,
+            checkpoint=self._job.checkpoint,
+            lane=cast("Literal['wide', 'short'] | None", self._job.lane),
+            on_batch=self._batch,
+            on_phase=self._phase,
+        )
+        self._run.run()
+        if self._run.finished_before:
+            return Ending(code=0, kind=FINISHED, sentence="it is finished: its sources have ended")
+        return Ending(code=0, kind="stopped", sentence="stopped after the batch in hand")
+
+    def _catch_up(self) -> None:
+        """Batches that were committed after the last run's last entry belong into the diary too."""
+        folder = Path(self._job.checkpoint)
+        if not (folder / "job").exists():
+            return
+        from millstream.runtime.inspect import looked_at
+
+        known, checkpoint = self._diary.last_batch(), looked_at(folder)
+        for number in [n for n in checkpoint.batches("commit") if n > known][-BATCHES_KEPT:]:
+            commit = checkpoint.read_commit(number)
+            self._diary.batch(commit["facts"], commit["clock"] / 1e6)
+
+    def _batch(self, facts: Facts, lag: dict[str, int]) -> None:
+        self._diary.phase = RUNNING
+        self._diary.batch(facts.body())
+        if facts.rows or facts.late or facts.dead:
+            self._log("batch", batch_id=facts.batch, rows=facts.rows, late=facts.late,
+                      dead=facts.dead, lane=facts.lane, outputs=facts.outputs,
+                      duration_ms=round(facts.seconds * 1000), lag=sum(lag.values()))  # fmt: skip
+
+    def _phase(self, phase: str) -> None:
+        """What the run does; once it runs, what it waits for until the next batch."""
+        begun = self._diary.phase.startswith(RUNNING) and phase != RUNNING
+        self._diary.phase = f"{RUNNING}: {phase}" if begun else phase
+        self._log("phase", phase=phase)
+
+    def _beat(self) -> None:
+        while not self._over.wait(_BEAT):
+            try:
+                self._tell()
+                rotate_open_file(self._place.output)
+            except Exception as error:
+                self._log("beat failed", "error", kind=type(error).__name__, error=str(error))
+
+    def _tell(self) -> None:
+        run = self._run
+        turned = time.time() if run is None else run.turned
+        self._diary.beat(turned, None if run is None else run.positions())
+
+
+def _cluster(kafka: str | None) -> Cluster:
+    from millstream.log.settings import Cluster
+
+    return Cluster.resolve(kafka)
+
+
+def _about(job: JobRow, loaded: Loaded, pipeline: Pipeline, cluster: Cluster) -> dict[str, Any]:
+    """What the run is a run of, for those who look at it from outside."""
+    from millstream.plan.explain import described
+    from millstream.plan.stages import cut
+    from millstream.runtime.physical import leaving, outlined
+    from millstream.sources.topic import Topic
+
+    reads = cut(pipeline.outputs).reads
+    return {
+        "kafka": cluster.address,
+        "version": version_of(loaded.file),
+        "topics": {n: r.source.name for n, r in reads.items() if isinstance(r.source, Topic)},
+        "plan": described(pipeline.name, pipeline.outputs),
+        "lanes": outlined(pipeline),
+        "leaving": leaving(pipeline),
+    }
+
+
+def version_of(file: Path) -> str:
+    """Twelve letters that change when the file does."""
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:12]
+
+
+def _print_into(path: Path) -> None:
+    """From here on whatever this process and its children print goes to the end of a file."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for stream in (1, 2):
+        os.dup2(descriptor, stream)
+    os.close(descriptor)
+
+
+def main(name: str, run: str) -> int:
+    """Run the job of that name; the exit code."""
+    stack = stack_place()
+    place = stack.job(name)
+    _print_into(place.output)
+    with Book(stack.book) as book:
+        job = book.job(name)
+        kafka = job.kafka or book.setting(KAFKA)
+    here = JobProcess(job, place, run, kafka)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, here.hear)
+    return here.run()
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1], sys.argv[2])
+    sys.stdout.flush()
+    os._exit(code)  # threads of clients that hang must not keep a run that has ended

@@ -1,0 +1,154 @@
+"""`/metrics`: what jobs did and how they stand, in Prometheus' text format.
+
+Names follow Prometheus' rules: base units, `_total` for what only grows. Labels hold names of
+pipelines, sources, sinks, steps, topics, phases and states, never a key or a record.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from millstream.jobs.book import STATES, Book
+from millstream.jobs.diary import BUCKETS, DiaryReader
+from millstream.jobs.lag import lags
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from millstream.jobs.book import JobRow
+    from millstream.jobs.places import StackPlace
+
+HELP: dict[str, tuple[str, str]] = {
+    "millstream_pipeline_up": ("gauge", "1 while the job's process lives."),
+    "millstream_job_state": ("gauge", "1 for the state the job is in."),
+    "millstream_restarts_total": ("counter", "Runs that ended by themselves and were followed."),
+    "millstream_rows_in_total": ("counter", "Rows read."),
+    "millstream_rows_out_total": ("counter", "Rows that left for a sink."),
+    "millstream_rows_dropped_total": ("counter", "Rows that left by the late or the dead door."),
+    "millstream_dlq_records": ("gauge", "Rows sent to the pipeline's dead topic so far."),
+    "millstream_batches_total": ("counter", "Batches committed."),
+    "millstream_batch_duration_seconds": ("histogram", "How long batches took."),
+    "millstream_batch_phase_seconds": ("gauge", "How long each phase of the last batch took."),
+    "millstream_busy_seconds_total": ("counter", "Time spent inside batches."),
+    "millstream_lag_records": ("gauge", "Records in the log that have not been read."),
+    "millstream_lag_seconds": ("gauge", "How long the oldest unread record has been waiting."),
+    "millstream_retention_warning": ("gauge", "1 while retention is about to eat unread records."),
+    "millstream_watermark_delay_seconds": ("gauge", "How far a source's watermark is behind now."),
+    "millstream_state_rows": ("gauge", "Rows that the steps remember."),
+    "millstream_state_bytes": ("gauge", "Bytes that the steps remember."),
+    "millstream_step_rows_in_total": ("counter", "Rows that a step took in."),
+    "millstream_step_rows_out_total": ("counter", "Rows that a step gave."),
+    "millstream_step_rows_late_total": ("counter", "Rows that came too late for a step."),
+    "millstream_step_busy_seconds_total": ("counter", "Time spent in a step."),
+    "millstream_supervisor_up": ("gauge", "1 while the supervisor lives."),
+    "millstream_page_readers": ("gauge", "Readers that the page updates now."),
+}
+_END_OF_TIME = 9999
+
+
+@dataclass
+class _Metrics:
+    """Samples by metric, in the order of `HELP`."""
+
+    samples: dict[str, list[str]] = field(default_factory=lambda: {name: [] for name in HELP})
+
+    def add(self, name: str, value: float, suffix: str = "", **labels: str) -> None:
+        text = ",".join(f'{label}="{_escaped(value_)}"' for label, value_ in labels.items())
+        shown = f"{name}{suffix}{{{text}}}" if text else f"{name}{suffix}"
+        self.samples[name].append(f"{shown} {_number(value)}")
+
+    def lines(self) -> Iterator[str]:
+        for name, samples in self.samples.items():
+            if samples:
+                kind, words = HELP[name]
+                yield f"# HELP {name} {words}"
+                yield f"# TYPE {name} {kind}"
+                yield from samples
+
+
+def exposition(place: StackPlace, readers: int = 0) -> str:
+    """Everything, as text."""
+    metrics = _Metrics()
+    metrics.add("millstream_supervisor_up", place.life("supervisor").held())
+    metrics.add("millstream_page_readers", readers)
+    with Book(place.book, read_only=True) as book:
+        jobs = book.all()
+    for job in jobs:
+        _of_job(metrics, place, job)
+    for lag in lags(place):
+        labels = {"pipeline": lag.job, "source": lag.source, "topic": lag.topic,
+                  "partition": str(lag.partition)}  # fmt: skip
+        metrics.add("millstream_lag_records", lag.lag, **labels)
+        metrics.add("millstream_lag_seconds", lag.seconds, **labels)
+        metrics.add("millstream_retention_warning", lag.warning is not None, **labels)
+    return "\n".join(metrics.lines()) + "\n"
+
+
+def _of_job(metrics: _Metrics, place: StackPlace, job: JobRow) -> None:
+    name = job.name
+    metrics.add("millstream_pipeline_up", place.job(name).life.held(), pipeline=name)
+    for state in STATES:
+        metrics.add("millstream_job_state", job.state == state, pipeline=name, state=state)
+    metrics.add("millstream_restarts_total", job.restarts, pipeline=name)
+    diary = DiaryReader(place.job(name).facts)
+    try:
+        totals, batches = diary.totals(), diary.batches(last=1)
+    finally:
+        diary.close()
+    if totals:
+        _totals(metrics, name, totals)
+    if batches:
+        _last_batch(metrics, name, batches[0].facts)
+
+
+def _totals(metrics: _Metrics, name: str, totals: dict[str, dict[str, float]]) -> None:
+    def total(metric: str) -> float:
+        return sum(totals.get(metric, {}).values())
+
+    for source, rows in totals.get("in", {}).items():
+        metrics.add("millstream_rows_in_total", rows, pipeline=name, source=source)
+    for sink, rows in totals.get("out", {}).items():
+        metrics.add("millstream_rows_out_total", rows, pipeline=name, sink=sink)
+    for reason in ("late", "dead"):
+        metrics.add("millstream_rows_dropped_total", total(reason), pipeline=name, reason=reason)
+    metrics.add("millstream_dlq_records", total("dead"), pipeline=name)
+    metrics.add("millstream_batches_total", total("batches"), pipeline=name)
+    metrics.add("millstream_busy_seconds_total", total("busy_seconds"), pipeline=name)
+    _histogram(metrics, name, totals)
+    for metric, label in (("in", "rows_in"), ("out", "rows_out"), ("late", "rows_late"),
+                          ("seconds", "busy_seconds")):  # fmt: skip
+        for step, value in totals.get(f"step_{metric}", {}).items():
+            metrics.add(f"millstream_step_{label}_total", value, pipeline=name, step=step)
+
+
+def _histogram(metrics: _Metrics, name: str, totals: dict[str, dict[str, float]]) -> None:
+    counts, so_far = totals.get("duration", {}), 0.0
+    for bound in BUCKETS:
+        so_far += counts.get(bound, 0.0)
+        metrics.add("millstream_batch_duration_seconds", so_far, "_bucket", pipeline=name, le=bound)
+    seconds = sum(totals.get("busy_seconds", {}).values())
+    metrics.add("millstream_batch_duration_seconds", seconds, "_sum", pipeline=name)
+    metrics.add("millstream_batch_duration_seconds", so_far, "_count", pipeline=name)
+
+
+def _last_batch(metrics: _Metrics, name: str, facts: dict[str, Any]) -> None:
+    for phase, seconds in facts["phases"].items():
+        metrics.add("millstream_batch_phase_seconds", seconds, pipeline=name, phase=phase)
+    for source, text in facts["watermarks"].items():
+        at = None if text is None else datetime.fromisoformat(text)
+        if at is not None and at.year < _END_OF_TIME:
+            metrics.add("millstream_watermark_delay_seconds", time.time() - at.timestamp(),
+                        pipeline=name, source=source)  # fmt: skip
+    metrics.add("millstream_state_rows", facts["state_rows"], pipeline=name)
+    metrics.add("millstream_state_bytes", facts["state_bytes"], pipeline=name)
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if float(value).is_integer() else repr(float(value))
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')

@@ -1,0 +1,89 @@
+"""Live updates: one look a second for all readers together, and a short queue for each.
+
+A reader that is slow misses pictures, never the newest one, and costs the others nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import anyio.to_thread
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+EVERY = 1.0
+QUEUE = 2
+READERS = 200
+_KEEP_ALIVE = 15
+
+
+class TooManyReaders(Exception):
+    """The page is being watched by as many as it serves."""
+
+
+class Pulse:
+    """Pictures by name (`jobs`, `job hot-auctions`), looked at while somebody watches."""
+
+    def __init__(self, every: float = EVERY) -> None:
+        self._every = every
+        self._readers: dict[str, list[asyncio.Queue[bytes]]] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._last: dict[str, bytes] = {}
+
+    @property
+    def readers(self) -> int:
+        """How many watch now."""
+        return sum(map(len, self._readers.values()))
+
+    def refuse_more(self) -> None:
+        """Raise TooManyReaders when there is no room for one more."""
+        if self.readers >= READERS:
+            raise TooManyReaders
+
+    async def watch(self, name: str, look: Callable[[], Any]) -> AsyncIterator[bytes]:
+        """Server-sent events: the picture now, and every new one."""
+        queue: asyncio.Queue[bytes] = asyncio.Queue(QUEUE)
+        self._readers.setdefault(name, []).append(queue)
+        if name in self._last:
+            queue.put_nowait(self._last[name])
+        if name not in self._tasks:
+            self._tasks[name] = asyncio.create_task(self._beat(name, look))
+        try:
+            while True:
+                yield await queue.get()
+        finally:
+            self._leave(name, queue)
+
+    def _leave(self, name: str, queue: asyncio.Queue[bytes]) -> None:
+        self._readers[name].remove(queue)
+        if not self._readers[name]:
+            del self._readers[name]
+            self._last.pop(name, None)
+            self._tasks.pop(name).cancel()
+
+    async def _beat(self, name: str, look: Callable[[], Any]) -> None:
+        quiet = 0
+        while True:
+            event = await anyio.to_thread.run_sync(_event, look)
+            quiet = 0 if event != self._last.get(name) else quiet + 1
+            if quiet == 0:
+                self._last[name] = event
+                self._give(name, event)
+            elif quiet % _KEEP_ALIVE == 0:
+                self._give(name, b": still here\n\n")
+            await asyncio.sleep(self._every)
+
+    def _give(self, name: str, event: bytes) -> None:
+        for queue in self._readers.get(name, ()):
+            if queue.full():
+                with suppress(asyncio.QueueEmpty):
+                    queue.get_nowait()
+            queue.put_nowait(event)
+
+
+def _event(look: Callable[[], Any]) -> bytes:
+    return b"data: " + json.dumps(look(), separators=(",", ":"), default=str).encode() + b"\n\n"

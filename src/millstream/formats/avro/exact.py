@@ -1,0 +1,183 @@
+"""The meaning of an Avro datum: its bytes against a schema, value by value.
+
+This is the slow path, and the definition: whatever the fast path accepts, it accepts
+with the same values. Values are given as Arrow takes them: whole numbers for times
+(microseconds) and dates (days), `decimal.Decimal` for decimals, lists of pairs for maps.
+"""
+
+from __future__ import annotations
+
+import decimal
+import struct
+from typing import TYPE_CHECKING, TypeVar
+
+from millstream.formats.avro.schema import Enum, Fixed, Items, Maybe, Node, Pairs, Plain, Record
+from millstream.formats.json import times
+from millstream.formats.json.exact import Refused
+from millstream.formats.pieces import NULL_VALUE
+from millstream.schema import Decimal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_Item = TypeVar("_Item")
+LEAST_DAY, GREATEST_DAY = times.LEAST // 86_400_000_000, times.GREATEST // 86_400_000_000
+
+
+class NotAvro(ValueError):
+    """The bytes are no datum of the schema; the message is the reason."""
+
+
+def read(raw: bytes | None, schema: Record) -> list[object]:
+    """A record's values in the schema's order.
+
+    Raises:
+        NotAvro, Refused: `str(error)` is the reason.
+    """
+    if raw is None:
+        raise NotAvro(NULL_VALUE)
+    datum = _Datum(raw)
+    row = []
+    for name, node in schema.parts:
+        try:
+            row.append(datum.value(node))
+        except Refused as refused:
+            raise refused.inside(name) from None
+    if datum.at != len(raw):
+        raise NotAvro(f"not Avro: {len(raw) - datum.at} bytes after the end of the record")
+    return row
+
+
+class _Datum:
+    """One datum's bytes, and how far they have been read."""
+
+    def __init__(self, raw: bytes) -> None:
+        self.raw, self.at = raw, 0
+
+    def value(self, node: Node) -> object:
+        if isinstance(node, Maybe):
+            place = self._long()
+            if not 0 <= place < node.size:
+                raise Refused(f"needs a branch below {node.size}; got {place}")
+            return None if place == node.null else self.value(node.inner)
+        if isinstance(node, Record):
+            return self._record(node)
+        if isinstance(node, Items):
+            return self._blocks(lambda: self.value(node.element))
+        if isinstance(node, Pairs):
+            return self._pairs(node)
+        if isinstance(node, Enum):
+            place = self._long()
+            if not 0 <= place < len(node.symbols):
+                raise Refused(f"needs a symbol below {len(node.symbols)}; got {place}")
+            return node.symbols[place]
+        if isinstance(node, Fixed):
+            return _decimal(self._take(node.size), node)
+        return self._plain(node)
+
+    def _plain(self, node: Plain) -> object:
+        kind = node.kind
+        if kind in ("int", "long"):
+            return _number(self._long(), node)
+        if kind == "string":
+            try:
+                return self._take(self._long()).decode()
+            except UnicodeDecodeError:
+                raise Refused("needs a string; got invalid UTF-8") from None
+        if kind == "bytes":
+            return _decimal(self._take(self._long()), node)
+        if kind == "boolean":
+            byte = self._take(1)[0]
+            if byte > 1:
+                raise Refused(f"needs a boolean; got the byte {byte}")
+            return byte == 1
+        size = 4 if kind == "float" else 8
+        return struct.unpack("<f" if size == 4 else "<d", self._take(size))[0]
+
+    def _record(self, node: Record) -> dict[str, object]:
+        made = {}
+        for name, part in node.parts:
+            try:
+                made[name] = self.value(part)
+            except Refused as refused:
+                raise refused.inside(name) from None
+        return made
+
+    def _pairs(self, node: Pairs) -> list[tuple[str, object]]:
+        key = Plain("string", node.type)
+
+        def pair() -> tuple[str, object]:
+            return str(self._plain(key)), self.value(node.value)
+
+        found = self._blocks(pair)
+        seen = set()
+        for name, _ in found:
+            if name in seen:
+                raise Refused(f"needs different keys; got {name[:40]!r} twice")
+            seen.add(name)
+        return found
+
+    def _blocks(self, item: Callable[[], _Item]) -> list[_Item]:
+        made: list[_Item] = []
+        while True:
+            count = self._long()
+            if count == 0:
+                return made
+            if count < 0:
+                count = -count
+                if self._long() < 0:
+                    raise Refused("needs the size of a block; got one below zero")
+            if count > len(self.raw) - self.at:
+                raise Refused(f"needs {count} elements; got {len(self.raw) - self.at} bytes")
+            for _ in range(count):
+                try:
+                    made.append(item())
+                except Refused as refused:
+                    raise refused.inside(f"[{len(made)}]") from None
+
+    def _long(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self._take(1)[0]
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+            if shift == 70:
+                raise Refused("needs a number; got one of more than ten bytes")
+        if value >= 2**64:
+            raise Refused("needs a number; got one beyond 64 bits")
+        return (value >> 1) ^ -(value & 1)
+
+    def _take(self, size: int) -> bytes:
+        if size < 0:
+            raise Refused(f"needs a length from 0 on; got {size}")
+        if size > len(self.raw) - self.at:
+            raise Refused(f"needs {size} more bytes; got {len(self.raw) - self.at}")
+        self.at += size
+        return self.raw[self.at - size : self.at]
+
+
+def _number(value: int, node: Plain) -> int:
+    if node.kind == "int" and not -(2**31) <= value < 2**31:
+        raise Refused(f"needs an int; got {value}, beyond its range")
+    if node.unit:
+        try:
+            return times.within(value * node.unit)
+        except times.NotATime as error:
+            raise Refused(f"needs a timestamp; got {error}") from None
+    if node.type.ddl() == "date" and not LEAST_DAY <= value <= GREATEST_DAY:
+        raise Refused("needs a date; got a time outside the years 1 to 9999")
+    return value
+
+
+def _decimal(raw: bytes, node: Plain | Fixed) -> object:
+    type_ = node.type
+    if not isinstance(type_, Decimal):
+        return raw
+    if not raw:
+        raise Refused(f"needs a {type_.ddl()}; got no byte")
+    unscaled = int.from_bytes(raw, "big", signed=True)
+    if abs(unscaled) >= 10**type_.precision:
+        raise Refused(f"needs a {type_.ddl()}; got more digits")
+    return decimal.Decimal(f"{unscaled}E-{type_.scale}")

@@ -1,0 +1,56 @@
+"""Avro as the engine sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from millstream.errors import InvalidSpec
+from millstream.formats.avro.schema import columns, derived, parsed
+from millstream.formats.framing import EITHER, Framing
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from millstream.formats.spec import Decoded
+    from millstream.schema import Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Avro:
+    """The format of `format="avro"`: one datum of a record schema for each record.
+
+    `text` is the schema's JSON; without it, rows are written with one made from their
+    columns (each a union with null).
+    """
+
+    name: ClassVar[str] = "avro"
+    text: str | None = None
+    framing: Framing = EITHER
+
+    def row_schema(self) -> Schema | None:
+        """The columns of its rows, where the schema was given."""
+        return None if self.text is None else columns(self.text)
+
+    def check(self, schema: Schema) -> None:
+        if self.text is None:
+            derived(schema)
+        elif columns(self.text) != schema:
+            raise InvalidSpec("rows of an Avro topic need the columns of its schema",
+                              got=schema.ddl(), do=columns(self.text).ddl())  # fmt: skip
+
+    def decode(self, values: pa.Array | pa.ChunkedArray, schema: Schema) -> Decoded:
+        from millstream.formats.avro.decode import are_data, decode
+
+        self.check(schema)
+        node = parsed(self.text if self.text is not None else derived(schema))
+        return self.framing.decoded(
+            values,
+            lambda bodies: decode(bodies, schema, node),
+            bare=lambda whole: are_data(whole, node),
+        )
+
+    def encode(self, table: pa.Table) -> pa.Array:
+        from millstream.formats.avro.encode import encode
+
+        return self.framing.encoded(encode(table, self.text))

@@ -1,0 +1,147 @@
+"""The meaning of a CSV record: cells of text, read one by one against a schema.
+
+This is the slow path, and the definition: whatever the fast path accepts, it accepts
+with the same values. A cell is text and nothing else, so its type's own lexical form
+decides: the forms of the JSON format, without JSON's quotes.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from millstream.formats.json.exact import LIMITS, NON_FINITE, Notes, Refused, reader
+from millstream.formats.json.syntax import Real, Whole
+from millstream.formats.pieces import NULL_VALUE
+from millstream.schema import Decimal, Scalar
+
+if TYPE_CHECKING:
+    from millstream.schema import Field, Type
+
+_CELL = re.compile(r'"([^"]*(?:""[^"]*)*)"(?=,|\Z)|([^",\r\n]*)(?=,|\Z)')
+_WHOLE = re.compile(r"-?(?:0|[1-9]\d*)", re.ASCII)
+_REAL = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
+_BOOLEANS = {"true": True, "false": False}
+_NUMBERS = (*LIMITS, "float", "double")
+_SHOWN = 40
+
+
+class NotCsv(ValueError):
+    """The bytes are no CSV row; the message is the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One cell: an empty one is null unless it stands in quotes."""
+
+    text: str
+    quoted: bool
+
+
+def cells(raw: bytes | None) -> list[Cell]:
+    """The cells of one record.
+
+    Raises:
+        NotCsv: the record is null, no UTF-8, or its quotes do not fit.
+    """
+    text = _text(raw)
+    found: list[Cell] = []
+    at = 0
+    while True:
+        match = _CELL.match(text, at)
+        if match is None:
+            raise NotCsv(_wrong(text, at, len(found) + 1))
+        quoted = match[1] is not None
+        found.append(Cell(match[1].replace('""', '"') if quoted else match[2], quoted))
+        at = match.end() + 1
+        if at > len(text):
+            return found
+
+
+def _text(raw: bytes | None) -> str:
+    if raw is None:
+        raise NotCsv(NULL_VALUE)
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError as error:
+        raise NotCsv(f"not CSV: invalid UTF-8 at byte {error.start + 1}") from None
+    if text[:1] == "\ufeff":
+        raise NotCsv("not CSV: it begins with a byte order mark")
+    if text.endswith("\n"):
+        text = text[:-1].removesuffix("\r")
+    return text
+
+
+def _wrong(text: str, at: int, number: int) -> str:
+    if text[at] != '"':
+        mark = "a quote" if '"' in text[at:].split(",", 1)[0] else "a line break"
+        return f"not CSV: {mark} inside cell {number}, which is not in quotes"
+    if len(re.findall('"', text[at:])) % 2:
+        return f"not CSV: the quotes of cell {number} do not end"
+    return f"not CSV: text after the quotes of cell {number}"
+
+
+def read(
+    raw: bytes | None, fields: tuple[Field, ...], places: tuple[int | None, ...], width: int
+) -> list[object]:
+    """A row's values in the schema's order.
+
+    `places` says in which cell each field stands (None: in none), `width` how many
+    cells a row has.
+
+    Raises:
+        NotCsv, Refused: `str(error)` is the reason.
+    """
+    found = cells(raw)
+    if len(found) != width:
+        raise NotCsv(f"needs {width} cells; got {len(found)}")
+    row: list[object] = []
+    for field, place in zip(fields, places, strict=True):
+        cell = found[place] if place is not None else None
+        if cell is None or not (cell.text or cell.quoted):
+            if not field.nullable:
+                lack = "it is missing" if cell is None else "the cell is empty"
+                raise Refused(f"needs {field.type.ddl()}; {lack}").inside(field.name)
+            row.append(None)
+            continue
+        try:
+            row.append(_value(cell.text, field.type))
+        except Refused as refused:
+            raise refused.inside(field.name) from None
+    return row
+
+
+def _value(text: str, type_: Type) -> object:
+    token: object = text
+    if isinstance(type_, Scalar):
+        if type_.name in _NUMBERS:
+            token = _number(text, type_)
+        elif type_.name == "boolean":
+            token = _BOOLEANS.get(text, text)
+        elif type_.name == "timestamp" and _WHOLE.fullmatch(text):
+            token = Whole(text)
+    if isinstance(token, bool) or type_ != Scalar("boolean"):
+        return reader(type_)(token, Notes())
+    raise Refused(f"needs a boolean; got the text {shown(text)}")
+
+
+def _number(text: str, type_: Scalar) -> str:
+    if _WHOLE.fullmatch(text):
+        return Whole(text)
+    if _REAL.fullmatch(text):
+        return Real(text)
+    if text in NON_FINITE and type_.name in ("float", "double"):
+        return text
+    raise Refused(f"needs {'an' if type_.name == 'int' else 'a'} {type_.name}; "
+                  f"got the text {shown(text)}")  # fmt: skip
+
+
+def shown(text: str) -> str:
+    """Text for a reason: in quotes, cut where it is long."""
+    return repr(text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…")
+
+
+def holds(type_: Type) -> bool:
+    """Whether one cell can hold a value of the type."""
+    return isinstance(type_, Scalar | Decimal)

@@ -1,0 +1,47 @@
+"""CSV as the engine sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from millstream.errors import InvalidSpec
+from millstream.formats.csv.exact import holds
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from millstream.formats.spec import Decoded
+    from millstream.schema import Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Csv:
+    """The format of `format="csv"`: one row for each record, cells in the schema's order.
+
+    With a `header` (the first line of a file), cells are found by their names instead;
+    names outside the schema are ignored and counted.
+    """
+
+    name: ClassVar[str] = "csv"
+    header: tuple[str, ...] | None = None
+
+    def check(self, schema: Schema) -> None:
+        for field in schema:
+            if not holds(field.type):
+                raise InvalidSpec(
+                    "a CSV cell needs a type without parts",
+                    got=f"{field.name} {field.type.ddl()}",
+                    do="use JSON, Avro or Parquet for arrays, maps and structs",
+                )
+
+    def decode(self, values: pa.Array | pa.ChunkedArray, schema: Schema) -> Decoded:
+        from millstream.formats.csv.decode import decode
+
+        self.check(schema)
+        return decode(values, schema, self.header)
+
+    def encode(self, table: pa.Table) -> pa.Array:
+        from millstream.formats.csv.encode import encode
+
+        return encode(table)

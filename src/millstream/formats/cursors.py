@@ -1,0 +1,166 @@
+"""A place in each record of a block, moved over all of them at once.
+
+Binary formats say only while they are read where the next value begins. A cursor holds
+that place for every record, so that one field of all records is read in a few steps
+over whole columns. Nothing is refused here: a record that runs over its end, or is not
+surely right, is `lost`, and read again by the format's exact path.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millstream.formats.json.block import Block, Flags, Places
+from millstream.formats.json.numbers import slices
+
+Words = npt.NDArray[np.uint64]
+_MORE = np.uint64(0x8080808080808080)
+_GROUPS = [
+    (np.uint64(0x007F007F007F007F), np.uint64(0x7F007F007F007F00), np.uint64(1)),
+    (np.uint64(0x00003FFF00003FFF), np.uint64(0x3FFF00003FFF0000), np.uint64(2)),
+    (np.uint64(0x000000000FFFFFFF), np.uint64(0x0FFFFFFF00000000), np.uint64(4)),
+]
+_ONE, _SEVEN, _EIGHT = np.uint64(1), np.uint64(7), np.uint64(8)
+
+
+class Cursor:
+    """Where reading stands in each record, and which records are lost."""
+
+    def __init__(self, block: Block, start: Places, end: Places) -> None:
+        self._block = block
+        self.at: Places = start.copy()
+        self.end: Places = end
+        self.lost: Flags = np.zeros(start.size, np.bool_)
+        self.doubtful: Flags = np.zeros(start.size, np.bool_)
+
+    @classmethod
+    def over(cls, values: pa.Array) -> Self:
+        """At the beginning of each value; nulls are lost."""
+        block = Block(values)
+        made = cls(block, block.start, block.end)
+        if values.null_count:
+            made.lose(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False)))
+        return made
+
+    def inside(self, start: Places, end: Places) -> Self:
+        """At the beginning of each of these spans: records within the records."""
+        return type(self)(self._block, start, end)
+
+    def lose(self, rows: Places, *, doubt: bool = False) -> None:
+        """These records are left to the exact path: they are wrong, or there is doubt."""
+        if doubt:
+            self.doubtful[rows[~self.lost[rows]]] = True
+        self.lost[rows] = True
+        self.at[rows] = self.end[rows]
+
+    def left(self, rows: Places) -> Places:
+        """How many bytes each of the records still has."""
+        return np.asarray(self.end[rows] - self.at[rows])
+
+    def varints(self, rows: Places) -> Words:
+        """The next variable-length number of each of the records; 0 for lost ones."""
+        at = self.at[rows]
+        word = self._block.word(at)
+        stop = ~word & _MORE
+        size = (np.bitwise_count((stop & -stop) - _ONE) >> 3).astype(np.int64) + 1
+        if (size == 1).all():
+            value = word & np.uint64(0x7F)
+        else:
+            value = _joined(word, np.minimum(size, 8))
+            if (size > 8).any():
+                size = self._long(at, size, value)
+        over = (at + size > self.end[rows]) | (size > 10)
+        self.at[rows] = at + size
+        if over.any():
+            self.lose(rows[over])
+            value[over] = 0
+        return value
+
+    def _long(self, at: Places, size: Places, value: Words) -> Places:
+        """The ninth and tenth byte of the longest numbers, added to `value`."""
+        which = np.flatnonzero(size > 8)
+        more = self._block.word(at[which] + 8)
+        ninth, tenth = more & np.uint64(0xFF), (more >> _EIGHT) & np.uint64(0xFF)
+        value[which] |= (ninth & np.uint64(0x7F)) << np.uint64(56)
+        two = ninth >= 0x80
+        value[which] |= np.where(two, tenth << np.uint64(63), np.uint64(0))
+        size = size.copy()
+        size[which] = np.where(two, np.where(tenth <= 1, 10, 11), 9)
+        return size
+
+    def words(self, rows: Places, size: int) -> Words:
+        """The next `size` (1 to 8) bytes of each of the records, the first one lowest."""
+        at = self.at[rows]
+        word = self._block.word(at)
+        if size < 8:
+            word = word & np.uint64((1 << 8 * size) - 1)
+        over = at + size > self.end[rows]
+        self.at[rows] = at + size
+        if over.any():
+            self.lose(rows[over])
+        return word
+
+    def spans(self, rows: Places, size: Places) -> tuple[Places, Places]:
+        """The bounds of the next `size` bytes of each of the records; lost ones have none."""
+        at = self.at[rows]
+        over = (size < 0) | (size > self.end[rows] - at)
+        if over.any():
+            self.lose(rows[over])
+            size = np.where(over, 0, size)
+            at = np.where(over, self.end[rows], at)
+        self.at[rows] = at + size
+        return at, at + size
+
+    def binaries(self, rows: Places, size: Places) -> pa.Array:
+        """The next `size` bytes of each of the records as binary."""
+        return self.bytes_of(*self.spans(rows, size))
+
+    def texts(self, rows: Places, size: Places) -> pa.Array:
+        """The next `size` bytes of each of the records as text; what is no UTF-8 is lost."""
+        return self.texts_of(rows, *self.spans(rows, size))
+
+    def bytes_of(self, start: Places, end: Places) -> pa.Array:
+        """The bytes between ascending, disjoint bounds."""
+        return slices(self._block, start, end, pa.binary())
+
+    def texts_of(self, rows: Places, start: Places, end: Places) -> pa.Array:
+        """As `bytes_of`, as text; a record whose bytes are no UTF-8 is lost."""
+        made = self.bytes_of(start, end)
+        if self._block.ascii:
+            return made.view(pa.string())
+        try:
+            return made.cast(pa.string())
+        except pa.ArrowInvalid:
+            wrong = np.array([not _is_text(value) for value in made.to_pylist()], np.bool_)
+            self.lose(rows[wrong])
+            return slices(self._block, start, np.where(wrong, start, end), pa.string())
+
+    def finished(self) -> Flags:
+        """Which records were read to their very end, and are not lost."""
+        return np.asarray((self.at == self.end) & ~self.lost)
+
+
+def _joined(word: Words, size: Places) -> Words:
+    """The numbers that the first `size` (1 to 8) bytes of words make, seven bits a byte."""
+    drop = ((8 - size) << 3).astype(np.uint64)
+    made = ((word << drop) >> drop) & ~_MORE
+    for low, high, shift in _GROUPS:
+        made = (made & low) | ((made & high) >> shift)
+    return made
+
+
+def zigzag(value: Words) -> Places:
+    """Numbers whose lowest bit is the sign."""
+    return (value >> _ONE).astype(np.int64) ^ -(value & _ONE).astype(np.int64)
+
+
+def _is_text(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

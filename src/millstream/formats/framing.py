@@ -1,0 +1,198 @@
+"""What stands before a binary record: nothing, or Confluent's zero byte and schema id.
+
+`"bare"` and `"confluent"` (or `"confluent:7"` for one id only) say which. Without a word,
+each value is looked at: it is a record in one of the two ways, or a bad row; so is one
+that could be a record in both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from millstream.errors import InvalidInput, InvalidSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+    import pyarrow as pa
+
+    from millstream.formats.spec import Decoded
+
+_HEAD = 5
+_BOTH = 'may be framed or bare; say framing="confluent" or framing="bare"'
+_WORDS = '"confluent", "confluent:<schema id>" or "bare"'
+
+
+@dataclass(frozen=True, slots=True)
+class Framing:
+    """How records are framed: `kind` is confluent, bare or either; `id` the only schema id."""
+
+    kind: str = "either"
+    id: int | None = None
+
+    @classmethod
+    def of(cls, text: str | None) -> Framing:
+        """What the user's word means.
+
+        Raises:
+            InvalidSpec: it is none of the three.
+        """
+        if text is None:
+            return cls()
+        word, _, number = text.partition(":") if isinstance(text, str) else ("", "", "")
+        if word == "bare" and text == "bare":
+            return cls("bare")
+        if word == "confluent" and (text == word or (number.isdecimal() and int(number) < 2**31)):
+            return cls("confluent", int(number) if number else None)
+        raise InvalidSpec(f"framing needs {_WORDS}", got=repr(text))
+
+    def decoded(
+        self,
+        values: pa.Array | pa.ChunkedArray,
+        body: Callable[[pa.Array], Decoded],
+        *,
+        bare: Callable[[pa.Array], np.ndarray] | None = None,
+        index: bytes = b"",
+    ) -> Decoded:
+        """Framed values through the decoder of what is inside.
+
+        `bare` tells which whole values are records, too; `index` is what the format puts
+        between the schema id and its record.
+        """
+        import pyarrow as pa
+
+        whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+        if self.kind == "bare":
+            return body(whole)
+        framed, wrong = self._framed(whole, index)
+        bodies = _without_heads(whole.take(pa.array(framed)), _HEAD + len(index))
+        made = _moved(body(bodies), framed)
+        refused = dict(zip(made.bad.tolist(), made.reasons, strict=True))
+        if self.kind == "confluent":
+            return _with_bad(made, wrong | refused)
+        return _either(made, refused, whole, body, bare)
+
+    def _framed(self, values: pa.Array, index: bytes) -> tuple[np.ndarray, dict[int, str]]:
+        """Which values begin with a frame, and why the others do not."""
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        size = _HEAD + len(index)
+        heads = pc.binary_slice(values, 0, size)
+        good = pc.equal(pc.binary_length(heads), size)
+        first = pc.binary_slice(heads, 0, 1 if self.id is None else _HEAD)
+        wanted = b"\0" if self.id is None else b"\0" + self.id.to_bytes(4, "big")
+        good = pc.and_(good, pc.equal(first, pa.scalar(wanted, values.type)))
+        if index:
+            last = pc.binary_slice(heads, _HEAD, size)
+            good = pc.and_(good, pc.equal(last, pa.scalar(index, values.type)))
+        flags = pc.fill_null(good, fill_value=False).to_numpy(zero_copy_only=False)
+        others = np.flatnonzero(~flags)
+        told = heads.take(pa.array(others)).to_pylist()
+        wrong = {int(n): self._why(head, index) for n, head in zip(others, told, strict=True)}
+        return np.flatnonzero(flags), wrong
+
+    def _why(self, head: bytes | None, index: bytes) -> str:
+        from millstream.formats.pieces import NULL_VALUE
+
+        if head is None:
+            return NULL_VALUE
+        if len(head) < _HEAD + len(index) or head[0]:
+            got = head.hex() or "nothing"
+            return f"not framed: needs a zero byte and four of a schema id; got {got}"
+        number = int.from_bytes(head[1:_HEAD], "big")
+        if self.id not in (None, number):
+            return f"needs the schema id {self.id}; got {number}"
+        return f"needs the first message of its file; got the index {head[_HEAD:].hex()}"
+
+    def encoded(self, values: pa.Array, index: bytes = b"") -> pa.Array:
+        """Record values with their frame; without an id there is none to write.
+
+        Raises:
+            InvalidInput: the framing needs an id.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if self.kind == "confluent" and self.id is None:
+            raise InvalidInput('writing needs the schema id in framing="confluent:<id>"',
+                               got='framing="confluent"')  # fmt: skip
+        if self.id is None:
+            return values
+        head = pa.scalar(b"\0" + self.id.to_bytes(4, "big") + index, pa.binary())
+        return pc.binary_join_element_wise(head, values, pa.scalar(b"", pa.binary()))
+
+
+def _without_heads(values: pa.Array, head: int) -> pa.Array:
+    """Values without their first bytes, of which each has at least so many."""
+    import numpy as np
+    import pyarrow as pa
+
+    from millstream.formats.pieces import cut_out
+
+    width = np.int64 if pa.types.is_large_binary(values.type) else np.int32
+    _, offsets, data = values.buffers()
+    if not len(values):
+        return values
+    bounds = np.frombuffer(offsets, width, len(values) + 1, values.offset * width().itemsize)
+    bounds = bounds.astype(np.int64)
+    return cut_out(data, bounds[:-1] + head, bounds[1:], values.type)
+
+
+def _moved(made: Decoded, places: np.ndarray) -> Decoded:
+    """What was decoded of some values, with the numbers these have among all."""
+    return replace(made, good=places[made.good], bad=places[made.bad])
+
+
+def _with_bad(made: Decoded, wrong: dict[int, str]) -> Decoded:
+    """The good rows, and in the place of the bad ones these."""
+    import numpy as np
+
+    bad = np.array(sorted(wrong), np.int64)
+    return replace(made, bad=bad, reasons=[wrong[number] for number in bad.tolist()])
+
+
+def _either(
+    framed: Decoded,
+    refused: dict[int, str],
+    whole: pa.Array,
+    body: Callable[[pa.Array], Decoded],
+    bare: Callable[[pa.Array], np.ndarray] | None,
+) -> Decoded:
+    """What is a record in one of the two ways; what is one in both is refused."""
+    import numpy as np
+    import pyarrow as pa
+
+    rest = np.setdiff1d(np.arange(len(whole)), framed.good)
+    other = _moved(body(whole.take(pa.array(rest))), rest)
+    told = dict(zip(other.bad.tolist(), other.reasons, strict=True))
+    kept = {number: refused.get(number, reason) for number, reason in told.items()}
+    if bare is not None and framed.good.size:
+        both = bare(whole.take(pa.array(framed.good)))
+        kept |= dict.fromkeys(framed.good[both].tolist(), _BOTH)
+        if both.any():
+            table = framed.table.filter(pa.array(~both))
+            framed = replace(framed, table=table, good=framed.good[~both])
+    return _together(_with_bad(framed, {}), _with_bad(other, kept))
+
+
+def _together(framed: Decoded, bare: Decoded) -> Decoded:
+    """Two parts of one input as one, in input order."""
+    import numpy as np
+    import pyarrow as pa
+
+    if not framed.good.size:
+        return bare
+    good = np.concatenate([framed.good, bare.good])
+    table = pa.concat_tables([framed.table, bare.table])
+    if bare.good.size:
+        order = np.argsort(good, kind="stable")
+        good, table = good[order], table.take(pa.array(order))
+    return replace(bare, table=table, good=good, extra=framed.extra + bare.extra)
+
+
+EITHER = Framing()
+BARE = Framing("bare")

@@ -1,0 +1,55 @@
+"""Protobuf as the engine sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from millstream.errors import InvalidSpec
+from millstream.formats.framing import BARE, Framing
+from millstream.formats.protobuf.schema import columns
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from millstream.formats.spec import Decoded
+    from millstream.schema import Schema
+
+FIRST = b"\0"  # Confluent's index of a message in its file: the first one
+
+
+@dataclass(frozen=True, slots=True)
+class Protobuf:
+    """The format of `format="protobuf"`: one message for each record.
+
+    `files` is a descriptor set as `protoc --include_imports --descriptor_set_out` makes it.
+    """
+
+    name: ClassVar[str] = "protobuf"
+    files: bytes
+    message: str
+    framing: Framing = BARE
+
+    def row_schema(self) -> Schema:
+        """The columns of its rows."""
+        return columns(self.files, self.message)
+
+    def check(self, schema: Schema) -> None:
+        if self.row_schema() != schema:
+            raise InvalidSpec(f"rows of {self.message} need its fields as columns",
+                              got=schema.ddl(), do=self.row_schema().ddl())  # fmt: skip
+
+    def decode(self, values: pa.Array | pa.ChunkedArray, schema: Schema) -> Decoded:
+        from millstream.formats.protobuf.decode import decode
+
+        self.check(schema)
+        return self.framing.decoded(
+            values,
+            lambda bodies: decode(bodies, schema, self.files, self.message),
+            index=FIRST,
+        )
+
+    def encode(self, table: pa.Table) -> pa.Array:
+        from millstream.formats.protobuf.encode import encode
+
+        return self.framing.encoded(encode(table, self.files, self.message), FIRST)

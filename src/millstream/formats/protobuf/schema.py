@@ -1,0 +1,217 @@
+"""Protobuf messages as values: a descriptor set in, a tree of parts and column types out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from millstream.errors import InvalidSpec
+from millstream.schema import Array, Decimal, Field, Map, Scalar, Schema, Struct, Type
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor import Descriptor, FieldDescriptor
+
+VARINT, FIXED64, SIZED, FIXED32 = 0, 1, 2, 5
+_KINDS: dict[int, tuple[str, int, Type]] = {
+    1: ("double", FIXED64, Scalar("double")),
+    2: ("float", FIXED32, Scalar("float")),
+    3: ("int64", VARINT, Scalar("long")),
+    4: ("uint64", VARINT, Decimal(20, 0)),
+    5: ("int32", VARINT, Scalar("int")),
+    6: ("uint64", FIXED64, Decimal(20, 0)),
+    7: ("uint32", FIXED32, Scalar("long")),
+    8: ("bool", VARINT, Scalar("boolean")),
+    9: ("string", SIZED, Scalar("string")),
+    12: ("bytes", SIZED, Scalar("binary")),
+    13: ("uint32", VARINT, Scalar("long")),
+    14: ("enum", VARINT, Scalar("string")),
+    15: ("int32", FIXED32, Scalar("int")),
+    16: ("int64", FIXED64, Scalar("long")),
+    17: ("sint32", VARINT, Scalar("int")),
+    18: ("sint64", VARINT, Scalar("long")),
+}
+_MESSAGE = 11
+_INSTANT = "google.protobuf.Timestamp"
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A value without parts: how it lies in the bytes (`wire`), and what it means (`kind`)."""
+
+    kind: str
+    wire: int
+    type: Type
+    symbols: tuple[tuple[int, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message; `instant` is Protobuf's own Timestamp, a column's timestamp."""
+
+    name: str
+    parts: tuple[Part, ...]
+    instant: bool = False
+
+    @property
+    def type(self) -> Type:
+        if self.instant:
+            return Scalar("timestamp")
+        return Struct(tuple(Field(part.name, part.type) for part in self.parts))
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A field: once or `many` times or a `map`; `choice` numbers the oneof it belongs to.
+
+    A field with `presence` is null where it is not there, one without has its type's zero.
+    """
+
+    number: int
+    name: str
+    node: Leaf | Message
+    many: bool = False
+    map: bool = False
+    presence: bool = False
+    required: bool = False
+    choice: int = -1
+
+    @property
+    def type(self) -> Type:
+        if self.map:
+            assert isinstance(self.node, Message)
+            key, value = self.node.parts
+            return Map(key.type, value.type)
+        return Array(self.node.type) if self.many else self.node.type
+
+
+@lru_cache(maxsize=32)
+def descriptor(files: bytes, name: str) -> Descriptor:
+    """The message of that name in a descriptor set.
+
+    Raises:
+        InvalidSpec: the bytes are no descriptor set, or hold no such message.
+    """
+    from google.protobuf import descriptor_pb2, descriptor_pool
+    from google.protobuf.message import DecodeError
+
+    try:
+        described = descriptor_pb2.FileDescriptorSet.FromString(files)
+    except DecodeError:
+        described = descriptor_pb2.FileDescriptorSet()
+    if not described.file:
+        raise InvalidSpec(
+            "format=\"protobuf\" needs a descriptor set", got=f"{len(files)} other bytes",
+            do="make it with protoc --include_imports --descriptor_set_out=FILE",
+        )  # fmt: skip
+    pool = descriptor_pool.DescriptorPool()
+    try:
+        _add_all(pool, described)
+        found: Descriptor = pool.FindMessageTypeByName(name)
+    except KeyError:
+        known = sorted(f"{file.package}.{message.name}".lstrip(".")
+                       for file in described.file for message in file.message_type)  # fmt: skip
+        raise InvalidSpec(
+            "the descriptor set needs to hold the message",
+            got=repr(name),
+            do=f"name one of {', '.join(known)}",
+        ) from None
+    return found
+
+
+def _add_all(pool: Any, described: Any) -> None:
+    """Files after those they import; the well-known ones are there even if they were left out."""
+    waiting = {file.name: file.SerializeToString() for file in described.file}
+    needs = {file.name: list(file.dependency) for file in described.file}
+    done: set[str] = set()
+
+    def add(name: str) -> None:
+        if name not in done:
+            done.add(name)
+            content = waiting[name] if name in waiting else _well_known(name)
+            for needed in needs.get(name, ()):
+                add(needed)
+            pool.AddSerializedFile(content)
+
+    for name in waiting:
+        add(name)
+
+
+def _well_known(name: str) -> bytes:
+    """The description of one of Protobuf's own files, which have no imports but each other."""
+    from importlib import import_module
+
+    path = name.removesuffix(".proto")
+    try:
+        if not path.startswith("google/protobuf/"):
+            raise ImportError(name)
+        content: bytes = import_module(f"{path.replace('/', '.')}_pb2").DESCRIPTOR.serialized_pb
+    except ImportError:
+        raise InvalidSpec(
+            "a descriptor set needs the files it imports",
+            got=f"none named {name}",
+            do="make it with protoc --include_imports",
+        ) from None
+    return content
+
+
+@lru_cache(maxsize=32)
+def parsed(files: bytes, name: str) -> Message:
+    """The tree of a message.
+
+    Raises:
+        InvalidSpec: it has no field, contains itself, or uses groups.
+    """
+    node = _message(descriptor(files, name), ())
+    if not node.parts or node.instant:
+        raise InvalidSpec("a row needs a message with fields", got=name)
+    return node
+
+
+def columns(files: bytes, name: str) -> Schema:
+    """The columns of a message's rows."""
+    return Schema(tuple(Field(part.name, part.type) for part in parsed(files, name).parts))
+
+
+def _message(found: Descriptor, above: tuple[str, ...]) -> Message:
+    if found.full_name in above:
+        raise InvalidSpec(
+            "a column needs a type that ends", got=f"{found.full_name} contains itself"
+        )
+    inside = (*above, found.full_name)
+    parts = tuple(_part(field, inside) for field in found.fields)
+    return Message(found.full_name, parts, found.full_name == _INSTANT)
+
+
+def _part(field: FieldDescriptor, above: tuple[str, ...]) -> Part:
+    many = field.is_repeated
+    inner = field.message_type
+    entry = inner is not None and inner.GetOptions().map_entry
+    choice = field.containing_oneof
+    return Part(
+        number=field.number,
+        name=field.name,
+        node=_node(field, above),
+        many=many and not entry,
+        map=entry,
+        presence=field.has_presence,
+        required=field.is_required,
+        choice=-1 if choice is None else choice.index,
+    )
+
+
+def _node(field: FieldDescriptor, above: tuple[str, ...]) -> Leaf | Message:
+    if field.type == _MESSAGE:
+        assert field.message_type is not None
+        return _message(field.message_type, above)
+    if field.type not in _KINDS:
+        raise InvalidSpec(
+            "a column needs a type Millstream has", got=f"the group {field.full_name}"
+        )
+    kind, wire, type_ = _KINDS[field.type]
+    if field.enum_type is None:
+        return Leaf(kind, wire, type_)
+    names: dict[int, str] = {}
+    for value in field.enum_type.values:
+        names.setdefault(value.number, value.name)
+    return Leaf(kind, wire, type_, tuple(sorted(names.items())))

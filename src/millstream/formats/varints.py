@@ -1,0 +1,81 @@
+"""Columns to the bytes that Avro and Protobuf write, a column of all rows at a time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Words = npt.NDArray[np.uint64]
+_EMPTY = pa.scalar(b"", pa.binary())
+_SHIFTS = np.arange(10, dtype=np.uint64) * np.uint64(7)
+_SEVEN, _MORE = np.uint64(0x7F), np.uint64(0x80)
+
+
+def varints(values: Words) -> pa.Array:
+    """Each number in as few bytes as it needs, seven bits a byte, lowest first."""
+    size = np.ones(values.size, np.int64)
+    for bits in range(7, 64, 7):
+        size += values >= np.uint64(1 << bits)
+    most = int(size.max()) if size.size else 1
+    groups = (values[:, None] >> _SHIFTS[:most]) & _SEVEN
+    place = np.arange(most)
+    groups |= np.where(place < size[:, None] - 1, _MORE, np.uint64(0))
+    return binaries(groups[place < size[:, None]].astype(np.uint8), size)
+
+
+def zigzags(values: npt.NDArray[np.int64]) -> pa.Array:
+    """Signed numbers, their sign in the lowest bit."""
+    doubled = values.view(np.uint64) << np.uint64(1)
+    return varints(doubled ^ (values >> 63).view(np.uint64))
+
+
+def fixed(values: npt.NDArray[np.generic]) -> pa.Array:
+    """Numbers as they lie in memory, lowest byte first."""
+    data = np.ascontiguousarray(values).view(np.uint8)
+    return binaries(data, np.full(len(values), values.dtype.itemsize))
+
+
+def binaries(data: npt.NDArray[np.uint8], sizes: npt.NDArray[np.int64]) -> pa.Array:
+    """One array of bytes cut into values of these sizes."""
+    bounds = np.zeros(sizes.size + 1, np.int32)
+    np.cumsum(sizes, out=bounds[1:])
+    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(np.ascontiguousarray(data))]
+    return pa.Array.from_buffers(pa.binary(), sizes.size, buffers)
+
+
+def sizes_of(column: pa.Array) -> npt.NDArray[np.int64]:
+    """How many bytes each value has."""
+    sizes: npt.NDArray[np.int64] = pc.binary_length(column).to_numpy(zero_copy_only=False)
+    return sizes.astype(np.int64)
+
+
+def joined(parts: Sequence[pa.Array | pa.Scalar]) -> pa.Array:
+    """Values of several columns put together, row by row; null where one is null."""
+    return pc.binary_join_element_wise(*parts, _EMPTY)
+
+
+def chosen(flags: npt.NDArray[np.bool_], one: pa.Array, other: pa.Array | bytes) -> pa.Array:
+    """Where a flag is true the one value, else the other."""
+    if isinstance(other, bytes):
+        other = pa.scalar(other, pa.binary())
+    return pc.if_else(pa.array(flags), one, other)
+
+
+def gathered(lists: pa.Array, elements: pa.Array) -> pa.Array:
+    """For each list the bytes of its elements, one after the other; empty for null."""
+    count = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+    bounds = np.zeros(len(lists) + 1, np.int64)
+    np.cumsum(count, out=bounds[1:])
+    ends = np.zeros(len(elements) + 1, np.int64)
+    np.cumsum(sizes_of(elements), out=ends[1:])
+    data = np.frombuffer(pc.binary_join(
+        pa.ListArray.from_arrays(pa.array([0, len(elements)], pa.int32()), elements), _EMPTY
+    )[0].as_py(), np.uint8)  # fmt: skip
+    return binaries(data, np.diff(ends[bounds]))

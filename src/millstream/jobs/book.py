@@ -1,0 +1,242 @@
+"""The book: every job, what is wanted of it and how it stands, in one SQLite file.
+
+Commands and the console write wishes (`wanted`, `asked`), the supervisor writes what came of
+them. All of it outlives `kill -9` of whoever wrote it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from millstream.errors import AlreadyRunning, NotFound
+from millstream.jobs.database import looked_at, opened, transaction
+
+if TYPE_CHECKING:
+    import sqlite3
+    from pathlib import Path
+    from types import TracebackType
+
+Wanted = Literal["running", "stopped", "removed"]
+State = Literal[
+    "starting", "running", "catching up", "idle", "failing", "hung", "stopped", "failed"
+]
+STATES: tuple[State, ...] = (
+    "starting", "running", "catching up", "idle", "failing", "hung", "stopped", "failed",
+)  # fmt: skip
+VERSION = 1
+_EVENTS_KEPT = 5000
+_SCHEMA = """
+CREATE TABLE jobs (
+    name TEXT PRIMARY KEY, application TEXT NOT NULL, owner TEXT NOT NULL,
+    file TEXT NOT NULL, pipeline TEXT NOT NULL, kafka TEXT, checkpoint TEXT NOT NULL, lane TEXT,
+    submitted REAL NOT NULL, wanted TEXT NOT NULL, asked INTEGER NOT NULL, ran INTEGER NOT NULL,
+    state TEXT NOT NULL, since REAL NOT NULL, reason TEXT,
+    run TEXT, launched REAL, stopping REAL,
+    failures INTEGER NOT NULL, restarts INTEGER NOT NULL, retry_at REAL NOT NULL
+);
+CREATE TABLE events (
+    id INTEGER PRIMARY KEY, at REAL NOT NULL, job TEXT, event TEXT NOT NULL, detail TEXT
+);
+CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL)
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobRow:
+    """One job. Times are seconds since the epoch.
+
+    `asked` counts the times somebody wanted a new run, `ran` how many of them were heard.
+    `run` is the id of the run whose end has not been dealt with yet; `failures` counts runs
+    in a row that ended by themselves, `restarts` all of them.
+    """
+
+    name: str
+    application: str
+    owner: str
+    file: str
+    pipeline: str
+    kafka: str | None
+    checkpoint: str
+    lane: str | None
+    submitted: float
+    wanted: Wanted = "running"
+    asked: int = 1
+    ran: int = 0
+    state: State = "starting"
+    since: float = 0.0
+    reason: str | None = None
+    run: str | None = None
+    launched: float | None = None
+    stopping: float | None = None
+    failures: int = 0
+    restarts: int = 0
+    retry_at: float = 0.0
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened to a job, or to the stack (`job` is None)."""
+
+    id: int
+    at: float
+    job: str | None
+    event: str
+    detail: str | None
+
+
+_COLUMNS = tuple(field.name for field in fields(JobRow))
+
+
+class Book:
+    """The book opened by one process; its calls may come from any thread."""
+
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        self._lock = threading.Lock()
+        self._path = path
+        self._connection: sqlite3.Connection | None = (
+            looked_at(path) if read_only else opened(path, _SCHEMA, version=VERSION, durable=True)
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._connection is not None:
+            self._connection.close()
+
+    def add(self, job: JobRow) -> None:
+        """A new job.
+
+        Raises:
+            AlreadyRunning: there is one of that name.
+        """
+        values = asdict(job)
+        names, marks = ", ".join(_COLUMNS), ", ".join(f":{name}" for name in _COLUMNS)
+        with self._lock, transaction(self._writing):
+            if self._one(job.name) is not None:
+                raise AlreadyRunning(
+                    f"a job needs a name of its own: {job.name!r}",
+                    got="one that is there already",
+                    do=f"restart it with `millstream jobs restart {job.name}`, or remove it first",
+                )
+            self._writing.execute(f"INSERT INTO jobs ({names}) VALUES ({marks})", values)  # noqa: S608
+            self._tell(job.name, "submitted", f"{job.file} by {job.owner}")
+
+    def all(self) -> list[JobRow]:
+        """Every job, by name."""
+        with self._lock:
+            rows = self._rows("SELECT * FROM jobs ORDER BY name")
+        return [_job(row) for row in rows]
+
+    def job(self, name: str) -> JobRow:
+        """The job of that name.
+
+        Raises:
+            NotFound: there is none.
+        """
+        with self._lock:
+            found = self._one(name)
+        if found is None:
+            known = ", ".join(job.name for job in self.all()) or "no jobs"
+            raise NotFound(f"this needs a job named {name!r}", got=known,
+                           do="see `millstream jobs list`")  # fmt: skip
+        return found
+
+    def want(self, name: str, wanted: Wanted, *, anew: bool = False) -> JobRow:
+        """Write a wish down; with `anew` a new run is wanted even if one is running."""
+        self.job(name)
+        again = ", asked = asked + 1, failures = 0, retry_at = 0" if anew else ""
+        with self._lock, transaction(self._writing):
+            self._writing.execute(
+                f"UPDATE jobs SET wanted = ?{again} WHERE name = ? AND wanted <> 'removed'",  # noqa: S608
+                (wanted, name),
+            )
+            self._tell(name, "asked for", "a new run" if anew else wanted)
+        return self.job(name)
+
+    def note(self, name: str, event: str | None = None, detail: str | None = None,
+             **changes: Any) -> None:  # fmt: skip
+        """What came of it: columns of the job, and an event for its history."""
+        assert set(changes) <= set(_COLUMNS), changes
+        with self._lock, transaction(self._writing):
+            if changes:
+                pairs = ", ".join(f"{column} = :{column}" for column in changes)
+                self._writing.execute(
+                    f"UPDATE jobs SET {pairs} WHERE name = :_name",  # noqa: S608
+                    {**changes, "_name": name},
+                )
+            if event is not None:
+                self._tell(name, event, detail)
+
+    def forget(self, name: str) -> None:
+        """The job is no more."""
+        with self._lock, transaction(self._writing):
+            self._writing.execute("DELETE FROM jobs WHERE name = ?", (name,))
+            self._tell(name, "removed", None)
+
+    def tell(self, event: str, detail: str | None = None, job: str | None = None) -> None:
+        """Something happened that changes no job."""
+        with self._lock, transaction(self._writing):
+            self._tell(job, event, detail)
+
+    def events(self, job: str | None = None, last: int = 100) -> list[Event]:
+        """The last events, oldest first: of one job, or of all."""
+        where = "" if job is None else "WHERE job = :job"
+        with self._lock:
+            rows = self._rows(
+                f"SELECT * FROM events {where} ORDER BY id DESC LIMIT :last",  # noqa: S608
+                {"job": job, "last": last},
+            )
+        return [Event(**dict(row)) for row in reversed(rows)]
+
+    def setting(self, name: str) -> str | None:
+        """What the stack was told, by name."""
+        with self._lock:
+            rows = self._rows("SELECT value FROM settings WHERE name = ?", (name,))
+        return str(rows[0]["value"]) if rows else None
+
+    def set(self, name: str, value: str | None) -> None:
+        """Tell the stack something it keeps."""
+        with self._lock, transaction(self._writing):
+            self._writing.execute("DELETE FROM settings WHERE name = ?", (name,))
+            if value is not None:
+                self._writing.execute("INSERT INTO settings VALUES (?, ?)", (name, value))
+
+    @property
+    def _writing(self) -> sqlite3.Connection:
+        assert self._connection is not None
+        return self._connection
+
+    def _rows(self, sql: str, values: Any = ()) -> list[sqlite3.Row]:
+        if self._connection is None:
+            self._connection = looked_at(self._path)
+        return [] if self._connection is None else self._connection.execute(sql, values).fetchall()
+
+    def _one(self, name: str) -> JobRow | None:
+        rows = self._rows("SELECT * FROM jobs WHERE name = ?", (name,))
+        return _job(rows[0]) if rows else None
+
+    def _tell(self, job: str | None, event: str, detail: str | None) -> None:
+        cursor = self._writing.execute(
+            "INSERT INTO events (at, job, event, detail) VALUES (?, ?, ?, ?)",
+            (time.time(), job, event, detail),
+        )
+        self._writing.execute(
+            "DELETE FROM events WHERE id <= ?", ((cursor.lastrowid or 0) - _EVENTS_KEPT,)
+        )
+
+
+def _job(row: sqlite3.Row) -> JobRow:
+    return JobRow(**dict(row))

@@ -1,0 +1,113 @@
+"""Structured logs: JSON lines, rotated, the same keys everywhere.
+
+{"ts": "2026-01-01T00:00:00.000000Z", "level": "info", "event": "batch", "pipeline": "hot", …}
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from contextlib import suppress
+from datetime import UTC, datetime
+from logging.handlers import RotatingFileHandler
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+LARGEST, KEPT = 5_000_000, 4
+_PART = 64 * 1024
+_LOOK = 0.2
+
+
+class Log:
+    """A log file for one process; lines of one call stay together."""
+
+    def __init__(self, path: Path, **always: Any) -> None:
+        self._always = always
+        self._handler = RotatingFileHandler(
+            path, maxBytes=LARGEST, backupCount=KEPT, encoding="utf-8"
+        )
+        path.chmod(0o600)
+
+    def __call__(self, event: str, level: str = "info", **facts: Any) -> None:
+        """Write one line; a fact that is no JSON is written as text."""
+        now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        line = json.dumps(
+            {"ts": now, "level": level, "event": event, **self._always, **facts},
+            ensure_ascii=False, default=str,
+        )  # fmt: skip
+        self._handler.emit(logging.LogRecord("millstream", logging.INFO, "", 0, line, (), None))
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._handler.close()
+
+
+def rotate_open_file(path: Path) -> None:
+    """Keep a file that others go on appending to below its limit: copied aside, then emptied."""
+    with suppress(FileNotFoundError):
+        if path.stat().st_size <= LARGEST:
+            return
+        aside = path.with_name(path.name + ".1")
+        aside.write_bytes(path.read_bytes()[-LARGEST:])
+        os.truncate(path, 0)
+
+
+def last_lines(path: Path, count: int) -> list[str]:
+    """The last lines of a log, also from the files that were rotated away."""
+    lines: list[str] = []
+    for file in (path, *(path.with_name(f"{path.name}.{age}") for age in range(1, KEPT + 1))):
+        lines = _tail_of(file, count - len(lines)) + lines
+        if len(lines) >= count:
+            break
+    return lines
+
+
+def _tail_of(file: Path, count: int) -> list[str]:
+    if count <= 0 or not file.exists():
+        return []
+    with file.open("rb") as stream:
+        at = stream.seek(0, os.SEEK_END)
+        text = b""
+        while at > 0 and text.count(b"\n") <= count:
+            step = min(_PART, at)
+            at -= step
+            stream.seek(at)
+            text = stream.read(step) + text
+    return text.decode("utf-8", errors="replace").splitlines()[-count:]
+
+
+def followed(path: Path, ended: Callable[[], bool]) -> Iterator[str]:
+    """New lines as they come, over rotations, until `ended`."""
+    stream = path.open("rb") if path.exists() else None
+    if stream is not None:
+        stream.seek(0, os.SEEK_END)
+    rest = b""
+    while True:
+        over = ended()
+        if stream is None and path.exists():
+            stream = path.open("rb")
+        if stream is not None:
+            *lines, rest = (rest + stream.read()).split(b"\n")
+            yield from (line.decode("utf-8", errors="replace") for line in lines)
+            if not _is(path, stream):
+                stream.close()
+                stream = None
+                continue
+        if over:
+            break
+        time.sleep(_LOOK)
+    if stream is not None:
+        stream.close()
+
+
+def _is(path: Path, stream: BinaryIO) -> bool:
+    """Whether an open file is still the one of that name."""
+    try:
+        return os.fstat(stream.fileno()).st_ino == path.stat().st_ino
+    except FileNotFoundError:
+        return False

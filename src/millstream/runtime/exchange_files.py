@@ -1,0 +1,73 @@
+"""The shuffle between the two jobs of a wide batch: Arrow files, one per task that read rows.
+
+A file holds the record batches of all parts of the state, one part after the other. It
+lives as long as its batch: nothing durable names it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Exchanged:
+    """One task's file: for which side of the step, and how many batches each part has.
+
+    What is for everyone has one part, which all take in.
+    """
+
+    file: str
+    side: int
+    parts: tuple[int, ...]
+    bytes: int
+    everywhere: bool = False
+
+    @classmethod
+    def of(cls, body: dict[str, Any]) -> Self:
+        return cls(**{**body, "parts": tuple(body["parts"])})
+
+
+def write(path: Path, parts: Sequence[Sequence[pa.Table]]) -> tuple[int, list[int]]:
+    """Write the tables of every part; gives the bytes and the number of batches per part."""
+    schema = next(table.schema for tables in parts for table in tables)
+    size, counts = 0, []
+    with pa.OSFile(str(path), "wb") as out, pa.ipc.new_file(out, schema) as writer:
+        for tables in parts:
+            batches = [batch for table in tables for batch in table.to_batches()]
+            for batch in batches:
+                writer.write_batch(batch)
+                size += batch.nbytes
+            counts.append(len(batches))
+    return size, counts
+
+
+def sides(
+    folder: Path, exchanged: Sequence[Exchanged], part: int | None = None
+) -> list[list[pa.Table]]:
+    """What one part of the state is to take in, or all of them: tables by side of the step."""
+    sides: list[list[pa.Table]] = [[]]
+    for one in exchanged:
+        while len(sides) <= one.side:
+            sides.append([])
+        whole = part is None or one.everywhere
+        first = 0 if whole else sum(one.parts[:part])
+        last = sum(one.parts) if part is None or one.everywhere else first + one.parts[part]
+        if last > first:
+            with pa.memory_map(str(folder / one.file)) as source:
+                reader = pa.ipc.open_file(source)
+                batches = [reader.get_batch(place) for place in range(first, last)]
+            sides[one.side].append(pa.Table.from_batches(batches))
+    return sides
+
+
+def remove(folder: Path, exchanged: Sequence[Exchanged]) -> None:
+    """The batch has taken them in."""
+    for one in exchanged:
+        (folder / one.file).unlink(missing_ok=True)

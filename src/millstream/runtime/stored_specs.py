@@ -1,0 +1,61 @@
+"""Specs of steps as JSON beside their state, and back: state is readable without its pipeline."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+from millstream.errors import InvalidSpec
+from millstream.windows import aggregate_spec
+from millstream.windows.counted import Rows
+from millstream.windows.delta import Delta
+from millstream.windows.punctuated import Punctuated
+from millstream.windows.session import Session
+from millstream.windows.sliding import Sliding
+from millstream.windows.spec import Everything, Hopping, Tumbling
+
+IS = "is"
+_KNOWN: dict[str, Any] = {
+    kind.__name__: kind
+    for kind in (Tumbling, Hopping, Session, Sliding, Rows, Delta, Punctuated, Everything)
+} | {
+    name: kind for name, kind in vars(aggregate_spec).items()
+    if isinstance(kind, type) and is_dataclass(kind)
+}  # fmt: skip
+
+
+def told(value: Any) -> Any:
+    """A frozen value as JSON; a function by its name, which only its pipeline can turn back."""
+    if is_dataclass(value) and not isinstance(value, type):
+        parts = {field.name: told(getattr(value, field.name)) for field in fields(value)}
+        return {IS: type(value).__name__, **parts}
+    if isinstance(value, tuple | list):
+        return [told(one) for one in value]
+    if isinstance(value, Decimal | timedelta):
+        return {IS: type(value).__name__, "text": str(value) if isinstance(value, Decimal)
+                else value // timedelta(microseconds=1)}  # fmt: skip
+    if callable(value):
+        return {IS: "function", "name": getattr(value, "__qualname__", repr(value))}
+    return value
+
+
+def made(body: Any) -> Any:
+    """The value again.
+
+    Raises:
+        InvalidSpec: it is of a kind this version does not know, or a user's own function.
+    """
+    if isinstance(body, list):
+        return tuple(made(one) for one in body)
+    if not isinstance(body, dict):
+        return body
+    if body[IS] == "Decimal":
+        return Decimal(body["text"])
+    if body[IS] == "timedelta":
+        return timedelta(microseconds=body["text"])
+    if body[IS] not in _KNOWN:
+        raise InvalidSpec("reading state needs a step this version knows", got=repr(body[IS]),
+                          do="ask with the pipeline that wrote it")  # fmt: skip
+    return _KNOWN[body[IS]](**{name: made(part) for name, part in body.items() if name != IS})

@@ -1,0 +1,78 @@
+"""Which kernel runs a window: the fastest one that can say what was asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millstream.windows.counted import Rows
+from millstream.windows.counted_kernel import RowsKernel
+from millstream.windows.delta import Delta
+from millstream.windows.delta_kernel import delta_kernel
+from millstream.windows.kernel import TumblingKernel
+from millstream.windows.panes_kernel import PanesKernel
+from millstream.windows.processing import ProcessingTime
+from millstream.windows.punctuated_kernel import punctuated_kernel
+from millstream.windows.session import Session
+from millstream.windows.session_kernel import SessionKernel
+from millstream.windows.sliced_kernel import SlicedKernel
+from millstream.windows.sliding import Sliding
+from millstream.windows.sliding_kernel import SlidingKernel
+from millstream.windows.spec import Everything, Hopping, Tumbling
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
+
+    from millstream.plan.graph import Policy, Window
+    from millstream.steps.kernel import Kernel
+    from millstream.windows.aggregate_spec import Aggregate
+
+
+def window_kernel(
+    window: Window,
+    keys: Sequence[str],
+    aggregates: Mapping[str, Aggregate],
+    schema: pa.Schema,
+    *,
+    policy: Policy | None = None,
+    retractable: bool = False,
+) -> Kernel:
+    """The kernel of a window over rows of a schema, `_time` among its columns if they have one."""
+    if isinstance(window, Tumbling | Hopping | Everything):
+        return _fixed(window, keys, aggregates, schema, policy, retractable=retractable)
+    if isinstance(window, Session):
+        trigger, keep = (policy.trigger, policy.keep) if policy else (None, 0)
+        return SessionKernel(window, keys, aggregates, schema, trigger=trigger, keep=keep)
+    if isinstance(window, Sliding):
+        return SlidingKernel(window, keys, aggregates, schema)
+    if isinstance(window, Rows):
+        return RowsKernel(window, keys, aggregates, schema)
+    if isinstance(window, Delta):
+        return delta_kernel(window, keys, aggregates, schema)
+    return punctuated_kernel(window, keys, aggregates, schema)
+
+
+def _fixed(
+    window: Tumbling | Hopping | Everything,
+    keys: Sequence[str],
+    aggregates: Mapping[str, Aggregate],
+    schema: pa.Schema,
+    policy: Policy | None,
+    *,
+    retractable: bool,
+) -> Kernel:
+    """Windows of fixed bounds: blind sums where each window is shown only once."""
+    if isinstance(window, Everything) or (policy and (policy.trigger or policy.keep)):
+        trigger, keep = (policy.trigger, policy.keep) if policy else (None, 0)
+        kernel: Kernel = PanesKernel(window, keys, aggregates, schema, trigger=trigger, keep=keep,
+                                     panes=policy is not None, retractable=retractable)  # fmt: skip
+    elif isinstance(window, Hopping) or window.zone is not None:
+        kernel = SlicedKernel(window, keys, aggregates, schema, panes=policy is not None,
+                              retractable=retractable)  # fmt: skip
+    else:
+        kernel = TumblingKernel(window, keys, aggregates, schema, panes=policy is not None,
+                                retractable=retractable)  # fmt: skip
+    if not isinstance(window, Everything) and window.clock == "processing":
+        return ProcessingTime(kernel, window)
+    return kernel

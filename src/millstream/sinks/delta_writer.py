@@ -1,0 +1,210 @@
+"""A Delta table opened for one run: a batch is one commit, with the number of the batch in it.
+
+Delta keeps, per application, the highest number it has committed, and refuses a commit that
+meets another one of the same application: so two runs of a job never write one batch twice.
+Beside the table, in `_millstream`, lie the records of who writes it; readers leave it alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError, SchemaMismatchError
+
+from millstream.errors import Damaged, DataGone, InvalidSpec
+from millstream.sinks.delta import Delta
+from millstream.sinks.persisting import Told, persist
+from millstream.sinks.records import Records
+from millstream.sinks.rows import Changes, appended, changes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from millstream.sinks.spec import Opening, Staged
+
+_SIGN = "millstream_sign"
+_INTENT, _JOB = "millstream.intent", "millstream.job"
+_NEAR = 50
+
+
+class DeltaWriter:
+    """One table; each batch is one commit."""
+
+    def __init__(self, path: Path, opening: Opening) -> None:
+        self._path, self._opening = path, opening
+        self._records = Records(path, opening)
+        self._where = f"the Delta table {path}"
+        self._app = f"millstream.{opening.job}"
+
+    @property
+    def _guarded(self) -> bool:
+        return self._opening.delivery != "at_least_once"
+
+    def recover(self, expected: str | None) -> str | None:
+        """Take the table, and tell the intent of its last commit by this job."""
+        self._persist(lambda: self._records.take() and None, "open")
+        if not self._guarded:
+            return expected
+        table = self._table()
+        version = None if table is None else table.transaction_version(self._app)
+        if version is None and expected is not None:
+            raise DataGone(
+                f"the job needs its batches in {self._where}",
+                got="a table without any" if table is not None else "no table",
+                do="restore it as the last batch left it, or begin anew with another --checkpoint",
+            )
+        if table is None or version is None:
+            return None
+        return self._last(table) or expected
+
+    def _table(self) -> DeltaTable | None:
+        return DeltaTable(self._path) if DeltaTable.is_deltatable(str(self._path)) else None
+
+    def _last(self, table: DeltaTable) -> str | None:
+        """The intent of this job's last commit; None if the log no longer goes back to it."""
+        for limit in (_NEAR, None):
+            for commit in table.history(limit):
+                if commit.get(_JOB) == self._opening.job:
+                    return str(commit[_INTENT])
+        return None
+
+    def write(self, intent: str, batch: int, outputs: Sequence[Staged]) -> None:
+        """All rows of a batch as one commit; tried again while the disk may take it."""
+        self._persist(lambda: self._attempt(intent, batch, outputs), f"take batch {batch}")
+        self._opening.told("after a sink's commit")
+
+    def _attempt(self, intent: str, batch: int, outputs: Sequence[Staged]) -> None:
+        self._records.check()
+        table = self._table()
+        if self._guarded and table is not None and self._is_in(table, intent, batch):
+            return
+        properties = self._properties(intent, batch)
+        keyed = [staged for staged in outputs if _sink(staged).keys]
+        self._opening.told("before a sink's commit")
+        if keyed:
+            self._merge(table, outputs, properties)
+        elif outputs:
+            self._append(table, _stream(outputs), properties)
+        elif table is not None:
+            self._append(table, _nothing(table), properties)
+
+    def _is_in(self, table: DeltaTable, intent: str, batch: int) -> bool:
+        version = table.transaction_version(self._app)
+        if version is None or version < batch:
+            return False
+        last = self._last(table)
+        if version > batch or last not in (None, intent):
+            raise Damaged(
+                f"the checkpoint needs the records of every batch that {self._where} has taken",
+                got=f"batch {version} with the intent {last}, which is not in it",
+                do="restore the newest copy of the checkpoint: going on from this one would "
+                "write rows again",
+            )
+        return True
+
+    def _properties(self, intent: str, batch: int) -> CommitProperties:
+        return CommitProperties(
+            custom_metadata={_INTENT: intent, _JOB: self._opening.job},
+            app_transactions=[Transaction(self._app, batch)] if self._guarded else None,
+            max_commit_retries=0 if self._guarded else None,
+        )
+
+    def _append(self, table: DeltaTable | None, rows: Any, properties: CommitProperties) -> None:
+        """Rows as they come; a table that was not there must not be there now."""
+        if rows is None:
+            return
+        mode: Literal["append", "error"] = "append" if table is not None else "error"
+        write_deltalake(table or self._path, rows, mode=mode, commit_properties=properties)
+
+    def _merge(
+        self, table: DeltaTable | None, outputs: Sequence[Staged], properties: CommitProperties
+    ) -> None:
+        """Upserts and deletes of a batch in one commit: the last state of each key."""
+        (sink,) = {_sink(staged) for staged in outputs}
+        change = _whole(outputs, sink.keys)
+        if table is None:
+            self._append(None, change.upserts, properties)
+            return
+        source = _signed(change)
+        names = change.upserts.column_names
+        same = " AND ".join(
+            f"t.{_quoted(k)} IS NOT DISTINCT FROM s.{_quoted(k)}" for k in sink.keys
+        )
+        values = {_quoted(name): f"s.{_quoted(name)}" for name in names}
+        (
+            table.merge(source, same, source_alias="s", target_alias="t",
+                        commit_properties=properties)
+            .when_matched_delete(predicate=f"s.{_SIGN} < 0")
+            .when_matched_update(values, predicate=f"s.{_SIGN} > 0")
+            .when_not_matched_insert(values, predicate=f"s.{_SIGN} > 0")
+            .execute()
+        )  # fmt: skip
+
+    def _persist(self, attempt: Any, what: str) -> None:
+        persist(attempt, what, where=self._where, opening=self._opening,
+                errors=(OSError, DeltaError), told=self._told)  # fmt: skip
+
+    def _told(self, error: Exception) -> Told:
+        said = str(error).splitlines()[0] if str(error) else type(error).__name__
+        if isinstance(error, CommitFailedError | OSError) or "already exists" in said:
+            return said, None
+        if isinstance(error, SchemaMismatchError):
+            need = f"{self._where} needs rows whose columns fit its own"
+        else:
+            need = f"{self._where} needs to take the rows as they are"
+        return said, InvalidSpec(need, got=said, do="mend the table or the columns; the job goes "
+                                 "on from here when it is started again")  # fmt: skip
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _sink(staged: Staged) -> Delta:
+    assert isinstance(staged.sink, Delta)
+    return staged.sink
+
+
+def _stream(outputs: Sequence[Staged]) -> pa.RecordBatchReader | None:
+    """The rows of a batch as they come from disk; None if there are none."""
+    tables = (table for staged in outputs for table in appended(staged) if table.num_rows)
+    first = next(tables, None)
+    if first is None:
+        return None
+    return pa.RecordBatchReader.from_batches(first.schema, _batches(first, tables))
+
+
+def _batches(first: pa.Table, rest: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
+    yield from first.to_batches()
+    for table in rest:
+        yield from table.to_batches()
+
+
+def _nothing(table: DeltaTable) -> pa.Table:
+    return pa.schema(table.schema().to_arrow()).empty_table()
+
+
+def _whole(outputs: Sequence[Staged], keys: tuple[str, ...]) -> Changes:
+    """What a batch does, at once: a merge is one commit."""
+    tables = [table for staged in outputs for table in staged.tables()]
+    table = pa.concat_tables(tables)
+    staged = replace(outputs[0], tables=lambda: iter([table]))
+    (found,) = changes(staged, keys, size=max(1, table.num_rows))
+    return found
+
+
+def _signed(change: Changes) -> pa.Table:
+    upserts, deletes = change.upserts, change.deletes
+    signs = [pa.array([sign] * table.num_rows, pa.int8())
+             for sign, table in ((1, upserts), (-1, deletes))]  # fmt: skip
+    return pa.concat_tables(
+        [upserts.append_column(_SIGN, signs[0]), deletes.append_column(_SIGN, signs[1])],
+        promote_options="default",
+    )
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

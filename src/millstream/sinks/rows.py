@@ -1,0 +1,98 @@
+"""Rows on their way out: the user's columns, and what signs and keys make of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millstream.errors import InvalidSpec
+from millstream.schema import Schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from millstream.sinks.spec import Staged
+
+SIGN = "_sign"
+CHUNK = 50_000
+_PLACE = "_place"
+
+
+def columns_of(table: pa.Table) -> list[str]:
+    """The user's columns; those of the engine begin with `_`."""
+    return [name for name in table.column_names if not name.startswith("_")]
+
+
+def visible(table: pa.Table) -> pa.Table:
+    """The user's columns, in the types of the schema."""
+    user = table.select(columns_of(table))
+    loose = [pa.field(part.name, part.type) for part in Schema.from_arrow(user.schema).arrow()]
+    return user.cast(pa.schema(loose)).combine_chunks()
+
+
+def chunks(staged: Staged, size: int = CHUNK) -> Iterator[pa.Table]:
+    """The rows of an output, so many at a time, in their order."""
+    for table in staged.tables():
+        for start in range(0, table.num_rows, size):
+            yield table.slice(start, size)
+
+
+def appended(staged: Staged, size: int = CHUNK) -> Iterator[pa.Table]:
+    """The rows for a sink that only takes more.
+
+    Raises:
+        InvalidSpec: a row takes an earlier one back, and there is no key to find that by.
+    """
+    for table in chunks(staged, size):
+        if SIGN in table.column_names and pc.min(table[SIGN]).as_py() < 0:
+            raise InvalidSpec(
+                f"the output {staged.output!r} needs a sink with key=, for its rows are corrected "
+                "later",
+                got=f"{staged.sink!r}, which only appends",
+                do="name the columns that say which row is meant: key=[…]",
+            )
+        yield visible(table)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a chunk of rows does to a keyed table: each key is in one of the two, once."""
+
+    upserts: pa.Table
+    deletes: pa.Table
+
+
+def changes(staged: Staged, keys: tuple[str, ...], size: int = CHUNK) -> Iterator[Changes]:
+    """The last state of each key, chunk by chunk: a row is put in, or (sign −1) taken out."""
+    for table in chunks(staged, size):
+        _check_keys(staged, keys, table)
+        last = _last_per_key(table, keys)
+        if SIGN not in last.column_names:
+            yield Changes(visible(last), visible(last.slice(0, 0)).select(keys))
+            continue
+        stays = pc.greater(last[SIGN], 0)
+        gone = last.filter(pc.invert(stays))
+        yield Changes(visible(last.filter(stays)), visible(gone).select(keys))
+
+
+def _last_per_key(table: pa.Table, keys: tuple[str, ...]) -> pa.Table:
+    places = pa.array(np.arange(table.num_rows))
+    keyed = table.select(keys).append_column(_PLACE, places)
+    last = keyed.group_by(list(keys)).aggregate([(_PLACE, "max")])[f"{_PLACE}_max"]
+    if len(last) == table.num_rows:
+        return table
+    return table.take(pa.array(np.sort(last.to_numpy())))
+
+
+def _check_keys(staged: Staged, keys: tuple[str, ...], table: pa.Table) -> None:
+    missing = [key for key in keys if key not in table.column_names]
+    if missing:
+        raise InvalidSpec(
+            f"{staged.sink!r} needs its key among the columns of the output {staged.output!r}",
+            got=f"no column {', '.join(missing)}",
+            do=f"choose among {', '.join(columns_of(table))}",
+        )

@@ -1,0 +1,76 @@
+"""Files of lines: how many rows they hold, where the rows lie, and the rows of a piece.
+
+A line is a row: it ends with `\\n` or `\\r\\n`, the last one also with the file. A byte order
+mark at the beginning is left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from millstream.formats.pieces import cut_out
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CHUNK = 1 << 22
+_MARK = b"\xef\xbb\xbf"
+_LF, _CR = 0x0A, 0x0D
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """How many lines there are, and marks: the number of a line and the byte it begins at."""
+
+    rows: int
+    marks: tuple[tuple[int, int], ...]
+
+
+def first_line(path: Path) -> tuple[bytes, int, int]:
+    """The first line without its end, where it begins (after a mark), where the next begins."""
+    with path.open("rb") as file:
+        line = file.readline()
+    begin = len(_MARK) if line.startswith(_MARK) else 0
+    text = line[begin:]
+    if text.endswith(b"\n"):
+        text = text[:-1].removesuffix(b"\r")
+    return text, begin, len(line)
+
+
+def count(path: Path, begin: int) -> Lines:
+    """Count the lines from a byte on, in one pass of bounded memory."""
+    rows, at, ended = 0, begin, True
+    marks = [(0, begin)]
+    with path.open("rb") as file:
+        file.seek(begin)
+        while chunk := file.read(CHUNK):
+            data = np.frombuffer(chunk, np.uint8)
+            feeds = np.flatnonzero(data == _LF)
+            if feeds.size:
+                rows += int(feeds.size)
+                marks.append((rows, at + int(feeds[-1]) + 1))
+            ended = bool(data[-1] == _LF)
+            at += data.size
+    if not ended:
+        rows += 1
+    return Lines(rows, tuple(mark for mark in marks if mark[0] < rows or mark[0] == 0))
+
+
+def read(path: Path, begin: int, end: int) -> pa.Array:
+    """The lines between two bytes where lines begin (or the file ends), without their ends."""
+    with path.open("rb") as file:
+        file.seek(begin)
+        raw = file.read(end - begin)
+    data = np.frombuffer(raw, np.uint8)
+    ends = np.flatnonzero(data == _LF)
+    if data.size and data[-1] != _LF:
+        ends = np.append(ends, data.size)
+    starts = np.concatenate([np.zeros(1, np.int64), ends[:-1] + 1])[: ends.size]
+    filled = ends > starts
+    back = filled & (data[np.maximum(ends - 1, 0)] == _CR) if data.size else filled
+    kind = pa.large_binary() if data.size >= 2**31 - 1 else pa.binary()
+    return cut_out(pa.py_buffer(raw), starts, ends - back, kind)

@@ -1,0 +1,54 @@
+"""Rows of Python values as JSON records, as the JSON format reads them back."""
+
+from __future__ import annotations
+
+import json
+import math
+from base64 import b64encode
+from collections.abc import Mapping
+from datetime import date
+from datetime import time as time_of_day
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from millstream.errors import InvalidInput
+
+
+def as_json(row: Mapping[str, Any], what: str) -> bytes:
+    """A row of JSON values, times, decimals and bytes as one record; `what` wants it.
+
+    Raises:
+        InvalidInput: the row is no dict, or holds something else.
+    """
+    if not isinstance(row, Mapping):
+        raise InvalidInput(f"{what} needs rows as dicts", got=repr(row),
+                           do='write [{"auction": 1}]')  # fmt: skip
+
+    def told(value: Any) -> Any:
+        if isinstance(value, date | time_of_day):
+            return value.isoformat()
+        if isinstance(value, bytes):
+            return b64encode(value).decode()
+        if isinstance(value, Decimal | UUID):
+            return str(value)
+        raise InvalidInput(f"{what} needs rows of JSON values, times, decimals and bytes",
+                           got=repr(value), do="write it as text")  # fmt: skip
+
+    try:
+        return json.dumps(dict(row), default=told, allow_nan=False).encode()
+    except ValueError as error:
+        if isinstance(error, InvalidInput):
+            raise
+        return json.dumps(_finite(dict(row)), default=told).encode()
+
+
+def _finite(value: Any) -> Any:
+    """The value with NaN and the infinities as the texts that mean them."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, Mapping):
+        return {name: _finite(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return value

@@ -1,0 +1,54 @@
+"""Raw records that lie in lists: an offset is a place in a list."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from millstream.sources.spec import Extent, raw_schema, read_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from millstream.sources.spec import Ranges
+
+Record = dict[str, Any]
+
+
+class RowsReader:
+    """Lists of records by partition, as they are at each look."""
+
+    def __init__(
+        self, partitions: Callable[[], Mapping[int, Sequence[Record]]], identity: str | None = None
+    ) -> None:
+        self._partitions, self._identity = partitions, identity
+
+    def extent(self) -> Extent:
+        """All there is."""
+        ends = {partition: len(records) for partition, records in self._partitions().items()}
+        return Extent(dict.fromkeys(ends, 0), ends, self._identity)
+
+    def frame(self, spark: SparkSession, ranges: Ranges, more: Sequence[str] = ()) -> DataFrame:
+        """The records of these ranges, spread over tasks in their order."""
+        return spark.createDataFrame(self.table(spark, ranges, more))
+
+    def table(self, spark: SparkSession, ranges: Ranges, more: Sequence[str] = ()) -> pa.Table:
+        """The records of these ranges."""
+        parts = self._partitions()
+        rows = [record for p, (a, b) in sorted(ranges.items()) for record in parts.get(p, [])[a:b]]
+        return pa.Table.from_pylist(rows, schema=raw_schema(read_columns(more)))
+
+    def originals(self, places: Mapping[int, Sequence[int]]) -> pa.Table:
+        """Single records, whole."""
+        parts = self._partitions()
+        rows = [parts[p][offset] for p, offsets in sorted(places.items()) for offset in offsets]
+        return pa.Table.from_pylist(rows, schema=raw_schema())
+
+    def progress(self, offsets: Mapping[int, int]) -> None:
+        """Nobody watches records in memory."""
+
+    def close(self) -> None:
+        """Nothing is held."""

@@ -1,0 +1,86 @@
+"""Sources whose raw records are slices: one names many rows, and the opener reads them.
+
+A slice says where its rows lie (a piece of a file, a stretch of numbers), not what they
+are, so they are read where they are decoded: in Spark's workers, or on the driver.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from millstream.formats.spec import Decoded
+from millstream.sources.spec import Opened, raw_schema, read_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from millstream.schema import Schema
+
+PARTITION = 0
+_STAMP = pa.timestamp("us", "UTC")
+
+
+def as_table(slices: Sequence[dict[str, Any]], more: Sequence[str] = ()) -> pa.Table:
+    """Slices as raw records; each has `first`, the offset of its first row."""
+    rows = [{"value": json.dumps(part).encode(), "partition": PARTITION, "offset": part["first"]}
+            for part in slices]  # fmt: skip
+    return pa.Table.from_pylist(rows, schema=raw_schema(read_columns(more)))
+
+
+def as_frame(
+    spark: SparkSession, slices: Sequence[dict[str, Any]], more: Sequence[str] = ()
+) -> DataFrame:
+    """Slices as raw records, one to a Spark task."""
+    table = as_table(slices, more)
+    if table.num_rows <= 1:
+        return spark.createDataFrame(table)
+    place = pa.array(range(table.num_rows), pa.int32())
+    frame = spark.createDataFrame(table.append_column("_place", place))
+    return frame.repartitionById(table.num_rows, "_place").drop("_place")
+
+
+def parts_of(raw: pa.Table) -> list[dict[str, Any]]:
+    """The slices that raw records hold."""
+    return [json.loads(value) for value in raw["value"].to_pylist()]
+
+
+def records(raw: pa.Table, offsets: pa.Array, stamps: pa.Array) -> pa.Table:
+    """Where rows stand and when they were written, as a table of records without values."""
+    count = len(offsets)
+    made = {
+        "partition": pa.array([PARTITION] * 0, pa.int32()) if not count
+        else pa.repeat(pa.scalar(PARTITION, pa.int32()), count),
+        "offset": offsets,
+        "timestamp": stamps.cast(_STAMP),
+    }  # fmt: skip
+    for name in ("key", "headers"):
+        if name in raw.column_names:
+            made[name] = pa.nulls(count, raw_schema().field(name).type)
+    return pa.table(made)
+
+
+def together(parts: Iterable[Opened], raw: pa.Table, schema: Schema) -> Opened:
+    """What several slices held, as one."""
+    import numpy as np
+
+    found = list(parts)
+    none = np.empty(0, np.int64)
+    empty = records(raw, pa.array([], pa.int64()), pa.array([], pa.int64()))
+    good, bad, reasons, base = [none], [none], [], 0
+    for part in found:
+        good.append(part.decoded.good + base)
+        bad.append(part.decoded.bad + base)
+        reasons += part.decoded.reasons
+        base += part.records.num_rows
+    tables = [schema.arrow().empty_table(), *(part.decoded.table for part in found)]
+    decoded = Decoded(
+        pa.concat_tables(tables), np.concatenate(good), np.concatenate(bad), reasons,
+        sum(part.decoded.extra for part in found),
+    )  # fmt: skip
+    whole = pa.concat_tables([empty, *(part.records for part in found)])
+    return Opened(whole, decoded, sum(part.bytes for part in found))

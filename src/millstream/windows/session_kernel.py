@@ -1,0 +1,253 @@
+"""Session windows over Arrow: pieces of a batch meet the sessions of their keys.
+
+Before the shuffle, rows of a key that follow each other within the gap become one piece.
+After it, pieces are chained with what is remembered of their keys, and what the watermark
+has passed leaves. Which keys that may be is told by timers: each remembered session has one,
+set for the watermark that would close it when it was set. A session that has grown since is
+looked at then, and set anew: one that grows with every batch is looked at once a gap. A
+second table has timers of the same kind for the batch clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from millstream.eventtime.moment import END_OF_TIME, MIN_TIME
+from millstream.state.columns import int_values, plain
+from millstream.state.combine import combine
+from millstream.state.sorting import orders_of
+from millstream.state.spec import GONE, ORDER
+from millstream.steps.kernel import Late, Outcome, Prepared
+from millstream.windows.session_chains import later
+from millstream.windows.session_layout import DUE, RINGS, Layout
+from millstream.windows.session_meeting import Chaining, Meeting, valid_numbers
+from millstream.windows.session_panes import Once, Panes
+from millstream.windows.session_pieces import late_rows, pieces
+from millstream.windows.trigger import AllOf, AnyOf, Every, Trigger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from millstream.eventtime.moment import Moment
+    from millstream.state.spec import StateSpec
+    from millstream.state.view import View
+    from millstream.windows.aggregate_spec import Aggregate
+    from millstream.windows.session import Session
+    from millstream.windows.session_meeting import Met
+    from millstream.windows.session_panes import Settled
+    from millstream.windows.trigger import Firing
+
+    Ints = NDArray[np.int64]
+    Mask = NDArray[np.bool_]
+
+TIMERS, SESSIONS, CLOCKS = "timers", "sessions", "clocks"
+CHUNK_BYTES = 64 << 20
+_FIRST_BYTES = 1 << 20
+
+
+@dataclass(slots=True)
+class _Running:
+    """What a batch is about to give beside its results."""
+
+    deltas: dict[str, pa.Table] = field(default_factory=dict)
+    late: list[Late] = field(default_factory=list)
+    flow: list[pa.Table] = field(default_factory=list)
+    gained: dict[str, list[pa.Table]] = field(default_factory=dict)
+    wake: int = END_OF_TIME
+
+
+class SessionKernel:
+    """Aggregates per key and session.
+
+    Rows of a key at most `gap` from each other are one session, `[first, last + gap)`. It
+    closes when the watermark is beyond `last + gap`, and is kept until the watermark has
+    reached `last + gap + keep`. A row is late if, with its batch taken in, its session
+    would be one of its own that is no longer kept by the watermark before the batch.
+
+    State: one row per session that is open or kept, and a timer for each.
+    Emits: each session once, when it closes, with the event time `window_end` - 1 µs. With
+    a trigger or `keep`: its panes. A session that was shown and now begins elsewhere is
+    taken back in the batch that absorbs it.
+    """
+
+    def __init__(
+        self,
+        spec: Session,
+        keys: Sequence[str],
+        aggregates: Mapping[str, Aggregate],
+        input_schema: pa.Schema,
+        *,
+        trigger: Trigger | None = None,
+        keep: int = 0,
+    ) -> None:
+        self.spec, self.keep = spec, keep
+        if keep and trigger is None:
+            trigger = Trigger()
+        self._layout = Layout(keys, aggregates, input_schema, trigger=trigger)
+        self._chaining = Chaining(self._layout, spec.gap)
+        self._settling = (
+            Once(self._layout, spec.gap)
+            if trigger is None
+            else Panes(self._layout, spec.gap, trigger, keep)
+        )
+        self._by_clock = trigger is not None and any(
+            _waits(firing) for firing in (trigger.early, trigger.late)
+        )
+
+    @property
+    def tables(self) -> dict[str, StateSpec]:
+        """When sessions may be due, the sessions, and when some may fire by the clock."""
+        tables = {TIMERS: self._layout.timer, SESSIONS: self._layout.session}
+        return tables | ({CLOCKS: self._layout.timer} if self._by_clock else {})
+
+    def output(self) -> pa.Schema:
+        """Keys, `window_start`, `window_end`, the aggregates; where there are panes, theirs."""
+        return self._layout.output
+
+    def due(self, watermark: int) -> int:
+        """The watermark behind this one: timers set for it or before go off."""
+        return min(watermark, END_OF_TIME - 1) + 1
+
+    def prepare(self, rows: pa.Table, moment: Moment, side: int = 0) -> Prepared:
+        """Put rows that follow each other together; those that may be late go by themselves.
+
+        Which of them are late is told by the sessions of their keys, after the shuffle.
+        """
+        suspects = self._gone(int_values(plain(rows["_time"])), moment.before)
+        exchange = pieces(rows, suspects, self._layout, self.spec.gap)
+        return Prepared(exchange, np.zeros(0, np.int64))
+
+    def run(
+        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], moment: Moment
+    ) -> Outcome:
+        """Chain the batch with what is remembered of its keys, and let go what is due.
+
+        `held` is 1 µs before the watermark: a session that ends at the watermark is open.
+        """
+        running = _Running()
+        work = self._work(sides[0], state, moment, running)
+        results = list(work) if self._by_clock else work
+        return Outcome(
+            results=results,
+            deltas=running.deltas,
+            floors=self._floors(moment),
+            held=moment.after if moment.after in (MIN_TIME, END_OF_TIME) else moment.after - 1,
+            wake=running.wake,
+            late=running.late,
+            flow=None if self._layout.trigger is None else running.flow,
+        )
+
+    def _work(
+        self,
+        batch: Sequence[pa.Table],
+        state: Mapping[str, View],
+        moment: Moment,
+        running: _Running,
+    ) -> Iterator[pa.Table]:
+        """Results, chunk by chunk of keys; the rest is told when they are drained."""
+        arrived = pa.concat_tables(batch) if batch else self._layout.no_pieces
+        meeting = Meeting(arrived, self._due_keys(state, moment), self._layout)
+        view = state[SESSIONS]
+        for keys, part in meeting.chunks(view, CHUNK_BYTES):
+            met = self._chaining.meet(
+                keys, part, view, lambda lasts: self._gone(lasts, moment.before), moment.clock
+            )
+            if met.late is not None:
+                running.late.append(Late(*late_rows(met.late, self.spec.gap)))
+            settled = self._settling.settle(met, moment)
+            yield from settled.results
+            running.flow += settled.flow
+            if moment.after != END_OF_TIME:
+                self._remember(met, settled, moment, running)
+        for table, spec in self.tables.items():
+            if table in running.gained:
+                running.deltas[table] = combine(pa.concat_tables(running.gained[table]), spec)
+        if self._by_clock:
+            running.wake = self._next_ring(state[CLOCKS], moment, running)
+
+    def _due_keys(self, state: Mapping[str, View], moment: Moment) -> list[pa.Table]:
+        """The keys whose timers go off."""
+        found = list(state[TIMERS].scan(MIN_TIME, _behind(moment.after)))
+        if self._by_clock:
+            found += state[CLOCKS].scan(MIN_TIME, _behind(moment.clock))
+        return found
+
+    def _remember(
+        self, met: Met, settled: Settled, moment: Moment, running: _Running
+    ) -> None:
+        """Write the sessions that are not as they were, and set timers that do not stand."""
+        sessions, changed = settled.sessions, settled.changed.copy()
+        timers = [(TIMERS, DUE, settled.due, settled.stays, moment.after)]
+        if self._by_clock:
+            rings = settled.stays & (settled.rings < END_OF_TIME)
+            timers.append((CLOCKS, RINGS, settled.rings, rings, moment.clock))
+        for table, column, needs, needed, now in timers:
+            stands = valid_numbers(sessions, column, MIN_TIME)
+            anew = needed & ((stands <= now) | (stands > needs))
+            changed |= anew
+            place = sessions.column_names.index(column)
+            set_for = np.where(anew, needs, stands)
+            known = pa.array(set_for, mask=set_for == MIN_TIME)
+            sessions = sessions.set_column(place, column, known)
+            set_anew = self._timers(met, np.flatnonzero(anew), needs)
+            running.gained.setdefault(table, []).append(set_anew)
+        written = sessions.take(pa.array(np.flatnonzero(settled.stays & changed)))
+        gained = running.gained.setdefault(SESSIONS, [])
+        gained += [self._state_rows(met, written, gone=False), self._tombstones(met, settled)]
+
+    def _tombstones(self, met: Met, settled: Settled) -> pa.Table:
+        """Sessions remembered so far that have left, or begin elsewhere now."""
+        gone = ~met.continued
+        gone |= ~settled.stays[met.into]
+        known = met.known.take(pa.array(np.flatnonzero(gone)))
+        return self._state_rows(met, known, gone=True)
+
+    def _state_rows(self, met: Met, rows: pa.Table, *, gone: bool) -> pa.Table:
+        keys = met.keys_of(rows)
+        columns = {name: rows[name] for name in rows.column_names}
+        columns |= {name: keys[name] for name in keys.column_names}
+        columns[GONE] = pa.array(np.full(keys.num_rows, gone))
+        schema = self._layout.session.schema
+        return pa.table({name: columns[name] for name in schema.names})
+
+    def _timers(self, met: Met, places: Ints, needs: Ints) -> pa.Table:
+        owners = met.sessions[ORDER].take(pa.array(places))
+        return met.keys.take(owners).set_column(0, ORDER, pa.array(needs[places]))
+
+    def _next_ring(self, view: View, moment: Moment, running: _Running) -> int:
+        """The first clock behind this one for which a timer is set."""
+        gained = running.deltas.get(CLOCKS)
+        first = next(view.scan(moment.clock + 1, None, max_bytes=_FIRST_BYTES), None)
+        known = [orders_of(table) for table in (gained, first) if table is not None]
+        return int(np.concatenate([*known, [END_OF_TIME]]).min())
+
+    def _gone(self, lasts: Ints, watermark: int) -> Mask:
+        """Whether sessions with these last times are neither open nor kept at a watermark."""
+        return later(lasts, self.spec.gap + max(self.keep, 1)) <= watermark
+
+    def _floors(self, moment: Moment) -> dict[str, int]:
+        if moment.after == END_OF_TIME:
+            return dict.fromkeys(self.tables, END_OF_TIME)
+        floors = {TIMERS: moment.after + 1}
+        return floors | ({CLOCKS: moment.clock + 1} if self._by_clock else {})
+
+
+def _behind(time: int) -> int | None:
+    return None if time == END_OF_TIME else time + 1
+
+
+def _waits(firing: Firing | None) -> bool:
+    """Whether a trigger may fire because the clock goes on."""
+    match firing:
+        case Every():
+            return True
+        case AnyOf(firings) | AllOf(firings):
+            return any(_waits(one) for one in firings)
+        case _:
+            return False

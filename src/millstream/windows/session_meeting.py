@@ -1,0 +1,194 @@
+"""What a batch brings meets what is remembered of its keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from millstream.state.columns import int_values, plain
+from millstream.state.combine import conform, reduce_groups
+from millstream.state.keys import canonical
+from millstream.state.sorting import arrange, hashes_of, orders_of
+from millstream.state.spec import GONE, HASH, ORDER
+from millstream.windows.pane_state import NEW_PARTS, numbers
+from millstream.windows.session_chains import by_group_and_time, chain_heads
+from millstream.windows.session_layout import FIRST, LAST, OPENED, SUSPECT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from millstream.state.view import View
+    from millstream.windows.session_layout import Layout
+
+    Ints = NDArray[np.int64]
+    Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """All sessions of some keys, with the batch taken in.
+
+    `sessions` has one row each, its `_order` the place of its key in `keys`; `touched`
+    says which of them the batch added to. `known` are those remembered before, `into` the
+    session each is now in (-1: none is left of it), and `continued` whether that is
+    still the same window: one that begins elsewhere has been absorbed. `late` are the
+    suspects that belong to none of them.
+    """
+
+    keys: pa.Table
+    sessions: pa.Table
+    touched: Mask
+    known: pa.Table
+    into: Ints
+    continued: Mask
+    late: pa.Array | None
+
+    @property
+    def firsts(self) -> Ints:
+        """Each session's first time."""
+        return numbers(self.sessions, FIRST)
+
+    @property
+    def lasts(self) -> Ints:
+        """Each session's last time."""
+        return numbers(self.sessions, LAST)
+
+    def keys_of(self, rows: pa.Table) -> pa.Table:
+        """The key of each of these rows of sessions or known ones."""
+        return self.keys.take(rows[ORDER])
+
+
+class Meeting:
+    """The keys that a batch touches or that are due, each with its pieces, sorted by hash."""
+
+    def __init__(self, batch: pa.Table, due: Sequence[pa.Table], layout: Layout) -> None:
+        names = [HASH, *layout.keys]
+        every = pa.concat_tables([batch.select(names), *(table.select(names) for table in due)])
+        count = every.num_rows
+        order, starts, keys = arrange(
+            np.zeros(count, np.int64), hashes_of(every), [plain(every[key]) for key in layout.keys]
+        )
+        order = np.arange(count) if order is None else order
+        firsts = pa.array(starts)
+        columns = {
+            ORDER: pa.array(np.zeros(len(starts), np.int64)),
+            HASH: plain(every[HASH]).take(pa.array(order[starts])),
+            **{n: canonical(k.take(firsts)) for n, k in zip(layout.keys, keys, strict=True)},
+        }
+        self.keys = pa.table(columns)
+        places = np.repeat(np.arange(len(starts)), np.diff(starts, append=count))
+        from_batch = order < batch.num_rows
+        self._places = places[from_batch]
+        self._batch = batch.take(pa.array(order[from_batch]))
+
+    def chunks(self, view: View, size: int) -> Iterator[tuple[pa.Table, pa.Table]]:
+        """The keys and their pieces, in chunks for about `size` bytes of sessions."""
+        bytes_per_key = 64 + view.bytes // max(1, view.rows)
+        bytes_per_key += self._batch.nbytes // max(1, self._batch.num_rows)
+        step = max(1, size // bytes_per_key)
+        for low in range(0, self.keys.num_rows, step):
+            keys = self.keys.slice(low, step)
+            first, last = np.searchsorted(self._places, [low, low + keys.num_rows])
+            part = self._batch.slice(first, last - first)
+            places = pa.array(self._places[first:last] - low)
+            yield keys, part.add_column(0, ORDER, places)
+
+
+class Chaining:
+    """Pieces chained with the sessions of their keys, all those at most `reach` apart."""
+
+    def __init__(self, layout: Layout, reach: int) -> None:
+        self._layout, self._reach = layout, reach
+
+    def meet(
+        self,
+        keys: pa.Table,
+        batch: pa.Table,
+        view: View,
+        is_gone: Callable[[Ints], Mask],
+        clock: int,
+    ) -> Met:
+        """The sessions of these keys; chains of nothing but pieces whose time `is_gone` are late.
+
+        A session opened now is opened at this clock.
+        """
+        known = view.find(keys)
+        count = known.num_rows
+        order, heads, chain = self._chains(known, batch)
+        starts = np.flatnonzero(heads)
+        firsts = np.concatenate([numbers(known, FIRST), numbers(batch, FIRST)])
+        continued = firsts[:count] == firsts[order[starts]][chain[:count]]
+        elements = self._elements(known, continued, batch, clock).take(pa.array(order))
+        columns = {name: plain(elements[name]) for name in elements.column_names}
+        if len(starts):
+            elements = reduce_groups(columns, starts, self._layout.merging)
+        sessions = elements.drop_columns([GONE])
+        new, touched = np.ones((2, len(starts)), np.bool_)
+        new[chain[:count]] = False
+        touched[:] = False
+        touched[chain[count:]] = True
+        late = new & is_gone(numbers(sessions, LAST))
+        if not late.any():
+            return Met(keys, sessions, touched, known, chain[:count], continued, None)
+        stay = np.flatnonzero(~late)
+        into = (np.cumsum(~late) - 1)[chain[:count]]
+        suspects = plain(batch[SUSPECT]).take(pa.array(np.flatnonzero(late[chain[count:]])))
+        sessions = sessions.take(pa.array(stay))
+        return Met(keys, sessions, touched[stay], known, into, continued, suspects)
+
+    def _chains(self, known: pa.Table, batch: pa.Table) -> tuple[Ints, Mask, Ints]:
+        """The order in which chains stand together, where each begins in it, each row's chain."""
+        places = np.concatenate([orders_of(known), orders_of(batch)])
+        firsts = np.concatenate([numbers(known, FIRST), numbers(batch, FIRST)])
+        lasts = np.concatenate([numbers(known, LAST), numbers(batch, LAST)])
+        if len(places) == 0:
+            return places, np.zeros(0, np.bool_), places
+        order = by_group_and_time(places, firsts)
+        new_key = np.ones(len(places), np.bool_)
+        new_key[1:] = np.diff(places[order]) != 0
+        heads = chain_heads(new_key, firsts[order], lasts[order], self._reach)
+        chain = np.empty(len(order), np.int64)
+        chain[order] = np.cumsum(heads) - 1
+        return order, heads, chain
+
+    def _elements(
+        self, known: pa.Table, continued: Mask, batch: pa.Table, clock: int
+    ) -> pa.Table:
+        """Known sessions, then pieces, as rows of the merging spec.
+
+        All of a piece, and of a session that has been absorbed, is new to its session.
+        """
+        absorbed = np.flatnonzero(~continued)
+        columns = {}
+        for field in self._layout.merging.visible:
+            name = field.name
+            new = name.startswith(NEW_PARTS)
+            mine = plain(known[name])
+            if new and len(absorbed):
+                mine = _replaced(mine, plain(known[name.removeprefix(NEW_PARTS)]), absorbed)
+            if name == OPENED:
+                theirs = pa.array(np.full(batch.num_rows, clock))
+            elif new or name in batch.column_names:
+                theirs = plain(batch[name.removeprefix(NEW_PARTS)])
+            else:
+                theirs = pa.nulls(batch.num_rows, field.type)
+            columns[name] = pa.concat_arrays([mine, theirs.cast(field.type)])
+        return conform(pa.table(columns), self._layout.merging)
+
+
+def _replaced(values: pa.Array, by: pa.Array, places: Ints) -> pa.Array:
+    """The values, at these places those of another column."""
+    at = np.arange(len(values))
+    at[places] += len(values)
+    return pa.concat_arrays([values, by]).take(pa.array(at))
+
+
+def valid_numbers(rows: pa.Table, name: str, otherwise: int) -> Ints:
+    """A column of integers, with another value where there is none."""
+    column = plain(rows[name])
+    return int_values(column.fill_null(otherwise) if column.null_count else column)

@@ -1,0 +1,182 @@
+"""Windows that overlap, from shared slices: a row is added up once, whatever size ÷ every.
+
+A row's group is (slice, keys). State is ordered by slices; a window that closes is put
+together from the slices it covers, which stay as long as a later window needs them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from millstream.eventtime.moment import END_OF_TIME, MIN_TIME
+from millstream.state.columns import int_values, plain
+from millstream.state.combine import combine
+from millstream.state.sorting import orders_of
+from millstream.state.spec import ORDER
+from millstream.steps.kernel import ROWS, Outcome, Prepared
+from millstream.windows.aggregation import (
+    BOUND,
+    END,
+    ON_TIME_FIELDS,
+    START,
+    Aggregation,
+    as_windows,
+    in_chunks,
+    on_time,
+    that_have_rows,
+)
+from millstream.windows.layout import NO_MORE, layout_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from millstream.eventtime.moment import Moment
+    from millstream.state.spec import StateSpec
+    from millstream.state.view import View
+    from millstream.windows.aggregate_spec import Aggregate
+    from millstream.windows.layout import Layout
+    from millstream.windows.spec import Hopping, Tumbling
+
+    Ints = NDArray[np.int64]
+
+PIECE_BYTES = 64 << 20
+
+
+class SlicedKernel:
+    """Aggregates per key and hopping window, or window of a zone's days, shown once, on time.
+
+    State: one row per slice and key, until the last window over the slice has left.
+    Emits: each window that has rows once, with the event time `window_end` - 1 µs.
+    """
+
+    def __init__(
+        self,
+        spec: Hopping | Tumbling,
+        keys: Sequence[str],
+        aggregates: Mapping[str, Aggregate],
+        input_schema: pa.Schema,
+        *,
+        panes: bool = False,
+        retractable: bool = False,
+    ) -> None:
+        self.spec, self._layout = spec, layout_of(spec)
+        self._of = Aggregation(keys, aggregates, input_schema, retractable=retractable)
+        self._panes = panes
+        self._output = self._of.output(ON_TIME_FIELDS if panes else ())
+
+    @property
+    def tables(self) -> dict[str, StateSpec]:
+        """Keys, the number of rows, and the parts of every aggregate, per slice."""
+        return {ROWS: self._of.spec}
+
+    def output(self) -> pa.Schema:
+        """Keys, `window_start`, `window_end`, the aggregates in the order given."""
+        return self._output
+
+    def due(self, watermark: int) -> int:
+        """The first slice that no window that ends at this watermark covers."""
+        return self._end_of(self._layout.first_open(watermark) - 1)
+
+    def prepare(self, rows: pa.Table, moment: Moment, side: int = 0) -> Prepared:
+        """Part the rows with a window that is gone; add up those with one that is not."""
+        ticks = self._layout.grid.ticks(int_values(plain(rows["_time"])))
+        late, windows, enters, unplaced = parted(ticks, self._layout, moment.before)
+        if enters is not None:
+            rows, ticks = rows.take(pa.array(enters)), ticks[enters]
+        return Prepared(self._of.added_up(rows, ticks), late, windows, unplaced)
+
+    def run(
+        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], moment: Moment
+    ) -> Outcome:
+        """Put together the windows that `moment.after` closes; keep the slices of the others."""
+        batch = self._of.together(sides[0])
+        first, last = self._layout.first_open(moment.before), self._layout.first_open(moment.after)
+        floor = END_OF_TIME if last == NO_MORE else last * self._layout.every
+        gained = batch.slice(int(np.searchsorted(orders_of(batch), floor)))
+        held = END_OF_TIME
+        if last != NO_MORE:
+            held = int(self._layout.ends(np.array([last], np.int64))[0]) - 1
+        return Outcome(
+            results=self._results(batch, state[ROWS], first, last),
+            deltas={ROWS: gained},
+            floors={ROWS: floor},
+            held=held,
+        )
+
+    def _end_of(self, window: int) -> int:
+        return END_OF_TIME if window >= NO_MORE - 1 else window * self._layout.every + (
+            self._layout.size
+        )  # fmt: skip
+
+    def _results(self, batch: pa.Table, view: View, first: int, last: int) -> Iterator[pa.Table]:
+        """The windows from `first` up to `last`, one range of keys after the other."""
+        if first >= last:
+            return
+        high = self._end_of(last - 1)
+        batch = batch.slice(0, int(np.searchsorted(orders_of(batch), high)))
+        for part, mine in view.in_pieces(batch, PIECE_BYTES):
+            kept = part.scan(MIN_TIME, None if high == END_OF_TIME else high)
+            whole = self._of.together([*kept, mine.select(self._of.spec.visible.names)])
+            groups = self._windows(whole, first, last)
+            for chunk in in_chunks(that_have_rows(groups)):
+                yield self._answer(chunk)
+
+    def _windows(self, slices: pa.Table, first: int, last: int) -> pa.Table:
+        """The slices of each closing window, added up."""
+        rows, windows = spread(orders_of(slices), self._layout, first, last)
+        if self._layout.size == 1:
+            return slices.take(pa.array(rows)).set_column(0, ORDER, pa.array(windows))
+        spread_out = slices.take(pa.array(rows))
+        return combine(spread_out.set_column(0, ORDER, pa.array(windows)), self._of.spec)
+
+    def _answer(self, groups: pa.Table) -> pa.Table:
+        windows = orders_of(groups)
+        ends = self._layout.ends(windows)
+        return pa.table(
+            {
+                **{key: groups[key] for key in self._of.keys},
+                START: pa.array(self._layout.starts(windows)).cast(BOUND),
+                END: pa.array(ends).cast(BOUND),
+                **self._of.answers(groups),
+                **(on_time(len(ends)) if self._panes else {}),
+                "_time": pa.array(ends - 1),
+                "_sign": pa.array(np.ones(len(ends), np.int8)),
+            }
+        )
+
+
+def spread(ticks: Ints, layout: Layout, first: int, last: int) -> tuple[Ints, Ints]:
+    """Each tick once for every window of [first, last) over it: which tick, which window."""
+    begin, counts = layout.around(ticks)
+    end = np.minimum(begin + counts, last)
+    begin = np.maximum(begin, first)
+    counts = np.maximum(end - begin, 0)
+    rows = np.repeat(np.arange(len(ticks)), counts)
+    into = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return rows, np.repeat(begin, counts) + into
+
+
+def parted(
+    ticks: Ints, layout: Layout, before: int, keep: int = 0
+) -> tuple[Ints, pa.Array | None, Ints | None, int]:
+    """Rows by their windows: late ones with the windows that are gone, those that enter one.
+
+    A row may be both: gone for some of its windows, in time for others. `enters` is None
+    where all do. The last is how many rows are in no window at all.
+    """
+    opened = layout.first_open(before, keep)
+    begin, counts = layout.around(ticks)
+    unplaced = int((counts == 0).sum())
+    gone = np.clip(opened - begin, 0, counts)
+    late = np.flatnonzero(gone)
+    windows = None
+    if len(late):
+        _, numbers = spread(ticks[late], layout, MIN_TIME, opened)
+        windows = as_windows(layout.starts(numbers), layout.ends(numbers), gone[late])
+    enters = np.flatnonzero(counts > gone)
+    return late, windows, None if len(enters) == len(ticks) else enters, unplaced

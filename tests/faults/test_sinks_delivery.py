@@ -1,0 +1,168 @@
+"""`delivery=`: what a crash does to the last batch, and that it does nothing worse.
+
+The engine, its checkpoint, the SQLite table and the folder of files are real; a crash is an
+exception that nothing catches, at a step of the protocol.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sqlite3
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pytest
+from tests.faults import verifier
+from tests.faults.driver import DELAY, SCHEMA, SIZE
+from tests.faults.small_world import TOPIC, Small, World, tell_the_world
+
+import millstream as ms
+from millstream.errors import InvalidSpec
+from millstream.runtime import world as world_module
+from millstream.runtime.world import KafkaWorld
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from millstream.sinks.spec import Delivery, Sink, Writer
+
+AFTER_SINK, BEFORE_COMMIT, AFTER_COMMIT = "after a sink's commit", "before commit", "after commit"
+BEFORE_SINK, AFTER_PREPARED = "before a sink's commit", "after prepared"
+Row = tuple[Any, Any]
+
+
+class Outside(World):
+    """Topics in memory; sinks as they are in the real world."""
+
+    def __init__(self, delivery: Delivery) -> None:
+        super().__init__()
+        runs = itertools.count(1)
+        self._real = KafkaWorld("small", None, delivery=delivery, epoch=lambda: next(runs))
+
+    def writer_of(self, sink: Sink) -> str:
+        return self._real.writer_of(sink)
+
+    def writer(self, name: str, job: str) -> Writer:  # type: ignore[override]
+        return self._real.writer(name, job)
+
+
+class Job:
+    """One job that writes to a table and to files, and comes to its end in the second batch."""
+
+    def __init__(
+        self, folder: Path, spark: SparkSession, delivery: Delivery, patch: pytest.MonkeyPatch
+    ) -> None:
+        self.folder = folder
+        rows = ms.read(ms.Topic(TOPIC, schema=SCHEMA), time="ts", watermark=DELAY, idle=None)
+        panes = rows.by("key").window(ms.tumbling(SIZE)).agg(n=ms.count(), total=ms.sum("amount"))
+        pipeline = ms.Pipeline(
+            "small",
+            panes.to(ms.Sqlite(folder / "out.db", "windows")),
+            panes.to(ms.Files(folder / "files")),
+            delivery=delivery,
+        )
+        self.small = Small(folder / "checkpoint", spark, pipeline)
+        world = self.small.world = Outside(delivery)
+        tell_the_world(world, patch)
+        patch.setattr(world_module, "reached", lambda point, number: world.tell(point))
+
+    def run(self, crash: str) -> None:
+        """Twice as many rows as close windows, a crash in the second batch, then to the end."""
+        self.small.feed(24)
+        self.small.step()
+        self.small.feed(24)
+        self.small.crash_at(crash)
+        self.small.step()
+        assert not self.small.world.at, f"{crash} was not reached"
+        self.small.feed(24)
+        self.small.finish()
+
+    def verdicts(self) -> dict[str, Mapping[str, Any]]:
+        parts = self.small.world.log.records[TOPIC]
+        records = [(p, r["offset"], r["value"]) for p, part in parts.items() for r in part]
+        wanted, _, _ = verifier.expected(records)
+        return {"table": verifier.compared(wanted, self._table(), set()),
+                "files": verifier.compared(wanted, self._files(), set())}  # fmt: skip
+
+    def _table(self) -> list[Row]:
+        connection = sqlite3.connect(self.folder / "out.db")
+        found = connection.execute("select key, window_start, n, total from windows").fetchall()
+        connection.close()
+        return [((k, verifier.micros(at)), (n, total)) for k, at, n, total in found]
+
+    def _files(self) -> list[Row]:
+        question = "select key, epoch_us(window_start), n, total from read_parquet(?)"
+        found = duckdb.connect().execute(question, [f"{self.folder}/files/*.parquet"]).fetchall()
+        return [((k, at), (n, total)) for k, at, n, total in found]
+
+
+def found_in(verdict: Mapping[str, Any]) -> set[str]:
+    """The kinds of differences there are."""
+    return {kind for kind in ("lost", "doubled", "phantom", "wrong") if verdict[kind]}
+
+
+@pytest.fixture
+def job(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> Job:  # fmt: skip
+    delivery: Delivery = request.param
+    return Job(tmp_path, spark, delivery, monkeypatch)
+
+
+@pytest.mark.parametrize("job", ["exactly_once"], indirect=True)
+@pytest.mark.parametrize("crash", [BEFORE_SINK, AFTER_SINK, BEFORE_COMMIT, AFTER_COMMIT])
+def test_exactly_once_neither_loses_nor_repeats(job: Job, crash: str) -> None:
+    job.run(crash)
+    assert [found_in(verdict) for verdict in job.verdicts().values()] == [set(), set()]
+
+
+@pytest.mark.parametrize("job", ["at_least_once"], indirect=True)
+@pytest.mark.parametrize(
+    ("crash", "repeated"),
+    [(AFTER_PREPARED, False), (BEFORE_SINK, False), (AFTER_SINK, True), (BEFORE_COMMIT, True),
+     (AFTER_COMMIT, False)],
+)  # fmt: skip
+def test_at_least_once_repeats_the_batch_that_was_not_committed_and_loses_nothing(
+    job: Job, crash: str, repeated: bool
+) -> None:
+    job.run(crash)
+    verdicts = job.verdicts()
+    assert found_in(verdicts["table"]) == ({"doubled"} if repeated else set())
+    # A batch's file has the name of its intent: written again it takes its own place.
+    assert found_in(verdicts["files"]) == set()
+
+
+@pytest.mark.parametrize("job", ["at_most_once"], indirect=True)
+@pytest.mark.parametrize(
+    ("crash", "table", "files"),
+    [
+        (AFTER_PREPARED, False, False),
+        (BEFORE_COMMIT, False, False),
+        (AFTER_COMMIT, True, True),
+        (BEFORE_SINK, True, True),
+        (AFTER_SINK, False, True),
+    ],
+)
+def test_at_most_once_loses_the_batch_that_had_not_left_and_repeats_nothing(
+    job: Job, crash: str, table: bool, files: bool
+) -> None:
+    job.run(crash)
+    verdicts = job.verdicts()
+    assert found_in(verdicts["table"]) == ({"lost"} if table else set())
+    assert found_in(verdicts["files"]) == ({"lost"} if files else set())
+    second = {start for _, start in _keys(verdicts["files"]["lost"])}
+    assert len(second) <= 3, "more than one batch was lost"
+
+
+def _keys(lost: list[str]) -> list[tuple[str, str]]:
+    return [(key, start) for key, _, start in (text.strip("()").partition(", ") for text in lost)]
+
+
+def test_a_delivery_that_is_none_is_refused_while_building() -> None:
+    rows = ms.read(ms.Topic("bids", schema="auction long"))
+    with pytest.raises(InvalidSpec, match="needs one of exactly_once, at_least_once, at_most_once"):
+        ms.Pipeline("p", rows.to(ms.Topic("out")), delivery="twice")  # type: ignore[arg-type]

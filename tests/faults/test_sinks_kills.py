@@ -1,0 +1,98 @@
+"""kill -9 with every kind of sink in one pipeline: each equal to what DuckDB makes of the input."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.faults.judging import Report, verdict_on
+from tests.faults.running import ROOT, Run
+from tests.faults.sinks_outputs import SYSTEMS
+
+from millstream.runtime.faultpoints import POINTS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from tests.faults.driver import Config
+    from tests.faults.feeding import Feed
+
+BEFORE, AFTER = "before a sink's commit", "after a sink's commit"
+Moment = tuple[str, int]
+SHORT: list[Moment] = [
+    ("after prepared", 1), (BEFORE, 2), (AFTER, 2), (AFTER, 4), (BEFORE, 5), (AFTER, 6),
+]  # fmt: skip
+EVERY: list[Moment] = [
+    *((point, 1) for point in POINTS if point not in (BEFORE, AFTER)),
+    *((point, place) for place in range(1, len(SYSTEMS) + 1) for point in (BEFORE, AFTER)),
+]
+
+
+@pytest.fixture
+def everywhere(config: Config, database: str, tmp_path: Path) -> Config:
+    """The job with all its results in every kind of sink."""
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    return replace(config, tables=(str(folder), database))
+
+
+def tables_verdict(config: Config) -> dict[str, Any]:
+    """What the judge of tables and files says, a process that knows nothing of Millstream."""
+    assert config.tables is not None
+    question = {"kafka": config.kafka, "topic": config.topic, "folder": config.tables[0],
+                "database": config.tables[1]}  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.faults.sinks_verifier", json.dumps(question)],
+        capture_output=True, text=True, check=False, timeout=120, cwd=ROOT,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    verdict: dict[str, Any] = json.loads(done.stdout)
+    return verdict
+
+
+def kill_at(moment: Moment, config: Config, folder: Path, name: str) -> None:
+    """Run the job up to a point, to the n-th time it comes by there, and kill all of it."""
+    point, times = moment
+    with Run(config, folder, name=name, hold=point) as job:
+        for turn in range(times):
+            job.wait_held(point)
+            if turn < times - 1:
+                job.arm(point)
+                job.release()
+        job.kill()
+
+
+def survive(moments: Sequence[Moment], config: Config, feed: Feed, folder: Path) -> None:
+    report = Report(feed.seed)
+    for turn, moment in enumerate(moments):
+        feed.send()
+        kill_at(moment, replace(config, lane="short" if turn % 2 else "wide"), folder, f"{turn}")
+        report.kills[f"{moment[0]} {moment[1]}"] += 1
+    feed.send()
+    with Run(replace(config, until="finished"), folder, name="last") as job:
+        job.succeed()
+
+    verdict = {"topics": verdict_on(config), "tables": tables_verdict(config)}
+    print(report.text(verdict))
+    assert verdict["topics"]["green"], report.text(verdict)
+    assert verdict["tables"]["green"], report.text(verdict)
+    assert all(part["rows"] for name, part in verdict["tables"].items() if name != "green")
+
+
+@pytest.mark.timeout(900)
+def test_a_job_with_every_kind_of_sink_survives_being_killed_between_them(
+    everywhere: Config, feed: Feed, tmp_path: Path
+) -> None:
+    survive(SHORT, everywhere, feed, tmp_path)
+
+
+@pytest.mark.soak
+def test_a_job_with_every_kind_of_sink_survives_being_killed_at_each_step_and_sink(
+    everywhere: Config, feed: Feed, tmp_path: Path
+) -> None:
+    survive(EVERY, everywhere, feed, tmp_path)

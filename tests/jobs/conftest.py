@@ -1,0 +1,26 @@
+"""A stack per test, on the shared broker; nothing of it is left afterwards."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.jobs.stacks import Stack
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from millstream.testing.local_broker import ThrowAwayBroker
+
+
+@pytest.fixture
+def stack(broker: ThrowAwayBroker, tmp_path: Path) -> Iterator[Stack]:
+    """A stack of its own, down at first."""
+    stack = Stack(tmp_path / "home", broker.address)
+    yield stack
+    stack.millstream("down")
+    left = stack.processes()
+    for process in left:
+        process.kill()
+    assert left == [], "`millstream down` leaves no process"

@@ -1,0 +1,112 @@
+"""A stack in a home of its own: its supervisor, its page and the processes of its jobs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import psutil
+from tests.cli.command import Command
+
+from millstream.jobs.book import Book
+from millstream.jobs.places import StackPlace, stack_place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from millstream.jobs.book import JobRow
+
+PATIENCE = 180.0
+SLEEPER = """import time
+
+time.sleep(3600)
+"""
+
+
+def until(true: Callable[[], Any], what: str, patience: float = PATIENCE) -> Any:
+    """Wait until something holds; gives what was found."""
+    deadline = time.monotonic() + patience
+    while not (found := true()):
+        assert time.monotonic() < deadline, f"{what}: not within {patience:.0f} s"
+        time.sleep(0.05)
+    return found
+
+
+@dataclass
+class Stack:
+    """One stack, from the hands of whoever wants to hurt it."""
+
+    home: Path
+    kafka: str
+
+    @property
+    def millstream(self) -> Command:
+        """The command in this stack's home."""
+        return Command(self.kafka, {"MILLSTREAM_HOME": str(self.home)})
+
+    @property
+    def place(self) -> StackPlace:
+        """The stack's folder."""
+        return stack_place(self.home)
+
+    def up(self) -> str:
+        """Bring it up; the address of its page, without the token."""
+        said = self.millstream.ok("up", "-o", "json")
+        return str(said.json["page"]).partition("#")[0]
+
+    def job(self, name: str) -> JobRow:
+        """How a job stands in the book."""
+        with Book(self.place.book, read_only=True) as book:
+            return book.job(name)
+
+    def await_state(self, name: str, *states: str, patience: float = PATIENCE) -> JobRow:
+        """Until the job is in one of these states."""
+
+        def there() -> JobRow | None:
+            job = self.job(name)
+            return job if job.state in states else None
+
+        found: JobRow = until(there, f"{name} {' or '.join(states)}", patience)
+        return found
+
+    def supervisor(self) -> psutil.Process | None:
+        """The process of the supervisor."""
+        return self.place.life("supervisor").holder()
+
+    def kill_supervisor(self) -> None:
+        """SIGKILL; the console brings another."""
+        process = self.supervisor()
+        if process is not None:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+
+    def holder(self, name: str) -> psutil.Process | None:
+        """The process of a job."""
+        return self.place.job(name).life.holder()
+
+    def freeze(self, name: str) -> int:
+        """SIGSTOP to a job's process; its id."""
+        process = self.holder(name)
+        assert process is not None
+        process.send_signal(signal.SIGSTOP)
+        return int(process.pid)
+
+    def processes(self, name: str | None = None) -> list[psutil.Process]:
+        """Living processes of this stack's home; with a name, the main ones of that job."""
+        return [p for p in psutil.process_iter() if self._mine(p, name)]
+
+    def _mine(self, process: psutil.Process, name: str | None) -> bool:
+        try:
+            if process.status() == psutil.STATUS_ZOMBIE or process.pid == os.getpid():
+                return False
+            if process.environ().get("MILLSTREAM_HOME") != str(self.home):
+                return False
+            words = process.cmdline()
+        except psutil.Error:
+            return False
+        return name is None or words[1:4] == ["-m", "millstream.cli.job_process", name]

@@ -1,0 +1,127 @@
+"""What is done about a job, decided without a process in sight."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from millstream.jobs import policy
+from millstream.jobs.book import JobRow
+from millstream.jobs.policy import Ending, Seen, decide, settle
+
+NOW = 1_000_000.0
+JOB = JobRow(
+    name="hot", application="shop", owner="ann", file="hot.py", pipeline="hot", kafka=None,
+    checkpoint="jobs/hot", lane=None, submitted=NOW, ran=1, run="r1", launched=NOW - 100,
+)  # fmt: skip
+DEAD = Seen(alive=False)
+WELL = Seen(alive=True, running=True)
+
+
+def crashed(kind: str = "RuntimeError") -> Ending:
+    return Ending(code=1, kind=kind, sentence="it broke")
+
+
+def test_a_new_job_is_started() -> None:
+    assert decide(replace(JOB, run=None, ran=0), DEAD, NOW).action == "start"
+
+
+def test_a_living_job_is_left_alone() -> None:
+    verdict = decide(JOB, WELL, NOW)
+    assert (verdict.action, verdict.state) == ("nothing", "running")
+
+
+def test_the_end_of_a_run_is_dealt_with_before_anything_else() -> None:
+    for wanted in ("running", "stopped", "removed"):
+        assert decide(replace(JOB, wanted=wanted), DEAD, NOW).action == "settle"
+
+
+def test_a_job_that_shall_stop_is_asked_once_and_killed_after_its_grace() -> None:
+    job = replace(JOB, wanted="stopped")
+    assert decide(job, WELL, NOW).action == "stop"
+    asked = replace(job, stopping=NOW)
+    assert decide(asked, WELL, NOW + 1).action == "nothing"
+    assert decide(asked, WELL, NOW + policy.GRACE + 1).action == "kill"
+
+
+def test_a_new_run_that_was_asked_for_ends_the_old_one_first() -> None:
+    job = replace(JOB, asked=2)
+    assert decide(job, WELL, NOW).action == "stop"
+    settled = settle(job, crashed("stopped"), NOW)
+    assert (settled.failures, settled.state) == (0, "starting")
+    assert decide(replace(job, run=None), DEAD, NOW).action == "start"
+
+
+def test_a_frozen_process_is_hung_and_killed_in_seconds() -> None:
+    seen = Seen(alive=True, running=True, frozen=True, silent=policy.FROZEN + 0.1)
+    verdict = decide(JOB, seen, NOW)
+    assert (verdict.action, verdict.state) == ("kill", "hung")
+    assert decide(JOB, replace(seen, silent=0.5), NOW).action == "nothing"
+
+
+def test_a_process_that_is_only_slow_gets_more_time_than_a_frozen_one() -> None:
+    seen = Seen(alive=True, running=True, silent=policy.FROZEN + 5)
+    assert decide(JOB, seen, NOW).action == "nothing"
+    assert decide(JOB, replace(seen, silent=policy.SILENT + 1), NOW).action == "kill"
+
+
+def test_a_run_that_lives_without_progress_is_called_hung_and_not_killed() -> None:
+    verdict = decide(JOB, Seen(alive=True, running=True, stuck=policy.STUCK + 1), NOW)
+    assert (verdict.action, verdict.state) == ("nothing", "hung")
+
+
+@pytest.mark.parametrize(
+    ("seen", "state"),
+    [
+        (Seen(alive=True), "starting"),
+        (Seen(alive=True, running=True, quiet=policy.QUIET + 1), "idle"),
+        (Seen(alive=True, running=True, late_by=policy.BEHIND + 1), "catching up"),
+        (Seen(alive=True, running=True), "running"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_the_state_of_a_living_job_follows_what_it_does(seen: Seen, state: str) -> None:
+    assert decide(JOB, seen, NOW).state == state
+
+
+def test_runs_that_die_wait_longer_and_longer_until_the_job_has_failed() -> None:
+    job, waits = replace(JOB, launched=NOW - 1), []
+    while True:
+        settled = settle(job, None, NOW)
+        if settled.state == "failed":
+            break
+        assert settled.state == "failing"
+        waits.append(settled.retry_at - NOW)
+        job = replace(job, failures=settled.failures, restarts=settled.restarts)
+    assert waits == [0, 1, 2, 4, 8, 15, 30, 60, 60, 60]
+    assert (len(waits), settled.wanted) == (policy.MOST_FAILURES, "stopped")
+    assert job.restarts == policy.MOST_FAILURES
+
+
+def test_a_run_that_lived_long_enough_makes_earlier_failures_forgotten() -> None:
+    job = replace(JOB, failures=9, launched=NOW - policy.STABLE - 1)
+    assert settle(job, None, NOW).failures == 1
+
+
+@pytest.mark.parametrize("kind", sorted(policy.HOPELESS))
+def test_what_would_only_fail_again_is_not_tried_again(kind: str) -> None:
+    settled = settle(JOB, crashed(kind), NOW)
+    assert (settled.state, settled.reason) == ("failed", "it broke")
+
+
+def test_a_finished_job_stops_and_says_why() -> None:
+    settled = settle(JOB, Ending(code=0, kind=policy.FINISHED, sentence="all done"), NOW)
+    assert (settled.state, settled.wanted, settled.reason) == ("stopped", "stopped", "all done")
+
+
+def test_a_failed_job_stays_failed_until_a_new_run_is_asked_for() -> None:
+    failed = replace(JOB, run=None, state="failed", wanted="stopped")
+    assert decide(failed, DEAD, NOW).state == "failed"
+    assert decide(replace(failed, wanted="running", asked=2), DEAD, NOW).action == "start"
+
+
+def test_a_removed_job_is_stopped_then_forgotten() -> None:
+    job = replace(JOB, wanted="removed")
+    assert decide(job, WELL, NOW).action == "stop"
+    assert decide(replace(job, run=None), DEAD, NOW).action == "forget"

@@ -1,0 +1,131 @@
+"""The supervisor, killed at any moment: no job is lost, none runs twice.
+
+The jobs here are real processes of real files that never get as far as Spark: what is tested
+is who starts, finds and ends them.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import TYPE_CHECKING
+
+from tests.jobs.stacks import SLEEPER, Stack, until
+
+from millstream.jobs.book import Book, JobRow
+from millstream.jobs.process import leftovers
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KILLS = 12
+JOBS = 3
+
+
+def sleeper(stack: Stack, name: str, folder: Path, text: str = SLEEPER) -> JobRow:
+    """A job whose file does not come to its end."""
+    file = folder / f"{name}.py"
+    file.write_text(text)
+    job = JobRow(name=name, application="test", owner="ann", file=str(file), pipeline=name,
+                 kafka=stack.kafka, checkpoint=str(folder / name), lane=None,
+                 submitted=time.time())  # fmt: skip
+    with Book(stack.place.book) as book:
+        book.add(job)
+    return job
+
+
+def test_a_supervisor_killed_at_random_moments_loses_and_doubles_no_job(
+    stack: Stack, tmp_path: Path
+) -> None:
+    chance = random.Random(20)
+    stack.up()
+    names = [f"job-{number}" for number in range(JOBS)]
+    for kill in range(KILLS):
+        if kill < JOBS:
+            sleeper(stack, names[kill], tmp_path)
+        else:
+            victim = stack.holder(chance.choice(names))
+            if victim is not None and chance.random() < 0.4:
+                victim.kill()
+        time.sleep(chance.random() * 0.6)
+        stack.kill_supervisor()
+        until(stack.supervisor, "another supervisor")
+    pids = {}
+    for name in names:
+        pids[name] = until(lambda name=name: stack.holder(name), f"a process of {name}").pid
+    for name in names:
+        running = stack.processes(name)
+        assert [process.pid for process in running] == [pids[name]], name
+        assert stack.job(name).wanted == "running"
+
+
+def test_a_job_goes_on_while_the_supervisor_is_gone_and_is_found_again(
+    stack: Stack, tmp_path: Path
+) -> None:
+    stack.up()
+    sleeper(stack, "steady", tmp_path)
+    before = until(lambda: stack.holder("steady"), "its process")
+    first = stack.supervisor()
+    assert first is not None
+    stack.kill_supervisor()
+    until(lambda: (now := stack.supervisor()) and now.pid != first.pid, "another supervisor")
+    time.sleep(1.0)
+    assert [process.pid for process in stack.processes("steady")] == [before.pid]
+    assert stack.job("steady").restarts == 0
+
+
+def test_a_job_that_is_stopped_restarted_and_removed_obeys(stack: Stack, tmp_path: Path) -> None:
+    stack.up()
+    sleeper(stack, "steady", tmp_path)
+    first = until(lambda: stack.holder("steady"), "its process")
+    run = stack.job("steady").run
+    assert run is not None
+    stack.freeze("steady")
+    stack.millstream.ok("jobs", "stop", "steady")
+    assert stack.holder("steady") is None
+    assert leftovers(run) == []
+
+    stack.millstream.ok("jobs", "restart", "steady", "--no-wait")
+    second = until(lambda: stack.holder("steady"), "a new process")
+    assert second.pid != first.pid
+    stack.freeze("steady")
+    stack.millstream.ok("jobs", "remove", "steady", "--yes")
+    assert stack.holder("steady") is None
+    assert stack.millstream.ok("jobs", "list", "-o", "json").json == []
+    assert not stack.place.job("steady").path.exists()
+
+
+def test_a_file_that_is_wrong_fails_at_once_and_says_why(stack: Stack, tmp_path: Path) -> None:
+    stack.up()
+    sleeper(stack, "wrong", tmp_path, "import millstream as ms\nms.tumbling('0 seconds')\n")
+    job = stack.await_state("wrong", "failed")
+    assert job.reason is not None
+    assert "wrong.py:2" in job.reason
+    assert job.restarts == 0
+    said = stack.millstream.ok("jobs", "show", "wrong", "-o", "json").json
+    assert said["reason"] == job.reason
+    assert [event["event"] for event in said["events"]][:2] == ["submitted", "launched"]
+
+
+def test_down_ends_everything_and_up_brings_the_jobs_back(stack: Stack, tmp_path: Path) -> None:
+    stack.up()
+    sleeper(stack, "steady", tmp_path)
+    before = until(lambda: stack.holder("steady"), "its process")
+    stack.freeze("steady")
+    stack.kill_supervisor()
+    stack.millstream.ok("down")
+    assert stack.processes() == []
+    assert stack.job("steady").wanted == "running"
+    stack.up()
+    after = until(lambda: stack.holder("steady"), "its process again")
+    assert after.pid != before.pid
+
+
+def test_jobs_need_the_stack_to_be_up(stack: Stack, tmp_path: Path) -> None:
+    file = tmp_path / "hot.py"
+    file.write_text(SLEEPER)
+    said = stack.millstream("jobs", "submit", str(file))
+    assert said.code == 5
+    assert "start it with `millstream up`" in said.err
+    assert stack.millstream.ok("jobs", "list").out == ""
+    assert stack.millstream("jobs", "show", "hot").code == 4

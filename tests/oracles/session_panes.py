@@ -1,0 +1,165 @@
+"""Panes of session windows said again in plain Python, session by session, from DESIGN §3.
+
+A trigger is one of ("every", µs), ("each", rows), ("when", function of the aggregates),
+("any", triggers…), ("all", triggers…), or None.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.oracles.sessions import Batch, Row, beyond, chains, shown
+
+GREATEST = 2**63 - 1
+Firing = tuple[Any, ...] | None
+
+
+@dataclass
+class Session:
+    """One session: its rows, those new since its last pane, and what it has shown."""
+
+    rows: list[Row] = field(default_factory=list)
+    new: list[Row] = field(default_factory=list)
+    came: int = 0
+    opened: int = GREATEST
+    fired: int | None = None
+    panes: int = 0
+    last_shown: Row | None = None
+    last_total: Row | None = None
+    flowed: Row | None = None
+
+    @property
+    def first(self) -> int:
+        return int(min(row["_time"] for row in self.rows))
+
+    @property
+    def last(self) -> int:
+        return int(max(row["_time"] for row in self.rows))
+
+
+@dataclass
+class Told:
+    """What must leave in one batch: to sinks, to later operators, to `rest`."""
+
+    results: list[Row] = field(default_factory=list)
+    flow: list[Row] = field(default_factory=list)
+    late: list[Row] = field(default_factory=list)
+
+
+@dataclass
+class Oracle:
+    """Takes batches one after the other."""
+
+    gap: int
+    keep: int
+    early: Firing
+    late: Firing
+    panes: str
+    known: dict[Any, list[Session]] = field(default_factory=dict)
+
+    def take(self, batch: Batch) -> Told:
+        """One batch: rows in, then what fires, closes and is forgotten."""
+        told = Told()
+        keys = dict.fromkeys([*self.known, *(row["k"] for row in batch.rows)])
+        for key in keys:
+            stay = []
+            for session in self._merged(key, batch, told):
+                self._fire(key, session, batch, told)
+                if not self._gone(session.last, batch.after):
+                    stay.append(session)
+            self.known[key] = stay
+        return told
+
+    def _gone(self, last: int, watermark: int) -> bool:
+        return watermark == GREATEST or watermark >= last + self.gap + max(self.keep, 1)
+
+    def _merged(self, key: Any, batch: Batch, told: Told) -> list[Session]:
+        known = self.known.get(key, [])
+        new = [row for row in batch.rows if row["k"] == key]
+        found = []
+        for chain in chains([row for s in known for row in s.rows] + new, self.gap):
+            inside = [s for s in known if any(row is s.rows[0] for row in chain)]
+            come = [row for row in chain if any(row is other for other in new)]
+            if not inside and self._gone(chain[-1]["_time"], batch.before):
+                told.late += chain
+            else:
+                found.append(self._put_together(key, chain, inside, come, batch.clock, told))
+        return found
+
+    def _put_together(
+        self, key: Any, chain: list[Row], inside: list[Session], come: list[Row], clock: int,
+        told: Told,
+    ) -> Session:  # fmt: skip
+        made = Session(rows=chain, came=len(come), new=list(come))
+        if come:
+            made.opened = clock
+        for s in inside:
+            made.came += s.came
+            made.opened = min(made.opened, s.opened)
+            made.panes = max(made.panes, s.panes)
+            fired = [clock for clock in (made.fired, s.fired) if clock is not None]
+            made.fired = max(fired, default=None)
+            if s.first == made.first:
+                made.last_shown, made.flowed = s.last_shown, s.flowed
+                made.last_total = s.last_total
+                made.new += s.new
+                continue
+            made.new += s.rows
+            if s.last_total is not None:
+                told.results.append({**s.last_total, "sign": -1})
+            if s.flowed is not None:
+                told.flow.append({**s.flowed, "sign": -1})
+        return made
+
+    def _fire(self, key: Any, session: Session, batch: Batch, told: Told) -> None:
+        end = session.last + self.gap
+        past = beyond(batch.before, end)
+        closing = not past and beyond(batch.after, end)
+        if closing:
+            fires = True
+        elif past:
+            last_call = self._gone(session.last, batch.after) and session.came > 0
+            fires = last_call or self._fires(self.late or ("each", 1), session, batch.clock)
+        else:
+            fires = self._fires(self.early, session, batch.clock)
+        if not fires:
+            return
+        pane = "late" if past else "on_time" if closing else "early"
+        about = {"k": key, "pane": pane, "pane_index": session.panes, "sign": 1}
+        total = {**about, **shown(session.rows, self.gap, "v")}
+        given = total
+        if self.panes == "discarding":
+            news = shown(session.new, self.gap, "v") if session.new else EMPTY
+            given = {**total, **{name: news[name] for name in EMPTY}}
+        if self.panes == "retracting" and session.last_total is not None:
+            told.results.append({**session.last_total, "sign": -1})
+        told.results.append(given)
+        if pane != "early":
+            if session.flowed is not None:
+                told.flow.append({**session.flowed, "sign": -1})
+            told.flow.append(total)
+            session.flowed = total
+        session.last_shown, session.last_total = given, total
+        session.new, session.came = [], 0
+        session.fired, session.panes = batch.clock, session.panes + 1
+
+    def _fires(self, firing: Firing, session: Session, clock: int) -> bool:
+        return session.came > 0 and self._would(firing, session, clock)
+
+    def _would(self, firing: Firing, session: Session, clock: int) -> bool:
+        if firing is None:
+            return False
+        kind, *rest = firing
+        if kind == "every":
+            since = session.opened if session.fired is None else session.fired
+            return clock >= since + int(rest[0])
+        if kind == "each":
+            return session.came >= int(rest[0])
+        if kind == "when":
+            return bool(rest[0](shown(session.rows, self.gap, "v")))
+        combine = any if kind == "any" else all
+        return combine(self._would(one, session, clock) for one in rest)
+
+
+EMPTY: Row = {"n": 0, "total": None, "least": None, "most": None}

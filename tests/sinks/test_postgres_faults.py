@@ -1,0 +1,190 @@
+"""A PostgreSQL that goes away, is full, or does not answer: the batch is in once, or it is told."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from tests.sinks.batches import opened, staged
+from tests.sinks.cutting import Cut, Wire
+
+import millstream as ms
+from millstream.errors import Fenced, Unavailable
+from millstream.testing import postgres
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_END = (
+    "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'millstream'"
+)
+
+
+def asked(url: str, question: str) -> list[tuple[Any, ...]]:
+    with psycopg.connect(url, autocommit=True) as connection:
+        cursor = connection.execute(question.encode())
+        return cursor.fetchall() if cursor.description else []
+
+
+def numbers(url: str) -> list[int]:
+    return sorted(row[0] for row in asked(url, "select n from hot"))
+
+
+def once(point: str, act: Callable[[], object]) -> Callable[[str], None]:
+    """Something that happens the first time a point is reached."""
+    left = [act]
+
+    def told(reached: str) -> None:
+        if reached == point and left:
+            left.pop()()
+
+    return told
+
+
+def test_a_backend_ended_between_batches_is_made_anew(database: str) -> None:
+    sink = ms.Postgres("hot", url=database)
+    writer = opened(sink)
+    writer.write("one", 1, [staged(sink, n=[1])])
+    asked(database, f"{_END} and datname = current_database()")
+    writer.write("two", 2, [staged(sink, n=[2])])
+    writer.close()
+    assert numbers(database) == [1, 2]
+
+
+def test_a_backend_ended_just_before_its_commit_loses_nothing(database: str) -> None:
+    sink = ms.Postgres("hot", url=database)
+    end = once("before a sink's commit",
+               lambda: asked(database, f"{_END} and datname = current_database()"))  # fmt: skip
+    writer = opened(sink, told=end)
+    writer.write("one", 1, [staged(sink, n=[1])])
+    writer.close()
+    assert numbers(database) == [1]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_commit_whose_answer_is_lost_is_settled_by_the_ledger(database: str, when: Cut) -> None:
+    port = int(database.rpartition(":")[2].partition("/")[0])
+    with Wire(port) as wire:
+        sink = ms.Postgres("hot", url=database.replace(str(port), str(wire.port)))
+        writer = opened(sink, told=once("before a sink's commit",
+                                        lambda: wire.cut(when, b"COMMIT")))  # fmt: skip
+        writer.write("one", 1, [staged(sink, n=[1])])
+        writer.write("two", 2, [staged(sink, n=[2])])
+        writer.close()
+        assert wire.cuts == 1
+    assert numbers(database) == [1, 2]
+    assert asked(database, "select intent, rows from millstream_ledger") == [("two", 2)]
+
+
+def test_without_the_ledger_a_lost_answer_repeats_the_batch(database: str) -> None:
+    port = int(database.rpartition(":")[2].partition("/")[0])
+    with Wire(port) as wire:
+        sink = ms.Postgres("hot", url=database.replace(str(port), str(wire.port)))
+        writer = opened(sink, delivery="at_least_once",
+                        told=once("before a sink's commit",
+                                  lambda: wire.cut("after", b"COMMIT")))  # fmt: skip
+        writer.write("one", 1, [staged(sink, n=[1])])
+        writer.close()
+    assert numbers(database) == [1, 1]
+
+
+def test_a_run_whose_job_has_a_new_owner_does_not_ask_the_ledger(database: str) -> None:
+    def owned() -> None:
+        raise Fenced("no longer")
+
+    sink = ms.Postgres("hot", url=database)
+    writer = opened(sink, owned=owned)
+    asked(database, f"{_END} and datname = current_database()")
+    with pytest.raises(Fenced, match="no longer"):
+        writer.write("one", 1, [staged(sink, n=[1])])
+    writer.close()
+
+
+def test_a_full_disk_is_waited_for(database: str) -> None:
+    """The trigger says what a server with a full disk says, twice."""
+    asked(database, "create sequence tries")
+    asked(database, "create table hot (n bigint)")
+    asked(
+        database,
+        "create function full_disk() returns trigger language plpgsql as $$ begin "
+        "if nextval('tries') < 3 then raise exception 'could not extend file: No "
+        "space left on device' using errcode = '53100'; end if; return new; end $$",
+    )
+    asked(database, "create trigger t before insert on hot for each row "
+                    "execute function full_disk()")  # fmt: skip
+    heard: list[str] = []
+    sink = ms.Postgres("hot", url=database)
+    writer = opened(sink, waiting=heard.append)
+    writer.write("one", 1, [staged(sink, n=[1])])
+    writer.close()
+    assert numbers(database) == [1]
+    assert len(heard) == 2
+    assert "waiting for the database" in heard[0]
+    assert "No space left on device" in heard[0]
+
+
+def test_a_server_that_is_killed_and_comes_back_holds_the_batch_and_takes_it_once() -> None:
+    heard: list[str] = []
+    waiting = threading.Event()
+
+    def hear(why: str) -> None:
+        heard.append(why)
+        waiting.set()
+
+    with postgres() as server:
+        sink = ms.Postgres("hot", url=server.url)
+        writer = opened(sink, waiting=hear, told=once("before a sink's commit", server.kill),
+                        patience=120.0)  # fmt: skip
+        failed: list[BaseException] = []
+
+        def write() -> None:
+            try:
+                writer.write("one", 1, [staged(sink, n=[1])])
+            except BaseException as error:
+                failed.append(error)
+
+        writing = threading.Thread(target=write)
+        writing.start()
+        assert waiting.wait(60)
+        server.start()
+        writing.join(120)
+        assert not writing.is_alive()
+        assert not failed
+        writer.write("two", 2, [staged(sink, n=[2])])
+        writer.close()
+        assert numbers(server.url) == [1, 2]
+    assert heard[0].startswith("waiting for the database postgresql://millstream:***@")
+
+
+def test_a_server_out_of_connections_is_waited_for() -> None:
+    settings = {"max_connections": 4, "superuser_reserved_connections": 0, "max_wal_senders": 0}
+    with postgres(settings=settings) as server, ExitStack() as held:
+        sink = ms.Postgres("hot", url=server.url)
+        for _ in range(4):
+            held.enter_context(psycopg.connect(server.url))
+        heard: list[str] = []
+
+        def hear(why: str) -> None:
+            heard.append(why)
+            held.close()
+
+        writer = opened(sink, waiting=hear)
+        writer.write("one", 1, [staged(sink, n=[1])])
+        writer.close()
+        assert numbers(server.url) == [1]
+    assert "too many clients" in heard[0]
+
+
+def test_a_server_that_stays_away_is_named_when_patience_ends() -> None:
+    with postgres() as server:
+        sink = ms.Postgres("hot", url=server.url)
+        writer = opened(sink, patience=0.5)
+        server.stop()
+        with pytest.raises(Unavailable, match="to take batch 1; got no success in 0 s") as raised:
+            writer.write("one", 1, [staged(sink, n=[1])])
+        writer.close()
+        assert "goes on from here when it is started again" in str(raised.value)
+        server.start()

@@ -1,0 +1,37 @@
+// Figures as people read them.
+
+const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+
+export const count = (n: number | null | undefined): string => (n === null || n === undefined ? "–" : whole.format(n));
+export const compact = (n: number): string => (Math.abs(n) < 10_000 ? (Number.isInteger(n) ? whole.format(n) : n.toFixed(1)) : short.format(n));
+
+export function bytes(n: number): string {
+  let value = n;
+  for (const unit of ["B", "kB", "MB", "GB"]) {
+    if (value < 1000) return unit === "B" ? `${value} B` : `${value.toFixed(1)} ${unit}`;
+    value /= 1000;
+  }
+  return `${value.toFixed(1)} TB`;
+}
+
+export function seconds(s: number): string {
+  if (s < 1) return `${Math.round(s * 1000)} ms`;
+  if (s < 100) return `${s.toFixed(1)} s`;
+  if (s < 5400) return `${Math.round(s / 60)} min`;
+  return s < 172_800 ? `${Math.round(s / 3600)} h` : `${Math.round(s / 86_400)} d`;
+}
+
+export const ago = (iso: string): string => `${seconds(Math.max(0, (Date.now() - Date.parse(iso)) / 1000))} ago`;
+
+export function clock(iso: string): string {
+  const at = new Date(iso);
+  return at.getUTCFullYear() > 9000 ? "the end" : at.toISOString().slice(11, 19);
+}
+
+export function moment(text: string): string {
+  const match = /^(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.0+)?(\.\d+)?Z$/.exec(text);
+  if (!match) return text;
+  const today = new Date().toISOString().slice(0, 10);
+  return match[1] === today ? `${match[2]}` : `${match[1]} ${match[2]}`;
+}
