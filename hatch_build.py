@@ -33,9 +33,7 @@ class PageHook(BuildHookInterface):  # type: ignore[type-arg]
 
     def dependencies(self) -> list[str]:
         """A Node from a wheel where the machine has none and the page is not there yet."""
-        return [] if _is_there(Path(self.root)) or _cached(Path(self.root)).exists() or (
-            _node_on_path() is not None
-        ) else [WHEEL]  # fmt: skip
+        return [] if _can_build(Path(self.root)) else [WHEEL]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Build the page if it is not there."""
@@ -147,5 +145,13 @@ def _node_on_path() -> tuple[str, list[str]] | None:
     return (node, [npm]) if version and int(version[1]) >= 20 else None
 
 
+def _can_build(root: Path) -> bool:
+    """Whether the page is there, or can be built by a Node of this machine."""
+    return _is_there(root) or _cached(root).exists() or _node_on_path() is not None
+
+
 if __name__ == "__main__":
-    sys.stdout.write(f"{build(Path(__file__).parent)}\n")
+    here = Path(__file__).parent
+    if sys.argv[1:] == ["--has-node"]:
+        sys.exit(0 if _can_build(here) else 1)
+    sys.stdout.write(f"{build(here)}\n")

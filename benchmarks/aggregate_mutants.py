@@ -44,7 +44,6 @@ FAULTS: dict[str, tuple[tuple[str, str], ...]] = {
         ("piece if signs is None else piece * signs", "piece"),
         ("values * values if signs is None else values * values * signs", "values * values"),
         ("lost if signs is None else lost * signs", "lost"),
-        ("np.where(np.isfinite(lost), lost, 0.0)", "lost"),
         ("_both(state, squares) + _both(state, rests)", "_both(state, squares)"),
         ("for column in (name, name + LOW_PART)", "for column in (name,)"),
         ("np.maximum(exact_sum(products), 0.0)", "exact_sum(products)"),
@@ -73,7 +72,6 @@ FAULTS: dict[str, tuple[tuple[str, str], ...]] = {
         ("if signs is not None:", "if signs is None:"),
         ("share * (totals[known] - 1)", "share * totals[known]"),
         ("np.where(low == high, low, (1.0", "np.where(low != low, low, (1.0"),
-        ("np.where(into == 0, low, between)", "between"),
         ("(1.0 - into) * low + into * high", "into * low + (1.0 - into) * high"),
         ("f\"_{column}:bag:{keep}\"", "f\"_{column}:bag:{abs(keep)}\""),
     ),
@@ -107,7 +105,6 @@ FAULTS: dict[str, tuple[tuple[str, str], ...]] = {
     "sketches/hll.py": (
         ("- precision) + 1\n", "- precision)\n"),
         ("np.minimum(_leading_zeros(below), _HASH_BITS - precision)", "_leading_zeros(below)"),
-        ("zeros[values == 0] = _HASH_BITS", "pass"),
         ("total = 0.5 * (total + met[:, rank])", "total = 0.5 * total + met[:, rank]"),
         ("total += registers * _sigma(met[:, 0] / registers)", "total += met[:, 0]"),
         ("np.maximum(total, scale / MOST)", "total"),

@@ -15,11 +15,12 @@ from millstream.pipeline import Pipeline
 from millstream.sinks.delta import Delta
 from millstream.sinks.function import Function
 from millstream.sinks.live import Chart, LiveTable
-from millstream.sinks.memory import Memory
 from millstream.sinks.postgres import Postgres
 from millstream.sinks.spec import discard
 from millstream.sinks.sqlite import Sqlite
 from millstream.sources.files import Files
+from millstream.sources.memory import Memory
+from millstream.sources.rate import Rate
 from millstream.sources.topic import Topic
 from millstream.stream import Stream, read
 from millstream.windows.aggregates import (
@@ -68,6 +69,7 @@ __all__ = [
     "Pipeline",
     "Postgres",
     "Producer",
+    "Rate",
     "Sqlite",
     "Stream",
     "Topic",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from millstream.duration import Duration, not_negative_micros, positive_micros
 from millstream.errors import InvalidSpec
 from millstream.plan.graph import Output
-from millstream.plan.names import check_pipeline_name, step_names, unique
+from millstream.plan.names import check_pipeline_name, named_apart, step_names, unique
 from millstream.sinks.spec import Delivery
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class Pipeline:
         if delivery not in get_args(Delivery):
             raise InvalidSpec(f"delivery needs one of {', '.join(get_args(Delivery))}",
                               got=repr(delivery))  # fmt: skip
+        outputs = named_apart(outputs)
         unique([output.name for output in outputs], "output", "give .to(sink, name=…)")
         step_names(outputs)
         for field, value in (("name", name), ("outputs", outputs), ("buckets", buckets),

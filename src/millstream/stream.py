@@ -6,7 +6,7 @@ can be seen while building raises there, at the user's line.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from millstream.duration import Duration, not_negative_micros, positive_micros
@@ -15,15 +15,17 @@ from millstream.plan import columns as columns_of
 from millstream.plan import graph, sql
 from millstream.plan.graph import EventTime, Node, Output
 from millstream.plan.names import check_given_name
-from millstream.schema import Scalar, check_names
+from millstream.schema import Scalar, Schema, check_names
 from millstream.sinks.files import FilesSink
 from millstream.sinks.keys import Keyed
 from millstream.sinks.live import Chart, LiveTable
 from millstream.sinks.spec import Discard, Sink
+from millstream.sources.clock import FLAG, OFFSET, ClockCorrection
 from millstream.sources.files import Files
 from millstream.sources.spec import HIDDEN, Source
 from millstream.sources.topic import Topic
 from millstream.steps.distinct import distinct
+from millstream.steps.process import Function, Process
 from millstream.windowed import Grouped, Rest, checked_rest
 
 if TYPE_CHECKING:
@@ -206,6 +208,92 @@ class Stream:
             raise InvalidSpec("by needs each column once", got=", ".join(keys),
                               do="name it once")  # fmt: skip
         return Grouped(self, keys)
+
+    def correct_clock(self, *, event: str, sent: str, received: str = "_timestamp") -> Stream:
+        """The rows with the event time as it truly was: `event + (received - sent)`.
+
+        `event` and `sent` were stamped by one clock that may be wrong, `received` by one
+        that is right (the record's timestamp, or a column). Where they contradict each other
+        (`event` after `sent`, a null) a row keeps its time and `clock_flag` is true;
+        `clock_offset` is what was added, in microseconds. Watermarks follow the true time.
+        """
+        read = self.node
+        if not isinstance(read, graph.Read) or read.correction is not None:
+            raise InvalidSpec("correct_clock needs to follow read(…) at once",
+                              got="a stream that other steps have worked on",
+                              do="write read(…, time=…).correct_clock(…)")  # fmt: skip
+        if read.time is None or read.time.column != event:
+            raise InvalidSpec("correct_clock(event=…) needs the column of the event time",
+                              got=repr(event),
+                              do=f"write read(…, time={event!r})")  # fmt: skip
+        schema = read.source.row_schema()
+        for column in (sent, *(() if received == "_timestamp" else (received,))):
+            self.need_column(column, "correct_clock(…)")
+            if schema[column].type != Scalar("timestamp"):
+                raise InvalidSpec("correct_clock needs timestamp columns",
+                                  got=f"{column} {schema[column].type.ddl()}",
+                                  do=f"write {column} timestamp in the schema")  # fmt: skip
+        taken = {FLAG, OFFSET} & set(schema.names)
+        if taken:
+            raise InvalidSpec("correct_clock needs the names clock_flag and clock_offset free",
+                              got=", ".join(sorted(taken)), do="rename it there")  # fmt: skip
+        correction = ClockCorrection(event, sent, received)
+        return Stream(replace(read, columns=(*schema.names, FLAG, OFFSET), correction=correction))
+
+    def process(
+        self,
+        function: Function,
+        *,
+        by: str | list[str] | tuple[str, ...],
+        state: str,
+        gives: str | None = None,
+        name: str | None = None,
+    ) -> Stream:
+        """A function of your own per key and batch, with state and timers.
+
+        It is called with a `Visit` (key, rows in order of origin, state, timers that have
+        come) and returns the rows to emit, if any. `state` and `gives` are schemas in SQL
+        text; without `gives` it returns rows like those that come in.
+
+        State: the declared columns per key, and its timers.
+        Emits: what the function returns, at once.
+        """
+        keys = (by,) if isinstance(by, str) else tuple(by)
+        self.need_settled("process")
+        if not callable(function):
+            raise InvalidSpec("process needs a function of one Visit", got=repr(function),
+                              do="write def f(visit): …")  # fmt: skip
+        for key in keys:
+            self.need_column(key, "process(by=…)")
+        if not keys or len(set(keys)) < len(keys):
+            raise InvalidSpec("process(by=…) needs at least one column, each once",
+                              got=", ".join(keys) or "none", do='write by="user"')  # fmt: skip
+        declared, given = Schema.parse(state), self._given(gives)
+        check_names(declared.names, "process(state=…)")
+        check_given_name(name, "process")
+        if set(declared.names) & set(keys):
+            raise InvalidSpec("process(state=…) needs other names than its keys",
+                              got=", ".join(sorted(set(declared.names) & set(keys))),
+                              do="rename it: the key is visit.key")  # fmt: skip
+        time = self.node.time if self.node.time and self.node.time.column in given.names else None
+        label = name or f"process({', '.join(keys)})"
+        node = graph.Processed(given.names, time, self.node, label, None,
+                               Process(keys, function, declared, given),
+                               given=name is not None)  # fmt: skip
+        return Stream(node)
+
+    def _given(self, gives: str | None) -> Schema:
+        if gives is not None:
+            given = Schema.parse(gives)
+            check_names(given.names, "process(gives=…)")
+            return given
+        types = {name: columns_of.type_of(self.node, name) for name in self.columns or ()}
+        if not types or None in types.values():
+            raise InvalidSpec("process needs to know the columns of the rows it gives",
+                              got="a stream whose types only Spark can tell",
+                              do='write gives="user string, total double"')  # fmt: skip
+        ddl = ", ".join(f"`{name}` {type_.ddl()}" for name, type_ in types.items() if type_)
+        return Schema.parse(ddl)
 
     def ordered(self, rest: Rest = None, name: str | None = None) -> Stream:
         """The rows in order of event time, ties in order of origin.

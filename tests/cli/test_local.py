@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
 import socket
-import time
 from collections import namedtuple
+from datetime import UTC, datetime
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 from tests.cli.command import Command
 
-from millstream.cli.views import page_views
+from millstream.cli.views import page_views, shop_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,19 +53,22 @@ def test_up_status_work_and_down(newcomer: Command) -> None:
     assert came.json["answering"] is True
     assert "millstream topics create" in came.err
 
-    again = newcomer("up")
-    assert again.code == 1
-    assert "holds one broker" in again.err
+    again = newcomer.ok("up", "-o", "json")
+    assert again.json == came.json
+    assert "starting" not in again.err
+    other = newcomer("up", "--port", str(free_port()))
+    assert (other.code, f"got one at 127.0.0.1:{port}" in other.err) == (2, True)
     newcomer.ok("topics", "create", "clicks")
     newcomer.ok("produce", "clicks", "--value", "1")
     assert newcomer.ok("tail", "clicks", "--until-end", "--values").out == "1\n"
     said = newcomer.ok("status")
-    assert "running    yes\n" in said.out
-    assert "topics     1\n" in said.out
+    assert "running     yes\n" in said.out
+    assert "topics      1\n" in said.out
 
-    pid = newcomer.ok("status", "-o", "json").json["pid"]
-    assert newcomer.ok("down").err == "the local broker has stopped\n"
-    assert not alive(pid)
+    now = newcomer.ok("status", "-o", "json").json
+    assert newcomer.ok("down").err.splitlines()[-1] == "the local broker has stopped"
+    assert not alive(now["pid"])
+    assert not alive(now["supervisor"])
     assert newcomer.ok("down").err == "no local broker was running\n"
     assert "start it with `millstream up`" in newcomer.ok("status").err
 
@@ -83,38 +86,10 @@ def test_a_taken_port_is_named_and_nothing_is_left_running(newcomer: Command) ->
         taken.listen()
         port = taken.getsockname()[1]
         said = newcomer("up", "--port", str(port))
+        assert newcomer("up", "--only-broker", "--port", str(port)).code == 5
     assert said.code == 5
     assert str(port) in said.err
     assert newcomer.ok("status", "-o", "json").json["running"] is False
-
-
-def test_the_demo_shows_page_views_and_leaves_nothing_behind(newcomer: Command) -> None:
-    process = newcomer.process("demo", "-o", "json", "--rate", "20")
-    assert process.stdout is not None
-    first = json.loads(process.stdout.readline())
-    assert first["topic"] == "shop.views"
-    assert first["key"] == first["value"]["user"]
-    pid = newcomer.ok("status", "-o", "json").json["pid"]
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
-    assert process.returncode == 0, err
-    assert all(json.loads(line)["topic"] == "shop.views" for line in out.splitlines())
-    talk = err.decode()
-    assert "starting a local broker" in talk
-    assert "millstream tail shop.views" in talk
-    assert "Traceback" not in talk
-    assert "stopping the local broker" in talk
-    assert not alive(pid)
-
-
-def test_the_demo_ends_by_itself_and_leaves_a_broker_it_found(millstream: Command) -> None:
-    began = time.monotonic()
-    said = millstream.ok("demo", "--seconds", "2", "--rate", "50", "-o", "json")
-    assert time.monotonic() - began < 10
-    assert len(said.records) > 20
-    assert "went into shop.views" in said.err
-    assert "local broker" not in said.err
-    millstream.ok("topics", "describe", "shop.views")
 
 
 def test_a_day_in_the_shop_is_the_same_for_one_seed() -> None:
@@ -125,6 +100,22 @@ def test_a_day_in_the_shop_is_the_same_for_one_seed() -> None:
     assert day(1) == day(1) != day(2)
     pages = {view["page"] for view in day(1)}
     assert pages == {"/", "/search", "/product", "/cart", "/checkout", "/thanks"}
+
+
+def test_the_shop_sends_late_and_broken_records_always_the_same() -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def day(seed: int) -> list[bytes]:
+        return [record.value(now) for record in islice(shop_records(seed), 3000)]
+
+    assert day(1) == day(1) != day(2)
+    records = list(islice(shop_records(1), 3000))
+    assert 10 < sum(record.late for record in records) < 60
+    broken = [record for record in records if record.broken]
+    assert broken
+    for record in broken:
+        with pytest.raises(json.JSONDecodeError):
+            json.loads(record.value(now))
 
 
 def test_the_doctor_finds_a_ready_machine_ready(millstream: Command) -> None:

@@ -46,7 +46,7 @@ def test_the_example_of_the_design(lane: Any) -> None:
         assert second.watermarks == {"bids": at(20)}
         assert {first.lane, second.lane} == {lane or "short"}
         assert rows == [{"auction": 1, "window_start": at(0), "window_end": at(10), "n": 1,
-                         "total": 5.0}]  # fmt: skip
+                         "total": 5.0, "pane": "on_time", "pane_index": 0}]  # fmt: skip
         assert rows[0]["window_start"].tzinfo is not None
         assert drive.rows("hot") == drive.late() == drive.dead() == []
 

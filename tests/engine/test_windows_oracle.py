@@ -6,11 +6,12 @@ a few fixed ones in the wide lane too.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from tests.engine.scenes import MICROS, at, bids
 from tests.oracles import windows
@@ -195,6 +196,15 @@ def seen(row: dict[str, Any]) -> tuple[Any, ...]:
             row.get("retract", False))  # fmt: skip
 
 
+def same(story: Story, rows: list[dict[str, Any]], panes: list[windows.Pane]) -> None:
+    """Pane by pane; where they are not retracting, a row taken back has no mark."""
+    found, expected = Counter(map(seen, rows)), Counter(map(meant, panes))
+    if story.panes != "retracting":
+        found -= Counter((*meant(pane)[:-1], False) for pane in panes if pane.retract)
+        expected = Counter(meant(pane) for pane in panes if not pane.retract)
+    assert found == expected
+
+
 def check(story: Story, lane: Any) -> None:
     told = expected(story)
     watermark = 0
@@ -212,14 +222,16 @@ def check(story: Story, lane: Any) -> None:
                 drive.watermark("bids", at(watermark))
                 drive.clock(at(clock))
                 facts = drive.step()
-            panes = [seen(row) for row in drive.rows("out")]
-            assert sorted(panes, key=repr) == sorted(map(meant, told[number].panes), key=repr), (
-                number
-            )
+            same(story, drive.rows("out"), told[number].panes)
             assert facts.late == len(drive.late()) == len(told[number].late), number
 
 
-QUICK = settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+QUICK = settings(
+    max_examples=30,
+    derandomize=True,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=[HealthCheck.too_slow],
+)
 
 
 @QUICK

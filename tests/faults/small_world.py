@@ -117,7 +117,7 @@ class World:
     def clock(self) -> int:
         return self.now
 
-    def ahead(self, read: Read) -> tuple[int | None, int | None]:
+    def ahead(self, read: Read, clock: int) -> tuple[int | None, int | None]:
         return None, None
 
 

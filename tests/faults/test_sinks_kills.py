@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 
 BEFORE, AFTER = "before a sink's commit", "after a sink's commit"
 Moment = tuple[str, int]
-SHORT: list[Moment] = [
-    ("after prepared", 1), (BEFORE, 2), (AFTER, 2), (AFTER, 4), (BEFORE, 5), (AFTER, 6),
-]  # fmt: skip
+SHORT: list[Moment] = [(BEFORE, 2), (AFTER, 2), (AFTER, 4), (BEFORE, 5), (AFTER, 6)]
 EVERY: list[Moment] = [
     *((point, 1) for point in POINTS if point not in (BEFORE, AFTER)),
     *((point, place) for place in range(1, len(SYSTEMS) + 1) for point in (BEFORE, AFTER)),

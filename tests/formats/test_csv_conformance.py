@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -16,8 +16,10 @@ from tests.oracles import csv_oracle
 from millstream.errors import InvalidSpec
 from millstream.formats.csv import Csv
 from millstream.formats.csv.decode import decode, decode_exactly
-from millstream.formats.spec import Decoded
 from millstream.schema import Schema
+
+if TYPE_CHECKING:
+    from millstream.formats.spec import Decoded
 
 TYPES: list[Any] = [*json_records.SCALARS, ("decimal", 12, 2), ("decimal", 38, 10)]
 SEEDS = st.integers(0, 2**32).map(Random)
@@ -73,7 +75,7 @@ def test_random_rows_mean_the_same_on_every_path(random: Random, count: int) -> 
 def test_every_nasty_cell_means_the_same_for_every_type(type_: Any, nullable: bool) -> None:
     random = Random(7)
     fields = [("id", "long", True), ("x", type_, nullable), ("z", "string", True)]
-    bare = [text.strip(b'"') for text in json_records.NASTY] + [text for text in json_records.NASTY]
+    bare = [text.strip(b'"') for text in json_records.NASTY] + list(json_records.NASTY)
     values = [b"1," + text + b",end" for text in bare]
     values += [b'1,"' + text.replace(b'"', b'""') + b'",end' for text in bare]
     values += [b"1," + cell(random, type_) + b",end" for _ in range(40)]
@@ -99,7 +101,7 @@ def test_random_bytes_are_rows_or_bad_rows_and_never_a_crash(values: list[bytes]
 
 def test_a_header_finds_cells_by_name_and_counts_the_others() -> None:
     fields: csv_oracle.Fields = [("b", "long", False), ("a", "string", True), ("z", "date", True)]
-    values: list[bytes | None] = [b"x,7,whatever"] * 30 + [b'"",8,"a,b"', b",9,", b"x,,1", b"x,7"]
+    values: list[bytes | None] = [*[b"x,7,whatever"] * 30, b'"",8,"a,b"', b",9,", b"x,,1", b"x,7"]
 
     made = agreed(values, fields, ["a", "b", "more"])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -19,7 +19,9 @@ from millstream.formats.framing import Framing
 from millstream.formats.protobuf import Protobuf
 from millstream.formats.protobuf.decode import decode, decode_exactly
 from millstream.formats.protobuf.schema import columns, descriptor
-from millstream.formats.spec import Decoded
+
+if TYPE_CHECKING:
+    from millstream.formats.spec import Decoded
 
 FILES = descriptor_set()
 WIDE = "shop.Wide"

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from millstream.jobs.book import JobRow
 
 PATIENCE = 180.0
+JAVA = "-XX:TieredStopAtLevel=1 -Xshare:auto"
 SLEEPER = """import time
 
 time.sleep(3600)
@@ -47,7 +48,7 @@ class Stack:
     @property
     def millstream(self) -> Command:
         """The command in this stack's home."""
-        return Command(self.kafka, {"MILLSTREAM_HOME": str(self.home)})
+        return Command(self.kafka, {"MILLSTREAM_HOME": str(self.home), "JAVA_TOOL_OPTIONS": JAVA})
 
     @property
     def place(self) -> StackPlace:

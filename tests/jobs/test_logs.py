@@ -61,7 +61,10 @@ def test_following_goes_on_over_a_rotation(tmp_path: Path) -> None:
         path.rename(tmp_path / "job.log.1")
         path.write_text("two\n")
 
-    meanwhile = iter([write_one, lambda: None, rotate, lambda: None])
+    def wait() -> None:
+        """One turn without a change."""
+
+    meanwhile = iter([write_one, wait, rotate, wait])
 
     def ended() -> bool:
         step = next(meanwhile, None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tests.jobs.stacks import SLEEPER, Stack, until
@@ -50,9 +51,7 @@ def test_a_supervisor_killed_at_random_moments_loses_and_doubles_no_job(
         time.sleep(chance.random() * 0.6)
         stack.kill_supervisor()
         until(stack.supervisor, "another supervisor")
-    pids = {}
-    for name in names:
-        pids[name] = until(lambda name=name: stack.holder(name), f"a process of {name}").pid
+    pids = {name: until(partial(stack.holder, name), f"a process of {name}").pid for name in names}
     for name in names:
         running = stack.processes(name)
         assert [process.pid for process in running] == [pids[name]], name

@@ -29,6 +29,7 @@ def read(raw: bytes | None, schema: dict[str, Any]) -> dict[str, Any]:
     if walk.at != len(raw):
         raise Bad("bytes after the end")
     told = fastavro.schemaless_reader(io.BytesIO(raw), fastavro.parse_schema(schema))
+    assert isinstance(told, dict)
     assert set(told) == set(row)
     for field in schema["fields"]:
         if _simple(field["type"]):
@@ -58,7 +59,7 @@ class _Walk:
         found = 0
         for place in range(10):
             byte = self.take(1)[0]
-            found += (byte % 128) * 128**place
+            found += (byte % 128) << 7 * place
             if byte < 128:
                 break
         else:

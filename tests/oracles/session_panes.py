@@ -25,7 +25,6 @@ class Session:
     opened: int = GREATEST
     fired: int | None = None
     panes: int = 0
-    last_shown: Row | None = None
     last_total: Row | None = None
     flowed: Row | None = None
 
@@ -75,42 +74,66 @@ class Oracle:
         return watermark == GREATEST or watermark >= last + self.gap + max(self.keep, 1)
 
     def _merged(self, key: Any, batch: Batch, told: Told) -> list[Session]:
+        """The sessions of a key with the batch taken in: late is told before anything is taken
+        back, and what is left is parted anew."""
         known = self.known.get(key, [])
         new = [row for row in batch.rows if row["k"] == key]
         found = []
-        for chain in chains([row for s in known for row in s.rows] + new, self.gap):
-            inside = [s for s in known if any(row is s.rows[0] for row in chain)]
-            come = [row for row in chain if any(row is other for other in new)]
-            if not inside and self._gone(chain[-1]["_time"], batch.before):
-                told.late += chain
+        for around in chains([row for s in known for row in s.rows] + new, self.gap):
+            inside = [s for s in known if any(row is s.rows[0] for row in around)]
+            come = [row for row in around if any(row is other for other in new)]
+            if not inside and self._gone(around[-1]["_time"], batch.before):
+                told.late += around
             else:
-                found.append(self._put_together(key, chain, inside, come, batch.clock, told))
+                found += self._parted(around, inside, come, batch.clock, told)
         return found
 
-    def _put_together(
-        self, key: Any, chain: list[Row], inside: list[Session], come: list[Row], clock: int,
-        told: Told,
-    ) -> Session:  # fmt: skip
-        made = Session(rows=chain, came=len(come), new=list(come))
-        if come:
-            made.opened = clock
+    def _parted(
+        self, around: list[Row], inside: list[Session], come: list[Row], clock: int, told: Told
+    ) -> list[Session]:
+        left = [row for row in around if row.get("_sign", 1) == 1]
+        back = [row for row in come if row.get("_sign", 1) == -1]
+        for row in list(back):
+            same = [r for r in left if (r["_time"], r["v"]) == (row["_time"], row["v"])]
+            if same:
+                left.remove(same[0])
+            else:
+                told.late.append(row)
+                back.remove(row)
+                come = [other for other in come if other is not row]
+        made = [Session(rows=chain, came=len(come)) for chain in chains(left, self.gap)]
+        heirs: dict[int, list[tuple[Session, bool]]] = {}
         for s in inside:
-            made.came += s.came
-            made.opened = min(made.opened, s.opened)
-            made.panes = max(made.panes, s.panes)
-            fired = [clock for clock in (made.fired, s.fired) if clock is not None]
-            made.fired = max(fired, default=None)
-            if s.first == made.first:
-                made.last_shown, made.flowed = s.last_shown, s.flowed
-                made.last_total = s.last_total
-                made.new += s.new
-                continue
-            made.new += s.rows
-            if s.last_total is not None:
-                told.results.append({**s.last_total, "sign": -1})
-            if s.flowed is not None:
-                told.flow.append({**s.flowed, "sign": -1})
+            heir = next((n for n, m in enumerate(made)
+                         if m.last >= s.first and m.first <= s.last), None)  # fmt: skip
+            goes_on = heir is not None and made[heir].first == s.first
+            goes_on = goes_on and not (self.panes == "discarding" and back)
+            if not goes_on:
+                self._take_back(s, told)
+            if heir is not None:
+                heirs.setdefault(heir, []).append((s, goes_on))
+        for number, session in enumerate(made):
+            self._inherit(session, heirs.get(number, []), clock)
         return made
+
+    def _take_back(self, s: Session, told: Told) -> None:
+        if s.last_total is not None:
+            told.results.append({**s.last_total, "sign": -1})
+        if s.flowed is not None:
+            told.flow.append({**s.flowed, "sign": -1})
+
+    def _inherit(self, made: Session, heritage: list[tuple[Session, bool]], clock: int) -> None:
+        from_ = [s for s, _ in heritage]
+        made.opened = min([clock, *(s.opened for s in from_)])
+        made.came += sum(s.came for s in from_)
+        made.panes = max((s.panes for s in from_), default=0)
+        made.fired = max((s.fired for s in from_ if s.fired is not None), default=None)
+        had: list[Row] = []
+        for s, goes_on in heritage:
+            if goes_on:
+                had = [row for row in s.rows if not any(row is other for other in s.new)]
+                made.last_total, made.flowed = s.last_total, s.flowed
+        made.new = [row for row in made.rows if not any(row is other for other in had)]
 
     def _fire(self, key: Any, session: Session, batch: Batch, told: Told) -> None:
         end = session.last + self.gap
@@ -140,7 +163,7 @@ class Oracle:
                 told.flow.append({**session.flowed, "sign": -1})
             told.flow.append(total)
             session.flowed = total
-        session.last_shown, session.last_total = given, total
+        session.last_total = total
         session.new, session.came = [], 0
         session.fired, session.panes = batch.clock, session.panes + 1
 

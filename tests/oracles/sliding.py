@@ -7,9 +7,11 @@ others by (time, origin). Nothing is forgotten.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
 
 Row = dict[str, Any]
 GREATEST = 2**63 - 1

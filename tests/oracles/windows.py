@@ -198,13 +198,15 @@ class Policy:
 
 @dataclass
 class Group:
-    """A window of a key: its rows, those not yet shown, and the panes that stand for it.
+    """A window of a key: its rows, those a discarding pane would show, and the panes that stand.
 
-    `shown` stand at the sinks, `flowed` at later operators.
+    `came` counts the rows since the last pane. `shown` stand at the sinks (whole, whatever
+    they showed), `flowed` at later operators.
     """
 
     rows: list[Row] = field(default_factory=list)
     fresh: list[Row] = field(default_factory=list)
+    came: int = 0
     since: int = 0
     index: int = 0
     left: bool = False
@@ -215,6 +217,7 @@ class Group:
         """More rows for it."""
         self.rows += rows
         self.fresh += rows
+        self.came += len(rows)
 
 
 def rank(key: Key) -> list[tuple[int, str, Any]]:
@@ -249,13 +252,13 @@ def _plain(row: Row) -> Row:
 
 def fires(trigger: Trigger | None, group: Group, clock: int, answers: Answers) -> bool:
     """Whether a trigger fires at the end of a batch: only ever if something is new."""
-    if trigger is None or not group.fresh:
+    if trigger is None or not group.came:
         return False
     kind, what = trigger
     if kind == "every":
         return bool(clock >= group.since + what)
     if kind == "each":
-        return bool(len(group.fresh) >= what)
+        return bool(group.came >= what)
     if kind == "when":
         return bool(what(answers))
     within = [fires(one, group, clock, answers) for one in what]
@@ -277,7 +280,7 @@ def show(told: Told, policy: Policy, group: Group, pane: Pane, clock: int) -> No
         told.flow += [(-1, old) for old in group.flowed]
         told.flow += [(1, pane)] if stands else []
         group.flowed = [pane] if stands else []
-    group.shown, group.fresh = [shown] if stands else [], []
+    group.shown, group.fresh, group.came = [pane] if stands else [], [], 0
     group.since = clock
 
 
@@ -314,5 +317,5 @@ def stage(group: Group, end: int, batch: Batch, policy: Policy) -> str | None:
         if reached(end, batch.after):
             return "on_time"
         return "early" if fires(policy.early, group, batch.clock, answers) else None
-    over = bool(group.fresh) and reached(end + policy.keep, batch.after)
+    over = bool(group.came) and reached(end + policy.keep, batch.after)
     return "late" if over or fires(policy.late, group, batch.clock, answers) else None

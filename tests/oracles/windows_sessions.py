@@ -10,7 +10,8 @@ Where DESIGN leaves a choice, this is the one made here:
   once more, on time, when W is beyond the new end.
 - Of sessions that become one, the one that begins where the whole begins goes on: its row is
   replaced by the next pane. All others are absorbed: what stands of them is taken back at once,
-  whatever the panes are, as `Pane(…, retract=True)`; so is a session whose beginning moves.
+  whatever the panes are, as `Pane(…, retract=True)`, whole; so is a session whose beginning
+  moves. With discarding panes the next one shows the rows of absorbed sessions again.
 - For `every`, a merged session's last firing is the latest of the two, its first row the earliest.
 - Rows with sign -1 are not for here.
 """
@@ -48,7 +49,7 @@ class Sessions:
             kept = [group for part in joined for group in self._taken(part, batch, told)]
             self.groups[key] = [g for g in kept if self._closed(key, g, batch, told)]
         told.late.sort(key=lambda late: next(n for n, r in enumerate(batch.rows) if r is late[0]))
-        told.panes.sort(key=lambda pane: (rank(pane.key), pane.start, pane.end))
+        told.panes.sort(key=lambda pane: (rank(pane.key), pane.end))
         return told
 
     def _joined(self, groups: list[Group], rows: list[Row]) -> list[list[Group | Row]]:
@@ -87,11 +88,13 @@ class Sessions:
         merged = Group(since=batch.clock)
         for group in groups:
             merged.rows += group.rows
-            merged.fresh += group.fresh
+            merged.came += group.came
             merged.index = max(merged.index, group.index)
             if self._span(group)[0] == start:
                 merged.shown, merged.flowed = group.shown, group.flowed
+                merged.fresh += group.fresh
             else:
+                merged.fresh += group.rows
                 told.panes += [replace(pane, retract=True) for pane in group.shown]
                 told.flow += [(-1, pane) for pane in group.flowed]
         if groups:
@@ -118,7 +121,7 @@ class Sessions:
             if _beyond(end, batch.after):
                 return "on_time"
             return "early" if fires(self.policy.early, group, batch.clock, answers) else None
-        over = bool(group.fresh) and self._gone(end, batch.after)
+        over = bool(group.came) and self._gone(end, batch.after)
         return "late" if over or fires(self.policy.late, group, batch.clock, answers) else None
 
 

@@ -158,7 +158,6 @@ STATEFUL: list[tuple[str, Callable[[], object], str, str]] = [
         lambda: counted().by("window_start").window(ms.tumbling("1 s")).agg(n=ms.count()),
         "`window_start`", "choose",
     ),
-    ("late into nothing", lambda: windowed().late(rest=None), "None", "leave late() out"),
     ("late into a text", lambda: windowed().late(rest=wrong("late")), "'late'", "ms.Topic"),
     ("distinct by nothing", lambda: bids().distinct(by=[]), "none", "distinct("),
     ("distinct by a number", lambda: bids().distinct(by=wrong(5)), "5", "distinct("),

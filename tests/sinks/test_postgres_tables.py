@@ -169,6 +169,23 @@ def test_a_key_that_is_none_is_refused(key: Any) -> None:
         ms.Postgres("hot", key=key)
 
 
+def test_what_an_address_says_of_its_session_stays(database: str) -> None:
+    asked(database, "create schema shop")
+    url = f"{database}?options=-csearch_path%3Dshop&connect_timeout=7&application_name=mine"
+    sink = ms.Postgres("hot", url=url)
+    writer = opened(sink)
+    writer.write("one", 1, [staged(sink, n=[1])])
+    assert asked(database, "select 1 from pg_stat_activity where application_name = 'mine'")
+    writer.close()
+    assert asked(database, "select n from shop.hot") == [(1,)]
+    assert asked(database, "select target from shop.millstream_ledger") == [("shop.hot",)]
+
+
+def test_an_address_that_is_none_is_told_at_once() -> None:
+    with pytest.raises(Unavailable, match="needs to get into the database"):
+        opened(ms.Postgres("hot", url="postgres at home"))
+
+
 # -- secrets -------------------------------------------------------------------------
 
 

@@ -51,7 +51,7 @@ def counted(group: list[list[tuple[Any, ...]] | None]) -> list[tuple[Any, Any, i
     return [(*key, count) for key, count in sorted(counts.items()) if count]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.lists(bags, min_size=1, max_size=4), min_size=1, max_size=4))
 def test_a_bag_adds_up_what_is_the_same_and_drops_what_comes_to_nothing(
     groups: list[list[Any]],
@@ -60,7 +60,7 @@ def test_a_bag_adds_up_what_is_the_same_and_drops_what_comes_to_nothing(
     assert found == [as_entries(counted(group)) for group in groups]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(st.lists(st.none() | st.lists(entry.filter(lambda e: e[2] > 0), max_size=4),
                       min_size=1, max_size=4), min_size=1, max_size=4),

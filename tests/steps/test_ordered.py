@@ -17,7 +17,7 @@ from tests.windows.driving import Driver
 
 from millstream.errors import InvalidSpec
 from millstream.eventtime.moment import END_OF_TIME, MIN_TIME, Moment
-from millstream.steps import ordered_kernel
+from millstream.steps import waiting
 from millstream.steps.ordered import Ordered, ordered
 from millstream.steps.ordered_kernel import OrderedKernel
 
@@ -83,7 +83,17 @@ def test_rows_of_one_time_leave_in_order_of_their_origin_with_places_in_it() -> 
     ]
 
 
-@settings(max_examples=60, deadline=None)
+def test_results_of_a_step_that_share_an_origin_are_all_kept_in_order_of_arrival() -> None:
+    def result(n: int) -> Row:
+        return row(0, 7, source=-1, sub=5) | {"n": n}
+
+    with Driver(made(), ranges=2) as driver:
+        assert left_in_order(driver, [result(1), result(2)], before=0, after=0) == []
+        assert left_in_order(driver, [result(3), row(0, 7)], before=0, after=7) == []
+        assert left_in_order(driver, [result(4)], before=7, after=8) == [1, 2, 3, 4, 0]
+
+
+@settings(max_examples=40, deadline=None)
 @given(
     places=st.lists(
         st.tuples(st.integers(-9, 9), st.integers(0, 1), st.integers(0, 1)), max_size=40
@@ -152,7 +162,7 @@ def many(count: int) -> pa.Table:
 
 
 def test_results_come_in_pieces_of_bounded_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ordered_kernel, "CHUNK_BYTES", 20_000)
+    monkeypatch.setattr(waiting, "CHUNK_BYTES", 20_000)
     with Driver(made()) as driver:
         left = driver.step(many(5_000), before=MIN_TIME, after=END_OF_TIME)
     assert len(left.tables) > 5

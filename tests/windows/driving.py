@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from millstream.eventtime.moment import END_OF_TIME, Moment
+from millstream.eventtime.moment import END_OF_TIME, MIN_TIME, Moment
 from millstream.state.hashing import buckets_of
 from millstream.state.manifest import Change, Manifest
 from millstream.state.merge import merge
@@ -74,6 +74,7 @@ class Driver:
     manifests: dict[str, Manifest] = field(init=False, default_factory=dict)
     batch: int = field(init=False, default=0)
     everywhere: list[pa.Table] = field(init=False, default_factory=list)
+    clock: int = field(init=False, default=MIN_TIME)
 
     def __enter__(self) -> Driver:
         self._place = tempfile.TemporaryDirectory()
@@ -98,7 +99,8 @@ class Driver:
 
         Rows are one table, or one per side.
         """
-        moment = Moment(before=before, after=after, clock=clock)
+        moment = Moment(before, after, clock, self.clock)
+        self.clock = clock
         left = Left()
         self.everywhere = []
         sides = [rows] if isinstance(rows, pa.Table) else rows

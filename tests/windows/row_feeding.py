@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import partial
+from itertools import pairwise
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -38,51 +42,58 @@ COLUMNS = pa.schema(
         ("_punctuation", pa.bool_()),
     ]
 )
-KEYS = ["k", "k2"]
+KEYS = [["k", "k2"], ["k2"], []]
 ANSWERS: dict[str, aggregates.Aggregate] = {
     "n": aggregates.count(),
     "total": aggregates.sum("l"),
     "mass": aggregates.sum("d"),
     "least": aggregates.min("s"),
     "most": aggregates.max("i"),
+    "listed": aggregates.collect("s"),
+    "foremost": aggregates.first("l"),
 }
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-SMALL = st.integers(-6, 6)
 
 
-@st.composite
-def streams(draw: Any, *, timed: bool = True) -> list[Row]:
+def streams(*, timed: bool = True) -> st.SearchStrategy[list[Row]]:
     """Rows in order of arrival; each key lives in one partition, times go back and forth."""
-    rows = draw(
-        st.lists(
-            st.fixed_dictionaries(
-                {
-                    "k": st.sampled_from([None, "a"]),
-                    "k2": st.sampled_from([0.0, -0.0, float("nan")]),
-                    "l": st.none() | st.integers(-(2**60), 2**60),
-                    "s": st.none() | st.text(max_size=2),
-                    "d": st.none() | SMALL.map(lambda n: n / 2) | tables.special_floats,
-                    "f": st.none() | SMALL.map(lambda n: n / 4),
-                    "i": st.none() | st.sampled_from([-(2**15), 2**15 - 1]) | SMALL,
-                    "m": st.none() | SMALL.map(lambda n: Decimal(n).scaleb(-1)),
-                    "at": st.none() | SMALL.map(lambda n: EPOCH + timedelta(microseconds=n)),
-                    "mark": st.sampled_from([None, False, False, True]),
-                    "_time": st.integers(-20, 20),
-                }
-            ),
-            max_size=40,
-        )
-    )
+    return st.builds(_stream, st.integers(0, 60), st.integers(0, 10**9), st.just(timed))
+
+
+def _stream(count: int, seed: int, timed: bool) -> list[Row]:
+    random = Random(seed)
     offsets: Counter[int] = Counter()
-    for row in rows:
-        row["_punctuation"] = row["mark"]
-        partition = len(row["k"] or "xx") % 2
-        origin = {"_source": 0, "_partition": partition, "_offset": offsets[partition], "_sub": 0}
+    rows = []
+    for _ in range(count):
+        row = _values(random)
+        partition = len(row["k"] or "")
+        row |= {"_source": 0, "_partition": partition, "_offset": offsets[partition], "_sub": 0}
         offsets[partition] += 1
-        row |= origin
-        if not timed:
-            del row["_time"]
-    return list(rows)
+        rows.append(row | {"_time": random.randint(-20, 20)} if timed else row)
+    return rows
+
+
+def _values(random: Random) -> Row:
+    def few() -> int:
+        return random.randint(-6, 6)
+
+    mark = random.choice([None, False, False, False, True])
+    values = {
+        "l": random.randint(-(2**56), 2**56),
+        "s": random.choice(["", "a", "\x00", "€", "\U0001f30a"]),
+        "d": random.choice([few() / 2, few() / 2, math.nan, math.inf, -math.inf, -0.0]),
+        "f": few() / 4,
+        "i": random.choice([-(2**15), 2**15 - 1, few(), few(), few()]),
+        "m": Decimal(few()).scaleb(-1),
+        "at": EPOCH + timedelta(microseconds=few()),
+    }
+    return {
+        "k": random.choice([None, "a"]),
+        "k2": random.choice([0.0, -0.0, math.nan]),
+        **{name: value if random.random() < 0.9 else None for name, value in values.items()},
+        "mark": mark,
+        "_punctuation": mark,
+    }
 
 
 def cuts(most: int = 4) -> st.SearchStrategy[list[float]]:
@@ -93,7 +104,7 @@ def cuts(most: int = 4) -> st.SearchStrategy[list[float]]:
 def batched(rows: list[Row], shares: list[float]) -> list[list[Row]]:
     """The stream in batches, the last of which is the finish and empty."""
     edges = [0, *sorted(int(share * len(rows)) for share in shares), len(rows), len(rows)]
-    return [rows[low:high] for low, high in zip(edges[:-1], edges[1:], strict=True)]
+    return [rows[low:high] for low, high in pairwise(edges)]
 
 
 def agrees_with_the_oracle(
@@ -101,19 +112,21 @@ def agrees_with_the_oracle(
     rule: Rule,
     batches: list[list[Row]],
     *,
+    keys: list[str],
     ranges: int = 1,
     slices: int = 1,
     merge_every: int = 0,
 ) -> Expected:
     """Drive a kernel to the finish; every batch must give what the oracle gives."""
-    expected = row_windows.windows(batches, rule, key, finish=True)
+    expected = row_windows.windows(batches, rule, partial(key, keys=keys), finish=True)
     unplaced, after = 0, MIN_TIME
     with Driver(kernel, ranges=ranges, slices=slices, merge_every=merge_every) as driver:
         for number, batch in enumerate(batches):
             before, after = after, _watermark(batches[number + 1 :])
             left = driver.step(tables.table(batch, COLUMNS), before=before, after=after)
             unplaced += left.unplaced
-            assert Counter(map(said, left.rows)) == Counter(map(_answer, expected.left[number]))
+            found = Counter(said(row, keys=keys) for row in left.rows)
+            assert found == Counter(map(_answer, expected.left[number]))
             assert left.held == expected.held[number]
             assert not left.late
         assert all(not manifest.runs for manifest in driver.manifests.values())
@@ -128,14 +141,14 @@ def _watermark(to_come: list[list[Row]]) -> int:
     return min((row.get("_time", 0) for batch in to_come for row in batch), default=20)
 
 
-def key(row: Row) -> tuple[Any, ...]:
+def key(row: Row, *, keys: list[str]) -> tuple[Any, ...]:
     """The key of a row, equal to its equals."""
-    return tuple(tables.plain(row[name]) for name in KEYS)
+    return tuple(tables.plain(row[name]) for name in keys)
 
 
-def said(row: Row) -> tuple[Any, ...]:
+def said(row: Row, *, keys: list[str]) -> tuple[Any, ...]:
     """A result row as values that compare."""
-    names = (*KEYS, "window_start", "window_end", *ANSWERS, "_time", "_sign")
+    names = (*keys, "window_start", "window_end", *ANSWERS, "_time", "_sign")
     return tuple(tables.plain(row[name]) for name in names)
 
 
@@ -148,6 +161,7 @@ def _answer(window: Window) -> tuple[Any, ...]:
 
 def answers(rows: Sequence[Row]) -> tuple[Any, ...]:
     """What `ANSWERS` ought to say of a window's rows."""
+    in_order = sorted(rows, key=lambda row: tuple(row[name] for name in row_windows.ORIGIN))
     longs = [row["l"] for row in rows if row["l"] is not None]
     masses = [row["d"] for row in rows if row["d"] is not None]
     texts = [row["s"] for row in rows if row["s"] is not None]
@@ -158,4 +172,6 @@ def answers(rows: Sequence[Row]) -> tuple[Any, ...]:
         tables.plain(sum(masses)) if masses else None,
         min(texts, key=lambda text: text.encode()) if texts else None,
         max(ints, default=None),
+        tuple(row["s"] for row in in_order if row["s"] is not None),
+        next((row["l"] for row in in_order if row["l"] is not None), None),
     )

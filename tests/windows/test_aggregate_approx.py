@@ -31,7 +31,7 @@ def placed(values: list[Any], signs: list[int]) -> list[dict[str, Any]]:
     return [{"k": 0, "v": value, "_sign": sign} for value, sign in zip(values, signs, strict=True)]
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=100)
 @given(st.data(), st.floats(0, 1), st.sampled_from([0.001, 0.01, 0.2]), st.integers(0, 2**32))
 def test_an_approximate_quantile_is_within_its_error_of_the_value_at_its_place(
     data: st.DataObject, p: float, error: float, seed: int

@@ -57,7 +57,7 @@ def check(kind: pa.DataType, came: list[Any], taken: list[Any], seed: int) -> No
         assert oracle.same(answer, wanted, relative=1e-12), (name, answer, wanted)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100)
 @given(st.data(), st.integers(0, 2**32))
 def test_both_are_right_to_twelve_digits_of_any_numbers_under_any_cuts(
     data: st.DataObject, seed: int
@@ -67,7 +67,7 @@ def test_both_are_right_to_twelve_digits_of_any_numbers_under_any_cuts(
     check(kind, drawn, [], seed)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=60)
 @given(st.data(), st.integers(0, 2**32))
 def test_numbers_taken_back_leave_no_trace(data: st.DataObject, seed: int) -> None:
     kind, values = KINDS[data.draw(st.sampled_from(["near", "byte", "int", "long", "decimal"]))]
@@ -101,8 +101,23 @@ def test_infinities_nan_and_overflow_show() -> None:
     assert single(made.stddev("v"), pa.float64(), [1e200, -1e200]) == math.inf
 
 
+def test_what_rounding_leaves_of_far_larger_floats_is_never_less_than_nothing() -> None:
+    accumulating = Accumulating(BOTH, pa.schema([("v", pa.float64())]))
+    large, small = [2.0**100, 2.0**50], [1.0, 2.0, 3.0]
+    pieces = [(large, 1), (small, 1), (large, -1)]
+    states = [
+        accumulating.lifted(table(placed(values, [sign] * len(values)), pa.float64()))
+        for values, sign in pieces
+    ]
+    both = accumulating.merged(states[:2])
+    assert accumulating.answers(accumulating.merged([both, states[2]]))[0] == {
+        "variance": 0.0,
+        "stddev": 0.0,
+    }
+
+
 def test_decimals_of_more_than_18_digits_count_as_doubles() -> None:
-    values = [Decimal("10000000000000000.25"), Decimal("3.50"), None, Decimal("-7.75")]
+    values = [Decimal("12345678901234567890123456.25"), Decimal("3.50"), None, Decimal("-7.75")]
     found = single(made.variance("v"), pa.decimal128(38, 2), values)
     exact = oracle.answer("variance", [((0,), v and float(v), 1) for v in values])
     assert found == pytest.approx(exact, rel=1e-12)

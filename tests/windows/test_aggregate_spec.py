@@ -84,6 +84,12 @@ def test_what_an_aggregate_keeps_and_can_take_back_is_said_by_it() -> None:
     assert kinds_where("supports_retraction") == everything - never - forgetful
     assert kinds_where("keeps_rows") == {"collect", "count_distinct", "quantile", "frequent"}
     assert kinds_where("in_order") == {"first", "last", "collect"}
+    numbers = {"sum", "mean", "variance", "stddev", "quantile", "approx_quantile"}
+    assert kinds_where("of_numbers") == numbers
+    for aggregate in ALL.values():
+        if aggregate.of_numbers:
+            with pytest.raises(InvalidSpec, match="needs a column of integers, floats or decimals"):
+                accumulator(aggregate, pa.schema([("v", pa.string())]))
 
 
 def test_what_an_aggregate_says_of_itself_is_true_of_its_state() -> None:
@@ -155,7 +161,11 @@ WRONG = [
     (lambda c: ms.smallest(c, 2), pa.struct([("a", pa.int8())]), "numbers, text, bytes, times or"),
     (ms.first, pa.map_(pa.string(), pa.int64()), "without maps"),
     (ms.collect, pa.list_(pa.map_(pa.string(), pa.int64())), "without maps"),
-    (ms.count_distinct, pa.struct([("m", pa.map_(pa.int8(), pa.int8()))]), "without maps"),
+    (
+        ms.count_distinct,
+        pa.struct([("a", pa.int8()), ("m", pa.map_(pa.int8(), pa.int8()))]),
+        "without maps",
+    ),
     (lambda c: ms.frequent(c, 2), pa.null(), "without maps"),
     (ms.approx_distinct, pa.map_(pa.string(), pa.int64()), "without maps"),
 ]

@@ -17,6 +17,7 @@ from millstream.eventtime.moment import END_OF_TIME, MIN_TIME
 from millstream.windows import aggregates as agg
 from millstream.windows import panes_kernel, sliced_kernel
 from millstream.windows.panes_kernel import PanesKernel
+from millstream.windows.processing import ProcessingTime
 from millstream.windows.sliced_kernel import SlicedKernel
 from millstream.windows.spec import DAY, Hopping, Tumbling
 from millstream.windows.trigger import AllOf, AnyOf, Each, Every, Firing, Panes, Trigger, When
@@ -185,3 +186,26 @@ def test_days_of_a_zone_are_the_calendars(zone: str, data: st.DataObject) -> Non
     assert by_window([shown(row)[:7] for row in left.rows]) == by_window(
         [told(pane)[:7] for pane in wanted[0].panes]
     )
+
+
+@settings(max_examples=60)
+@given(cut=cuts, clocks=st.lists(st.integers(0, 12), min_size=1, max_size=8), data=st.data())
+def test_windows_of_processing_time_are_event_time_windows_of_the_batch_clock(
+    cut: dict[str, int], clocks: list[int], data: st.DataObject
+) -> None:
+    window, fixed = data.draw(st.sampled_from(WINDOWS[:4]))
+    now, before = 0, MIN_TIME
+    with Driver(ProcessingTime(SlicedKernel(window, ["k"], AGGREGATES, ROWS), window),
+                **cut) as driver:  # fmt: skip
+        told_rows, batches_seen = [], []
+        for passed in clocks:
+            now += passed
+            come = data.draw(st.lists(rows, max_size=3))
+            left = driver.step(tables.table(come, ROWS), before=MIN_TIME, after=MIN_TIME, clock=now)
+            told_rows.append(by_window([shown(row)[:7] for row in left.rows]))
+            at_clock = [{**row, "_time": now} for row in come]
+            batches_seen.append(oracle.Batch(at_clock, before, now, now))
+            before = now
+            assert left.late == []
+    wanted = oracle.run(batches_seen, window=fixed, keys=["k"], aggregates=ASKED)
+    assert told_rows == [by_window([told(pane)[:7] for pane in one.panes]) for one in wanted]

@@ -16,12 +16,13 @@ from millstream.windows.counted import Rows, rows
 from millstream.windows.counted_kernel import RowsKernel
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     stream=streams() | streams(timed=False),
     shares=cuts(),
     n=st.integers(1, 7),
     every=st.integers(1, 7),
+    keys=st.sampled_from(KEYS),
     ranges=st.integers(1, 3),
     slices=st.integers(1, 3),
     merge_every=st.integers(0, 2),
@@ -31,15 +32,17 @@ def test_every_batch_gives_what_the_oracle_gives(
     shares: list[float],
     n: int,
     every: int,
+    keys: list[str],
     ranges: int,
     slices: int,
     merge_every: int,
 ) -> None:
     every = min(n, every)
     row_feeding.agrees_with_the_oracle(
-        RowsKernel(Rows(n, every), KEYS, ANSWERS, COLUMNS),
+        RowsKernel(Rows(n, every), keys, ANSWERS, COLUMNS),
         row_windows.Counted(n, every),
         batched(stream, shares),
+        keys=keys,
         ranges=ranges,
         slices=slices,
         merge_every=merge_every,

@@ -40,9 +40,7 @@ KERNELS: dict[str, Callable[[], Kernel]] = {
     "rows sliding": lambda: RowsKernel(Rows(6, 4), ["k"], ANSWERS, COLUMNS),
     "delta": lambda: delta_kernel(Delta("v", 3), ["k"], ANSWERS, COLUMNS),
     "punctuated": lambda: punctuated_kernel(Punctuated("p"), ["k"], ANSWERS, COLUMNS),
-    "all keys": lambda: punctuated_kernel(
-        Punctuated("p", all_keys=True), ["k"], ANSWERS, COLUMNS
-    ),
+    "all keys": lambda: punctuated_kernel(Punctuated("p", all_keys=True), ["k"], ANSWERS, COLUMNS),
     "sliding": lambda: SlidingKernel(Sliding(1_000), ["k"], ANSWERS, COLUMNS),
 }
 

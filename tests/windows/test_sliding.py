@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -22,8 +23,8 @@ from millstream.windows.sliding_kernel import SlidingKernel
 Row = dict[str, Any]
 
 
-def made(size: int, *, retractable: bool = False) -> SlidingKernel:
-    return SlidingKernel(Sliding(size), KEYS, ANSWERS, COLUMNS, retractable=retractable)
+def made(size: int, keys: tuple[str, ...] = ("k",), *, retractable: bool = False) -> SlidingKernel:
+    return SlidingKernel(Sliding(size), keys, ANSWERS, COLUMNS, retractable=retractable)
 
 
 def watermarked(
@@ -35,12 +36,13 @@ def watermarked(
     return list(zip(batches, [MIN_TIME, *after[:-1]], after, strict=True))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     rows=streams(),
     shares=cuts(),
     watermarks=st.lists(st.integers(-25, 25), max_size=6),
     size=st.integers(1, 45),
+    keys=st.sampled_from(KEYS),
     ranges=st.integers(1, 3),
     slices=st.integers(1, 3),
     merge_every=st.integers(0, 2),
@@ -50,20 +52,22 @@ def test_every_batch_gives_what_the_oracle_gives(
     shares: list[float],
     watermarks: list[int],
     size: int,
+    keys: list[str],
     ranges: int,
     slices: int,
     merge_every: int,
 ) -> None:
     batches = watermarked(batched(rows, shares), watermarks)
-    expected = oracle.sliding(batches, size, row_feeding.key)
+    expected = oracle.sliding(batches, size, partial(row_feeding.key, keys=keys))
     late = []
-    with Driver(made(size), ranges=ranges, slices=slices, merge_every=merge_every) as driver:
+    made_so = made(size, tuple(keys))
+    with Driver(made_so, ranges=ranges, slices=slices, merge_every=merge_every) as driver:
         for number, (batch, before, after) in enumerate(batches):
             left = driver.step(tables.table(batch, COLUMNS), before=before, after=after)
             late += [row["_offset"] for row, _ in left.late]
             assert left.held == END_OF_TIME
-            assert Counter(map(row_feeding.said, left.rows)) == Counter(
-                (*row_feeding.key(row), row["_time"] - size, row["_time"],
+            assert Counter(row_feeding.said(row, keys=keys) for row in left.rows) == Counter(
+                (*row_feeding.key(row, keys=keys), row["_time"] - size, row["_time"],
                  *row_feeding.answers(window), row["_time"], 1)
                 for row, window in expected.left[number]
             )  # fmt: skip

@@ -22,7 +22,10 @@ export function seconds(s: number): string {
   return s < 172_800 ? `${Math.round(s / 3600)} h` : `${Math.round(s / 86_400)} d`;
 }
 
-export const ago = (iso: string): string => `${seconds(Math.max(0, (Date.now() - Date.parse(iso)) / 1000))} ago`;
+export function since(iso: string): string {
+  const past = Math.max(0, (Date.now() - Date.parse(iso)) / 1000);
+  return past < 100 ? `${Math.round(past)} s` : seconds(past);
+}
 
 export function clock(iso: string): string {
   const at = new Date(iso);

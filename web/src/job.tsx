@@ -1,5 +1,5 @@
 import { useEffect, useState } from "preact/hooks";
-import { ago, bytes, clock, compact, count, seconds } from "./format";
+import { bytes, clock, compact, count, since } from "./format";
 import { Graph } from "./graph";
 import { Pill, Tile } from "./jobs";
 import { ask } from "./live";
@@ -22,13 +22,13 @@ export function Job({ job, results, act }: { job: JobDetail; results: Result[]; 
         {act && <Verbs job={job} />}
       </header>
       <section class="tiles" aria-label="the job in figures">
-        <Tile label="rows a second" value={compact(job.rows_per_second)} fact="rate" />
-        <Tile label="lag" value={job.lag === null ? "–" : compact(job.lag)} unit="records" fact="lag" />
+        <Tile label="rows/s" value={compact(job.rows_per_second)} fact="rate" />
+        <Tile label="lag" value={job.lag === null ? "–" : compact(job.lag)} fact="lag" />
         <Tile label="rows read" value={count(job.rows)} fact="rows" />
         <Tile label="written" value={count(job.out)} fact="out" />
         <Tile label="late" value={count(job.late)} fact="late" />
         <Tile label="dead" value={count(job.dead)} fact="dead" />
-        <Tile label="state" value={compact(job.state_rows)} unit={`rows, ${bytes(job.state_bytes)}`} />
+        <Tile label="state" value={compact(job.state_rows)} note={`rows, ${bytes(job.state_bytes)}`} />
         <Tile label="watermark" value={slowest(job)} note={behind(job)} />
         <Tile label="restarts" value={count(job.restarts)} fact="restarts" />
       </section>
@@ -105,8 +105,7 @@ function slowest(job: JobDetail): string {
 function behind(job: JobDetail): string | undefined {
   const known = Object.values(job.watermarks).filter((at): at is string => at !== null).sort()[0];
   if (!known || known.startsWith("9999")) return undefined;
-  const late = (Date.now() - Date.parse(known)) / 1000;
-  return late > 86_400 * 2 ? ago(known) : `${seconds(Math.max(0, late))} behind now`;
+  return `${since(known)} behind`;
 }
 
 function useNarrow(): boolean {

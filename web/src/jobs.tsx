@@ -1,4 +1,4 @@
-import { ago, compact, count } from "./format";
+import { compact, count, since } from "./format";
 import { Spark } from "./spark";
 import type { JobFacts, State } from "./types";
 
@@ -22,8 +22,8 @@ export function Jobs({ jobs, lags }: { jobs: JobFacts[]; lags: Map<string, numbe
     <>
       <section class="tiles" aria-label="all jobs">
         <Tile label="jobs" value={count(jobs.length)} />
-        <Tile label="rows a second" value={compact(sum((j) => j.rows_per_second))} />
-        <Tile label="lag" value={compact(sum((j) => j.lag ?? 0))} unit="records" />
+        <Tile label="rows/s" value={compact(sum((j) => j.rows_per_second))} />
+        <Tile label="lag" value={compact(sum((j) => j.lag ?? 0))} />
         <Tile label="need a look" value={count(jobs.filter((j) => ["failing", "failed", "hung"].includes(j.state)).length)} />
       </section>
       <ul class="jobs">
@@ -33,11 +33,11 @@ export function Jobs({ jobs, lags }: { jobs: JobFacts[]; lags: Map<string, numbe
   );
 }
 
-export function Tile({ label, value, unit, fact, note }: { label: string; value: string; unit?: string; fact?: string; note?: string }) {
+export function Tile({ label, value, fact, note }: { label: string; value: string; fact?: string; note?: string }) {
   return (
     <div class="tile" data-fact={fact}>
       <span class="label">{label}</span>
-      <span class="value">{value}{unit && <small> {unit}</small>}</span>
+      <span class="value">{value}</span>
       {note && <span class="note">{note}</span>}
     </div>
   );
@@ -50,7 +50,7 @@ function JobCard({ job, lag }: { job: JobFacts; lag: number[] }) {
         <header>
           <strong>{job.job}</strong>
           <Pill state={job.state} />
-          <span class="quiet">for {ago(job.since).replace(" ago", "")}</span>
+          <span class="quiet">for {since(job.since)}</span>
         </header>
         {job.reason && <p class="reason">{job.reason}</p>}
         {job.warnings.map((warning) => <p class="reason warn" key={warning}>{warning}</p>)}
@@ -71,7 +71,7 @@ function JobCard({ job, lag }: { job: JobFacts; lag: number[] }) {
 
 function Figure({ label, value, fact, children }: { label: string; value: string; fact: string; children?: preact.ComponentChildren }) {
   return (
-    <div class="figure">
+    <div class={children ? "figure wide" : "figure"}>
       <span class="label">{label}</span>
       <span class="value" data-fact={fact}>{value}</span>
       {children}

@@ -34,6 +34,8 @@ export function plotted(result: Result): { x: number[]; times: boolean; series: 
   return { x, times, series: kept, hidden: all.length - kept.length };
 }
 
+const timeOfDay = (at: number): string => new Date(at * 1000).toISOString().slice(11, 19);
+
 function lastOf(values: (number | null)[]): number | null {
   for (let i = values.length - 1; i >= 0; i--) if (values[i] !== null) return values[i]!;
   return null;
@@ -65,7 +67,7 @@ export function Chart({ result }: { result: Result }) {
       width: div.clientWidth || 300, height: 220, legend: { show: false }, padding: [8, 8, 0, 0],
       cursor: { points: { size: 6 }, drag: { x: false, y: false } }, tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "UTC"),
       scales: { x: { time: times }, y: { range: (_u, _lo, hi) => [0, hi > 0 ? hi * 1.08 : 1] } },
-      axes: [axis, { ...axis, size: 46, values: (_u, ticks) => ticks.map(compact) }],
+      axes: [times ? { ...axis, size: 28, space: 76, values: (_u, ticks) => ticks.map(timeOfDay) } : { ...axis, size: 28 }, { ...axis, size: 46, values: (_u, ticks) => ticks.map(compact) }],
       series: [{}, ...series.map((s, i): uPlot.Series => ({
         label: s.name, stroke: color(i), width: 2, spanGaps: true, points: { show: x.length < 2 },
         ...(result.shape === "bars" ? { paths: uPlot.paths.bars!({ size: [0.7, 40] }), fill: color(i) } : {}),

@@ -1,6 +1,7 @@
 """`millstream commits`: what each batch of a job was."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -10,12 +11,11 @@ from millstream.cli.output import Output, print_rows
 from millstream.cli.pipelines import Checkpoint, load
 from millstream.errors import InvalidInput
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 MaybeFile = Annotated[
     str | None,
-    typer.Argument(metavar="FILE", help="A Python file; FILE:NAME is one of its pipelines."),
+    typer.Argument(
+        metavar="FILE", help="A Python file (FILE:NAME is one of its pipelines), or a job."
+    ),
 ]
 LAST = 20
 COLUMNS = ["batch", "at", "lane", "rows", "written", "late", "dead", "watermark", "seconds"]
@@ -48,19 +48,31 @@ def list_commits(
     print_rows(shown, COLUMNS, output, none="nothing has been committed yet")
 
 
-def folder_of(file: str | None, checkpoint: "Path | None") -> "Path":
-    """The checkpoint that a FILE or --checkpoint names.
+def folder_of(file: str | None, checkpoint: Path | None) -> Path:
+    """The checkpoint that a FILE, a job's name or --checkpoint names.
 
     Raises:
-        InvalidInput: neither is given.
+        InvalidInput: none of them is given.
     """
     if checkpoint is not None:
         return checkpoint
     if file is None:
-        raise InvalidInput("this needs a FILE or --checkpoint DIR", got="neither")
+        raise InvalidInput("this needs a FILE, a JOB or --checkpoint DIR", got="neither")
+    of_job = _checkpoint_of_job(file)
+    if of_job is not None:
+        return of_job
     from millstream.runtime.job import checkpoint_folder
 
     return checkpoint_folder(load(file)[1].name)
+
+
+def _checkpoint_of_job(name: str) -> Path | None:
+    from millstream.jobs.book import Book
+    from millstream.jobs.places import stack_place
+
+    with Book(stack_place().book, read_only=True) as book:
+        found = {job.name: job.checkpoint for job in book.all()}.get(name)
+    return None if found is None else Path(found)
 
 
 def _for_programs(row: dict[str, Any]) -> dict[str, Any]:

@@ -51,7 +51,7 @@ def up(
         start_broker(port)
     if not only_broker:
         start_stack(kafka, page_port)
-    _show(output)
+    _show(output, kafka)
     say("next: `millstream jobs submit FILE`, `millstream topics create clicks`, "
         "`millstream demo`, or `millstream down`")  # fmt: skip
 
@@ -106,37 +106,46 @@ def down() -> None:
 
 def status(kafka: Kafka = None, output: Shape = Output.table) -> None:
     """Show whether Kafka runs, where, and how much it holds; and where the page is."""
-    if kafka is None:
-        _show(output)
-        return
+    _show(output, kafka)
+
+
+def _show(output: Output, kafka: str | None) -> None:
+    from millstream.jobs import stack
+
+    around = stack.status()
+    page = None if around.page is None else stack.page_link(around.page)
+    facts, advice = _of_broker() if kafka is None else _of_kafka(kafka)
+    print_facts({**facts, "supervisor": around.supervisor, "page": page}, output)
+    if advice is not None:
+        say(advice)
+
+
+def _of_kafka(kafka: str) -> tuple[dict[str, object], str | None]:
     topics = topics_of(kafka)
     count = len(topics.list())
-    print_facts({"running": True, "address": topics.address, "topics": count}, output)
+    return {"running": True, "address": topics.address, "topics": count}, None
 
 
-def _show(output: Output) -> None:
-    from millstream.jobs import stack
+def _of_broker() -> tuple[dict[str, object], str | None]:
+    """The local broker in facts, and what to do where something is amiss."""
     from millstream.log import broker
 
     now = broker.status()
-    around = stack.status()
     started = None if now.started is None else datetime.fromtimestamp(now.started, UTC)
-    print_facts(
-        {
-            "running": now.running,
-            "answering": now.answering,
-            "address": now.address if now.running else None,
-            "pid": now.pid,
-            "since": None if started is None else iso(started),
-            "topics": len(topics_of(now.address).list()) if now.answering else None,
-            "folder": str(now.folder),
-            "log_file": str(now.log_file),
-            "supervisor": around.supervisor,
-            "page": None if around.page is None else stack.page_link(around.page),
-        },
-        output,
-    )
+    facts: dict[str, object] = {
+        "running": now.running,
+        "answering": now.answering,
+        "address": now.address if now.running else None,
+        "pid": now.pid,
+        "since": None if started is None else iso(started),
+        "topics": len(topics_of(now.address).list()) if now.answering else None,
+        "folder": str(now.folder),
+        "log_file": str(now.log_file),
+    }
     if not now.running:
-        say("start it with `millstream up`")
-    elif not now.answering:
-        say(f"it runs but does not answer: it may be starting, paused or stuck; see {now.log_file}")
+        return facts, "start it with `millstream up`"
+    if not now.answering:
+        return facts, (
+            f"it runs but does not answer: it may be starting, paused or stuck; see {now.log_file}"
+        )
+    return facts, None

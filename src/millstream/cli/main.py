@@ -15,6 +15,7 @@ from millstream.cli import (
     check,
     commits,
     demo,
+    dev,
     doctor,
     groups,
     jobs,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 COMMANDS: tuple[ModuleType, ...] = (
     *(demo, local),
-    *(run, jobs, check, plan, commits, state),
+    *(run, dev, jobs, check, plan, commits, state),
     *(topics, produce, tail, groups),
     *(doctor, about),
 )
@@ -47,8 +48,9 @@ MILLSTREAM_KAFKA. Data goes to stdout, talk to stderr; -o json is for programs.
 """
 EXAMPLES = """\b
 Begin here:
-  millstream demo                     a broker, a producer and a live tail in one go
-  millstream up                       the local broker, in the background
+  millstream demo                     a web shop at work, on a live page
+  millstream up                       a broker, the supervisor and the page, in the background
+  millstream jobs submit hot.py       a pipeline as a job
   millstream topics create clicks     a topic
   echo '{"n": 1}' | millstream produce clicks
   millstream tail clicks --from-beginning

@@ -88,7 +88,7 @@ def run(
     """
     loaded, pipeline = load(file)
     cluster = cluster_of(kafka)
-    _check_topics(pipeline, cluster)
+    check_topics(pipeline, cluster)
     loaded.for_spark()
     from millstream.runtime.job import Job
 
@@ -105,7 +105,7 @@ def run(
     )
     say(f"{pipeline.name} on {cluster.address}, checkpoint {job.folder}")
     log = job.folder / "libraries.log"
-    with libraries_print_to(log), _stopped_by_signals(job) as stop, show:
+    with libraries_print_to(log), stopped_by_signals(job) as stop, show:
         job.start()
         stop.watch()
     job.wait()
@@ -117,7 +117,7 @@ def run(
 _PHASES = {"running": "waiting for the first batch (Ctrl-C stops)"}
 
 
-def _check_topics(pipeline: "Pipeline", cluster: "Cluster") -> None:
+def check_topics(pipeline: "Pipeline", cluster: "Cluster") -> None:
     """Kafka answers and the topics to read are there: told before Spark is started for nothing.
 
     Raises:
@@ -193,7 +193,8 @@ def _end_now(number: int) -> None:
 
 
 @contextmanager
-def _stopped_by_signals(job: "Job") -> Iterator[_Stop]:
+def stopped_by_signals(job: "Job") -> Iterator[_Stop]:
+    """Ctrl-C and SIGTERM are heard as wishes for the length of the block."""
     stop = _Stop(job)
     if threading.current_thread() is not threading.main_thread():
         yield stop

@@ -22,6 +22,7 @@ def register(app: typer.Typer) -> None:
         "show",
         "millstream state show hot.py",
         "millstream state show hot.py 'tumbling(auction)' --key auction=7",
+        "millstream state show hot-auctions 'tumbling(auction)' --key auction=7",
         "millstream state show --checkpoint jobs/hot -o json",
     )(show)
     app.add_typer(group, name="state")

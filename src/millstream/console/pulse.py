@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
 
+from millstream.errors import MillstreamError
+
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncGenerator, Callable
 
 EVERY = 1.0
 QUEUE = 2
 READERS = 200
 _KEEP_ALIVE = 15
+_END = b""
 
 
 class TooManyReaders(Exception):
@@ -44,8 +47,11 @@ class Pulse:
         if self.readers >= READERS:
             raise TooManyReaders
 
-    async def watch(self, name: str, look: Callable[[], Any]) -> AsyncIterator[bytes]:
-        """Server-sent events: the picture now, and every new one."""
+    async def watch(self, name: str, look: Callable[[], Any]) -> AsyncGenerator[bytes]:
+        """Server-sent events: the picture now, and every new one.
+
+        Ends with an event `gone` when what is looked at is no longer there.
+        """
         queue: asyncio.Queue[bytes] = asyncio.Queue(QUEUE)
         self._readers.setdefault(name, []).append(queue)
         if name in self._last:
@@ -53,8 +59,8 @@ class Pulse:
         if name not in self._tasks:
             self._tasks[name] = asyncio.create_task(self._beat(name, look))
         try:
-            while True:
-                yield await queue.get()
+            while (event := await queue.get()) != _END:
+                yield event
         finally:
             self._leave(name, queue)
 
@@ -68,7 +74,12 @@ class Pulse:
     async def _beat(self, name: str, look: Callable[[], Any]) -> None:
         quiet = 0
         while True:
-            event = await anyio.to_thread.run_sync(_event, look)
+            try:
+                event = await anyio.to_thread.run_sync(_event, look)
+            except MillstreamError as error:
+                self._give(name, b"event: gone\n" + _data(str(error)))
+                self._give(name, _END)
+                return
             quiet = 0 if event != self._last.get(name) else quiet + 1
             if quiet == 0:
                 self._last[name] = event
@@ -86,4 +97,8 @@ class Pulse:
 
 
 def _event(look: Callable[[], Any]) -> bytes:
-    return b"data: " + json.dumps(look(), separators=(",", ":"), default=str).encode() + b"\n\n"
+    return _data(look())
+
+
+def _data(picture: Any) -> bytes:
+    return b"data: " + json.dumps(picture, separators=(",", ":"), default=str).encode() + b"\n\n"

@@ -14,9 +14,10 @@ class Moment:
 
     `before` is its input watermark when the batch began: what has already left is
     decided by it. `after` is the watermark with this batch's rows taken in: what
-    closes is decided by it. `clock` is the batch clock.
+    closes is decided by it. `clock` is the batch clock, `since` that of the batch before.
     """
 
     before: int
     after: int
     clock: int
+    since: int = MIN_TIME

@@ -137,8 +137,8 @@ def _without_heads(values: pa.Array, head: int) -> pa.Array:
     _, offsets, data = values.buffers()
     if not len(values):
         return values
-    bounds = np.frombuffer(offsets, width, len(values) + 1, values.offset * width().itemsize)
-    bounds = bounds.astype(np.int64)
+    found = np.frombuffer(offsets, width, len(values) + 1, values.offset * width().itemsize)
+    bounds = found.astype(np.int64)
     return cut_out(data, bounds[:-1] + head, bounds[1:], values.type)
 
 
@@ -169,7 +169,7 @@ def _either(
     rest = np.setdiff1d(np.arange(len(whole)), framed.good)
     other = _moved(body(whole.take(pa.array(rest))), rest)
     told = dict(zip(other.bad.tolist(), other.reasons, strict=True))
-    kept = {number: refused.get(number, reason) for number, reason in told.items()}
+    kept = {number: refused.get(number) or reason for number, reason in told.items()}
     if bare is not None and framed.good.size:
         both = bare(whole.take(pa.array(framed.good)))
         kept |= dict.fromkeys(framed.good[both].tolist(), _BOTH)

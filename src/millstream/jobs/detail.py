@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.jobs.book import Book
 from millstream.jobs.diary import DiaryReader
 from millstream.jobs.lag import lags
-from millstream.jobs.overview import moment, overview
+from millstream.jobs.overview import moment, row_of
 
 if TYPE_CHECKING:
     from millstream.jobs.diary import BatchEntry
@@ -29,13 +29,11 @@ def detail(place: StackPlace, name: str) -> dict[str, Any]:
     """
     with Book(place.book, read_only=True) as book:
         job, events = book.job(name), book.events(name, last=SHOWN_EVENTS)
-    [facts] = overview(name, place)
-    diary = DiaryReader(place.job(name).facts)
-    try:
+    waiting = lags(place, name)
+    with DiaryReader(place.job(name).facts).at_once() as diary:
+        facts = row_of(place, job, waiting, diary)
         about, totals = diary.about() or {}, diary.totals()
         batches = diary.batches(last=SHOWN_BATCHES)
-    finally:
-        diary.close()
     return {
         **facts,
         "file": Path(job.file).name,
@@ -48,7 +46,7 @@ def detail(place: StackPlace, name: str) -> dict[str, Any]:
         "lags": [
             {"source": lag.source, "topic": lag.topic, "partition": lag.partition, "lag": lag.lag,
              "position": lag.position, "first": lag.first, "end": lag.end, "warning": lag.warning}
-            for lag in lags(place, name)
+            for lag in waiting
         ],
         "batches_shown": [_batch(entry) for entry in batches],
         "watermarks": batches[-1].facts["watermarks"] if batches else {},

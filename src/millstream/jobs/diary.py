@@ -11,15 +11,16 @@ import json
 import threading
 import time
 from collections import deque
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from millstream.jobs.database import looked_at, opened, transaction
 from millstream.jobs.policy import Ending
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 VERSION = 1
@@ -223,6 +224,15 @@ class DiaryReader:
         for row in self._rows("SELECT metric, part, value FROM totals"):
             found.setdefault(row["metric"], {})[row["part"]] = row["value"]
         return found
+
+    @contextmanager
+    def at_once(self) -> Iterator[Self]:
+        """All that is read inside the block is from one moment; afterwards the file is let go."""
+        try:
+            self._rows("BEGIN")
+            yield self
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Let go of the file."""

@@ -34,7 +34,7 @@ _EVERY = 2.0
 _SETTINGS_EVERY = 60.0
 _ANSWER = 10.0
 _REMEMBERED = 1800
-_SCHEMA = """
+SCHEMA = """
 CREATE TABLE lag (
     job TEXT NOT NULL, source TEXT NOT NULL, topic TEXT NOT NULL, partition INTEGER NOT NULL,
     position INTEGER NOT NULL, first INTEGER NOT NULL, end INTEGER NOT NULL, lag INTEGER NOT NULL,
@@ -142,7 +142,7 @@ class LagWatch:
         return self._totals.get(job)
 
     def _watch(self) -> None:
-        connection = opened(lag_file(self._place), _SCHEMA, version=VERSION, durable=False)
+        connection = opened(lag_file(self._place), SCHEMA, version=VERSION, durable=False)
         with Book(self._place.book, read_only=True) as book:
             while not self._end.wait(_EVERY if self._totals else 0.5):
                 try:

@@ -24,17 +24,20 @@ def overview(name: str | None = None, place: StackPlace | None = None) -> list[d
     with Book(place.book, read_only=True) as book:
         jobs = book.all() if name is None else [book.job(name)]
     waiting = lags(place, name)
-    return [_row(place, job, [lag for lag in waiting if lag.job == job.name]) for job in jobs]
+    rows = []
+    for job in jobs:
+        with DiaryReader(place.job(job.name).facts).at_once() as diary:
+            rows.append(row_of(place, job, [lag for lag in waiting if lag.job == job.name], diary))
+    return rows
 
 
-def _row(place: StackPlace, job: JobRow, waiting: list[Lag]) -> dict[str, Any]:
-    diary = DiaryReader(place.job(job.name).facts)
-    try:
-        entry, about = diary.run(job.run), diary.about()
-        rates = diary.rows_per_second(RATES)
-        totals = {name: int(sum(parts.values())) for name, parts in diary.totals().items()}
-    finally:
-        diary.close()
+def row_of(
+    place: StackPlace, job: JobRow, waiting: list[Lag], diary: DiaryReader
+) -> dict[str, Any]:
+    """One job in a few facts."""
+    entry, about = diary.run(job.run), diary.about()
+    rates = diary.rows_per_second(RATES)
+    totals = {name: int(sum(parts.values())) for name, parts in diary.totals().items()}
     holder = place.job(job.name).life.holder()
     return {
         "job": job.name,

@@ -156,7 +156,7 @@ def _read(node: Read, name: str) -> Facts:
     if node.time is None:
         facts["event time"] = "none: nothing after it can wait for time to pass"
         return facts
-    facts["event time"] = node.time.column
+    facts["event time"] = str(node.correction or node.time.column)
     facts["watermark"] = (
         f"{duration(node.delay)} behind the largest time of the slowest partition"
         if node.delay

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from millstream.sinks.spec import Sink
+    from millstream.sources.clock import ClockCorrection
     from millstream.sources.spec import Source
     from millstream.steps.distinct import Distinct
+    from millstream.steps.process import Process
     from millstream.windows.aggregate_spec import Aggregate
     from millstream.windows.counted import Rows
     from millstream.windows.delta import Delta
@@ -83,6 +85,7 @@ class Read(Node):
     delay: int
     idle: int | None
     ahead: int | None
+    correction: ClockCorrection | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,6 +215,21 @@ class Deduplicated(Stateful):
     @property
     def kind(self) -> str:
         return "distinct"
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return self.spec.by
+
+
+@dataclass(frozen=True, eq=False)
+class Processed(Stateful):
+    """A user's function per key, with state and timers."""
+
+    spec: Process
+
+    @property
+    def kind(self) -> str:
+        return "process"
 
     @property
     def keys(self) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
@@ -47,6 +48,23 @@ def unique(names: Sequence[str], what: str, do: str) -> None:
         if name in seen:
             raise InvalidSpec(f"each {what} needs a name of its own", got=f"{name!r} twice", do=do)
         seen.add(name)
+
+
+def named_apart(outputs: Sequence[Output]) -> tuple[Output, ...]:
+    """The outputs, each under its name; where a topic and a table have the same, the later one
+    says what it is, too: `hot`, `hot-postgres`.
+
+    Two of one kind keep their name, for `unique` to refuse.
+    """
+    kinds: dict[str, str] = {}
+    named = []
+    for output in outputs:
+        kind, name = type(output.sink).__name__.lower(), output.name
+        if name == output.sink.name and kinds.get(name, kind) != kind:
+            name = f"{name}-{kind}"
+        kinds.setdefault(name, kind)
+        named.append(output if name == output.name else replace(output, name=name))
+    return tuple(named)
 
 
 def step_names(outputs: Sequence[Output]) -> dict[Stateful | Read, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from millstream.duration import text as duration
-from millstream.plan.graph import Aggregated, Deduplicated, Stateful
+from millstream.plan.graph import Aggregated, Deduplicated, Processed, Stateful
 from millstream.windows.counted import Rows
 from millstream.windows.delta import Delta
 from millstream.windows.punctuated import Punctuated
@@ -27,6 +27,15 @@ def remembering(node: Stateful, rest: str, places: Sequence[str]) -> Facts:
         return _aggregated(node, rest, places)
     if isinstance(node, Deduplicated):
         return _deduplicated(node, rest, places)
+    if isinstance(node, Processed):
+        return {
+            "keys": list(node.keys),
+            "function": str(node.spec),
+            "state": f"per key {node.spec.state.ddl()}, as the function leaves it; its timers",
+            "emits": f"{', '.join(node.columns or ())}: the rows the function returns, at once",
+            "late": "none: the function is given every row, however old",
+            "order": _by_origin(", ".join(node.keys), places),
+        }
     return {
         "state": "rows whose time the watermark has not passed",
         "emits": "each row when the watermark has passed its time, in order of time, then origin",

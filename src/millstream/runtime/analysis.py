@@ -11,7 +11,7 @@ from millstream.plan.graph import Output, ancestry
 from millstream.plan.stages import cut
 from millstream.runtime.failures import where_it_was_raised
 from millstream.runtime.kernels import Typed
-from millstream.sinks.memory import Memory
+from millstream.sources.memory import Memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -65,19 +65,27 @@ class BatchRun:
 
     def run(self) -> Prepared:
         """Pass the whole graph in order; each operator takes in what those before it emitted."""
-        counts, spent = {"late": 0, "dead": 0}, {}
+        counts, steps = {"late": 0, "dead": 0}, {}
         for stage in self.typed.stages.stages:
             began = time.perf_counter()
             done = self.lane.run(self._work(stage))
             self._settle(stage, done)
-            counts["late"] += done.left.get("late", 0) + done.left.get("discarded", 0)
-            counts["dead"] += self._bury(stage, done)
-            spent[stage.name] = time.perf_counter() - began
+            told = {
+                "in": done.rows_in,
+                "out": done.left.get("results", 0),
+                "late": done.left.get("late", 0) + done.left.get("discarded", 0),
+                "behind": done.left.get("behind", 0),
+                "unplaced": done.left.get("unplaced", 0),
+                "dead": self._bury(stage, done),
+            }
+            counts = {door: count + told[door] for door, count in counts.items()}
+            steps[stage.name] = {**told, "seconds": time.perf_counter() - began}
         reached("in the middle of a run", self.intent.batch)
         rows = {
             "rows": sum(report.rows for report in self._reports.values()),
             "bytes": sum(report.bytes for report in self._reports.values()),
             "extra": sum(report.extra for report in self._reports.values()),
+            "read": {name: report.rows for name, report in self._reports.items()},
             "sizes": {name: (r.bytes, r.rows) for name, r in self._reports.items()},
         }
         return Prepared(
@@ -87,7 +95,7 @@ class BatchRun:
             outputs=tuple(self._outputs),
             sources={name: self._source(name) for name in self.typed.stages.reads},
             steps=self._steps,
-            facts={**rows, **counts, "stages": spent},
+            facts={**rows, **counts, "steps": steps},
         )
 
     def _work(self, stage: Stage) -> Work:
@@ -110,6 +118,7 @@ class BatchRun:
             sources=[*self.typed.stages.reads, self._made_by(stage)],
             columns=self.typed.columns[stage],
             clock=self.intent.clock,
+            since=self.head.clock,
             before=self.head.steps.get(stage.name, StepState()).watermark,
             after=lambda reports: self._after(stage, reports),
             parallel=self.parallel,

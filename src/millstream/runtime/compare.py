@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from millstream.errors import InvalidSpec
-from millstream.plan.graph import Aggregated, Deduplicated
+from millstream.plan.graph import Aggregated, Deduplicated, Processed
 from millstream.runtime import durable
 from millstream.runtime.stored_specs import told
 from millstream.schema import Schema
@@ -47,6 +47,9 @@ def spec_of(node: Stateful, typed: Typed) -> dict[str, Any]:
     if isinstance(node, Deduplicated):
         keys = list(node.spec.by)
         return spec | {"input": _types(columns, keys), "within": node.spec.within}
+    if isinstance(node, Processed):
+        return spec | {"input": _types(columns, list(node.keys)),
+                       "state": node.spec.state.ddl()}  # fmt: skip
     return spec | {"input": _types(columns, [n for n in columns.names if not n.startswith("_")])}
 
 

@@ -20,7 +20,6 @@ from millstream.eventtime.watermark import Quiet, Silence, advance
 from millstream.plan.stages import cut
 from millstream.runtime.batch import BatchRun
 from millstream.runtime.compare import refuse_changes
-from millstream.runtime.facts import Facts, moment_of
 from millstream.runtime.faultpoints import reached
 from millstream.runtime.housekeeping import Housekeeping
 from millstream.runtime.kernels import Typed
@@ -38,6 +37,7 @@ from millstream.runtime.protocol import (
     StepState,
 )
 from millstream.runtime.session import parallelism
+from millstream.runtime.telling import Teller
 from millstream.sources.topic_reader import check_still_there
 from millstream.state.merge import Merger
 
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from millstream.pipeline import Pipeline
     from millstream.plan.graph import Read
     from millstream.runtime.checkpoint import Checkpoint
+    from millstream.runtime.facts import Facts
     from millstream.runtime.work import Lane
     from millstream.sinks.spec import Sink, Writer
     from millstream.sources.spec import Extent, Ranges, Reader
@@ -69,8 +70,11 @@ class World(Protocol):
     def clock(self) -> int:
         """Now, in microseconds."""
 
-    def ahead(self, read: Read) -> tuple[int | None, int | None]:
-        """How far ahead a row may be, and of which clock (None: its record's timestamp)."""
+    def ahead(self, read: Read, clock: int) -> tuple[int | None, int | None]:
+        """How far ahead a row may be, and of which clock (None: its record's timestamp).
+
+        `clock` is that of the batch.
+        """
 
 
 class Engine:
@@ -100,6 +104,7 @@ class Engine:
         self.declared: dict[str, int] = {}
         self.ends: Ends | None = None
         self._final = False
+        self._teller = Teller(self.typed.stages)
         self._sizing = sizing or Sizing(pipeline.batch / 1e6)
         self._limited = False
         self._attempts = 0
@@ -279,7 +284,10 @@ class Engine:
 
     def _prepared(self, intent: Intent) -> Prepared:
         self._attempts += 1
-        limits = {name: self._world.ahead(read) for name, read in self.typed.stages.reads.items()}
+        limits = {
+            name: self._world.ahead(read, intent.clock)
+            for name, read in self.typed.stages.reads.items()
+        }
         run = BatchRun(
             intent=intent,
             head=self.head,
@@ -300,19 +308,27 @@ class Engine:
     def _finish(
         self, intent: Intent, prepared: Prepared, began: float, phases: dict[str, float]
     ) -> Facts:
-        mark = time.perf_counter()
-        self.checkpoint.owned()
-        written = self.doors.send(intent, prepared, self.checkpoint.staged)
-        phases["sinks"] = time.perf_counter() - mark
+        first = self.pipeline.delivery == "at_most_once"
+        written = {} if first else self._sent(intent, prepared, phases)
         after = self.head.then(intent, prepared, written)
-        facts = self._facts(intent, prepared, after, time.perf_counter() - began, phases)
+        facts = self._teller.facts(intent, prepared, after, time.perf_counter() - began, phases)
         self.checkpoint.commit(self.head, after, prepared, facts.body())
+        if first:
+            self.head, self._begun = after, None
+            self._sent(intent, prepared, phases)
         seconds = time.perf_counter() - began
         self._learn(prepared, seconds)
         self._settle(intent, prepared, after)
         self.head, self._begun = after, None
         reached("after all", intent.batch)
         return replace(facts, seconds=seconds)
+
+    def _sent(self, intent: Intent, prepared: Prepared, phases: dict[str, float]) -> dict[str, str]:
+        mark = time.perf_counter()
+        self.checkpoint.owned()
+        written = self.doors.send(intent, prepared, self.checkpoint.staged)
+        phases["sinks"] = time.perf_counter() - mark
+        return written
 
     def _learn(self, prepared: Prepared, seconds: float) -> None:
         sizes = {name: tuple(pair) for name, pair in prepared.facts.get("sizes", {}).items()}
@@ -330,27 +346,6 @@ class Engine:
                 manifest = after.steps[name].manifest(table)
                 self._merger.offer((name, table), folder, spec, manifest, batch=intent.batch)
         self._housekeeping.after(prepared, after)
-
-    def _facts(
-        self, intent: Intent, prepared: Prepared, after: Head, seconds: float,
-        phases: dict[str, float],
-    ) -> Facts:  # fmt: skip
-        runs = [run for step in after.steps.values() for run in step.runs]
-        return Facts(
-            batch=intent.batch,
-            rows=prepared.facts["rows"],
-            late=prepared.facts["late"],
-            dead=prepared.facts["dead"],
-            lane=intent.lane,
-            watermarks={name: moment_of(s.watermark) for name, s in after.sources.items()},
-            outputs={o.output: o.rows for o in prepared.outputs if o.door == "result"},
-            bytes=prepared.facts["bytes"],
-            extra=prepared.facts["extra"],
-            seconds=seconds,
-            phases=phases,
-            state_rows=sum(run.rows for run in runs),
-            state_bytes=sum(run.bytes for run in runs),
-        )
 
     def finished(self) -> bool:
         """Whether the job has been brought to its end."""

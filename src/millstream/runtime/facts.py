@@ -13,7 +13,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Facts:
-    """The facts of one batch: `rows` were read, `late` and `dead` left by those doors."""
+    """The facts of one batch: `rows` were read, `late` and `dead` left by those doors.
+
+    `read` has the rows per source; `steps` per stage the rows in and out, late and dead, the
+    seconds it took, and what it remembers afterwards; `held_by` per source the partition
+    that holds its watermark back; `alerts` what is worth a warning.
+    """
 
     batch: int
     rows: int
@@ -28,6 +33,10 @@ class Facts:
     phases: dict[str, float] = field(default_factory=dict)
     state_rows: int = 0
     state_bytes: int = 0
+    read: dict[str, int] = field(default_factory=dict)
+    steps: dict[str, dict[str, Any]] = field(default_factory=dict)
+    held_by: dict[str, int | None] = field(default_factory=dict)
+    alerts: tuple[str, ...] = ()
 
     def __getitem__(self, name: str) -> Any:
         return getattr(self, name)

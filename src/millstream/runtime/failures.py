@@ -44,9 +44,7 @@ def user_code(step: str, tree: Node | None = None) -> Iterator[None]:
         except MillstreamError:
             raise
         except Exception as error:
-            if not _is_sparks(error):
-                raise
-            told = _translated(error, step, tree)
+            told = _translated(error, step, tree) if _is_sparks(error) else _on_driver(error, step)
             if told is None:
                 raise
             raise told from error
@@ -103,6 +101,12 @@ def _translated(error: Exception, step: str, tree: Node | None) -> MillstreamErr
     where = _called_from(error) or (node.at if node is not None else None)
     name = step if node is None else f"{words(node)} → {step}"
     return _failed(name, _reason(error), where)
+
+
+def _on_driver(error: Exception, step: str) -> MillstreamError | None:
+    """What a user's function raised where a kernel called it."""
+    frame = _users_frame("".join(traceback.format_exception(error)))
+    return None if frame is None else _failed(step, f"{type(error).__name__}: {error}", frame)
 
 
 def _failed(step: str, why: str, where: str | None) -> UserCodeFailed:

@@ -22,6 +22,7 @@ from millstream.schema import Schema
 from millstream.steps.distinct import Distinct
 from millstream.steps.kernel import ROWS
 from millstream.steps.ordered import Ordered
+from millstream.steps.process import Process, Visit
 from millstream.windows.trigger import Trigger
 
 if TYPE_CHECKING:
@@ -153,18 +154,27 @@ def kernel_from(spec: Mapping[str, Any]) -> Kernel:
     from millstream.runtime.window_kernels import window_kernel
     from millstream.steps.distinct_kernel import DistinctKernel
     from millstream.steps.ordered_kernel import OrderedKernel
+    from millstream.steps.process_kernel import ProcessKernel
 
     columns = Schema.parse(spec["input"]).arrow()
     if spec["kind"] == "distinct":
         return DistinctKernel(Distinct(tuple(spec["keys"]), spec["within"]), columns)
     if spec["kind"] == "ordered":
         return OrderedKernel(Ordered(), pa.schema([*columns, *ORIGIN_FIELDS]))
+    if spec["kind"] == "process":
+        process = Process(tuple(spec["keys"]), _nothing, Schema.parse(spec["state"]),
+                          Schema.parse(spec["input"]))  # fmt: skip
+        return ProcessKernel(process, columns)
     timed = [pa.field("_time", pa.int64())] if spec["timed"] else []
     aggregates = {name: made(body) for name, body in spec["aggregates"]}
     return window_kernel(
         made(spec["window"]), spec["keys"], aggregates, pa.schema([*columns, *timed]),
         policy=_policy(spec["panes"]), retractable=spec["corrected"],
     )  # fmt: skip
+
+
+def _nothing(_visit: Visit) -> None:
+    """Stands for a user's function where its state is only looked at."""
 
 
 def _policy(panes: Mapping[str, Any] | None) -> Policy | None:
@@ -241,7 +251,7 @@ def _as_stored(spec: StateSpec, folder: Path, manifest: Manifest) -> StateSpec:
 
 def _as_answers(kernel: Kernel, views: Mapping[str, View]) -> Iterator[pa.Table]:
     """State as its users know it: what would leave if everything closed now; else the keys."""
-    if kernel.due(END_OF_TIME) > MIN_TIME:
+    if next(iter(kernel.tables)) == ROWS and kernel.due(END_OF_TIME) > MIN_TIME:
         yield from kernel.run([[]], views, Moment(MIN_TIME, END_OF_TIME, 0)).results
         return
     import pyarrow as pa

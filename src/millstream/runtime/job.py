@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from millstream.errors import InvalidSpec, MillstreamError
+from millstream.plan.graph import Aggregated, ancestry
 from millstream.runtime.analysis import analysed_by
 from millstream.runtime.checkpoint import Checkpoint
 from millstream.runtime.engine import Engine
 from millstream.runtime.session import session
 from millstream.runtime.world import KafkaWorld
 from millstream.toolchain.folders import home_folder
+from millstream.windows.spec import Everything
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,12 +59,14 @@ class Job:
     ) -> None:
         if until not in (None, "caught_up", "finished"):
             raise InvalidSpec('until needs "caught_up", "finished" or None', got=repr(until))
+        _refuse_endless(pipeline, until)
         self.folder = Path(checkpoint) if checkpoint else checkpoint_folder(pipeline.name)
         self._until, self._on_batch, self._take_over = until, on_batch, take_over
         self._on_phase = on_phase or (lambda phase: None)
         self._checkpoint = Checkpoint(self.folder)
         self._world = KafkaWorld(
-            pipeline.name, kafka, take_over=take_over, owned=self._checkpoint.owned,
+            pipeline.name, kafka, folder=self.folder,
+            take_over=take_over, owned=self._checkpoint.owned,
             epoch=lambda: self._checkpoint.incarnation, waiting=self._on_phase,
             delivery=pipeline.delivery,
         )  # fmt: skip
@@ -231,3 +235,18 @@ def start(pipeline: Pipeline, **options: object) -> Job:
     job = Job(pipeline, **options)  # type: ignore[arg-type]
     job.start()
     return job
+
+
+def _refuse_endless(pipeline: Pipeline, until: Until) -> None:
+    """A window over everything says nothing unless something makes it."""
+    if until == "finished":
+        return
+    for node in ancestry(pipeline.outputs):
+        if isinstance(node, Aggregated) and isinstance(node.window, Everything):
+            trigger = node.policy.trigger if node.policy else None
+            if trigger is None or trigger.early is None:
+                raise InvalidSpec(
+                    "everything() needs a trigger, or a run until it is finished",
+                    got=f"neither for {node.label}",
+                    do='write .trigger(early=ms.every("1 second")), or run(until="finished")',
+                )

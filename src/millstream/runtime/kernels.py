@@ -6,15 +6,18 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from millstream.plan.graph import Aggregated, Deduplicated, InOrder, Read, Stateful
+from millstream.plan.graph import Aggregated, Deduplicated, InOrder, Processed, Read, Stateful
 from millstream.plan.sql import named, unknown_column
 from millstream.runtime.frames import SIGN, build, packed, unpacked
 from millstream.runtime.window_kernels import window_kernel
+from millstream.schema import Schema
 from millstream.sources.decode import ORIGIN, Decoder
 from millstream.sources.spec import HIDDEN
+from millstream.sources.topic import Topic
 from millstream.steps.distinct_kernel import DistinctKernel
 from millstream.steps.ordered import Ordered
 from millstream.steps.ordered_kernel import OrderedKernel
+from millstream.steps.process_kernel import ProcessKernel
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,12 +50,22 @@ class Typed:
             if stage.step is not None:
                 self.kernels[stage.step] = kernel_of(stage.step, self.columns[stage])
             _check_keys(stage, self.leaving(stage))
+            self._check_formats(stage)
 
     def leaving(self, stage: Stage) -> list[str]:
         """The user's columns of what leaves a stage for its outputs."""
         step = stage.step
         made = self.columns[stage] if step is None else self.kernels[step].output()
         return [name for name in made.names if not name.startswith("_")]
+
+    def _check_formats(self, stage: Stage) -> None:
+        """Refuse rows that a topic's format cannot carry, before the first batch."""
+        step = stage.step
+        made = self.columns[stage] if step is None else self.kernels[step].output()
+        user = pa.schema([field for field in made if not field.name.startswith("_")])
+        for output in stage.outputs:
+            if isinstance(output.sink, Topic) and output.sink.format in ("csv", "text", "bytes"):
+                output.sink.wire().check(Schema.from_arrow(user))
 
     def flow(self, step: Stateful) -> pa.Schema:
         """What a step's results look like to a later stage."""
@@ -71,6 +84,8 @@ class Typed:
             ahead=ahead,
             limit=limit,
             hidden=self._hidden(read),
+            opener=read.source.opener(),
+            correction=read.correction,
         )
 
     def _hidden(self, read: Read) -> tuple[str, ...]:
@@ -117,6 +132,9 @@ def kernel_of(step: Stateful, columns: pa.Schema) -> Kernel:
     passing = [field for field in columns if field.name not in HIDDEN or field.name in ORIGIN]
     if isinstance(step, InOrder):
         return OrderedKernel(Ordered(), pa.schema(passing))
+    if isinstance(step, Processed):
+        time = None if step.time is None else step.time.column
+        return ProcessKernel(step.spec, pa.schema(passing), time)
     assert isinstance(step, Deduplicated)
     return DistinctKernel(step.spec, pa.schema(passing))
 

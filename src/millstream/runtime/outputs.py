@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from millstream.errors import Damaged
 from millstream.runtime.staging import unstage
+from millstream.sinks.keys import Keyed
 from millstream.sinks.spec import Discard, Sink, Staged, Writer
 from millstream.sources.topic import Topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
-
-    import pyarrow as pa
 
     from millstream.pipeline import Pipeline
     from millstream.plan.stages import Stages
@@ -104,8 +105,10 @@ class Doors:
     def _staged(self, staged: StagedFiles, sink: Sink, folder: Path) -> Staged:
         def tables() -> Iterator[pa.Table]:
             for entry in staged.files:
-                yield from unstage(folder, entry)
+                for table in unstage(folder, entry):
+                    yield table if replaces else _given(table)
 
+        replaces = not isinstance(sink, Topic) and isinstance(sink, Keyed) and bool(sink.keys)
         keys = self._outputs[staged.output].keys if staged.door == "result" else ()
         return Staged(staged.output, staged.door, sink, keys, staged.rows, tables)
 
@@ -113,3 +116,14 @@ class Doors:
         """Let go of all writers."""
         for writer in self._writers.values():
             writer.close()
+
+
+def _given(rows: pa.Table) -> pa.Table:
+    """The rows for a sink that only appends: it cannot take back what it has.
+
+    A row that is taken back goes there only where its stream marks it so (`retract`).
+    """
+    if "_sign" not in rows.column_names or "retract" in rows.column_names:
+        return rows
+    signs = rows["_sign"].to_numpy()
+    return rows if (signs > 0).all() else rows.filter(pa.array(signs > 0))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from datetime import datetime
@@ -73,6 +74,7 @@ class Progress:
             f"late {self.late:,}",
             f"dead {self.dead:,}",
             f"state {facts.state_rows:,} rows, {size(facts.state_bytes)}",
+            *facts.alerts,
         ]
         return " · ".join(parts)
 
@@ -84,7 +86,7 @@ class Progress:
         )
 
 
-class Shown:
+class Shown(ABC):
     """A run shown while it goes on: a thread looks after what has not been said yet.
 
     As a context manager: what is still unsaid at the end is said then.
@@ -117,14 +119,14 @@ class Shown:
             with self._lock:
                 self._look()
 
-    def _began(self, doing: str) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _began(self, doing: str) -> None: ...
 
-    def _committed(self, facts: Facts, lag: dict[str, int]) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _committed(self, facts: Facts, lag: dict[str, int]) -> None: ...
 
-    def _look(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _look(self) -> None: ...
 
     def __enter__(self) -> Self:
         self._ticker.start()

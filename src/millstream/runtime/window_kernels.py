@@ -43,7 +43,8 @@ def window_kernel(
         return _fixed(window, keys, aggregates, schema, policy, retractable=retractable)
     if isinstance(window, Session):
         trigger, keep = (policy.trigger, policy.keep) if policy else (None, 0)
-        return SessionKernel(window, keys, aggregates, schema, trigger=trigger, keep=keep)
+        return SessionKernel(window, keys, aggregates, schema, trigger=trigger, keep=keep,
+                             panes=policy is not None, retractable=retractable)  # fmt: skip
     if isinstance(window, Sliding):
         return SlidingKernel(window, keys, aggregates, schema)
     if isinstance(window, Rows):

@@ -85,6 +85,7 @@ class Work:
     sources: list[str]
     columns: pa.Schema
     clock: int
+    since: int
     before: int
     after: Callable[[dict[Read, Report]], int]
     parallel: int
@@ -98,7 +99,7 @@ class Work:
 
     def moment(self, after: int) -> Moment:
         """When this stage happens."""
-        return Moment(self.before, after, self.clock)
+        return Moment(self.before, after, self.clock, self.since)
 
 
 @dataclass

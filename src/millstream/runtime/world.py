@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING
 
 from millstream.errors import InvalidSpec
 from millstream.runtime.faultpoints import reached
+from millstream.runtime.notes import SourceNotes
 from millstream.sinks.files import FilesSink
-from millstream.sinks.memory import Memory, MemoryWriter
+from millstream.sinks.memory import MemoryWriter
 from millstream.sinks.spec import Opening, OpenSink
 from millstream.sources.files import Files
+from millstream.sources.memory import Memory
+from millstream.sources.spec import OpenSource, SourceOpening
 from millstream.sources.topic import Topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from millstream.log.settings import Cluster
     from millstream.plan.graph import Read
@@ -33,6 +37,7 @@ class KafkaWorld:
         pipeline: str,
         kafka: str | Cluster | None,
         *,
+        folder: Path | None = None,
         take_over: bool = False,
         owned: Callable[[], None] = lambda: None,
         epoch: Callable[[], int] = lambda: 0,
@@ -40,6 +45,7 @@ class KafkaWorld:
         delivery: Delivery = "exactly_once",
     ) -> None:
         self._pipeline, self._kafka, self._take_over = pipeline, kafka, take_over
+        self._folder = folder
         self._owned, self._epoch, self._waiting = owned, epoch, waiting
         self._delivery: Delivery = delivery
         self._sinks: dict[str, list[OpenSink]] = {}
@@ -56,12 +62,17 @@ class KafkaWorld:
         return self._resolved
 
     def reader(self, name: str, read: Read) -> Reader:
-        """A topic opened for reading."""
-        from millstream.sources.topic_reader import TopicReader
+        """A topic, or a source that opens itself, opened for reading."""
+        if isinstance(read.source, Topic):
+            from millstream.sources.topic_reader import TopicReader
 
-        if not isinstance(read.source, Topic):
-            raise InvalidSpec("a running pipeline needs sources it can open", got=repr(read.source))
-        return TopicReader(self.cluster, read.source.name, f"millstream.{self._pipeline}")
+            return TopicReader(self.cluster, read.source.name, f"millstream.{self._pipeline}")
+        if not isinstance(read.source, OpenSource):
+            raise InvalidSpec("a running pipeline needs sources it can open", got=repr(read.source),
+                              do="implement millstream.sources.spec.OpenSource")  # fmt: skip
+        assert self._folder is not None, "sources that open themselves need a checkpoint"
+        notes = SourceNotes(self._folder, name, self._owned)
+        return read.source.reader(SourceOpening(notes, self.clock))
 
     def writer_of(self, sink: Sink) -> str:
         """All topics of the cluster commit together, and so do the sinks of one system.
@@ -105,9 +116,9 @@ class KafkaWorld:
         """The wall clock."""
         return time.time_ns() // 1000
 
-    def ahead(self, read: Read) -> tuple[int | None, int | None]:
-        """A row may be so far ahead of its record's own timestamp."""
-        return read.ahead, None
+    def ahead(self, read: Read, clock: int) -> tuple[int | None, int | None]:
+        """A row may be so far ahead of its record's own timestamp, elsewhere of the batch."""
+        return read.ahead, None if isinstance(read.source, Topic) else clock
 
 
 def _told(point: str) -> None:

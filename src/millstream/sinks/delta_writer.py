@@ -131,9 +131,7 @@ class DeltaWriter:
             return
         source = _signed(change)
         names = change.upserts.column_names
-        same = " AND ".join(
-            f"t.{_quoted(k)} IS NOT DISTINCT FROM s.{_quoted(k)}" for k in sink.keys
-        )
+        same = " AND ".join(_same(name, source[name].null_count) for name in sink.keys)
         values = {_quoted(name): f"s.{_quoted(name)}" for name in names}
         (
             table.merge(source, same, source_alias="s", target_alias="t",
@@ -149,7 +147,7 @@ class DeltaWriter:
                 errors=(OSError, DeltaError), told=self._told)  # fmt: skip
 
     def _told(self, error: Exception) -> Told:
-        said = str(error).splitlines()[0] if str(error) else type(error).__name__
+        said = " ".join(str(error).split()) or type(error).__name__
         if isinstance(error, CommitFailedError | OSError) or "already exists" in said:
             return said, None
         if isinstance(error, SchemaMismatchError):
@@ -204,6 +202,12 @@ def _signed(change: Changes) -> pa.Table:
         [upserts.append_column(_SIGN, signs[0]), deletes.append_column(_SIGN, signs[1])],
         promote_options="default",
     )
+
+
+def _same(name: str, nulls: int) -> str:
+    """Two keys are the same, a null like any other value."""
+    ours, theirs = f"t.{_quoted(name)}", f"s.{_quoted(name)}"
+    return f"({ours} IS NOT DISTINCT FROM {theirs})" if nulls else f"({ours} = {theirs})"
 
 
 def _quoted(name: str) -> str:

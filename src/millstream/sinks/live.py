@@ -50,7 +50,7 @@ class Chart:
         _check(name, keep, "Chart")
         if shape not in ("line", "bars"):
             raise InvalidSpec('Chart(shape=…) needs "line" or "bars"', got=repr(shape))
-        lines = keys_of(y, "Chart")
+        lines = _lines(y)
         if by is not None and len(lines) > 1:
             raise InvalidSpec("Chart(by=…) needs one y", got=", ".join(lines),
                               do="leave by= out, or make one chart for each")  # fmt: skip
@@ -105,6 +105,13 @@ class LiveTable:
         from millstream.sinks.live_store import LiveWriter
 
         return LiveWriter(opening)
+
+
+def _lines(y: Key) -> tuple[str, ...]:
+    lines = (y,) if isinstance(y, str) else tuple(y or ())
+    if not lines or not all(isinstance(line, str) and line for line in lines):
+        raise InvalidSpec("Chart(y=…) needs names of columns", got=repr(y), do='write y="n"')
+    return lines
 
 
 def _check(name: str, keep: int, sink: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from millstream.sources.memory import Memory as Memory
+from millstream.sources.memory import Memory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from millstream.errors import DataGone, InvalidSpec, MillstreamError
 from millstream.log import secrets
@@ -55,8 +56,8 @@ _LOCK = 0x6D696C6C  # one number for all who make the ledger's table
 _SESSION = {
     "connect_timeout": 10, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 4,
     "tcp_user_timeout": 60_000, "application_name": "millstream",
-    "options": "-c timezone=UTC -c datestyle=ISO -c statement_timeout=0",
 }  # fmt: skip
+_OPTIONS = "-c timezone=UTC -c datestyle=ISO -c statement_timeout=0"
 _GONE_SECONDS = 30.0
 _NULLS_ALIKE = 150_000  # the first server version in which a unique index can take nulls as equal
 
@@ -82,7 +83,7 @@ class PostgresDatabase:
         """A new connection; makes the ledger's table, where it is missing."""
         self.close()
         url = secrets.resolve(self._url, setting="the address of Postgres(…)")
-        self._connection = psycopg.connect(url, autocommit=True, **_SESSION)  # type: ignore[arg-type]
+        self._connection = psycopg.connect(_with_ours(url), autocommit=True)
         found = self._open.execute("SELECT current_schema(), to_regclass(%s)", [TABLE]).fetchone()
         assert found is not None
         self._schema = found[0] or "public"
@@ -278,6 +279,13 @@ class PostgresDatabase:
                     got=f"columns {', '.join(found)}",
                     do=f'ALTER TABLE {target} ADD COLUMN "{field.name}" {kind(field.type)}',
                 )
+
+
+def _with_ours(url: str) -> str:
+    """An address with what a writer needs of its session; what it says itself stays."""
+    given = conninfo_to_dict(url)
+    options = " ".join(filter(None, [_OPTIONS, str(given.pop("options", ""))]))
+    return make_conninfo(**{**_SESSION, **given, "options": options})
 
 
 def _identifier(target: str) -> sql.Composable:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from millstream.formats.json.encode import encode
+from millstream.sources.topic import Topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +28,7 @@ def messages(staged: Staged) -> Iterator[list[Message]]:
 
 def _rows(table: pa.Table, staged: Staged) -> list[Message]:
     user = table.select([name for name in table.column_names if not name.startswith("_")])
-    messages: list[Message] = [{"value": value} for value in encode(user).to_pylist()]
+    messages: list[Message] = [{"value": value} for value in _values(user, staged).to_pylist()]
     if staged.keys:
         for message, key in zip(
             messages, encode(user.select(staged.keys)).to_pylist(), strict=True
@@ -40,6 +41,13 @@ def _rows(table: pa.Table, staged: Staged) -> list[Message]:
     return messages
 
 
+def _values(user: pa.Table, staged: Staged) -> pa.Array:
+    """Results in the topic's own format; envelopes of late rows, and keys, are JSON."""
+    if staged.door == "result" and isinstance(staged.sink, Topic):
+        return staged.sink.wire().encode(user)
+    return encode(user)
+
+
 def _dead(table: pa.Table) -> list[Message]:
     messages = []
     for row in table.to_pylist():
@@ -48,6 +56,8 @@ def _dead(table: pa.Table) -> list[Message]:
             (f"millstream.{name}", str(row[name]).encode())
             for name in ("reason", "step", "topic", "partition", "offset")
         ]
-        messages.append({"key": row["key"], "value": row["value"], "headers": headers,
-                         "timestamp": int(row["timestamp"].timestamp() * 1000)})  # fmt: skip
+        message = {"key": row["key"], "value": row["value"], "headers": headers}
+        if row["timestamp"] is not None:
+            message["timestamp"] = int(row["timestamp"].timestamp() * 1000)
+        messages.append(message)
     return messages

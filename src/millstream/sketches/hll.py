@@ -82,14 +82,13 @@ def _estimates(
 
 
 def _leading_zeros(values: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """How many zeros lead the 64 bits of each value; 64 of zero."""
+    """How many zeros lead the 64 bits of each value; 63 of zero."""
     zeros = np.zeros(len(values), dtype=np.int64)
     left = values.copy()
     for bits in (32, 16, 8, 4, 2, 1):
         short = left < (np.uint64(1) << np.uint64(_HASH_BITS - bits))
         zeros[short] += bits
         left[short] <<= np.uint64(bits)
-    zeros[values == 0] = _HASH_BITS
     return zeros
 
 

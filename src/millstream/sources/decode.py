@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.formats.json.format import Json
+from millstream.sources.clock import FLAG, OFFSET, ClockCorrection, corrected
 from millstream.sources.spec import raw_schema
 from millstream.sources.values import Values
 
@@ -70,6 +71,7 @@ class Decoder:
     limit: int | None
     hidden: tuple[str, ...] = ()
     opener: Opener = field(default_factory=_json)
+    correction: ClockCorrection | None = None
 
     @property
     def more(self) -> tuple[str, ...]:
@@ -79,6 +81,8 @@ class Decoder:
     def columns(self) -> pa.Schema:
         """The schema of good rows: the source's columns, hidden ones asked for, the origin."""
         fields = list(self.schema.arrow())
+        if self.correction is not None:
+            fields += [pa.field(FLAG, pa.bool_()), pa.field(OFFSET, pa.int64())]
         raw = raw_schema()
         for name in self.hidden:
             if name in _HIDDEN_FROM:
@@ -102,6 +106,8 @@ class Decoder:
             decoded.table,
             dict(zip(decoded.bad.tolist(), decoded.reasons, strict=True)),
         )
+        if self.correction is not None:
+            table = corrected(table, self.correction, self._received(table, raw, positions))
         if self.time is not None:
             keep, refused = self._timely(table, raw, positions)
             reasons |= refused
@@ -117,6 +123,12 @@ class Decoder:
             times=self._largest(good),
         )
         return Rows(good, _bad(raw, reasons), report)
+
+    def _received(self, table: pa.Table, raw: pa.Table, positions: np.ndarray) -> pa.ChunkedArray:
+        assert self.correction is not None
+        if self.correction.received == "_timestamp":
+            return raw["timestamp"].take(pa.array(positions))
+        return table[self.correction.received]
 
     def _timely(
         self, table: pa.Table, raw: pa.Table, positions: np.ndarray

@@ -12,9 +12,7 @@ from millstream.formats.choice import columns_of
 from millstream.schema import Schema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from millstream.sources.spec import Notes, Opener, Reader
+    from millstream.sources.spec import Opener, Reader, SourceOpening
 
 FORMATS = ("parquet", "json", "csv", "text")
 _MAGIC = frozenset("*?[")
@@ -93,8 +91,8 @@ class Files:
 
         return FileRows(self.format)
 
-    def reader(self, notes: Notes, clock: Callable[[], int]) -> Reader:
+    def reader(self, opening: SourceOpening) -> Reader:
         """The folder or glob opened for one run."""
         from millstream.sources.files_reader import FilesReader
 
-        return FilesReader(self.path, self.format, self.row_schema(), notes)
+        return FilesReader(self, opening)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from millstream.schema import Schema
-    from millstream.sources.spec import Notes, Ranges
+    from millstream.sources.files import Files
+    from millstream.sources.spec import Ranges, SourceOpening
 
 _TEMPORARY = (".tmp", ".temp", ".part", ".partial", ".crdownload", ".swp", ".inprogress", "~")
 _MANY_NOTES = 100
@@ -32,9 +32,10 @@ _SHARE = 20.0
 class FilesReader:
     """One folder or glob; what was seen rests in the notes before any row of it is planned."""
 
-    def __init__(self, path: str, format_: str, schema: Schema, notes: Notes) -> None:
-        self._path = Path(path).absolute()
-        self._format, self._schema, self._notes = format_, schema, notes
+    def __init__(self, files: Files, opening: SourceOpening) -> None:
+        self._path = Path(files.path).absolute()
+        self._format, self._schema = files.format, files.row_schema()
+        self._notes, self._eager = opening.notes, opening.eager
         self._seen: list[Seen] = []
         self._count = 0
         self._committed = 0
@@ -57,7 +58,7 @@ class FilesReader:
             NotFound: there is no such folder.
             DataGone: a file has changed since it was noted; it names the file.
         """
-        if time.monotonic() >= self._rested:
+        if self._eager or time.monotonic() >= self._rested:
             began = time.monotonic()
             self._look()
             self._rested = began + (1 + _SHARE) * (time.monotonic() - began)
@@ -162,14 +163,14 @@ def listed(path: Path) -> Iterator[tuple[str, os.stat_result]]:
     """
     text = str(path)
     try:
-        names = glob(text, recursive=True) if has_magic(text) else _inside(text)
+        names = glob(text, recursive=True) if has_magic(text) else _inside(text)  # noqa: PTH207
     except FileNotFoundError:
         raise NotFound(f"reading files needs {text}", got="no such folder",
                        do="make it, or write a glob") from None  # fmt: skip
     for name in names:
         if _is_whole(Path(name).name):
             try:
-                now = os.stat(name)
+                now = Path(name).stat()
             except OSError:
                 continue
             if not stat.S_ISDIR(now.st_mode):

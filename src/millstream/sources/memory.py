@@ -12,9 +12,7 @@ from millstream.errors import InvalidSpec
 from millstream.schema import Array, Decimal, Field, Scalar, Schema, Struct, Type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from millstream.sources.spec import Notes, Opener, Reader
+    from millstream.sources.spec import Opener, Reader, SourceOpening
 
 _SCALARS: dict[type, str] = {
     bool: "boolean", int: "long", float: "double", str: "string", bytes: "binary",
@@ -63,8 +61,11 @@ class Memory:
             return self._schema
         names = list(dict.fromkeys(name for row in self.rows for name in row))
         if not names:
-            raise InvalidSpec("reading rows in memory needs rows or a schema", got="neither",
-                              do='write Memory(rows, schema="auction long, at timestamp")')  # fmt: skip
+            raise InvalidSpec(
+                "reading rows in memory needs rows or a schema",
+                got="neither",
+                do='write Memory(rows, schema="auction long, at timestamp")',
+            )
         return Schema(tuple(
             Field(name, _type([row.get(name) for row in self.rows], name)) for name in names
         ))  # fmt: skip
@@ -76,7 +77,7 @@ class Memory:
 
         return Values(Json())
 
-    def reader(self, notes: Notes, clock: Callable[[], int]) -> Reader:
+    def reader(self, opening: SourceOpening) -> Reader:
         """The rows there are now; a later run needs the same ones."""
         from millstream.sources.plain_json import as_json
         from millstream.sources.rows_reader import RowsReader

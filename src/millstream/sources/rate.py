@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.errors import InvalidSpec
 from millstream.schema import Schema
-from millstream.sources.spec import Extent, Notes
+from millstream.sources.spec import Extent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from millstream.sources.spec import Opened, Opener, Ranges, Reader
+    from millstream.sources.spec import Notes, Opened, Opener, Ranges, Reader, SourceOpening
 
 _SECOND = 1_000_000
 _SLICE = 1 << 17
@@ -51,9 +51,9 @@ class Rate:
         """Rows made from their numbers."""
         return RateRows(self.rows_per_second)
 
-    def reader(self, notes: Notes, clock: Callable[[], int]) -> Reader:
+    def reader(self, opening: SourceOpening) -> Reader:
         """The source opened for one run."""
-        return RateReader(self.rows_per_second, notes, clock)
+        return RateReader(self.rows_per_second, opening.notes, opening.clock)
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ class Seen:
             DataGone: it names the file.
         """
         try:
-            now = os.stat(self.path)
+            now = Path(self.path).stat()
         except OSError as error:
             raise DataGone(
                 f"the job needs {self.path}, which it has seen and not read to its end",

@@ -81,11 +81,23 @@ class Notes(Protocol):
         """One note in the place of all there are; False if another run was first."""
 
 
+@dataclass(frozen=True, slots=True)
+class SourceOpening:
+    """What a source is given for one run: a place for its notes, and the time in microseconds.
+
+    `eager` wants every look to be a fresh one, as tests by hand do.
+    """
+
+    notes: Notes
+    clock: Callable[[], int]
+    eager: bool = False
+
+
 @runtime_checkable
 class OpenSource(Protocol):
-    """A source that opens itself, given a place for its notes and the batch clock."""
+    """A source that opens itself; topics are opened by their cluster."""
 
-    def reader(self, notes: Notes, clock: Callable[[], int]) -> Reader:
+    def reader(self, opening: SourceOpening) -> Reader:
         """The source opened for one run."""
 
 

@@ -144,8 +144,19 @@ def _part_colliding(
     taken = pa.array(rows)
     columns = [_sortable(key.take(taken)) for key in keys]
     order = np.arange(len(groups), dtype=np.int64)
-    order[rows] = rows[np.lexsort((*reversed(columns), groups[rows]))]
+    if not _in_order([groups[rows], *columns]):
+        order[rows] = rows[np.lexsort((*reversed(columns), groups[rows]))]
     return order
+
+
+def _in_order(columns: Sequence[Rows]) -> bool:
+    """Whether rows never go back, compared column by column."""
+    settled = np.zeros(max(0, len(columns[0]) - 1), dtype=np.bool_)
+    for column in columns:
+        if ((column[1:] < column[:-1]) & ~settled).any():
+            return False
+        settled |= column[1:] > column[:-1]
+    return True
 
 
 def _sortable(key: pa.Array) -> Rows:

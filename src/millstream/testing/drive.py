@@ -3,27 +3,24 @@ one's own."""
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
-from base64 import b64encode
-from collections.abc import Mapping
-from datetime import UTC, date, datetime
-from datetime import time as time_of_day
-from decimal import Decimal
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
-from uuid import UUID
 
 from millstream.errors import InvalidInput
 from millstream.runtime.checkpoint import Checkpoint
 from millstream.runtime.engine import Engine
+from millstream.runtime.notes import SourceNotes
 from millstream.runtime.planner import Sizing
 from millstream.runtime.session import session
+from millstream.sources.plain_json import as_json
+from millstream.sources.spec import OpenSource, SourceOpening
 from millstream.testing.memory_log import Left, MemoryLog, MemoryReader, RecordingWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from types import TracebackType
 
     from millstream.pipeline import Pipeline
@@ -52,7 +49,7 @@ class Drive:
             raise InvalidInput('lane needs "wide", "short" or None', got=repr(lane))
         self._pipeline, self._lane = pipeline, lane
         self._folder = Path(tempfile.mkdtemp(prefix="millstream-drive-"))
-        self._world = _World()
+        self._world = _World(self._folder / "checkpoint")
         self._seen: dict[tuple[str, str], int] = {}
         try:
             self._engine = self._open()
@@ -94,7 +91,7 @@ class Drive:
         }
         self._world.log.partition(source, partition)
         for row in rows:
-            value = row if isinstance(row, bytes) or row is None else _json(row)
+            value = row if isinstance(row, bytes) or row is None else as_json(row, "feed")
             self._world.log.append(source, partition, {**record, "value": value})
 
     def _named(self, source: str, step: str) -> list[str]:
@@ -193,9 +190,11 @@ class Drive:
 
 
 class _World:
-    """Topics in memory, sinks that remember, a clock that moves when it is told."""
+    """Topics in memory, other sources as they are, sinks that remember, a clock that moves
+    when it is told."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self.log = MemoryLog()
         self.now = 0
         self.ledger: dict[str, str] = {}
@@ -203,6 +202,9 @@ class _World:
         self.outputs: tuple[Output, ...] = ()
 
     def reader(self, name: str, read: Read) -> Reader:
+        if isinstance(read.source, OpenSource):
+            notes = SourceNotes(self._folder, name, lambda: None)
+            return read.source.reader(SourceOpening(notes, self.clock, eager=True))
         return MemoryReader(self.log, read.source.name)
 
     def writer_of(self, sink: Sink) -> str:
@@ -214,8 +216,8 @@ class _World:
     def clock(self) -> int:
         return self.now
 
-    def ahead(self, read: Read) -> tuple[int | None, int | None]:
-        return read.ahead, None
+    def ahead(self, read: Read, clock: int) -> tuple[int | None, int | None]:
+        return (None if isinstance(read.source, OpenSource) else read.ahead), None
 
 
 def micros_of(time: Time) -> int:
@@ -241,20 +243,3 @@ def _need_pipeline(pipeline: Pipeline) -> None:
     if not isinstance(pipeline, Pipeline):
         raise InvalidInput("Drive needs a Pipeline", got=repr(pipeline),
                            do="write Drive(ms.Pipeline(name, stream.to(…)))")  # fmt: skip
-
-
-def _json(row: Mapping[str, Any]) -> bytes:
-    def told(value: Any) -> Any:
-        if isinstance(value, date | time_of_day):
-            return value.isoformat()
-        if isinstance(value, bytes):
-            return b64encode(value).decode()
-        if isinstance(value, Decimal | UUID):
-            return str(value)
-        raise InvalidInput("feed needs rows of JSON values, times, decimals and bytes",
-                           got=repr(value), do="write it as text, or feed bytes")  # fmt: skip
-
-    if not isinstance(row, Mapping):
-        raise InvalidInput("feed needs rows as dicts, bytes or None", got=repr(row),
-                           do='write feed("bids", [{"auction": 1}])')  # fmt: skip
-    return json.dumps(dict(row), default=told).encode()

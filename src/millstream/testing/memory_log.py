@@ -6,17 +6,14 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from millstream.plan.columns import record_keys
 from millstream.plan.graph import Node, Stateful
-from millstream.sinks.memory import Memory, visible
-from millstream.sources.spec import Extent, Ranges, raw_schema, read_columns
+from millstream.sinks.memory import visible
+from millstream.sources.memory import Memory
+from millstream.sources.rows_reader import RowsReader
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from pyspark.sql import DataFrame, SparkSession
+    from collections.abc import Sequence
 
     from millstream.plan.graph import Output
     from millstream.sinks.spec import Staged
@@ -50,38 +47,11 @@ class MemoryLog:
         return parts
 
 
-class MemoryReader:
+class MemoryReader(RowsReader):
     """One topic in memory, read as raw records."""
 
     def __init__(self, log: MemoryLog, topic: str) -> None:
-        self._log, self._topic = log, topic
-
-    def extent(self) -> Extent:
-        """All that has been fed."""
-        parts = self._log.partitions(self._topic)
-        return Extent(dict.fromkeys(parts, 0), {p: len(records) for p, records in parts.items()})
-
-    def frame(self, spark: SparkSession, ranges: Ranges, more: Sequence[str] = ()) -> DataFrame:
-        """The records of these ranges, spread over tasks in the order they were fed."""
-        return spark.createDataFrame(self.table(spark, ranges, more))
-
-    def table(self, spark: SparkSession, ranges: Ranges, more: Sequence[str] = ()) -> pa.Table:
-        """The records of these ranges."""
-        parts = self._log.partitions(self._topic)
-        rows = [record for p, (a, b) in sorted(ranges.items()) for record in parts.get(p, [])[a:b]]
-        return pa.Table.from_pylist(rows, schema=raw_schema(read_columns(more)))
-
-    def originals(self, places: Mapping[int, Sequence[int]]) -> pa.Table:
-        """Single records, whole."""
-        parts = self._log.partitions(self._topic)
-        rows = [parts[p][offset] for p, offsets in sorted(places.items()) for offset in offsets]
-        return pa.Table.from_pylist(rows, schema=raw_schema())
-
-    def progress(self, offsets: Mapping[int, int]) -> None:
-        """Nobody watches a topic in memory."""
-
-    def close(self) -> None:
-        """Nothing is held."""
+        super().__init__(lambda: log.partitions(topic))
 
 
 @dataclass(frozen=True)

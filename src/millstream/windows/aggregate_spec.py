@@ -33,6 +33,7 @@ class Aggregate(Protocol):
       without `supports_retraction` it then keeps its rows.
     - `keeps_rows`: its ordinary state grows with the rows, or with the different values.
     - `in_order`: it takes rows in the order of their origin.
+    - `of_numbers`: its column must be one of integers, floats or decimals.
     """
 
     kind: ClassVar[str]
@@ -40,6 +41,7 @@ class Aggregate(Protocol):
     can_retract: ClassVar[bool]
     keeps_rows: ClassVar[bool]
     in_order: ClassVar[bool]
+    of_numbers: ClassVar[bool]
 
     @property
     def column(self) -> str | None:
@@ -59,6 +61,7 @@ class OfColumn:
     can_retract: ClassVar[bool] = True
     keeps_rows: ClassVar[bool] = False
     in_order: ClassVar[bool] = False
+    of_numbers: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         column = getattr(self, "column", None)
@@ -108,6 +111,7 @@ class Sum(OfColumn):
 
     column: str
     kind: ClassVar[str] = "sum"
+    of_numbers: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +120,7 @@ class Mean(OfColumn):
 
     column: str
     kind: ClassVar[str] = "mean"
+    of_numbers: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +131,13 @@ class Variance(OfColumn):
     of values and of squares are kept in more than twice the precision of a double, which
     makes the answer right to 1e-12 of itself whatever the mean is and however batches
     are cut. Longer decimals count as doubles. An infinity or NaN gives NaN; floats above
-    1e150 overflow to infinity, those below 1e-150 count as 0.
+    1e150 overflow to infinity, differences below 1e-140 lose digits. Floats that are taken
+    back leave a trace if they were more than 2⁵⁰ times as large as those that stay.
     """
 
     column: str
     kind: ClassVar[str] = "variance"
+    of_numbers: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +146,7 @@ class Stddev(OfColumn):
 
     column: str
     kind: ClassVar[str] = "stddev"
+    of_numbers: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +224,7 @@ class Quantile(OfColumn):
     column: str
     p: float
     kind: ClassVar[str] = "quantile"
+    of_numbers: ClassVar[bool] = True
     keeps_rows: ClassVar[bool] = True
     _example: ClassVar[str] = ", 0.99"
 
@@ -260,6 +269,7 @@ class ApproxQuantile(OfColumn):
     p: float
     error: float = 0.01
     kind: ClassVar[str] = "approx_quantile"
+    of_numbers: ClassVar[bool] = True
     _example: ClassVar[str] = ", 0.99"
 
     def __post_init__(self) -> None:

@@ -231,8 +231,8 @@ def _at_share(found: Entries, share: float) -> pa.Array:
     into = places - lower
     with np.errstate(invalid="ignore"):
         between = np.where(low == high, low, (1.0 - into) * low + into * high)
-    answers = np.full(found.number, np.nan)
-    answers[known] = np.where(into == 0, low, between)
+    answers = np.zeros(found.number)
+    answers[known] = between
     return pa.array(answers, mask=~known)
 
 

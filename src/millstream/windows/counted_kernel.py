@@ -177,10 +177,7 @@ class RowsKernel:
         lows = first_of[of] + windows * self.spec.every // self._pane - numbers[first_of[of]]
         highs = np.minimum(lows + self.spec.n // self._pane, (first_of + counts)[of])
         for spans, values in folded(added, self._state.values, first_of, lows, highs):
-            made = added.select([*self._lifted.keys]).take(pa.array(lows[spans]))
-            for name in values.column_names:
-                made = made.append_column(name, values[name])
-            yield from self._lifted.spanned(made)
+            yield from self._lifted.spanned(self._lifted.keyed(added, lows[spans], values))
 
     def _added_up(self, panes: _Panes, taken: Ints) -> tuple[pa.Table, Ints, Ints]:
         """The taken rows as one row per pane, where keys begin, and the panes' numbers."""

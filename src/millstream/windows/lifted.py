@@ -109,6 +109,12 @@ class Lifted:
             piece = windows.slice(first, each)
             yield self.answer(piece, plain(piece[FIRST]), plain(piece[LAST]))
 
+    def keyed(self, rows: pa.Table, places: Ints, values: pa.Table) -> pa.Table:
+        """The values with the keys that the rows have at these places."""
+        taken = pa.array(places)
+        keys = {key: rows[key].take(taken) for key in self.keys}
+        return pa.table(keys | {name: values[name] for name in values.column_names})
+
     def gathered(
         self, tables: Sequence[pa.Table], carried: Mapping[str, pa.DataType], order: int
     ) -> pa.Table:

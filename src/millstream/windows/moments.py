@@ -145,7 +145,6 @@ def _rounded(column: str) -> Moments:
         values = doubles(rows)
         with np.errstate(over="ignore", invalid="ignore"):
             lost = two_product(values, values)[1]
-        lost = np.where(np.isfinite(lost), lost, 0.0)
         return pa.array(lost if signs is None else lost * signs)
 
     squares = Part(StateColumn(f"_{column}:square", pa.float64(), "dsum"), square)

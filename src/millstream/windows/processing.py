@@ -55,7 +55,7 @@ class ProcessingTime:
     ) -> Outcome:
         """Close what the clock has reached."""
         after = END_OF_TIME if moment.after == END_OF_TIME else moment.clock
-        outcome = self._kernel.run(sides, state, Moment(MIN_TIME, after, moment.clock))
+        outcome = self._kernel.run(sides, state, Moment(moment.since, after, moment.clock))
         outcome.held = END_OF_TIME
         outcome.results = self._results(outcome, outcome.results, state, moment.clock)
         return outcome

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 
-
 def punctuated_kernel(
     spec: Punctuated,
     keys: Sequence[str],

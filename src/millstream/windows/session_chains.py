@@ -49,7 +49,8 @@ def _largest_so_far(new_group: Mask, values: Ints) -> Ints:
     ranks = np.empty(len(values), np.int64)
     ranks[by_value] = np.arange(len(values))
     groups = np.cumsum(new_group) * len(values)
-    return values[by_value[np.maximum.accumulate(groups + ranks) - groups]]
+    largest: Ints = values[by_value[np.maximum.accumulate(groups + ranks) - groups]]
+    return largest
 
 
 def later(times: Ints, by: int) -> Ints:

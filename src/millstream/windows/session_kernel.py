@@ -10,7 +10,6 @@ second table has timers of the same kind for the batch clock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,10 +22,11 @@ from millstream.state.sorting import orders_of
 from millstream.state.spec import GONE, ORDER
 from millstream.steps.kernel import Late, Outcome, Prepared
 from millstream.windows.session_chains import later
-from millstream.windows.session_layout import DUE, RINGS, Layout
+from millstream.windows.session_layout import CLOCKS, DUE, POINTS, RINGS, SESSIONS, TIMERS, Layout
 from millstream.windows.session_meeting import Chaining, Meeting, valid_numbers
 from millstream.windows.session_panes import Once, Panes
 from millstream.windows.session_pieces import late_rows, pieces
+from millstream.windows.session_points import Points
 from millstream.windows.trigger import AllOf, AnyOf, Every, Trigger
 
 if TYPE_CHECKING:
@@ -46,20 +46,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Mask = NDArray[np.bool_]
 
-TIMERS, SESSIONS, CLOCKS = "timers", "sessions", "clocks"
 CHUNK_BYTES = 64 << 20
-_FIRST_BYTES = 1 << 20
-
-
-@dataclass(slots=True)
-class _Running:
-    """What a batch is about to give beside its results."""
-
-    deltas: dict[str, pa.Table] = field(default_factory=dict)
-    late: list[Late] = field(default_factory=list)
-    flow: list[pa.Table] = field(default_factory=list)
-    gained: dict[str, list[pa.Table]] = field(default_factory=dict)
-    wake: int = END_OF_TIME
 
 
 class SessionKernel:
@@ -85,12 +72,16 @@ class SessionKernel:
         *,
         trigger: Trigger | None = None,
         keep: int = 0,
+        panes: bool = False,
+        retractable: bool = False,
     ) -> None:
         self.spec, self.keep = spec, keep
-        if keep and trigger is None:
+        if (keep or panes) and trigger is None:
             trigger = Trigger()
-        self._layout = Layout(keys, aggregates, input_schema, trigger=trigger)
-        self._chaining = Chaining(self._layout, spec.gap)
+        self._layout = Layout(
+            keys, aggregates, input_schema, trigger=trigger, retractable=retractable
+        )
+        self._meet = (Points if retractable else Chaining)(self._layout, spec.gap).meet
         self._settling = (
             Once(self._layout, spec.gap)
             if trigger is None
@@ -104,7 +95,11 @@ class SessionKernel:
     def tables(self) -> dict[str, StateSpec]:
         """When sessions may be due, the sessions, and when some may fire by the clock."""
         tables = {TIMERS: self._layout.timer, SESSIONS: self._layout.session}
-        return tables | ({CLOCKS: self._layout.timer} if self._by_clock else {})
+        if self._by_clock:
+            tables[CLOCKS] = self._layout.timer
+        if self._layout.retractable:
+            tables[POINTS] = self._layout.point
+        return tables
 
     def output(self) -> pa.Schema:
         """Keys, `window_start`, `window_end`, the aggregates; where there are panes, theirs."""
@@ -120,7 +115,8 @@ class SessionKernel:
         Which of them are late is told by the sessions of their keys, after the shuffle.
         """
         suspects = self._gone(int_values(plain(rows["_time"])), moment.before)
-        exchange = pieces(rows, suspects, self._layout, self.spec.gap)
+        reach = 0 if self._layout.retractable else self.spec.gap
+        exchange = pieces(rows, suspects, self._layout, reach)
         return Prepared(exchange, np.zeros(0, np.int64))
 
     def run(
@@ -130,46 +126,44 @@ class SessionKernel:
 
         `held` is 1 µs before the watermark: a session that ends at the watermark is open.
         """
-        running = _Running()
-        work = self._work(sides[0], state, moment, running)
-        results = list(work) if self._by_clock else work
-        return Outcome(
-            results=results,
-            deltas=running.deltas,
-            floors=self._floors(moment),
-            held=moment.after if moment.after in (MIN_TIME, END_OF_TIME) else moment.after - 1,
-            wake=running.wake,
-            late=running.late,
-            flow=None if self._layout.trigger is None else running.flow,
-        )
+        held = moment.after if moment.after in (MIN_TIME, END_OF_TIME) else moment.after - 1
+        outcome = Outcome((), floors=self._floors(moment), held=held)
+        outcome.results = self._results(sides[0], state, moment, outcome)
+        return outcome
 
-    def _work(
+    def _results(
         self,
         batch: Sequence[pa.Table],
         state: Mapping[str, View],
         moment: Moment,
-        running: _Running,
+        outcome: Outcome,
     ) -> Iterator[pa.Table]:
-        """Results, chunk by chunk of keys; the rest is told when they are drained."""
+        """What leaves, chunk by chunk of keys; the outcome is whole at the end."""
         arrived = pa.concat_tables(batch) if batch else self._layout.no_pieces
         meeting = Meeting(arrived, self._due_keys(state, moment), self._layout)
-        view = state[SESSIONS]
-        for keys, part in meeting.chunks(view, CHUNK_BYTES):
-            met = self._chaining.meet(
-                keys, part, view, lambda lasts: self._gone(lasts, moment.before), moment.clock
+        gained: dict[str, list[pa.Table]] = {table: [] for table in self.tables}
+        late: list[Late] = []
+        flow: list[pa.Table] = []
+        for keys, part in meeting.chunks(state[SESSIONS], CHUNK_BYTES):
+            met = self._meet(
+                keys, part, state, lambda lasts: self._gone(lasts, moment.before), moment.clock
             )
             if met.late is not None:
-                running.late.append(Late(*late_rows(met.late, self.spec.gap)))
+                late.append(Late(*late_rows(met.late, self.spec.gap)))
             settled = self._settling.settle(met, moment)
             yield from settled.results
-            running.flow += settled.flow
+            flow += settled.flow
             if moment.after != END_OF_TIME:
-                self._remember(met, settled, moment, running)
-        for table, spec in self.tables.items():
-            if table in running.gained:
-                running.deltas[table] = combine(pa.concat_tables(running.gained[table]), spec)
+                self._remember(met, settled, moment, gained)
+        outcome.late = late
+        outcome.flow = None if self._layout.trigger is None else flow
+        outcome.deltas = {
+            table: combine(pa.concat_tables(gained[table]), spec)
+            for table, spec in self.tables.items()
+            if gained[table]
+        }
         if self._by_clock:
-            running.wake = self._next_ring(state[CLOCKS], moment, running)
+            outcome.wake = self._next_ring(outcome.deltas.get(CLOCKS), state[CLOCKS], moment.clock)
 
     def _due_keys(self, state: Mapping[str, View], moment: Moment) -> list[pa.Table]:
         """The keys whose timers go off."""
@@ -179,7 +173,7 @@ class SessionKernel:
         return found
 
     def _remember(
-        self, met: Met, settled: Settled, moment: Moment, running: _Running
+        self, met: Met, settled: Settled, moment: Moment, gained: dict[str, list[pa.Table]]
     ) -> None:
         """Write the sessions that are not as they were, and set timers that do not stand."""
         sessions, changed = settled.sessions, settled.changed.copy()
@@ -195,16 +189,19 @@ class SessionKernel:
             set_for = np.where(anew, needs, stands)
             known = pa.array(set_for, mask=set_for == MIN_TIME)
             sessions = sessions.set_column(place, column, known)
-            set_anew = self._timers(met, np.flatnonzero(anew), needs)
-            running.gained.setdefault(table, []).append(set_anew)
+            gained[table].append(self._timers(met, np.flatnonzero(anew), needs))
         written = sessions.take(pa.array(np.flatnonzero(settled.stays & changed)))
-        gained = running.gained.setdefault(SESSIONS, [])
-        gained += [self._state_rows(met, written, gone=False), self._tombstones(met, settled)]
+        gained[SESSIONS] += [
+            self._tombstones(met, settled),
+            self._state_rows(met, written, gone=False),
+        ]
+        if met.points is not None:
+            gained[POINTS].append(met.points.gained(met, settled.stays, self._layout))
 
     def _tombstones(self, met: Met, settled: Settled) -> pa.Table:
         """Sessions remembered so far that have left, or begin elsewhere now."""
         gone = ~met.continued
-        gone |= ~settled.stays[met.into]
+        gone[met.continued] = ~settled.stays[met.into[met.continued]]
         known = met.known.take(pa.array(np.flatnonzero(gone)))
         return self._state_rows(met, known, gone=True)
 
@@ -220,12 +217,11 @@ class SessionKernel:
         owners = met.sessions[ORDER].take(pa.array(places))
         return met.keys.take(owners).set_column(0, ORDER, pa.array(needs[places]))
 
-    def _next_ring(self, view: View, moment: Moment, running: _Running) -> int:
+    def _next_ring(self, gained: pa.Table | None, view: View, clock: int) -> int:
         """The first clock behind this one for which a timer is set."""
-        gained = running.deltas.get(CLOCKS)
-        first = next(view.scan(moment.clock + 1, None, max_bytes=_FIRST_BYTES), None)
-        known = [orders_of(table) for table in (gained, first) if table is not None]
-        return int(np.concatenate([*known, [END_OF_TIME]]).min())
+        known = view.next_order(clock + 1) if clock < END_OF_TIME else None
+        set_now = int(orders_of(gained)[0]) if gained is not None and gained.num_rows else None
+        return min(END_OF_TIME if ring is None else ring for ring in (known, set_now))
 
     def _gone(self, lasts: Ints, watermark: int) -> Mask:
         """Whether sessions with these last times are neither open nor kept at a watermark."""

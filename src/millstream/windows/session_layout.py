@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from millstream.windows.aggregate_spec import Aggregate
     from millstream.windows.trigger import Trigger
 
+TIMERS, SESSIONS, CLOCKS, POINTS = "timers", "sessions", "clocks", "points"
 FIRST, LAST = "_first", "_last"
 SUSPECT = "_suspect"
 DUE, RINGS = "_due", "_rings"  # for which watermark, for which clock a timer is set

@@ -15,21 +15,22 @@ from millstream.state.sorting import arrange, hashes_of, orders_of
 from millstream.state.spec import GONE, HASH, ORDER
 from millstream.windows.pane_state import NEW_PARTS, numbers
 from millstream.windows.session_chains import by_group_and_time, chain_heads
-from millstream.windows.session_layout import FIRST, LAST, OPENED, SUSPECT
+from millstream.windows.session_layout import FIRST, LAST, OPENED, SESSIONS, SUSPECT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from millstream.state.view import View
     from millstream.windows.session_layout import Layout
+    from millstream.windows.session_points import Kept
 
     Ints = NDArray[np.int64]
     Mask = NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Met:
     """All sessions of some keys, with the batch taken in.
 
@@ -37,7 +38,8 @@ class Met:
     says which of them the batch added to. `known` are those remembered before, `into` the
     session each is now in (-1: none is left of it), and `continued` whether that is
     still the same window: one that begins elsewhere has been absorbed. `late` are the
-    suspects that belong to none of them.
+    suspects that belong to none of them, `points` what is kept of rows that may be taken
+    back.
     """
 
     keys: pa.Table
@@ -46,7 +48,8 @@ class Met:
     known: pa.Table
     into: Ints
     continued: Mask
-    late: pa.Array | None
+    late: pa.Array | None = None
+    points: Kept | None = None
 
     @property
     def firsts(self) -> Ints:
@@ -109,7 +112,7 @@ class Chaining:
         self,
         keys: pa.Table,
         batch: pa.Table,
-        view: View,
+        state: Mapping[str, View],
         is_gone: Callable[[Ints], Mask],
         clock: int,
     ) -> Met:
@@ -117,7 +120,7 @@ class Chaining:
 
         A session opened now is opened at this clock.
         """
-        known = view.find(keys)
+        known = state[SESSIONS].find(keys)
         count = known.num_rows
         order, heads, chain = self._chains(known, batch)
         starts = np.flatnonzero(heads)
@@ -134,7 +137,7 @@ class Chaining:
         touched[chain[count:]] = True
         late = new & is_gone(numbers(sessions, LAST))
         if not late.any():
-            return Met(keys, sessions, touched, known, chain[:count], continued, None)
+            return Met(keys, sessions, touched, known, chain[:count], continued)
         stay = np.flatnonzero(~late)
         into = (np.cumsum(~late) - 1)[chain[:count]]
         suspects = plain(batch[SUSPECT]).take(pa.array(np.flatnonzero(late[chain[count:]])))
@@ -156,9 +159,7 @@ class Chaining:
         chain[order] = np.cumsum(heads) - 1
         return order, heads, chain
 
-    def _elements(
-        self, known: pa.Table, continued: Mask, batch: pa.Table, clock: int
-    ) -> pa.Table:
+    def _elements(self, known: pa.Table, continued: Mask, batch: pa.Table, clock: int) -> pa.Table:
         """Known sessions, then pieces, as rows of the merging spec.
 
         All of a piece, and of a session that has been absorbed, is new to its session.

@@ -35,7 +35,7 @@ from millstream.windows.session_layout import (
     SHOWN,
 )
 from millstream.windows.session_meeting import valid_numbers
-from millstream.windows.trigger import Each, Trigger, conditions
+from millstream.windows.trigger import Each, Trigger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -123,7 +123,10 @@ class _Pane:
     totals: dict[str, pa.Array]
 
     def columns(self) -> dict[str, pa.Array]:
-        return {PANE: pa.array(LABELS[self.labels], pa.string()), PANE_INDEX: pa.array(self.numbers)}
+        return {
+            PANE: pa.array(LABELS[self.labels], pa.string()),
+            PANE_INDEX: pa.array(self.numbers),
+        }
 
 
 class Panes:
@@ -134,7 +137,7 @@ class Panes:
         self._rows = Rows(layout, gap)
         self._early = Ready(trigger.early, layout.of.names)
         self._late = Ready(trigger.late or Each(), layout.of.names)
-        self._asks = bool(conditions(trigger.early) or conditions(trigger.late))
+        self._asks = self._early.conditional or self._late.conditional
         self._retracting = trigger.panes == "retracting"
         self._flowed = FLOWED if trigger.early else SHOWN
 
@@ -166,7 +169,7 @@ class Panes:
         opened = numbers(sessions, OPENED)
         fired = plain(sessions[FIRED])
         since = np.where(plain(fired.is_valid()), valid_numbers(sessions, FIRED, 0), opened)
-        answers = pa.table(self._layout.of.answers(sessions)) if self._asks else pa.table({})
+        answers = pa.table(self._layout.of.answers(sessions)) if self._asks else None
         groups = Groups(numbers(sessions, ARRIVED), since, answers)
         return np.where(past, self._late.at(groups), self._early.at(groups))
 
@@ -196,7 +199,9 @@ class Panes:
         for name in self._layout.totals:
             left = plain(sessions[NEW_PARTS + name]).take(kept)
             zero = name.removesuffix("__lo") in summed
-            columns[NEW_PARTS + name] = left.fill_null(pa.scalar(0).cast(left.type)) if zero else left
+            columns[NEW_PARTS + name] = (
+                left.fill_null(pa.scalar(0).cast(left.type)) if zero else left
+            )
         return columns
 
     def _cards(self, met: Met, fires: Mask, pane: _Pane) -> Columns:

@@ -140,9 +140,7 @@ class SlidingKernel:
         lows = self._first_inside(times, starts, asking)
         for spans, values in folded(rows, self._past.values, starts, lows, asking + 1):
             asked = asking[spans]
-            made = rows.select([*self._lifted.keys]).take(pa.array(asked))
-            for name in values.column_names:
-                made = made.append_column(name, values[name])
+            made = self._lifted.keyed(rows, asked, values)
             yield from self._answers(made, times[asked], counts[asked])
 
     def _answers(self, windows: pa.Table, times: Ints, counts: Ints) -> Iterator[pa.Table]:

@@ -155,7 +155,7 @@ def _check_zone(window: str, zone: str | None, unit: int) -> None:
         return
     try:
         ZoneInfo(zone)
-    except (ValueError, OSError, TypeError):
+    except (KeyError, ValueError, OSError, TypeError):
         raise InvalidSpec(f"{window}(zone=…) needs the name of a time zone", got=repr(zone),
                           do='write zone="Europe/Berlin"') from None  # fmt: skip
     if unit % DAY:

@@ -39,6 +39,7 @@ class UserAggregate:
     can_retract: ClassVar[bool] = False
     keeps_rows: ClassVar[bool] = False
     in_order: ClassVar[bool] = False
+    of_numbers: ClassVar[bool] = False
 
     @property
     def column(self) -> None:

@@ -70,7 +70,8 @@ class Rows:
         row = np.searchsorted(self.block.start, commas, "right") - 1
         before = np.searchsorted(self._quotes, self.block.start)
         inside = (np.searchsorted(self._quotes, commas) - before[row]) & 1
-        return commas[inside == 0]
+        outside: Places = commas[inside == 0]
+        return outside
 
     def _sound(self, values: pa.Array) -> Flags:
         """Which rows are there, are UTF-8 without a mark, and hold no line break."""

@@ -180,6 +180,8 @@ class _Found:
         rows = np.flatnonzero(there) if part.presence else np.arange(count)
         if not rows.size:
             return pa.nulls(count, arrow_type(part.type))
+        first: np.ndarray
+        second: np.ndarray
         if part.number in self._spans:
             first, second = (bound[rows] for bound in self._spans[part.number])
         elif isinstance(part.node, Message) or part.node.wire == SIZED:

@@ -141,7 +141,8 @@ def _words(column: pa.Array, node: Leaf, name: str) -> np.ndarray:
         raise _beyond(name, "0 to 2^32 - 1")
     if node.kind in ("sint32", "sint64"):
         values = (values << 1) ^ (values >> 63)
-    return values.view(np.uint64)
+    words: np.ndarray = values.view(np.uint64)
+    return words
 
 
 def _beyond(name: str, bounds: str) -> InvalidInput:

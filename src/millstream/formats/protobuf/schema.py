@@ -141,11 +141,10 @@ def _well_known(name: str) -> bytes:
     """The description of one of Protobuf's own files, which have no imports but each other."""
     from importlib import import_module
 
-    path = name.removesuffix(".proto")
+    folder, _, file = name.removesuffix(".proto").rpartition("/")
+    module = f"google.protobuf.{file}_pb2" if folder == "google/protobuf" else f"no.{name}"
     try:
-        if not path.startswith("google/protobuf/"):
-            raise ImportError(name)
-        content: bytes = import_module(f"{path.replace('/', '.')}_pb2").DESCRIPTOR.serialized_pb
+        content: bytes = import_module(module).DESCRIPTOR.serialized_pb
     except ImportError:
         raise InvalidSpec(
             "a descriptor set needs the files it imports",

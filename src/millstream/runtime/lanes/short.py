@@ -53,7 +53,8 @@ class ShortLane:
         sides = [[prepared.exchange]]
         if prepared.everywhere is not None:
             sides.append([prepared.everywhere])
-        done.take(execute(step, sides, (0, step.buckets), moment, work.files, work.sources))
+        with user_code(work.stage.name, work.stage.tree):
+            done.take(execute(step, sides, (0, step.buckets), moment, work.files, work.sources))
         return done
 
     def _decoded(self, leaf: Read, work: Work, done: Done) -> pa.Table:

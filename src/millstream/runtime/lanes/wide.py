@@ -55,7 +55,8 @@ class WideLane:
         exchanged = () if work.empty else self._take(work, done)
         after = work.after(done.reports)
         if work.step is not None:
-            self._close(work.step, work, done, after, exchanged)
+            with user_code(work.stage.name, work.stage.tree):
+                self._close(work.step, work, done, after, exchanged)
             exchange_files.remove(work.files.staged, exchanged)
         return done
 

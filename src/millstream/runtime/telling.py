@@ -1,0 +1,93 @@
+"""What a batch is said to have been, and what of it is worth a warning."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from millstream.plan.graph import Aggregated
+from millstream.runtime.facts import Facts, moment_of
+
+if TYPE_CHECKING:
+    from millstream.plan.stages import Stages
+    from millstream.runtime.protocol import Head, Intent, Prepared, SourceState
+
+MINUTE = 60_000_000
+
+
+class Teller:
+    """Makes the facts of batches; remembers a minute of them for shares of late rows."""
+
+    def __init__(self, stages: Stages) -> None:
+        self._limits = {
+            name: node.policy.alert_above
+            for name, node in stages.steps.items()
+            if isinstance(node, Aggregated) and node.policy and node.policy.alert_above is not None
+        }
+        self._minute: deque[tuple[int, dict[str, dict[str, Any]]]] = deque()
+
+    def facts(
+        self, intent: Intent, prepared: Prepared, after: Head, seconds: float,
+        phases: dict[str, float],
+    ) -> Facts:  # fmt: skip
+        """What this batch was."""
+        told, runs = prepared.facts, [run for step in after.steps.values() for run in step.runs]
+        steps = told.get("steps", {})
+        return Facts(
+            batch=intent.batch,
+            rows=told["rows"],
+            late=told["late"],
+            dead=told["dead"],
+            lane=intent.lane,
+            watermarks={name: moment_of(s.watermark) for name, s in after.sources.items()},
+            outputs={o.output: o.rows for o in prepared.outputs if o.door == "result"},
+            bytes=told["bytes"],
+            extra=told["extra"],
+            seconds=seconds,
+            phases=phases,
+            state_rows=sum(run.rows for run in runs),
+            state_bytes=sum(run.bytes for run in runs),
+            read=told.get("read", {}),
+            steps={name: {**one, **_remembered(after, name)} for name, one in steps.items()},
+            held_by={name: _slowest(state, intent.sources[name].idle)
+                     for name, state in after.sources.items() if name in intent.sources},
+            alerts=self._alerts(intent.clock, steps),
+        )  # fmt: skip
+
+    def _alerts(self, clock: int, steps: dict[str, dict[str, Any]]) -> tuple[str, ...]:
+        """Steps of whose rows too many were late in the last minute of the batch clock."""
+        if not self._limits:
+            return ()
+        self._minute.append((clock, steps))
+        while self._minute[0][0] <= clock - MINUTE:
+            self._minute.popleft()
+        alerts = []
+        for name, limit in self._limits.items():
+            rows = sum(one[name]["in"] for _, one in self._minute if name in one)
+            late = sum(one[name]["late"] for _, one in self._minute if name in one)
+            if rows and late / rows > limit:
+                alerts.append(f"{late / rows:.1%} of the rows of {name} were late in the last "
+                              f"minute (alert above {limit:.1%})")  # fmt: skip
+        return tuple(alerts)
+
+
+def _slowest(state: SourceState, idle: tuple[int, ...]) -> int | None:
+    """The partition that holds a source's watermark back, if one does."""
+    awake = {p: state.times.get(p) for p in state.next if p not in idle}
+    silent = [p for p, time in awake.items() if time is None]
+    if silent:
+        return min(silent)
+    return min(awake, key=lambda p: (awake[p], p), default=None)
+
+
+def _remembered(head: Head, name: str) -> dict[str, Any]:
+    """What a step holds after a batch; nothing for a stage that ends in outputs."""
+    step = head.steps.get(name)
+    if step is None:
+        return {}
+    at = moment_of(step.watermark)
+    return {
+        "state_rows": sum(run.rows for run in step.runs),
+        "state_bytes": sum(run.bytes for run in step.runs),
+        "watermark": None if at is None else at.isoformat(),
+    }

@@ -1,0 +1,304 @@
+"""Sessions whose rows may be taken back: points of time are kept, and chained anew.
+
+A row taken back may leave a gap, and part a session. So beside the sessions, what every key
+has at each time is remembered, as long as the session around it; the sessions of a key that
+is touched are made again from all of its points.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from millstream.state.columns import plain
+from millstream.state.combine import conform, reduce_groups
+from millstream.state.sorting import orders_of
+from millstream.state.spec import GONE, HASH, ORDER
+from millstream.windows.pane_state import ARRIVED, NEW_PARTS, numbers
+from millstream.windows.parts import ROWS
+from millstream.windows.session_chains import by_group_and_time, chain_heads
+from millstream.windows.session_layout import FIRST, LAST, OPENED, POINTS, SESSIONS, SUSPECT
+from millstream.windows.session_meeting import Met, valid_numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from numpy.typing import NDArray
+
+    from millstream.state.view import View
+    from millstream.windows.session_layout import Layout
+
+    Ints = NDArray[np.int64]
+    Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class _Elements:
+    """Points remembered, then pieces of the batch: places of their keys, times, signed rows."""
+
+    points: pa.Table
+    batch: pa.Table
+    places: Ints
+    times: Ints
+    rows: Ints
+
+    @classmethod
+    def of(cls, points: pa.Table, batch: pa.Table) -> _Elements:
+        both = (points, batch)
+        return cls(
+            points,
+            batch,
+            np.concatenate([orders_of(table) for table in both]),
+            np.concatenate([numbers(table, FIRST) for table in both]),
+            np.concatenate([numbers(table, ROWS) for table in both]),
+        )
+
+    @property
+    def from_batch(self) -> Mask:
+        """Which of them the batch brings."""
+        places: Ints = np.arange(len(self.places))
+        return places >= self.points.num_rows
+
+    def chains(self, which: Mask, reach: int) -> Ints:
+        """The number of each chain of those meant, in order of (key, time); -1 for others."""
+        chain = np.full(len(self.places), -1)
+        meant = np.flatnonzero(which)
+        if len(meant) == 0:
+            return chain
+        order = meant[by_group_and_time(self.places[meant], self.times[meant])]
+        places, times = self.places[order], self.times[order]
+        new_key = np.ones(len(order), np.bool_)
+        new_key[1:] = places[1:] != places[:-1]
+        chain[order] = np.cumsum(chain_heads(new_key, times, times, reach)) - 1
+        return chain
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The points behind a meeting: which are late, what rows each has, and in which session.
+
+    A point of no rows is in none, -1.
+    """
+
+    elements: _Elements
+    late: Mask
+    net: Ints
+    session: Ints
+
+    def gained(self, met: Met, stays: Mask, layout: Layout) -> pa.Table:
+        """What is remembered: what the batch adds; of sessions that have left, nothing."""
+        gone = self.net == 0
+        inside = self.session >= 0
+        gone[inside] = ~stays[self.session[inside]]
+        count = self.elements.points.num_rows
+        left = self.elements.points.take(pa.array(np.flatnonzero(gone[:count])))
+        come = np.flatnonzero(~(gone | self.late)[count:])
+        added = self.elements.batch.take(pa.array(come))
+        return pa.concat_tables(
+            [_state_rows(met, left, layout, gone=True), _state_rows(met, added, layout, gone=False)]
+        )
+
+
+class Points:
+    """Pieces met with the points and sessions of their keys, all those at most `reach` apart."""
+
+    def __init__(self, layout: Layout, reach: int) -> None:
+        self._layout, self._reach = layout, reach
+
+    def meet(
+        self,
+        keys: pa.Table,
+        batch: pa.Table,
+        state: Mapping[str, View],
+        is_gone: Callable[[Ints], Mask],
+        clock: int,
+    ) -> Met:
+        """The sessions of these keys; chains of nothing but pieces whose time `is_gone` are late.
+
+        Whether a row is late is told before anything is taken back.
+        """
+        known = state[SESSIONS].find(keys)
+        elements = _Elements.of(state[POINTS].find(keys), batch)
+        everything = np.ones(len(elements.places), np.bool_)
+        around = elements.chains(everything, self._reach)
+        late = self._late(elements, around, is_gone)
+        net = _net_rows(elements, late)
+        late |= (net < 0) & (elements.rows < 0) & _suspects(elements)
+        net = _net_rows(elements, late)
+        kept = Kept(elements, late, net, elements.chains((net > 0) & ~late, self._reach))
+        into = self._into(known, kept)
+        met = self._merged(keys, known, kept, into, around, clock)
+        if not late.any():
+            return met
+        places = np.flatnonzero(late[elements.points.num_rows :])
+        met.late = plain(batch[SUSPECT]).take(pa.array(places))
+        return met
+
+    def _late(self, elements: _Elements, around: Ints, is_gone: Callable[[Ints], Mask]) -> Mask:
+        """Which elements are in a chain of its own that is gone."""
+        chains = int(around.max(initial=-1)) + 1
+        new = np.ones(chains, np.bool_)
+        new[around[: elements.points.num_rows]] = False
+        lasts = np.full(chains, np.iinfo(np.int64).min)
+        np.maximum.at(lasts, around, elements.times)
+        late: Mask = (new & is_gone(lasts))[around]
+        return late
+
+    def _into(self, known: pa.Table, kept: Kept) -> Ints:
+        """The first session that is left of each known one, -1 if nothing is."""
+        places, firsts, lasts = _spans(kept)
+        at = _first_behind(places, lasts, orders_of(known), numbers(known, FIRST))
+        into = np.minimum(at, len(places) - 1)
+        if len(places) == 0:
+            return np.full(known.num_rows, -1)
+        found = (at < len(places)) & (places[into] == orders_of(known))
+        return np.where(found & (firsts[into] <= numbers(known, LAST)), into, -1)
+
+    def _merged(
+        self, keys: pa.Table, known: pa.Table, kept: Kept, into: Ints, around: Ints, clock: int
+    ) -> Met:
+        _, firsts, _ = _spans(kept)
+        came, taken_back = self._came(kept, around)
+        chain_of = np.full(len(firsts), -1)
+        inside = kept.session >= 0
+        chain_of[kept.session[inside]] = around[inside]
+        left = into >= 0
+        continued = left.copy()
+        continued[left] = firsts[into[left]] == numbers(known, FIRST)[left]
+        if self._layout.discarding:
+            continued[left] &= ~taken_back[chain_of[into[left]]]
+        rows = self._rows(known, kept, into, continued, clock)
+        group = np.concatenate([into[left], kept.session[inside]])
+        order = np.argsort(group, kind="stable")
+        rows = rows.filter(pa.array(np.concatenate([left, inside]))).take(pa.array(order))
+        columns = {name: plain(rows[name]) for name in rows.column_names}
+        starts = np.flatnonzero(np.diff(group[order], prepend=-1))
+        sessions = reduce_groups(columns, starts, self._layout.merging) if len(starts) else rows
+        sessions = sessions.drop_columns([GONE])
+        if ARRIVED in sessions.column_names:
+            arrived = numbers(sessions, ARRIVED) + came[chain_of]
+            sessions = _with(sessions, ARRIVED, arrived)
+            sessions = _with(sessions, OPENED, valid_numbers(sessions, OPENED, clock))
+        touched = came[chain_of] > 0
+        return Met(keys, sessions, touched, known, into, continued, None, kept)
+
+    def _came(self, kept: Kept, around: Ints) -> tuple[Ints, Mask]:
+        """How many pieces have come to each chain of old and new, and whether some take back."""
+        accepted = kept.elements.from_batch & ~kept.late
+        chains = int(around.max(initial=-1)) + 1
+        came = np.zeros(chains, np.int64)
+        batch = kept.elements.batch
+        each = numbers(batch, ARRIVED) if ARRIVED in batch.column_names else None
+        count = kept.elements.points.num_rows
+        weights = np.ones(batch.num_rows, np.int64) if each is None else each
+        np.add.at(came, around[accepted], weights[accepted[count:]])
+        taken_back = np.zeros(chains, np.bool_)
+        taken_back[around[accepted & (kept.elements.rows < 0)]] = True
+        return came, taken_back
+
+    def _rows(
+        self, known: pa.Table, kept: Kept, into: Ints, continued: Mask, clock: int
+    ) -> pa.Table:
+        """Known sessions without their span and parts, then points, then pieces."""
+        points, batch = kept.elements.points, kept.elements.batch
+        parts = [*self._layout.totals]
+        old = ~self._shown(known, kept, into, continued)
+        columns = {}
+        for field in self._layout.merging.visible:
+            name = field.name
+            sources: list[pa.Array] = []
+            for table in (known, points, batch):
+                sources.append(pa.nulls(table.num_rows, field.type))
+            if name in parts:
+                sources[1:] = plain(points[name]), plain(batch[name])
+            elif name in (ORDER, HASH):
+                sources = [plain(table[name]) for table in (known, points, batch)]
+            elif name in (FIRST, LAST):
+                sources[1:] = plain(points[FIRST]), plain(batch[FIRST])
+            elif name.startswith(NEW_PARTS):
+                part = name.removeprefix(NEW_PARTS)
+                new = plain(points[part]).take(pa.array(np.arange(len(old)), mask=~old))
+                sources = [_only(plain(known[name]), continued), new, plain(batch[part])]
+            elif name == OPENED:
+                sources[0] = plain(known[name])
+                sources[2] = pa.array(np.full(batch.num_rows, clock))
+            elif name == ARRIVED:
+                zero = [pa.array(np.zeros(t.num_rows, np.int64)) for t in (points, batch)]
+                sources = [plain(known[name]), *zero]
+            else:
+                sources[0] = plain(known[name])
+            columns[name] = pa.concat_arrays([one.cast(field.type) for one in sources])
+        return conform(pa.table(columns), self._layout.merging)
+
+    def _shown(self, known: pa.Table, kept: Kept, into: Ints, continued: Mask) -> Mask:
+        """Which remembered points their session has had since before this batch."""
+        count = kept.elements.points.num_rows
+        session = kept.session[:count]
+        sessions = int(kept.session.max(initial=-1)) + 1
+        upto = np.full(sessions, np.iinfo(np.int64).min)
+        has = np.zeros(sessions, np.bool_)
+        upto[into[continued]] = numbers(known, LAST)[continued]
+        has[into[continued]] = True
+        shown = np.zeros(count, np.bool_)
+        inside = session >= 0
+        at = session[inside]
+        shown[inside] = has[at] & (kept.elements.times[:count][inside] <= upto[at])
+        return shown
+
+
+def _suspects(elements: _Elements) -> Mask:
+    valid = plain(elements.batch[SUSPECT]).is_valid().to_numpy(zero_copy_only=False)
+    return np.concatenate([np.zeros(elements.points.num_rows, np.bool_), valid])
+
+
+def _net_rows(elements: _Elements, late: Mask) -> Ints:
+    """The rows at the point of each element, 0 where it is late."""
+    net = np.zeros(len(elements.places), np.int64)
+    point = elements.chains(~late, 0)
+    accepted = point >= 0
+    rows = np.zeros(int(point.max(initial=-1)) + 1, np.int64)
+    np.add.at(rows, point[accepted], elements.rows[accepted])
+    net[accepted] = rows[point[accepted]]
+    return net
+
+
+def _spans(kept: Kept) -> tuple[Ints, Ints, Ints]:
+    """The place, first and last time of each session."""
+    inside = np.flatnonzero(kept.session >= 0)
+    at = kept.session[inside]
+    count = int(at.max(initial=-1)) + 1
+    places = np.zeros(count, np.int64)
+    places[at] = kept.elements.places[inside]
+    firsts, lasts = np.full((2, count), np.iinfo(np.int64).max)
+    lasts[:] = np.iinfo(np.int64).min
+    np.minimum.at(firsts, at, kept.elements.times[inside])
+    np.maximum.at(lasts, at, kept.elements.times[inside])
+    return places, firsts, lasts
+
+
+def _first_behind(places: Ints, lasts: Ints, at: Ints, times: Ints) -> Ints:
+    """For each (place, time) the first of the sorted (places, lasts) that is not before it."""
+    asks = np.concatenate([np.zeros(len(at), np.int64), np.ones(len(places), np.int64)])
+    order = np.lexsort((asks, np.concatenate([times, lasts]), np.concatenate([at, places])))
+    before = np.empty(len(order), np.int64)
+    before[order] = np.cumsum(asks[order]) - asks[order]
+    return before[: len(at)]
+
+
+def _only(values: pa.Array, where: Mask) -> pa.Array:
+    return values.take(pa.array(np.arange(len(values)), mask=~where))
+
+
+def _with(table: pa.Table, name: str, values: Ints) -> pa.Table:
+    return table.set_column(table.column_names.index(name), name, pa.array(values))
+
+
+def _state_rows(met: Met, rows: pa.Table, layout: Layout, *, gone: bool) -> pa.Table:
+    keys = met.keys_of(rows)
+    columns = {name: rows[name] for name in rows.column_names}
+    columns |= {name: keys[name] for name in keys.column_names}
+    columns[GONE] = pa.array(np.full(keys.num_rows, gone))
+    return pa.table({name: columns[name] for name in layout.point.schema.names})

@@ -1,0 +1,173 @@
+"""`millstream demo`: what the page shows is what Kafka and the stores hold, while it changes."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+from playwright.sync_api import expect
+from tests.cli.command import Command
+from tests.console.browsing import PATIENCE, Browsed, browser
+from tests.jobs.stacks import Stack, until
+
+from millstream.log.consumer import Consumer
+from millstream.runtime.inspect import commits, looked_at
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from millstream.testing.local_broker import ThrowAwayBroker
+
+VIEWS, RATE = 1200, 30
+MOST_BYTES = 4 << 30
+LINK = re.compile(r"http://127\.0\.0\.1:\d+/#token=\S+")
+
+
+class Demo:
+    """A demo that runs, and what it says."""
+
+    def __init__(self, stack: Stack) -> None:
+        self.stack, self.said = stack, ""
+        self.heard: list[float] = [time.monotonic()]
+        self.process: subprocess.Popen[bytes] = Command(
+            stack.kafka, stack.millstream.environment
+        ).process("demo", "--views", str(VIEWS), "--rate", str(RATE), "--kill-after", "1")
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.said += line.decode()
+            self.heard.append(time.monotonic())
+
+    def until(self, pattern: str) -> str:
+        """Until it has said something like that; what it said."""
+
+        def found() -> str | None:
+            assert self.process.poll() is None, self.said
+            match = re.search(pattern, self.said)
+            return match[0] if match else None
+
+        said: str = until(found, pattern, 280)
+        return said
+
+    def end(self) -> None:
+        """Ctrl-C, and wait."""
+        self.process.send_signal(signal.SIGINT)
+        assert self.process.wait(120) == 0, self.said
+
+    def memory(self) -> int:
+        """Bytes of all its processes, those they share counted once."""
+        total = 0
+        for process in [psutil.Process(self.process.pid), *self.stack.processes()]:
+            try:
+                total += process.memory_full_info().pss
+            except psutil.Error:
+                continue
+        return total
+
+
+@pytest.fixture
+def demo(broker: ThrowAwayBroker, tmp_path: Path) -> Iterator[Demo]:
+    """A demo on the shared broker."""
+    running = Demo(Stack(tmp_path / "home", broker.address))
+    yield running
+    if running.process.poll() is None:
+        running.process.kill()
+        running.process.wait()
+    running.stack.millstream("down")
+    left = running.stack.processes()
+    for process in left:
+        process.kill()
+    assert left == []
+
+
+def in_kafka(kafka: str, topic: str) -> list[Any]:
+    """What a topic holds, as committed."""
+    with Consumer(topic, kafka=kafka, until_end=True) as reader:
+        return [json.loads(record.value or b"null") for record in reader]
+
+
+def check_reading(demo: Demo, browsed: Browsed) -> int:
+    """One reading of the page, compared with the commits and the topic; the rows it shows."""
+    picture = browsed.page.evaluate(
+        """() => ({
+            rows: document.querySelector(".tile[data-fact=rows] .value").innerText,
+            batch: document.querySelector("[data-fact=batch]").innerText,
+            table: [...document.querySelectorAll("[data-output='pages now'] tbody tr")].map(
+                (row) => Object.fromEntries(
+                    [...row.cells].map((cell) => [cell.dataset.column, cell.innerText]))),
+        })"""
+    )
+    rows = int(picture["rows"].replace(",", ""))
+    batch = int(re.search(r"batch (\d+)", picture["batch"])[1])  # type: ignore[index]
+    checkpoint = looked_at(demo.stack.home / "jobs" / "shop-views")
+    assert rows == sum(row["rows"] for row in commits(checkpoint) if row["batch"] <= batch)
+    left = {
+        (row["page"], row["window_start"][11:19]): row["views"]
+        for row in in_kafka(demo.stack.kafka, "shop.pages")
+    }
+    assert picture["table"]
+    for row in picture["table"]:
+        assert left[row["page"], row["window_start"]] == int(row["views"].replace(",", "")), row
+    return rows
+
+
+@pytest.mark.timeout(900)
+def test_the_demo_shows_on_its_page_what_kafka_and_the_stores_hold(demo: Demo) -> None:
+    link = demo.until(LINK.pattern)
+    with browser() as browsed:
+        page = browsed.page
+        page.goto(link)
+        page.locator("[data-job=shop-views] a").click()
+        expect(page.locator("[data-output='pages now'] tbody tr").first).to_be_visible(
+            timeout=4 * PATIENCE
+        )
+        first = check_reading(demo, browsed)
+        rows = page.locator(".tile[data-fact=rows] .value")
+        expect(rows).not_to_have_text(f"{first:,}", timeout=4 * PATIENCE)
+        second = check_reading(demo, browsed)
+        assert second > first
+        demo.until("shop-views is back after")
+        expect(rows).to_have_text(f"{VIEWS:,}", timeout=4 * PATIENCE)
+        balanced(demo, browsed)
+        assert demo.memory() <= MOST_BYTES
+        flat = [check_reading(demo, browsed) for _ in range(2)]
+        assert flat == [VIEWS, VIEWS]
+        expect(page.locator(".tile[data-fact=rate] .value")).to_have_text("0", timeout=PATIENCE)
+        assert browsed.hosts() == {link.split("/")[2]}
+    demo.end()
+    assert f"{VIEWS:,} records sent" in demo.said
+    assert "Traceback" not in demo.said
+    assert demo.stack.processes() == []
+
+
+def balanced(demo: Demo, browsed: Browsed) -> None:
+    """Every view is in a window, late or dead: none is lost, none counted twice."""
+
+    def tile(fact: str) -> int:
+        return browsed.number(f".tile[data-fact={fact}] .value")
+
+    def balance() -> bool:
+        windows = in_kafka(demo.stack.kafka, "shop.pages")
+        assert len({(row["page"], row["window_start"]) for row in windows}) == len(windows)
+        counted = sum(int(row["views"]) for row in windows)
+        return counted + tile("late") + tile("dead") == VIEWS
+
+    until(balance, "all views in windows, late or dead", 120)
+    assert tile("dead") == len(in_kafka_raw(demo.stack.kafka, "shop-views.dead"))
+    assert tile("late") == len(in_kafka(demo.stack.kafka, "shop.late"))
+
+
+def in_kafka_raw(kafka: str, topic: str) -> list[bytes | None]:
+    """The values of a topic as they are."""
+    with Consumer(topic, kafka=kafka, until_end=True) as reader:
+        return [record.value for record in reader]

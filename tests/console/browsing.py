@@ -1,0 +1,75 @@
+"""A real browser for the page: Chromium, driven by Playwright."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from playwright.sync_api import sync_playwright
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Page
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+         "--disable-background-networking", "--disable-component-update"]  # fmt: skip
+PATIENCE = 60_000
+
+
+def chromium() -> str:
+    """Where the browser is."""
+    for name in NAMES:
+        found = shutil.which(name)
+        if found is not None:
+            return found
+    raise AssertionError(
+        "the tests of the page need Chromium; got none on the PATH; run `make browser`, or "
+        "install it (Debian, Ubuntu: apt-get install chromium)"
+    )
+
+
+@dataclass
+class Browsed:
+    """A page in the browser, what it asked for and what it complained about."""
+
+    page: Page
+    asked: list[str] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+
+    def text(self, selector: str) -> str:
+        """The text of the one element that is meant, when it is there."""
+        return self.page.locator(selector).inner_text(timeout=PATIENCE).strip()
+
+    def number(self, selector: str) -> int:
+        """The whole number that stands there."""
+        return int(self.text(selector).replace(",", ""))
+
+    def hosts(self) -> set[str]:
+        """The hosts that were asked for anything."""
+        return {address.split("/")[2] for address in self.asked if "://" in address}
+
+
+@contextmanager
+def browser(*, width: int = 1280, height: int = 900, scheme: str = "light") -> Iterator[Browsed]:
+    """A browser with one empty page."""
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
+        try:
+            context = running.new_context(
+                viewport={"width": width, "height": height},
+                color_scheme="dark" if scheme == "dark" else "light",
+            )
+            context.set_default_timeout(PATIENCE)
+            browsed = Browsed(context.new_page())
+            page = browsed.page
+            page.on("request", lambda request: browsed.asked.append(request.url))
+            page.on("pageerror", lambda error: browsed.complaints.append(str(error)))
+            page.on("console", lambda said: browsed.complaints.append(said.text)
+                    if said.type in ("error", "warning") else None)  # fmt: skip
+            yield browsed
+        finally:
+            running.close()

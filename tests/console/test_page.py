@@ -1,0 +1,147 @@
+"""The page in a real browser: it shows what the stores hold, while they change."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect
+from tests.console.browsing import PATIENCE, browser
+from tests.console.serving import Served, facts, served
+from tests.jobs.test_live_store import staged
+
+from millstream.console.page import built_page
+from millstream.jobs.book import Book
+from millstream.jobs.diary import Diary
+from millstream.runtime.checkpoint import Checkpoint
+from millstream.sinks.live import Chart, LiveTable
+from millstream.sinks.live_store import LiveWriter
+from millstream.sinks.spec import Opening
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+CHART = Chart("views", x="window_start", y="n", by="page")
+TABLE = LiveTable("newest", key="page")
+HOSTILE = "<img src=x onerror=\"document.title='hacked'\"> & <b>bold</b>"
+
+
+class Shown:
+    """A job with a chart and a table, filled by hand."""
+
+    def __init__(self, console: Served, folder: Path) -> None:
+        self._console = console
+        checkpoint = Checkpoint(folder / "job")
+        checkpoint.open("hot", 256)
+        self._writer = LiveWriter(Opening("hot", checkpoint.job, 1, (CHART, TABLE)))
+        self._writer.recover(None)
+        checkpoint.close()
+        console.add_job(checkpoint=str(folder / "job"))
+        self._diary = Diary(console.place.job("hot").facts, "r2", 1)
+
+    def batch(self, batch: int, rows: list[tuple[int, str, int]]) -> None:
+        """One more batch: its rows in the store, its facts in the diary."""
+        self._writer.write(f"i{batch}", batch, [staged(CHART, rows), staged(TABLE, rows)])
+        self._diary.batch(facts(batch))
+        self._diary.beat(time.time(), None)
+
+    def close(self) -> None:
+        self._writer.close()
+        self._diary.close()
+
+
+@pytest.fixture
+def page_console(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    """A console that serves the built page."""
+    monkeypatch.setenv("MILLSTREAM_HOME", str(tmp_path / "home"))
+    page = built_page()
+    assert page is not None, "the page is not built; run `make env`"
+    with served(tmp_path / "home", page) as serving:
+        yield serving
+
+
+def test_figures_on_the_page_are_those_of_the_stores_while_they_change(
+    page_console: Served, tmp_path: Path
+) -> None:
+    with browser() as browsed:
+        page = browsed.page
+        page.goto(page_console.link)
+        expect(page.get_by_text("No jobs yet")).to_be_visible(timeout=PATIENCE)
+        shown = Shown(page_console, tmp_path)
+        shown.batch(4, [(1, "/", 3), (1, "/cart", 1)])
+        expect(page.locator("[data-job=hot] [data-fact=rows]")).to_have_text(
+            "400", timeout=PATIENCE
+        )
+        assert browsed.text("[data-job=hot] [data-fact=state]") == "stopped"
+
+        page.locator("[data-job=hot] a").click()
+        expect(page.locator("[data-output=views] [data-series='/'] b")).to_have_text("3")
+        expect(page.locator("[data-output=newest] tbody tr")).to_have_count(2)
+        shown.batch(5, [(2, "/", 12)])
+        expect(page.locator("[data-output=views][data-batch='5']")).to_be_visible(timeout=PATIENCE)
+        assert browsed.number("[data-output=views] [data-series='/'] b") == 12
+        assert browsed.number("[data-output=newest] tbody tr:has-text('00:02:00') [data-column=n]"
+                              ) == 12  # fmt: skip
+        expect(page.locator(".tile[data-fact=rows] .value")).to_have_text("500", timeout=PATIENCE)
+        assert "batch 5" in browsed.text("[data-fact=batch]")
+        expect(page.locator("svg.graph")).to_contain_text("tumbling(auction)")
+        shown.close()
+        assert browsed.hosts() == {f"127.0.0.1:{page_console.port}"}
+        assert browsed.complaints == []
+        assert page_console.token not in page.url
+
+
+def test_a_job_is_stopped_and_started_from_the_page(page_console: Served) -> None:
+    page_console.add_job()
+    with browser() as browsed:
+        browsed.page.goto(page_console.link)
+        browsed.page.locator("[data-job=hot] a").click()
+        browsed.page.get_by_role("button", name="Start").click()
+        expect(browsed.page.get_by_text("asked to restart")).to_be_visible(timeout=PATIENCE)
+    with Book(page_console.place.book, read_only=True) as book:
+        assert book.job("hot").wanted == "running"
+
+
+def test_without_the_token_the_page_shows_nothing_but_where_to_get_it(
+    page_console: Served,
+) -> None:
+    page_console.add_job()
+    with browser() as browsed:
+        for end in ("", "#token=wrong"):
+            browsed.page.goto(f"http://127.0.0.1:{page_console.port}/{end}")
+            expect(browsed.page.get_by_text("needs its token")).to_be_visible(timeout=PATIENCE)
+        assert "hot" not in browsed.page.content()
+
+
+def test_hostile_text_is_shown_as_text(page_console: Served) -> None:
+    page_console.add_job()
+    with Book(page_console.place.book) as book:
+        book.note("hot", reason=HOSTILE)
+    with browser() as browsed:
+        browsed.page.goto(page_console.link)
+        expect(browsed.page.get_by_text(HOSTILE)).to_be_visible(timeout=PATIENCE)
+        assert browsed.page.title() == "Millstream"
+        assert browsed.page.locator("img[src=x]").count() == 0
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (820, "dark"), (1400, "dark")])
+def test_nothing_stands_over_the_edge_at_any_width(
+    page_console: Served, tmp_path: Path, width: int, scheme: str
+) -> None:
+    shown = Shown(page_console, tmp_path)
+    shown.batch(4, [(minute, f"/{minute}", minute) for minute in range(12)])
+    shown.close()
+    with browser(width=width, scheme=scheme) as browsed:
+        page = browsed.page
+        page.goto(page_console.link)
+        page.locator("[data-job=hot] a").click()
+        expect(page.locator("[data-output=views] canvas")).to_be_visible(timeout=PATIENCE)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        light = sum(map(int, re.findall(r"\d+", ground)[:3])) > 384
+        assert light == (scheme == "light")
+        assert browsed.text("[data-output=views] .keys li:last-child") == "and 4 more"
+        assert browsed.complaints == []

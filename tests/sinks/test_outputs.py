@@ -1,0 +1,85 @@
+"""Sinks in a pipeline: what can be seen while building."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+import millstream as ms
+from millstream.errors import InvalidSpec
+from millstream.runtime.world import KafkaWorld
+from millstream.sinks.spec import OpenSink
+
+if TYPE_CHECKING:
+    from millstream.sinks.spec import Opening, Writer
+
+ROWS = ms.read(ms.Topic("bids", schema="auction long, price double"))
+
+
+def names(*outputs: object) -> list[str]:
+    return [output.name for output in ms.Pipeline("p", *outputs).outputs]  # type: ignore[arg-type]
+
+
+def test_a_topic_and_a_table_of_one_name_are_told_apart() -> None:
+    assert names(
+        ROWS.to(ms.Topic("hot")), ROWS.to(ms.Postgres("hot")), ROWS.to(ms.Sqlite("a.db", "hot"))
+    ) == ["hot", "hot-postgres", "hot-sqlite"]
+
+
+def test_two_outputs_of_one_kind_need_names_of_their_own() -> None:
+    with pytest.raises(InvalidSpec, match="'hot' twice"):
+        names(ROWS.to(ms.Topic("hot")), ROWS.to(ms.Topic("hot")))
+    with pytest.raises(InvalidSpec, match="'x' twice"):
+        names(ROWS.to(ms.Topic("hot"), name="x"), ROWS.to(ms.Postgres("hot"), name="x"))
+
+
+def test_every_sink_that_comes_along_can_be_opened() -> None:
+    sinks = [ms.Postgres("t"), ms.Sqlite("a.db", "t"), ms.Delta("lake"), ms.Function(print)]
+    assert all(isinstance(sink, OpenSink) for sink in sinks)
+    assert not isinstance(ms.Topic("t"), OpenSink)
+
+
+def test_what_commits_together_has_one_writer() -> None:
+    world = KafkaWorld("p", None)
+    same = {world.writer_of(ms.Postgres(table, url="${env:A}")) for table in ("a", "b")}
+    assert same == {"postgres ${env:A}"}
+    assert world.writer_of(ms.Postgres("a", url="${env:B}")) not in same
+    assert world.writer_of(ms.Sqlite("a.db", "x")) == world.writer_of(ms.Sqlite("a.db", "y"))
+    assert world.writer_of(ms.Files("out")) == "files out"
+
+
+@dataclass(frozen=True)
+class Nowhere:
+    name: str
+
+
+def test_a_sink_that_cannot_be_opened_is_refused_by_name() -> None:
+    with pytest.raises(InvalidSpec, match="needs sinks it can open; got Nowhere"):
+        KafkaWorld("p", None).writer_of(Nowhere("x"))
+
+
+def test_an_outsiders_sink_gets_all_that_belongs_together() -> None:
+    heard: list[Opening] = []
+
+    @dataclass(frozen=True)
+    class Mine:
+        name: str
+
+        @property
+        def system(self) -> str:
+            return "mine"
+
+        def writer(self, opening: Opening) -> Writer:
+            heard.append(opening)
+            return ms.Function(print).writer(opening)
+
+    world = KafkaWorld("p", None, epoch=lambda: 7, delivery="at_most_once")
+    for name in ("a", "b", "a"):
+        world.writer_of(Mine(name))
+    world.writer("mine", "job")
+    (opening,) = heard
+    assert opening.sinks == (Mine("a"), Mine("b"))
+    assert (opening.pipeline, opening.job, opening.epoch) == ("p", "job", 7)
+    assert opening.delivery == "at_most_once"

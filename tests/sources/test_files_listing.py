@@ -1,0 +1,220 @@
+"""Files without an engine: counting, pieces, notes that survive, compaction."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.sources.keeping import opening
+
+from millstream.errors import InvalidSpec
+from millstream.schema import Schema
+from millstream.sources import lines, parquet
+from millstream.sources.files import Files
+from millstream.sources.files_reader import FilesReader, listed
+from millstream.sources.headers import NoHeader, header_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def reader(folder: Path, format_: Any = "text", schema: str | None = None) -> FilesReader:
+    made = Files(folder / "in", format=format_, schema=schema).reader(opening(folder))
+    assert isinstance(made, FilesReader)
+    return made
+
+
+def put(folder: Path, name: str, content: bytes, age: float) -> None:
+    (folder / "in").mkdir(exist_ok=True)
+    (folder / "in" / name).write_bytes(content)
+    os.utime(folder / "in" / name, (age, age))
+
+
+def texts(made: FilesReader, a: int, b: int, format_: Any = "text") -> list[Any]:
+    files = Files("unused", format=format_, schema=None)
+    raw = made.table(None, {0: (a, b)})  # type: ignore[arg-type]
+    opened = files.opener().open(raw, Schema.parse("value string"))
+    assert opened.records["offset"].to_pylist() == list(range(a, b))
+    found: list[Any] = opened.decoded.table["value"].to_pylist()
+    return found
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from([b"", b"a", b"\r", b"x\r", b"long line", b"\0"]), max_size=12),
+       st.sampled_from([b"\n", b"\r\n"]), st.booleans(), st.booleans(),
+       st.integers(1, 9))  # fmt: skip
+def test_lines_are_counted_and_cut_as_they_are_read(
+    tmp_path_factory: pytest.TempPathFactory, parts: list[bytes], end: bytes, last: bool,
+    mark: bool, chunk: int,
+) -> None:  # fmt: skip
+    body = end.join(parts) + (end if last and parts else b"")
+    path = tmp_path_factory.mktemp("lines") / "x"
+    path.write_bytes((b"\xef\xbb\xbf" if mark else b"") + body)
+    begin = 3 if mark else 0
+    told = [line.removesuffix(b"\r") for line in body.split(b"\n")]
+    if not body or body.endswith(b"\n"):
+        told.pop()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lines, "CHUNK", chunk)
+        found = lines.count(path, begin)
+
+    assert found.rows == len(told)
+    size = path.stat().st_size
+    assert lines.read(path, begin, size).to_pylist() == told
+    for (row, at), (until, end_) in zip(found.marks, [*found.marks[1:], (len(told), size)],
+                                        strict=True):  # fmt: skip
+        assert lines.read(path, at, end_).to_pylist() == told[row:until]
+
+
+def test_a_range_over_files_and_marks_gives_its_rows_and_no_others(tmp_path: Path) -> None:
+    put(tmp_path, "a", b"".join(b"%d\n" % n for n in range(50)), 1)
+    put(tmp_path, "b", b"50\n51", 2)
+    put(tmp_path, "c", b"".join(b"%d\n" % n for n in range(52, 90)), 3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lines, "CHUNK", 16)
+        made = reader(tmp_path)
+        assert made.extent().end == {0: 90}
+    for a, b in ((0, 90), (0, 1), (7, 8), (49, 53), (50, 52), (89, 90), (13, 61)):
+        assert texts(made, a, b) == [str(n) for n in range(a, b)]
+
+
+def test_the_order_is_fixed_when_files_are_first_seen_and_survives(tmp_path: Path) -> None:
+    put(tmp_path, "late", b"1\n", 50)
+    assert reader(tmp_path).extent().end == {0: 1}
+    put(tmp_path, "early", b"2\n", 1)
+    for _ in range(2):
+        made = reader(tmp_path)
+        assert made.extent().end == {0: 2}
+        assert texts(made, 0, 2) == ["1", "2"]
+
+
+def test_many_notes_become_one_that_forgets_files_that_were_read_and_are_gone(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "in").mkdir()
+    made = reader(tmp_path)
+    for number in range(120):
+        put(tmp_path, f"f{number:03d}", b"%d\n" % number, number + 1)
+        assert made.extent().end == {0: number + 1}
+        if number < 100:
+            (tmp_path / "in" / f"f{number:03d}").unlink()
+        made.progress({0: number + 1})
+    notes = list((tmp_path / "checkpoint" / "sources" / "bids").iterdir())
+    assert len(notes) < 40
+    again = reader(tmp_path)
+    assert again.extent().end == {0: 120}
+    assert texts(again, 110, 120) == [str(n) for n in range(110, 120)]
+    assert again.extent().first == {0: 100}
+
+
+def test_single_rows_are_shown_as_they_lie_in_their_files(tmp_path: Path) -> None:
+    put(tmp_path, "a", b"x\ny\r\n", 1)
+    made = reader(tmp_path)
+    made.extent()
+    rows = made.originals({0: [0, 1]}).to_pylist()
+    assert [row["value"] for row in rows] == [b"x", b"y"]
+    assert [row["headers"][1]["value"] for row in rows] == [b"0", b"1"]
+
+
+def test_packed_files_are_one_bad_row_that_says_so(tmp_path: Path) -> None:
+    put(tmp_path, "a.gz", b"\x1f\x8b", 1)
+    made = reader(tmp_path)
+    raw = made.table(None, {0: (0, made.extent().end[0])})  # type: ignore[arg-type]
+    opened = Files("x", format="text").opener().open(raw, Schema.parse("value string"))
+    assert opened.decoded.reasons == ["packed files (.gz) are not read: unpack it"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "wanted", "good"),
+    [
+        (pa.int32(), [1, None], "long", [1, None]),
+        (pa.int64(), [1, 2**40], "int", [1]),
+        (pa.float32(), [0.5], "double", [0.5]),
+        (pa.decimal128(10, 4), ["1.2500", "1.2345"], "decimal(9,2)", ["1.25"]),
+        (pa.dictionary(pa.int8(), pa.string()), ["a"], "string", ["a"]),
+        (pa.timestamp("ns"), [1_000, 1_001], "timestamp_ntz", [1]),
+        (pa.timestamp("ms"), [5], "timestamp", [5_000]),
+        (pa.timestamp("us", "UTC"), [2**62, 7], "timestamp", [7]),
+        (pa.list_(pa.int64()), [[1, None]], "array<long>", [[1, None]]),
+    ],
+    ids=str,
+)
+def test_parquet_values_fit_exactly_or_are_bad_rows(
+    tmp_path: Path, kind: pa.DataType, values: list[Any], wanted: str, good: list[Any]
+) -> None:
+    from decimal import Decimal
+
+    given_ = [Decimal(v) for v in values] if pa.types.is_decimal(kind) else values
+    pq.write_table(pa.table({"x": pa.array(given_, kind)}), tmp_path / "x")
+    schema = Schema.parse(f"x {wanted}")
+    rows, groups = parquet.count(tmp_path / "x", schema)
+    made = parquet.read(tmp_path / "x", groups[0], 0, rows, schema)
+    column = made.table["x"]
+    told = column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
+    shown = [str(value) for value in told.to_pylist()] if "decimal" in wanted else told.to_pylist()
+    assert shown == good
+    assert made.bad.size == len(values) - len(good)
+    assert all(reason.startswith(f"x: needs {wanted}; got ") for reason in made.reasons)
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted"),
+    [(pa.string(), "long"), (pa.int64(), "double"), (pa.float64(), "float"), (pa.uint64(), "long"),
+     (pa.timestamp("us", "UTC"), "timestamp_ntz"), (pa.list_(pa.string()), "array<long>")],
+    ids=str,
+)  # fmt: skip
+def test_a_parquet_file_of_other_types_is_unreadable_as_a_whole(
+    tmp_path: Path, kind: pa.DataType, wanted: str
+) -> None:
+    pq.write_table(pa.table({"x": pa.array([], kind)}), tmp_path / "x")
+    with pytest.raises(parquet.Unreadable, match=f"x: needs {wanted}; the file has"):
+        parquet.count(tmp_path / "x", Schema.parse(f"x {wanted}"))
+
+
+def test_missing_columns_are_null_extra_ones_counted_and_not_null_is_kept(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": pa.array([1, None], pa.int64()), "more": [1, 2]}), tmp_path / "x")
+    made = parquet.read(tmp_path / "x", 0, 0, 2, Schema.parse("a long not null, b string"))
+    assert made.table.to_pylist() == [{"a": 1, "b": None}]
+    assert (made.extra, made.reasons) == (1, ["a: needs long; got null"])
+    with pytest.raises(parquet.Unreadable, match="the file has no such column"):
+        parquet.count(tmp_path / "x", Schema.parse("c long not null"))
+
+
+def test_a_first_line_is_a_header_if_it_names_all_columns_and_a_row_if_it_names_none() -> None:
+    schema = Schema.parse("a long, b string")
+    assert header_of(b"b,more,a", schema) == ("b", "more", "a")
+    assert header_of(b"1,x", schema) is None
+    assert header_of(b'"', schema) is None
+    for line, says in ((b"a,c", "names a and not b"), (b"a,b,a", "names a twice")):
+        with pytest.raises(NoHeader, match=says):
+            header_of(line, schema)
+
+
+def test_globs_folders_and_single_files_are_found(tmp_path: Path) -> None:
+    for name in ("a.json", "b.csv", "deep/c.json", ".d.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x")
+    found = {
+        pattern: sorted(path.removeprefix(f"{tmp_path}/") for path, _ in listed(tmp_path / pattern))
+        for pattern in ("", "*.json", "**/*.json", "a.json")
+    }
+    assert found == {"": ["a.json", "b.csv"], "*.json": ["a.json"],
+                     "**/*.json": ["a.json", "deep/c.json"], "a.json": ["a.json"]}  # fmt: skip
+
+
+def test_what_files_need_is_told_while_building(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSpec, match="Files needs a format among parquet, json, csv, text"):
+        Files("x", format="xml")  # type: ignore[arg-type]
+    with pytest.raises(InvalidSpec, match="reading x needs a schema; got none"):
+        Files("x", format="json").row_schema()
+    with pytest.raises(InvalidSpec, match="needs a schema, or a Parquet file to look at"):
+        Files(tmp_path).row_schema()
+    pq.write_table(pa.table({"a": pa.array([1], pa.int32())}), tmp_path / "x.parquet")
+    assert Files(tmp_path).row_schema() == Schema.parse("a int")
+    assert Files("data/bids/*.json", format="text").name == "bids"
