@@ -133,7 +133,7 @@ FAULTS: dict[str, tuple[tuple[str, str], ...]] = {
         ("if rest or used + bits > _WORD_BITS:", "if rest or used + bits > 99:"),
         ("highest[:-1] = place[1:] != place[:-1]", "highest[1:] = place[1:] != place[:-1]"),
         ("if np.array_equal(begins[1:], ends[:-1]):", "if True:"),
-        ("if not rest and bool(", "if bool("),
+        ("word[1:] > word[:-1]", "word[1:] >= word[:-1]"),
         ("new[1:] | differs", "differs"),
         ("float_values(field) + 0.0", "float_values(field)"),
         ("if len(values) > _MOST_ELEMENTS:", "if len(values) < 0:"),

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 FAULTS: dict[str, tuple[tuple[str, str], ...]] = {
     "windows/beyond.py": (
-        ("found[rows] = np.minimum(nodes, count)", "found[rows] = nodes - 1"),
+        ("climbing = ~hit & (right + 1 < len(least))", "climbing = ~hit & (right + 3 < len(least))"),
         ("nodes += ~far(", "nodes += far("),
-        ("climbing = ~hit & (right + 1 < len(least))", "climbing = ~hit & (right + 2 < len(least))"),
         ("words >= np.uint64(by))\n        below", "words > np.uint64(by))\n        below"),
         ("(most > value) & ", ""),
         ("(least < value) & ", ""),
@@ -22,7 +21,6 @@ FAULTS: dict[str, tuple[tuple[str, str], ...]] = {
         ("opens[known[opening & ~first]] = True", "opens[known[opening]] = True"),
         ("places[known[opening]] = True", "places[known] = True"),
         ("known & ~np.isnan(float_values(column))", "known"),
-        ("at_start = (numbers - opens)[keyed.starts]", "at_start = numbers[keyed.starts]"),
         ("math.ceil(by))", "math.floor(by))"),
         ("Decimal(repr(by)) if isinstance(by, float) else", ""),
     ),

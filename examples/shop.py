@@ -8,7 +8,11 @@
     millstream jobs submit examples/shop.py:shop-visitors
 """
 
+from pathlib import Path
+
 import millstream as ms
+
+STORE = Path(__file__).with_name("shop.db")
 
 views = ms.read(
     ms.Topic(
@@ -21,11 +25,13 @@ views = ms.read(
     idle="5 seconds",
 )
 
-# How often each page was seen, every five seconds. Phones that come back from a tunnel bring
-# views whose window has left: those go to a topic of their own, and are counted.
+# How often each page was seen, every five seconds: shown every second while the window is
+# open, and once more when it is complete. Phones that come back from a tunnel bring views whose
+# window has left: those go to a topic of their own, and are counted.
 pages = (
     views.by("page")
     .window(ms.tumbling("5 seconds"))
+    .trigger(early=ms.every("1 second"))
     .late(rest=ms.Topic("shop.late"))
     .agg(views=ms.count(), slowest=ms.max("ms"))
 )
@@ -33,7 +39,8 @@ page_views = ms.Pipeline(
     "shop-views",
     pages.to(ms.Topic("shop.pages")),
     pages.to(ms.Chart("views by page", y="views", by="page")),
-    pages.to(ms.LiveTable("pages now", key="page")),
+    pages.to(ms.LiveTable("pages now", key=["page", "window_start"], keep=60)),
+    pages.to(ms.Sqlite(STORE, "pages", key=["page", "window_start"]), name="store"),
 )
 
 # Who is new in the last minute, and which pages fail.

@@ -14,6 +14,8 @@ from millstream.sinks.spec import Delivery
 if TYPE_CHECKING:
     from millstream.runtime.job import Job
 
+OnBad = Literal["dead", "stop"]
+
 
 @dataclass(frozen=True, eq=False)
 class Pipeline:
@@ -23,6 +25,8 @@ class Pipeline:
     far back the checkpoint can be rewound; `buckets` how many parts the state of a
     step has (a power of two, fixed at the first start). `delivery` is what a crash may do
     to the last batch: nothing, repeat it (`at_least_once`) or lose it (`at_most_once`).
+    A row that cannot be taken goes to `<pipeline>.dead`, or stops the job with
+    `on_bad="stop"`; `bad_above` is the share of bad rows per minute that stops it.
     """
 
     name: str
@@ -31,6 +35,8 @@ class Pipeline:
     history: int
     buckets: int
     delivery: Delivery
+    on_bad: OnBad
+    bad_above: float | None
 
     def __init__(
         self,
@@ -40,6 +46,8 @@ class Pipeline:
         batch: Duration = "1 second",
         history: Duration = "1 day",
         buckets: int = 256,
+        on_bad: OnBad = "dead",
+        bad_above: float | None = None,
     ) -> None:
         check_pipeline_name(name)
         if not outputs or not all(isinstance(output, Output) for output in outputs):
@@ -51,11 +59,13 @@ class Pipeline:
         if delivery not in get_args(Delivery):
             raise InvalidSpec(f"delivery needs one of {', '.join(get_args(Delivery))}",
                               got=repr(delivery))  # fmt: skip
+        _check_bad(on_bad, bad_above)
         outputs = named_apart(outputs)
         unique([output.name for output in outputs], "output", "give .to(sink, name=…)")
         step_names(outputs)
         for field, value in (("name", name), ("outputs", outputs), ("buckets", buckets),
-                             ("delivery", delivery),
+                             ("delivery", delivery), ("on_bad", on_bad),
+                             ("bad_above", bad_above),
                              ("batch", positive_micros(batch, what="batch")),
                              ("history", not_negative_micros(history, what="history")),
                              ):  # fmt: skip
@@ -78,3 +88,13 @@ class Pipeline:
         from millstream.plan.explain import explain
 
         return explain(self.name, self.outputs)
+
+
+def _check_bad(on_bad: object, bad_above: object) -> None:
+    if on_bad not in get_args(OnBad):
+        raise InvalidSpec('on_bad needs "dead" or "stop"', got=repr(on_bad))
+    if bad_above is not None and not (
+        isinstance(bad_above, int | float) and 0 <= bad_above <= 1 and bad_above is not True
+    ):
+        raise InvalidSpec("bad_above needs a share from 0 to 1", got=repr(bad_above),
+                          do="write bad_above=0.05")  # fmt: skip

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
+import subprocess
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -13,7 +13,6 @@ from tests.cli.bids import lines, pipeline_file
 from millstream.cli.dev import Saved
 
 if TYPE_CHECKING:
-    import subprocess
     from pathlib import Path
 
     from tests.cli.command import Command
@@ -40,12 +39,21 @@ class Talk:
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process, self.said = process, ""
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reading = threading.Thread(target=self._read, daemon=True)
+        self._reading.start()
 
     def _read(self) -> None:
         assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self.said += line.decode()
+        with self.process.stderr as talk:
+            for line in talk:
+                self.said += line.decode()
+
+    def end(self) -> None:
+        """The process is gone, and all it said has been heard."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self._reading.join(60)
 
     def until(self, words: str, patience: float = 180) -> None:
         deadline = time.monotonic() + patience
@@ -61,7 +69,8 @@ def test_a_saved_file_is_reloaded_and_a_wrong_one_leaves_the_old_running(
     file = pipeline_file(tmp_path, topic)
     text = (tmp_path / "hot.py").read_text()
     millstream.ok("topics", "create", topic)
-    process = millstream.process("dev", file, "--checkpoint", str(tmp_path / "job"))
+    process = millstream.process("dev", file, "--checkpoint", str(tmp_path / "job"),
+                                 stdout=subprocess.DEVNULL)  # fmt: skip
     talk = Talk(process)
     try:
         talk.until("running …")
@@ -77,8 +86,7 @@ def test_a_saved_file_is_reloaded_and_a_wrong_one_leaves_the_old_running(
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0, talk.said
     finally:
-        if process.poll() is None:
-            os.kill(process.pid, signal.SIGKILL)
+        talk.end()
     assert "Traceback" not in talk.said
     out = millstream.ok("tail", f"{topic}.out", "--until-end", "--values").out
     assert [line.count('"n":2') for line in out.splitlines()] == [1, 1]

@@ -38,7 +38,8 @@ def avro(auction: int, channel: str | None, seconds: float) -> bytes:
 
 
 def protobuf(auction: int, channel: str, seconds: float, more: bytes = b"") -> bytes:
-    message = message_factory.GetMessageClass(descriptor(descriptor_set(), "shop.Bid"))()
+    kind = message_factory.GetMessageClass(descriptor(descriptor_set(), "shop.Bid"))
+    message: Any = kind()
     message.auction, message.channel = auction, channel
     message.ts.FromDatetime(at(seconds))
     return bytes(message.SerializeToString()) + more

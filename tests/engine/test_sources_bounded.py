@@ -34,7 +34,7 @@ def test_files_and_memory_run_to_the_end_give_the_answer_of_the_topic(tmp_path: 
         drive.finish()
         told = panes(drive.rows("out"))
     assert len(told) == 25
-    sources = {
+    sources: dict[str, ms.Files | ms.Memory] = {
         "files": ms.Files(tmp_path / "in", format="json", schema=SCHEMA),
         "memory": ms.Memory(ROWS, schema=SCHEMA),
     }

@@ -203,6 +203,28 @@ def cut_into(drive: Drive, batches: int, rows: int) -> None:
     engine.ends = None
 
 
+def test_a_batch_that_is_run_again_reads_the_same_rows_though_files_came_between(
+    tmp_path: Path,
+) -> None:
+    put(tmp_path / "b.json", json.dumps(bid(1, 1)), json.dumps(bid(1, 2)), old=100)
+    with Drive(out(rows_of(tmp_path)), lane="short") as drive:
+        whole = drive._engine.checkpoint.prepare
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(drive._engine.checkpoint, "prepare", _power_cut)
+            with pytest.raises(OSError, match="power cut"):
+                drive.step()
+        assert drive._engine.checkpoint.prepare == whole
+        put(tmp_path / "a.json", json.dumps(bid(1, 3)), old=1)
+        drive.restart()
+        assert auctions(drive) == [1, 2]
+        drive.step()
+        assert auctions(drive) == [3]
+
+
+def _power_cut(prepared: object) -> None:
+    raise OSError("power cut")
+
+
 def test_a_folder_that_is_not_there_and_a_header_in_doubt_are_told(tmp_path: Path) -> None:
     says = r"reading files needs .*nowhere; got no such folder"
     with (

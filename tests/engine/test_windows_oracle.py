@@ -21,8 +21,10 @@ import millstream as ms
 from millstream.testing import Drive
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from datetime import datetime
+
+    from millstream.runtime.facts import Facts
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -46,7 +48,10 @@ class Batch:
 
 @dataclass(frozen=True)
 class Story:
-    """One window with its policy, and the batches it lives through; times in seconds."""
+    """One window with its policy, and the batches it lives through; times in seconds.
+
+    A plain one has no trigger and no late policy, and shows each window once.
+    """
 
     window: tuple[str, Any]
     early: Trigger
@@ -54,6 +59,7 @@ class Story:
     keep: int
     panes: Any
     batches: list[Batch]
+    plain: bool = False
 
 
 def triggers() -> st.SearchStrategy[windows.Trigger]:
@@ -105,6 +111,16 @@ def stories(kinds: st.SearchStrategy[tuple[str, Any]]) -> st.SearchStrategy[Stor
     )
 
 
+def plain_stories() -> st.SearchStrategy[Story]:
+    return st.builds(
+        Story,
+        st.one_of(fixed(), sessions()),
+        *map(st.just, (None, None, 0, "accumulating")),
+        batches(),
+        st.just(value=True),
+    )
+
+
 def of_oracle(window: tuple[str, Any]) -> windows.Fixed | windows.Session:
     kind, size = window
     if kind == "session":
@@ -149,8 +165,8 @@ def told_to_user(trigger: Trigger) -> Any:
     return makers[kind]()
 
 
-def expected(story: Story) -> list[windows.Told]:
-    """What the oracle tells, the finish last."""
+def in_time(story: Story) -> list[windows.Batch]:
+    """The batches with their rows, watermarks and clocks, the finish last."""
     before, clock, told = LEAST, MICROS, []
     for batch in story.batches:
         base = MICROS if before == LEAST else before
@@ -159,25 +175,27 @@ def expected(story: Story) -> list[windows.Told]:
                 for k, n, s in batch.rows]  # fmt: skip
         told.append(windows.Batch(rows, before, after, clock))
         before = after
-    told.append(windows.Batch([], before, GREATEST, clock))
+    return [*told, windows.Batch([], before, GREATEST, clock)]
+
+
+def expected(story: Story) -> list[windows.Told]:
+    """What the oracle tells, batch by batch."""
     return windows.run(
-        told, window=of_oracle(story.window), keys=["auction"], aggregates=AGGREGATES,
+        in_time(story), window=of_oracle(story.window), keys=["auction"], aggregates=AGGREGATES,
         early=told_to_oracle(story.early), late=told_to_oracle(story.late),
         keep=story.keep * SECOND, panes=story.panes,
     )  # fmt: skip
 
 
-def pipeline(story: Story) -> ms.Pipeline:
-    stream = (
-        bids(watermark="1 day", idle=None)
-        .by("auction")
-        .window(of_user(story.window))
-        .trigger(early=told_to_user(story.early), late=told_to_user(story.late), panes=story.panes)
-        .late(keep=f"{story.keep} seconds")
-        .agg(rows=ms.count(), known=ms.count("n"), total=ms.sum("n"), low=ms.min("n"),
-             high=ms.max("n"), middle=ms.mean("n"))
-    )  # fmt: skip
-    return ms.Pipeline("story", stream.to(ms.Topic("out")))
+def stream(story: Story) -> ms.Stream:
+    """The window of a story, as a user writes it."""
+    cut = bids(watermark="1 day", idle=None).by("auction").window(of_user(story.window))
+    if not story.plain:
+        early, late = told_to_user(story.early), told_to_user(story.late)
+        cut = cut.trigger(early=early, late=late, panes=story.panes)
+        cut = cut.late(keep=f"{story.keep} seconds")
+    return cut.agg(rows=ms.count(), known=ms.count("n"), total=ms.sum("n"), low=ms.min("n"),
+                   high=ms.max("n"), middle=ms.mean("n"))  # fmt: skip
 
 
 def micros(time: datetime) -> int:
@@ -192,8 +210,8 @@ def meant(pane: windows.Pane) -> tuple[Any, ...]:
 def seen(row: dict[str, Any]) -> tuple[Any, ...]:
     bounds = micros(row["window_start"]), micros(row["window_end"])
     values = (row[name] for name in AGGREGATES)
-    return (row["auction"], *bounds, *values, row["pane"], row["pane_index"],
-            row.get("retract", False))  # fmt: skip
+    pane = row.get("pane", "on_time"), row.get("pane_index", 0), row.get("retract", False)
+    return (row["auction"], *bounds, *values, *pane)
 
 
 def same(story: Story, rows: list[dict[str, Any]], panes: list[windows.Pane]) -> None:
@@ -205,33 +223,85 @@ def same(story: Story, rows: list[dict[str, Any]], panes: list[windows.Pane]) ->
     assert found == expected
 
 
+def played(story: Story, drive: Drive) -> Iterator[Facts]:
+    """The batches of a story, the finish last, each with its facts."""
+    watermark = clock = 0
+    for batch in story.batches:
+        if batch.restart:
+            drive.restart()
+        watermark, clock = watermark + batch.watermark, clock + batch.clock
+        drive.feed("bids", [{"auction": k, "n": n, "ts": at(s).isoformat()}
+                            for k, n, s in batch.rows])  # fmt: skip
+        drive.watermark("bids", at(watermark))
+        drive.clock(at(clock))
+        yield drive.step()
+    yield drive.finish()
+
+
 def check(story: Story, lane: Any) -> None:
-    told = expected(story)
-    watermark = 0
-    clock = 0
-    with Drive(pipeline(story), lane=lane) as drive:
-        for number, batch in enumerate([*story.batches, None]):
-            if batch is None:
-                facts = drive.finish()
-            else:
-                if batch.restart:
-                    drive.restart()
-                watermark, clock = watermark + batch.watermark, clock + batch.clock
-                drive.feed("bids", [{"auction": k, "n": n, "ts": at(s).isoformat()}
-                                    for k, n, s in batch.rows])  # fmt: skip
-                drive.watermark("bids", at(watermark))
-                drive.clock(at(clock))
-                facts = drive.step()
-            same(story, drive.rows("out"), told[number].panes)
-            assert facts.late == len(drive.late()) == len(told[number].late), number
+    pipeline = ms.Pipeline("story", stream(story).to(ms.Topic("out")))
+    with Drive(pipeline, lane=lane) as drive:
+        for told, facts in zip(expected(story), played(story, drive), strict=True):
+            same(story, drive.rows("out"), told.panes)
+            assert facts.late == len(drive.late()) == len(told.late)
+
+
+def told_again(story: Story, told: list[windows.Told], size: int) -> list[windows.Told]:
+    """What a tumbling window behind the story's tells: the results as signed rows."""
+    batches = []
+    before = LEAST
+    for batch, result in zip(in_time(story), told, strict=True):
+        rows = [
+            {"auction": pane.key[0], "rows": pane.values["rows"], "_time": pane.end - 1,
+             "_sign": sign}
+            for sign, pane in result.flow
+        ]  # fmt: skip
+        after = max(before, min(batch.after, result.held))
+        batches.append(windows.Batch(rows, before, after, batch.clock))
+        before = after
+    return windows.run(
+        batches, window=windows.tumbling(size * SECOND), keys=["auction"],
+        aggregates={"windows": ("count", None), "total": ("sum", "rows"), "most": ("max", "rows")},
+        keep=1000 * SECOND, panes="retracting",
+    )  # fmt: skip
+
+
+def check_chain(story: Story, size: int, lane: Any) -> None:
+    """The standing rows of a second window, batch by batch."""
+    second = (
+        stream(story).by("auction").window(ms.tumbling(f"{size} seconds"))
+        .trigger(panes="retracting").late(keep="1000 seconds")
+        .agg(windows=ms.count(), total=ms.sum("rows"), most=ms.max("rows"))
+    )  # fmt: skip
+    found: Counter[Any] = Counter()
+    meant: Counter[Any] = Counter()
+    again = told_again(story, expected(story), size)
+    with Drive(ms.Pipeline("chain", second.to(ms.Topic("out"))), lane=lane) as drive:
+        for told, _ in zip(again, played(story, drive), strict=True):
+            for row in drive.rows("out"):
+                start = micros(row["window_start"])
+                values = row["windows"], row["total"], row["most"]
+                found[row["auction"], start, values] += -1 if row["retract"] else 1
+            for pane in told.panes:
+                place = (*pane.key, pane.start, tuple(pane.values.values()))
+                meant[place] += -1 if pane.retract else 1
+            assert +found == +meant
+            assert not -found
 
 
 QUICK = settings(
-    max_examples=30,
+    max_examples=20,
     derandomize=True,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.too_slow],
 )
+ONCE = settings(QUICK, max_examples=2)
+
+
+@QUICK
+@given(plain_stories())
+def test_windows_shown_once_are_the_oracles(story: Story) -> None:
+    check(story, "short")
 
 
 @QUICK
@@ -244,3 +314,16 @@ def test_tumbling_and_hopping_panes_are_the_oracles(story: Story) -> None:
 @given(stories(sessions()))
 def test_session_panes_are_the_oracles(story: Story) -> None:
     check(story, "short")
+
+
+@QUICK
+@given(stories(st.one_of(fixed(), sessions())), st.integers(5, 20))
+def test_corrections_reach_a_second_window(story: Story, size: int) -> None:
+    check_chain(story, size, "short")
+
+
+@ONCE
+@given(stories(st.one_of(fixed(), sessions())), st.integers(5, 20))
+def test_the_wide_lane_gives_the_oracles_panes_and_corrections(story: Story, size: int) -> None:
+    check(story, "wide")
+    check_chain(story, size, "wide")

@@ -19,8 +19,8 @@ def stack(broker: ThrowAwayBroker, tmp_path: Path) -> Iterator[Stack]:
     """A stack of its own, down at first."""
     stack = Stack(tmp_path / "home", broker.address)
     yield stack
-    stack.millstream("down")
+    said = stack.millstream("down")
     left = stack.processes()
     for process in left:
         process.kill()
-    assert left == [], "`millstream down` leaves no process"
+    assert left == [], said

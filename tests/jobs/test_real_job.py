@@ -146,8 +146,8 @@ def _check_what_is_told(job: RealJob) -> None:
     told = asked(stack, f"api/jobs/{name}/state/{quote('tumbling(auction)')}?key=7")
     [row] = told["rows"]
     assert (row["auction"], row["n"]) == (7, 3)
-    said = stack.millstream.ok("state", "show", "--checkpoint", stack.job(name).checkpoint,
-                               "tumbling(auction)", "--key", "auction=7", "-o", "json")  # fmt: skip
+    said = stack.millstream.ok("state", "show", name, "tumbling(auction)", "--key", "auction=7",
+                               "-o", "json")  # fmt: skip
     assert said.json["rows"][0]["n"] == 3
     rows = 3 * (len(job.expected()) + 1)
     [listed] = asked(stack, "api/jobs")

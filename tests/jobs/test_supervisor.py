@@ -11,6 +11,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
+import pytest
 from tests.jobs.stacks import SLEEPER, Stack, until
 
 from millstream.jobs.book import Book, JobRow
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 KILLS = 12
 JOBS = 3
+MOST_HURT = 4  # more deaths in a row would rightly make a job fail
 
 
 def sleeper(stack: Stack, name: str, folder: Path, text: str = SLEEPER) -> JobRow:
@@ -35,18 +37,20 @@ def sleeper(stack: Stack, name: str, folder: Path, text: str = SLEEPER) -> JobRo
     return job
 
 
-def test_a_supervisor_killed_at_random_moments_loses_and_doubles_no_job(
-    stack: Stack, tmp_path: Path
-) -> None:
-    chance = random.Random(20)
+def killed_at_random(stack: Stack, folder: Path, *, kills: int, seed: int) -> None:
+    """Kill the supervisor so many times, jobs now and then too; then look who is there."""
+    chance = random.Random(seed)
     stack.up()
     names = [f"job-{number}" for number in range(JOBS)]
-    for kill in range(KILLS):
+    hurt = dict.fromkeys(names, 0)
+    for kill in range(kills):
         if kill < JOBS:
-            sleeper(stack, names[kill], tmp_path)
+            sleeper(stack, names[kill], folder)
         else:
-            victim = stack.holder(chance.choice(names))
-            if victim is not None and chance.random() < 0.4:
+            name = chance.choice(names)
+            victim = stack.holder(name)
+            if victim is not None and hurt[name] < MOST_HURT and chance.random() < 0.4:
+                hurt[name] += 1
                 victim.kill()
         time.sleep(chance.random() * 0.6)
         stack.kill_supervisor()
@@ -56,6 +60,20 @@ def test_a_supervisor_killed_at_random_moments_loses_and_doubles_no_job(
         running = stack.processes(name)
         assert [process.pid for process in running] == [pids[name]], name
         assert stack.job(name).wanted == "running"
+
+
+def test_a_supervisor_killed_at_random_moments_loses_and_doubles_no_job(
+    stack: Stack, tmp_path: Path
+) -> None:
+    killed_at_random(stack, tmp_path, kills=KILLS, seed=20)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(5))
+def test_a_supervisor_killed_two_hundred_times_loses_and_doubles_no_job(
+    stack: Stack, tmp_path: Path, seed: int
+) -> None:
+    killed_at_random(stack, tmp_path, kills=200, seed=seed)
 
 
 def test_a_job_goes_on_while_the_supervisor_is_gone_and_is_found_again(

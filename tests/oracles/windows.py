@@ -14,6 +14,7 @@
     told[0].flow       what a later operator sees: (+1 or -1, pane), never an early one
     told[0].late       (row, windows that are gone) in the order the rows came
     told[0].unplaced   how many rows are in no window (hopping with every > size)
+    told[0].held       the smallest time it may still emit; the results' watermark is at most that
 
 Times are integers of any unit (microseconds in the engine). A row is a dict with `_time`, its
 key columns and its value columns, perhaps `_sign` (1 or -1: take one equal row back). A batch
@@ -88,6 +89,7 @@ class Told:
     flow: list[tuple[int, Pane]] = field(default_factory=list)
     late: list[tuple[Row, list[Window]]] = field(default_factory=list)
     unplaced: int = 0
+    held: int = GREATEST
 
 
 @dataclass(frozen=True)

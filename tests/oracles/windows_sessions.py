@@ -13,6 +13,8 @@ Where DESIGN leaves a choice, this is the one made here:
   whatever the panes are, as `Pane(…, retract=True)`, whole; so is a session whose beginning
   moves. With discarding panes the next one shows the rows of absorbed sessions again.
 - For `every`, a merged session's last firing is the latest of the two, its first row the earliest.
+- A row one gap behind W is not late, and its session ends at W: what may still be emitted is
+  never later than W - 1.
 - Rows with sign -1 are not for here.
 """
 
@@ -49,6 +51,7 @@ class Sessions:
             kept = [group for part in joined for group in self._taken(part, batch, told)]
             self.groups[key] = [g for g in kept if self._closed(key, g, batch, told)]
         told.late.sort(key=lambda late: next(n for n, r in enumerate(batch.rows) if r is late[0]))
+        told.held = GREATEST if batch.after == GREATEST else batch.after - 1
         told.panes.sort(key=lambda pane: (rank(pane.key), pane.end))
         return told
 

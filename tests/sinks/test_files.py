@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import resource
-from contextlib import contextmanager
 from datetime import date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,7 +22,6 @@ from millstream.sinks.files_writer import committed
 from millstream.testing.sink_suite import Crash, SinkSuite
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 Format = Literal["parquet", "json", "csv"]
@@ -144,37 +142,57 @@ def test_a_run_killed_in_the_middle_of_a_compaction_leaves_it_to_the_next(
     assert len(committed(tmp_path / "out")) == 1
 
 
-@contextmanager
-def small_files() -> Iterator[None]:
+class SmallFiles:
     """No file may grow beyond 100 kB: what a full disk is to a writer.
 
     Only for as long as the writer writes: the run's own output may be a larger file.
     """
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    def __enter__(self) -> SmallFiles:
+        self._before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, self._before[1]))
+        return self
+
+    def free(self) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, self._before)
+
+    def __exit__(self, *_: object) -> None:
+        self.free()
+
+
+def many() -> pa.Table:
+    numbers = range(60_000)
+    return pa.table({"n": pa.array(numbers), "x": [f"{n * 7919:x}" for n in numbers]})
 
 
 @pytest.mark.parametrize("format", ["parquet", "json", "csv"])
-def test_a_full_disk_is_waited_for_then_named_and_nothing_half_is_seen(
-    tmp_path: Path, format: Format
-) -> None:
+def test_a_full_disk_is_named_and_nothing_half_is_seen(tmp_path: Path, format: Format) -> None:
     sink = sink_of(tmp_path / "out", format)
-    heard: list[str] = []
-    writer = opened(sink, patience=0.4, waiting=heard.append)
+    writer = opened(sink, patience=0.0)
     writer.write("one", 1, [staged(sink, n=[1])])
-    many = pa.table({"n": pa.array(range(60_000)), "x": [f"{n * 7919:x}" for n in range(60_000)]})
     sentence = "to take batch 2; got no success in 0 s: File too large"
-    with pytest.raises(Unavailable, match=sentence), small_files():
-        writer.write("two", 2, [staged(sink, table=many)])
-    assert heard
+    with pytest.raises(Unavailable, match=sentence), SmallFiles():
+        writer.write("two", 2, [staged(sink, table=many())])
     assert total(tmp_path / "out", format) == (1, 1)
-    writer.write("two", 2, [staged(sink, table=many)])
+    writer.write("two", 2, [staged(sink, table=many())])
     writer.close()
     assert total(tmp_path / "out", format) == (60_001, 1 + sum(range(60_000)))
+
+
+def test_a_full_disk_holds_the_batch_until_there_is_room(tmp_path: Path) -> None:
+    sink = sink_of(tmp_path / "out")
+    heard: list[str] = []
+
+    def hear(why: str) -> None:
+        heard.append(why)
+        disk.free()
+
+    writer = opened(sink, waiting=hear)
+    with SmallFiles() as disk:
+        writer.write("one", 1, [staged(sink, table=many())])
+    writer.close()
+    assert heard == [f"waiting for the folder {tmp_path / 'out'}: File too large"]
+    assert total(tmp_path / "out", "parquet") == (60_000, sum(range(60_000)))
 
 
 def test_a_manifest_that_was_changed_stops_the_job(tmp_path: Path) -> None:

@@ -142,13 +142,16 @@ def test_all_tables_of_a_database_commit_together(database: str) -> None:
     assert asked(database, "select intent, batch from millstream_ledger") == [("one", 1)] * 2
 
 
-def test_a_row_taken_back_needs_a_key(database: str) -> None:
+def test_a_row_taken_back_needs_a_key_or_a_column_that_says_so(database: str) -> None:
     sink = ms.Postgres("hot", url=database)
     writer = opened(sink)
     table = pa.table({"n": [1], "_sign": pa.array([-1], pa.int8())})
     with pytest.raises(InvalidSpec, match="needs a sink with key="):
         writer.write("one", 1, [staged(sink, table=table)])
+    told = table.append_column("retract", pa.array([True]))
+    writer.write("one", 1, [staged(sink, table=told)])
     writer.close()
+    assert asked(database, "select n, retract from hot") == [(1, True)]
 
 
 def test_a_key_that_is_no_column_is_refused_while_building() -> None:

@@ -123,6 +123,23 @@ def test_a_tombstone_forgets_a_bag_and_what_follows_begins_anew() -> None:
     assert found["v"].to_pylist() == [None, as_entries([(2, "x", 1), (3, "x", 1)])]
 
 
+def test_zeros_of_either_sign_and_all_nans_are_the_same_entry() -> None:
+    floats = pa.list_(pa.struct([("a", pa.float64()), ("count", pa.int64())]))
+    nan = float("nan")
+    group = [[{"a": a, "count": count}] for a, count in [(-0.0, 1), (nan, 2), (0.0, -1), (-nan, 3)]]
+    assert str(united([group], floats)) == "[[{'a': nan, 'count': 5}]]"
+
+
+def test_what_lies_under_a_null_is_no_entry() -> None:
+    entries = pa.array(as_entries([(n, "", 1) for n in range(4)]), BAG.value_type)
+    mask = pa.array([False, True, False])
+    padded = pa.ListArray.from_arrays(
+        pa.array([0, 1, 3, 4], pa.int32()), entries, type=BAG, mask=mask
+    )
+    found = lists.bag(padded, np.array([0]), keep=None)
+    assert found.to_pylist() == [as_entries([(0, "", 1), (3, "", 1)])]
+
+
 def test_wide_and_many_keys_are_told_apart_where_they_do_not_fit_one_word() -> None:
     ends = [(-(2**63), "", 1), (2**63 - 1, "", 1), (0, "", 1), (0, "x", 1)]
     group = [as_entries([e]) for e in ends * 2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -13,10 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.oracles import row_windows
-from tests.windows import row_feeding
+from tests.windows import row_feeding, tables
+from tests.windows.driving import Driver
 from tests.windows.row_feeding import ANSWERS, COLUMNS, KEYS, batched, cuts, streams
 
 from millstream.errors import InvalidSpec
+from millstream.eventtime.moment import END_OF_TIME, MIN_TIME
 from millstream.windows.beyond import far_floats, far_integers, first_beyond
 from millstream.windows.delta import Delta, delta
 from millstream.windows.delta_kernel import delta_kernel
@@ -102,6 +105,45 @@ def test_the_first_float_beyond_is_the_one_a_loop_finds(values: list[float], by:
         next((j for j in range(i + 1, len(values)) if abs(values[j] - v) >= by), len(values))
         for i, v in enumerate(values)
     ]
+
+
+@pytest.mark.parametrize(("by", "last"), [(2**63, 0), (2**64 - 1, 2**63 - 1), (2**64, None)])
+def test_distances_beyond_63_bits_are_measured(by: int, last: int | None) -> None:
+    values = np.array([-(2**63), -1, 0, 2**63 - 1], np.int64)
+    found = int(first_beyond(values, far_integers(by))[0])
+    assert (values.tolist()[found] if found < len(values) else None) == last
+
+
+@pytest.mark.parametrize(
+    ("column", "by", "values", "sizes"),
+    [
+        ("i", 2.5, [0, 2, 3, 1, 0], [2, 2, 1]),
+        ("i", Decimal("2.5"), [0, 2, 3, 1, 0], [2, 2, 1]),
+        ("m", 0.15, ["0", "0.1", "0.2"], [2, 1]),
+        ("m", 0.1, ["0", "0.099", "0.1"], [2, 1]),
+        ("d", 1, [None, math.nan, 5.0, None, 5.5, 6.0], [5, 1]),
+        ("d", 1, [math.inf, math.inf, 0.0, -math.inf], [2, 1, 1]),
+    ],
+)
+def test_a_window_ends_before_the_row_that_is_far_enough_away(
+    column: str, by: Any, values: list[Any], sizes: list[int]
+) -> None:
+    given_values = [Decimal(value) if column == "m" else value for value in values]
+    rows = [
+        dict.fromkeys(COLUMNS.names)
+        | {
+            column: value,
+            "_time": place,
+            "_source": 0,
+            "_partition": 0,
+            "_offset": place,
+            "_sub": 0,
+        }
+        for place, value in enumerate(given_values)
+    ]
+    with Driver(made(column, by, [])) as driver:
+        left = driver.step(tables.table(rows, COLUMNS), before=MIN_TIME, after=END_OF_TIME)
+    assert [row["n"] for row in left.rows] == sizes
 
 
 def test_a_spec_prints_as_it_is_written() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.oracles import sessions
 from tests.windows import tables
 from tests.windows.driving import Driver, Left
 
+from millstream.errors import InvalidSpec
 from millstream.eventtime.moment import END_OF_TIME, MIN_TIME
 from millstream.windows import aggregates, session_kernel, session_pieces
 from millstream.windows.session import Session
@@ -111,8 +113,11 @@ def numbered(rows: list[Row]) -> list[Row]:
 times = st.integers(-60, 60) | st.sampled_from([MIN_TIME, MIN_TIME + 12, END_OF_TIME - 12,
                                                 END_OF_TIME])  # fmt: skip
 watermarks = st.integers(-80, 80) | st.sampled_from([MIN_TIME, END_OF_TIME - 1, END_OF_TIME])
-visit = st.fixed_dictionaries({"k": st.sampled_from([None, "", "a", "b"]),
-                               "v": st.none() | st.integers(-99, 99), "_time": times})  # fmt: skip
+
+
+def visitors(kind: str, at: st.SearchStrategy[int]) -> st.SearchStrategy[Row]:
+    values = st.none() | st.integers(-99, 99)
+    return st.fixed_dictionaries({"k": tables.keys(kind), "v": values, "_time": at})
 
 
 def as_left(left: sessions.Left) -> tuple[Any, Any]:
@@ -122,20 +127,30 @@ def as_left(left: sessions.Left) -> tuple[Any, Any]:
 
 def as_told(left: Left) -> tuple[Any, Any]:
     names = sorted({"k", "window_start", "window_end", *ANSWERS})
-    panes = sorted(map(repr, ({name: r[name] for name in names} for r in left.rows)))
-    assert all((r["_time"], r["_sign"]) == (r["window_end"] - 1, 1) for r in left.rows)
+    rows = [{**r, "k": tables.plain(r["k"])} for r in left.rows]
+    panes = sorted(repr({name: r[name] for name in names}) for r in rows)
+    assert all((r["_time"], r["_sign"]) == (r["window_end"] - 1, 1) for r in rows)
     return panes, sorted(r["_offset"] for r, _ in left.late)
 
 
-@settings(max_examples=150)
+def with_plain_keys(batches: list[sessions.Batch]) -> list[sessions.Batch]:
+    return [
+        replace(batch, rows=[{**r, "k": tables.plain(r["k"])} for r in batch.rows])
+        for batch in batches
+    ]
+
+
+@settings(max_examples=60)
 @given(data=st.data())
 def test_sessions_and_late_rows_are_the_oracles_under_any_rows_cuts_and_ranges(
     data: st.DataObject,
 ) -> None:
     gap = data.draw(st.sampled_from([1, 7, 10, 40]))
+    kind = data.draw(st.sampled_from(sorted(tables.KEY_TYPES)))
+    schema = pa.schema([("k", tables.KEY_TYPES[kind]), ("v", pa.int64())])
     marks = [MIN_TIME, *sorted(data.draw(st.lists(watermarks, min_size=1, max_size=6)))]
     batches = [
-        sessions.Batch(numbered(data.draw(st.lists(visit, max_size=8))), *edge)
+        sessions.Batch(numbered(data.draw(st.lists(visitors(kind, times), max_size=8))), *edge)
         for edge in pairwise(marks)
     ]
     cut = {"ranges": data.draw(st.sampled_from([1, 2, 5])), "slices": data.draw(st.integers(1, 3)),
@@ -145,8 +160,73 @@ def test_sessions_and_late_rows_are_the_oracles_under_any_rows_cuts_and_ranges(
             patch.setattr(session_pieces, "hash_keys", weak_hash)
         if data.draw(st.booleans()):
             patch.setattr(session_kernel, "CHUNK_BYTES", 1)
-        with Driver(visits(gap), **cut) as driver:
-            lefts = [fed(driver, b.rows, before=b.before, after=b.after) for b in batches]
+        made = SessionKernel(Session(gap), ["k"], ANSWERS, schema)
+        with Driver(made, **cut) as driver:
+            lefts = [
+                driver.step(tables.table(b.rows, schema), before=b.before, after=b.after)
+                for b in batches
+            ]
 
-    wanted = sessions.once(batches, gap=gap, key="k", value="v")
+    wanted = sessions.once(with_plain_keys(batches), gap=gap, key="k", value="v")
     assert [as_told(left) for left in lefts] == [as_left(left) for left in wanted]
+
+
+@settings(max_examples=30)
+@given(data=st.data())
+def test_the_same_rows_give_the_same_sessions_under_any_cut_when_none_is_later_than_declared(
+    data: st.DataObject,
+) -> None:
+    delay = data.draw(st.integers(0, 25))
+    arrived, largest = [], -50
+    for r in data.draw(st.lists(visitors("text", st.integers(0, 30)), max_size=25)):
+        time = largest - delay + r["_time"]
+        largest = max(largest, time)
+        arrived.append({**r, "_time": time})
+    places = st.lists(st.integers(0, len(arrived)), max_size=5).map(sorted)
+    found = []
+    for cuts in (data.draw(places), data.draw(places)):
+        shown_rows, before = [], MIN_TIME
+        with Driver(visits(), ranges=data.draw(st.integers(1, 3))) as driver:
+            for low, high in zip([0, *cuts], [*cuts, len(arrived)], strict=True):
+                seen = [r["_time"] for r in arrived[:high]]
+                after = max(seen) - delay if seen else MIN_TIME
+                left = fed(driver, arrived[low:high], before=before, after=after)
+                assert not left.late
+                shown_rows += left.rows
+                before = after
+            shown_rows += fed(driver, [], before=before, after=END_OF_TIME).rows
+        found.append(sorted(map(repr, shown_rows)))
+    assert found[0] == found[1]
+
+
+def test_without_keys_all_rows_are_of_one_group() -> None:
+    made = SessionKernel(Session(GAP), [], {"n": aggregates.count()}, VISITS)
+    with Driver(made, ranges=5, slices=2) as driver:
+        fed(driver, [row(1, "a"), row(9, "b")], before=MIN_TIME, after=0)
+        left = fed(driver, [row(18, "c"), row(29, "c")], before=0, after=END_OF_TIME)
+
+    assert sorted((r["window_start"], r["n"]) for r in left.rows) == [(1, 3), (29, 1)]
+
+
+@pytest.mark.parametrize(("after", "held"), [(MIN_TIME, MIN_TIME), (7, 6), (END_OF_TIME,) * 2])
+def test_a_session_that_ends_at_the_watermark_may_still_leave(after: int, held: int) -> None:
+    with Driver(visits()) as driver:
+        assert fed(driver, [row(100)], before=MIN_TIME, after=after).held == held
+
+
+def test_results_have_the_declared_columns_and_types() -> None:
+    made = visits()
+    with Driver(made) as driver:
+        left = fed(driver, [row(1)], before=MIN_TIME, after=END_OF_TIME)
+
+    assert left.tables[0].schema.remove_metadata() == pa.schema(
+        [*made.output(), ("_time", pa.int64()), ("_sign", pa.int8())]
+    )
+    assert made.output().names == ["k", "window_start", "window_end", *ANSWERS]
+
+
+def test_unknown_keys_and_columns_are_refused() -> None:
+    with pytest.raises(InvalidSpec, match=r"keys of a window .* got city; choose from k, v"):
+        SessionKernel(Session(10), ["city"], {"n": aggregates.count()}, VISITS)
+    with pytest.raises(InvalidSpec, match=r"sum needs a column .* got 'price'; choose"):
+        SessionKernel(Session(10), ["k"], {"n": aggregates.sum("price")}, VISITS)

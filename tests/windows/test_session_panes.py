@@ -70,7 +70,7 @@ def wanted_rows(found: list[Row]) -> list[str]:
     return sorted(repr({n: r[n] for n in [*NAMES, "sign"]}) for r in found)
 
 
-@settings(max_examples=60)
+@settings(max_examples=50)
 @given(data=st.data())
 def test_panes_flow_and_late_rows_are_the_oracles(data: st.DataObject) -> None:
     early, early_says = data.draw(st.sampled_from(FIRINGS))
@@ -105,7 +105,7 @@ def taken_back(batches: list[Batch], data: st.DataObject) -> None:
         batch.rows = numbered([*new, *({**r, "_sign": -1} for r in rows)])
 
 
-@settings(max_examples=60)
+@settings(max_examples=50)
 @given(data=st.data())
 def test_sessions_are_parted_and_corrected_when_rows_are_taken_back(data: st.DataObject) -> None:
     early, early_says = data.draw(st.sampled_from(FIRINGS))
@@ -122,7 +122,7 @@ def test_sessions_are_parted_and_corrected_when_rows_are_taken_back(data: st.Dat
             compare(driver, b, oracle, mode)
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(data=st.data())
 def test_rows_taken_back_from_open_sessions_are_as_if_they_had_not_come(
     data: st.DataObject,
@@ -137,9 +137,7 @@ def test_rows_taken_back_from_open_sessions_are_as_if_they_had_not_come(
             told = oracle.take(b)
             names = [name for name in NAMES if not name.startswith("pane")]
             shown = sorted(repr({n: r[n] for n in names}) for r in left.rows)
-            # Without panes there is no row that came after its session would have left.
-            wanted = [r for r in told.results if r["pane"] == "on_time"]
-            assert shown == sorted(repr({n: r[n] for n in names}) for r in wanted)
+            assert shown == sorted(repr({n: r[n] for n in names}) for r in told.results)
             assert lates(left) == sorted(r["_offset"] for r in told.late)
 
 
@@ -287,7 +285,7 @@ def test_an_on_time_pane_with_nothing_new_holds_the_empty_aggregates() -> None:
     made = SessionKernel(Session(10), ["k"], every_kind, VISITS, trigger=discarding)
     origin = {"_source": 0, "_partition": 0, "_offset": 0, "_sub": 0}
     with Driver(made) as driver:
-        [early] = fed(driver, [row(0, v=4, **origin)], MIN_TIME, 0).rows
+        [early] = fed(driver, [row(0, v=4) | origin], MIN_TIME, 0).rows
         [empty] = fed(driver, [], 0, END_OF_TIME).rows
 
     assert (early["n"], early["all"], early["first"], early["half"]) == (1, [4], 4, 4.0)

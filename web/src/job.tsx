@@ -56,6 +56,7 @@ export function Job({ job, results, act }: { job: JobDetail; results: Result[]; 
         <details class="card"><summary>How it runs: processes, tasks, files</summary>
           <div class="two">{job.lanes.map((lane) => (
             <div key={lane.lane}><h3>{lane.lane} lane <span class="quiet">{lane.when}</span></h3>
+              <dl>{Object.entries(lane.runs).map(([word, does]) => <div key={word}><dt>{word}</dt><dd>{does}</dd></div>)}</dl>
               {lane.stages.map((stage) => (
                 <dl key={stage.stage}><dt class="stage">{stage.stage}. {stage.name}</dt>
                   {Object.entries(stage.does).map(([word, does]) => <div key={word}><dt>{word}</dt><dd>{does}</dd></div>)}

@@ -25,7 +25,7 @@ export interface Batch {
 }
 
 export interface Lag { source: string; topic: string; partition: number; lag: number; position: number; end: number; warning: string | null }
-export interface Lane { lane: string; when: string; stages: { stage: number; name: string; does: Record<string, string> }[] }
+export interface Lane { lane: string; when: string; runs: Record<string, string>; stages: { stage: number; name: string; does: Record<string, string> }[] }
 
 export interface JobDetail extends JobFacts {
   file: string; submitted: string; kafka: string | null; plan: Plan | null; lanes: Lane[] | null; leaving: string[] | null;

@@ -175,13 +175,17 @@ def _watch(shop: Shop, seconds: float | None, kill_after: float) -> None:
     killed = kill_after == 0
     while seconds is None or time.monotonic() - began < seconds:
         _refuse_failed(shop)
-        if not killed and time.monotonic() - began >= kill_after:
+        if not killed and time.monotonic() - began >= kill_after and _has_read(JOBS[0]):
             killed = True
             _kill(shop, JOBS[0])
         if time.monotonic() - said > _LINE:
             said = time.monotonic()
             say(_line(shop))
         time.sleep(_LOOK)
+
+
+def _has_read(name: str) -> bool:
+    return any(row["rows"] > 0 for row in _jobs() if row["job"] == name)
 
 
 def _kill(shop: Shop, name: str) -> None:

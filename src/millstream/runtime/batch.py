@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from millstream.errors import InvalidInput
 from millstream.eventtime.moment import END_OF_TIME, MIN_TIME
 from millstream.eventtime.watermark import Quiet, advance
 from millstream.plan.graph import Node, Read, Stateful, Union
@@ -56,18 +57,36 @@ class BatchRun:
     merger: Merger
     attempt: str
     parallel: int
+    stop_at_bad: bool = False
     _reports: dict[str, Report] = field(default_factory=dict)
     _watermarks: dict[str, int] = field(default_factory=dict)
     _steps: dict[str, StepChange] = field(default_factory=dict)
     _outputs: list[StagedFiles] = field(default_factory=list)
+    _under_way: Stage | None = None
     _decoded: dict[Read, pa.Table] = field(default_factory=dict)
     _flows: dict[Stateful, tuple[list[str], pa.Schema]] = field(default_factory=dict)
+
+    @property
+    def failed(self) -> Stage | None:
+        """The stage that is under way, if its rows come from sources alone.
+
+        What later stages take in are results: no single record is to blame for those.
+        """
+        stage = self._under_way
+        if stage is None or not all(isinstance(leaf, Read) for leaf in stage.leaves):
+            return None
+        return stage
+
+    def try_stage(self, stage: Stage) -> None:
+        """Run one stage for nothing: only whether it raises is of interest."""
+        self.lane.run(self._work(stage))
 
     def run(self) -> Prepared:
         """Pass the whole graph in order; each operator takes in what those before it emitted."""
         counts, steps = {"late": 0, "dead": 0}, {}
         for stage in self.typed.stages.stages:
             began = time.perf_counter()
+            self._under_way = stage
             done = self.lane.run(self._work(stage))
             self._settle(stage, done)
             told = {
@@ -230,6 +249,8 @@ class BatchRun:
         staged = []
         for read, entries in done.bad.items():
             name = self.typed.stages.names[read]
+            if self.stop_at_bad:
+                self._refuse_bad(read, entries)
             tables = (
                 envelopes.dead(part, self.readers[name], step=name, topic=read.source.name)
                 for entry in entries
@@ -243,6 +264,16 @@ class BatchRun:
             names = tuple(name for name, _ in files)
             self._outputs.append(StagedFiles(stage.name, "dead", rows, names))
         return rows
+
+    def _refuse_bad(self, read: Read, entries: list[str]) -> None:
+        first = next(unstage(self.checkpoint.staged, entries[0])).slice(0, 1).to_pylist()[0]
+        raise InvalidInput(
+            f'the pipeline needs every record of {read.source.name} to be good (on_bad="stop")',
+            got=f"a bad one at partition {first['partition']}, offset {first['offset']}: "
+            f"{first['reason']}",
+            do="mend the producer and rewind, or let bad rows go to the dead topic with "
+            'on_bad="dead"',
+        )
 
     def _changed(self, stage: Stage, done: Done) -> StepChange:
         assert stage.step is not None

@@ -15,13 +15,16 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
+from millstream.errors import UserCodeFailed
 from millstream.eventtime.moment import MIN_TIME
 from millstream.eventtime.watermark import Quiet, Silence, advance
+from millstream.plan.graph import Read
 from millstream.plan.stages import cut
 from millstream.runtime.batch import BatchRun
 from millstream.runtime.compare import refuse_changes
 from millstream.runtime.faultpoints import reached
 from millstream.runtime.housekeeping import Housekeeping
+from millstream.runtime.isolation import bad_rows, only, pieces_of, without
 from millstream.runtime.kernels import Typed
 from millstream.runtime.lanes.short import ShortLane
 from millstream.runtime.lanes.wide import WideLane
@@ -42,17 +45,22 @@ from millstream.sources.topic_reader import check_still_there
 from millstream.state.merge import Merger
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
     from millstream.pipeline import Pipeline
-    from millstream.plan.graph import Read
+    from millstream.plan.stages import Stage
     from millstream.runtime.checkpoint import Checkpoint
     from millstream.runtime.facts import Facts
+    from millstream.runtime.isolation import Piece
     from millstream.runtime.work import Lane
     from millstream.sinks.spec import Sink, Writer
     from millstream.sources.spec import Extent, Ranges, Reader
+
+
+ROUNDS = 3
+ON_DRIVER = 20_000  # records of a trial that need no Spark tasks
 
 
 class World(Protocol):
@@ -104,7 +112,7 @@ class Engine:
         self.declared: dict[str, int] = {}
         self.ends: Ends | None = None
         self._final = False
-        self._teller = Teller(self.typed.stages)
+        self._teller = Teller(self.typed.stages, pipeline.bad_above)
         self._sizing = sizing or Sizing(pipeline.batch / 1e6)
         self._limited = False
         self._attempts = 0
@@ -143,7 +151,7 @@ class Engine:
             began = time.perf_counter()
             if prepared is None:
                 self._check_ranges(intent)
-                prepared = self._prepared(intent)
+                intent, prepared = self._prepared(intent)
             facts = self._finish(intent, prepared, began, {})
         self._housekeeping.at_start(self.head)
         return facts
@@ -171,7 +179,7 @@ class Engine:
         intent = self._begun = self.checkpoint.intend(intent)
         phases["intent"] = time.perf_counter() - mark
         mark = time.perf_counter()
-        prepared = self._prepared(intent)
+        intent, prepared = self._prepared(intent)
         phases["run"] = time.perf_counter() - mark
         return self._finish(intent, prepared, began, phases)
 
@@ -282,28 +290,54 @@ class Engine:
 
     # -- run, sinks, commit ----------------------------------------------------
 
-    def _prepared(self, intent: Intent) -> Prepared:
+    def _prepared(self, intent: Intent) -> tuple[Intent, Prepared]:
+        """Run an intent; where user code cannot take some rows, one without them."""
+        for _ in range(ROUNDS):
+            run = self._batch(intent)
+            try:
+                return intent, self.checkpoint.prepare(run.run())
+            except UserCodeFailed as error:
+                if self.pipeline.on_bad == "stop" or run.failed is None:
+                    raise
+                intent = self._without_bad(intent, run.failed, error)
+        return intent, self.checkpoint.prepare(self._batch(intent).run())
+
+    def _without_bad(self, intent: Intent, stage: Stage, error: UserCodeFailed) -> Intent:
+        """A new intent for the same rows, less those that a stage cannot take."""
+
+        def trial(pieces: Sequence[Piece]) -> None:
+            size = sum(piece.size for piece in pieces)
+            lane = "short" if size <= ON_DRIVER else intent.lane
+            self._batch(replace(only(intent, pieces), lane=lane)).try_stage(stage)
+
+        reads = [self.typed.stages.names[leaf] for leaf in stage.leaves if isinstance(leaf, Read)]
+        found = bad_rows(pieces_of(intent, reads), trial, error)
+        batch, self._next = self._next, self._next + 1
+        new = replace(without(intent, found, stage.name), id=uuid.uuid4().hex, batch=batch,
+                      incarnation=self.checkpoint.incarnation)  # fmt: skip
+        self._begun = self.checkpoint.intend(new)
+        return self._begun
+
+    def _batch(self, intent: Intent) -> BatchRun:
         self._attempts += 1
-        limits = {
-            name: self._world.ahead(read, intent.clock)
-            for name, read in self.typed.stages.reads.items()
-        }
-        run = BatchRun(
+        decoders = {}
+        for name, read in self.typed.stages.reads.items():
+            ahead, limit = self._world.ahead(read, intent.clock)
+            skips = intent.sources[name].skips if name in intent.sources else None
+            decoders[name] = self.typed.decoder(name, ahead=ahead, limit=limit, skips=skips)
+        return BatchRun(
             intent=intent,
             head=self.head,
             typed=self.typed,
             checkpoint=self.checkpoint,
             readers=self._readers,
-            decoders={
-                name: self.typed.decoder(name, ahead=ahead, limit=limit)
-                for name, (ahead, limit) in limits.items()
-            },
+            decoders=decoders,
             lane=self._lanes[intent.lane],
             merger=self._merger,
             attempt=f"{self._attempts}",
             parallel=parallelism(self._spark),
+            stop_at_bad=self.pipeline.on_bad == "stop",
         )
-        return self.checkpoint.prepare(run.run())
 
     def _finish(
         self, intent: Intent, prepared: Prepared, began: float, phases: dict[str, float]
@@ -321,6 +355,7 @@ class Engine:
         self._settle(intent, prepared, after)
         self.head, self._begun = after, None
         reached("after all", intent.batch)
+        self._teller.refuse_too_many_bad(intent.clock, facts)
         return replace(facts, seconds=seconds)
 
     def _sent(self, intent: Intent, prepared: Prepared, phases: dict[str, float]) -> dict[str, str]:

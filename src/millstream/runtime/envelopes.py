@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millstream.formats.json.encode import encode
 from millstream.sources.decode import ORIGIN
@@ -49,7 +50,8 @@ def late(rows: Late, *, step: str, sources: list[str], moment: Moment) -> pa.Tab
 def dead(bad: pa.Table, reader: Reader, *, step: str, topic: str) -> pa.Table:
     """Bad records, raw and untouched, with where they came from and why they are here.
 
-    `bad` has their places (partition, offset) and the reason.
+    `bad` has their places (partition, offset), the reason, and the step that could not take
+    them (null: `step`, the source itself).
     """
     ordered = bad.sort_by([("partition", "ascending"), ("offset", "ascending")])
     places: dict[int, list[int]] = {}
@@ -59,6 +61,6 @@ def dead(bad: pa.Table, reader: Reader, *, step: str, topic: str) -> pa.Table:
     return (
         reader.originals(places)
         .append_column("reason", ordered["reason"])
-        .append_column("step", pa.repeat(pa.scalar(step), count))
+        .append_column("step", pc.fill_null(ordered["step"], step))
         .append_column("topic", pa.repeat(pa.scalar(topic), count))
     )

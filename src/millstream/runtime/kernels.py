@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from millstream.plan.graph import Node
     from millstream.plan.stages import Stage, Stages
+    from millstream.runtime.isolation import SKIPS
     from millstream.steps.kernel import Kernel
 
 ORIGIN_FIELDS = (
@@ -73,8 +74,10 @@ class Typed:
         sign = [pa.field(SIGN, pa.int8())] if step.corrects else []
         return pa.schema([*own, *ORIGIN_FIELDS, *sign])
 
-    def decoder(self, name: str, *, limit: int | None, ahead: int | None) -> Decoder:
-        """How a source's records become rows."""
+    def decoder(
+        self, name: str, *, limit: int | None, ahead: int | None, skips: SKIPS | None = None
+    ) -> Decoder:
+        """How a source's records become rows; `skips` are those a step cannot take."""
         read = self.stages.reads[name]
         return Decoder(
             source=list(self.stages.reads).index(name),
@@ -86,6 +89,7 @@ class Typed:
             hidden=self._hidden(read),
             opener=read.source.opener(),
             correction=read.correction,
+            skips=skips or {},
         )
 
     def _hidden(self, read: Read) -> tuple[str, ...]:

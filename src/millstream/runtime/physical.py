@@ -7,14 +7,38 @@ from typing import TYPE_CHECKING, Any
 from millstream.plan.graph import Aggregated, Read
 from millstream.plan.stages import cut
 from millstream.runtime.planner import SHORT_BYTES
+from millstream.sinks.live import Chart, LiveTable
 from millstream.sinks.spec import Discard
+from millstream.sources.memory import Memory
 from millstream.sources.topic import Topic
 
 if TYPE_CHECKING:
     from millstream.pipeline import Pipeline
     from millstream.plan.stages import Stage, Stages
+    from millstream.sinks.spec import Sink
 
 Outline = dict[str, Any]
+
+# How each lane is spread over processes; the three kinds of parallelism by their names.
+_WIDE = {
+    "processes": "the driver (Python and its Java), Spark tasks in the Java or in executors, "
+    "Python workers beside them",
+    "transports": "Kafka to tasks over TCP; Java to Python as Arrow over a socket; map to reduce "
+    "in Arrow files; results, late and dead rows in staged files",
+    "Spark jobs": "two per stage with a step: a narrow one up to the shuffle, one behind it",
+    "data": "a task per range of offsets before the shuffle, a task per range of buckets after it",
+    "pipelined": "read, decode, SQL and partial aggregates pass block by block through one task",
+    "task": "state merges and sinks of the driver beside the tasks; stages one after the other",
+}
+_SHORT = {
+    "processes": "the driver (Python and its Java)",
+    "transports": "Kafka to the Java over TCP, the Java to Python as Arrow over a socket; results, "
+    "late and dead rows in staged files",
+    "Spark jobs": "one narrow job to read each source, one for SQL where there is some",
+    "data": "a task per range of offsets while reading; afterwards one thread over all buckets",
+    "pipelined": "nothing: each step takes the whole batch",
+    "task": "state merges beside the batch; stages one after the other",
+}
 
 
 def outlined(pipeline: Pipeline) -> list[Outline]:
@@ -25,11 +49,13 @@ def outlined(pipeline: Pipeline) -> list[Outline]:
         {
             "lane": "wide",
             "when": f"a batch of more than {edge}",
+            "runs": _WIDE,
             "stages": _outlined(stages, lambda stage: _wide(stage, stages, pipeline.buckets)),
         },
         {
             "lane": "short",
             "when": f"a batch of {edge} or less",
+            "runs": _SHORT,
             "stages": _outlined(stages, lambda stage: _short(stage, stages)),
         },
     ]
@@ -40,6 +66,7 @@ def as_text(pipeline: Pipeline) -> str:
     lines = []
     for lane in outlined(pipeline):
         lines += ["", f"physical plan, {lane['lane']} lane: {lane['when']}"]
+        lines += [f"  {word:<12}{does}" for word, does in lane["runs"].items()]
         for stage in lane["stages"]:
             lines.append(f"  {stage['stage']}. {stage['name']}")
             lines += [f"       {word:<11}{does}" for word, does in stage["does"].items()]
@@ -55,11 +82,21 @@ def leaving(pipeline: Pipeline) -> list[str]:
             topics.append(step.rest.name if step.rest is not None else f"{pipeline.name}.late")
     topics.append(f"{pipeline.name}.dead")
     together = ", ".join(dict.fromkeys(topics))
-    others = [o.name for o in pipeline.outputs if not isinstance(o.sink, Topic)]
     lines = [f"one Kafka transaction per batch, from the driver: {together}"]
-    if others:
-        lines.append(f"in this process only, gone with it: {', '.join(others)}")
-    return lines
+    others: dict[str, list[str]] = {}
+    for output in pipeline.outputs:
+        if not isinstance(output.sink, Topic):
+            others.setdefault(_together(output.sink), []).append(output.name)
+    return [*lines, *(f"{how}: {', '.join(names)}" for how, names in others.items())]
+
+
+def _together(sink: Sink) -> str:
+    """How the rows of a sink outside Kafka become visible."""
+    if isinstance(sink, Memory):
+        return "in this process only, gone with it"
+    if isinstance(sink, Chart | LiveTable):
+        return "then one transaction in the page's own store"
+    return f"then the {type(sink).__name__} sinks of one system together"
 
 
 def _leaving(pipeline: Pipeline) -> list[str]:
@@ -84,10 +121,10 @@ def _wide(stage: Stage, stages: Stages, buckets: int) -> dict[str, str]:
     if not stage.bare:
         does["SQL"] = "in the same Spark tasks"
     if stage.step is None:
-        return {**does, "shuffle": "none", "files": "staged results, one per task"}
+        return {**does, "shuffle": "none: narrow", "files": "staged results, one per task"}
     if isinstance(stage.step, Aggregated):
         does["combine"] = "partial aggregates per key and window, before the shuffle"
-    does["shuffle"] = f"by the hash of the keys: {buckets} buckets in as many parts as cores"
+    does["shuffle"] = f"wide, by the hash of the keys: {buckets} buckets in as many parts as cores"
     does["kernel"] = "one task per part takes the rows in; a second job closes what is due, " \
                      "on the driver if it is little"  # fmt: skip
     does["files"] = "one state run per part; staged results and late rows"
@@ -104,7 +141,7 @@ def _short(stage: Stage, stages: Stages) -> dict[str, str]:
         does["take"] = f"what {flows} emitted in this batch, from its staged files"
     if not stage.bare:
         does["SQL"] = "one Spark job over the decoded rows"
-    does["shuffle"] = "none"
+    does["shuffle"] = "none: narrow"
     if stage.step is None:
         return {**does, "files": "one of staged results"}
     does["kernel"] = "on the driver, over all buckets"

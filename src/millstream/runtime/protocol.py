@@ -28,13 +28,17 @@ def ends_of(body: dict[str, dict[str, int]] | None) -> Ends | None:
 
 @dataclass(frozen=True, slots=True)
 class SourceIntent:
-    """What one source gives to a batch, and where its event time stood before it."""
+    """What one source gives to a batch, and where its event time stood before it.
+
+    `skips` are records, by partition and offset, that a step cannot take: which step, and why.
+    """
 
     ranges: dict[int, tuple[int, int]]
     idle: tuple[int, ...] = ()
     drift: int = MIN_TIME
     declared: int = MIN_TIME
     identity: str | None = None
+    skips: dict[int, dict[int, tuple[str, str]]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, body: dict[str, Any]) -> Self:
@@ -45,7 +49,9 @@ class SourceIntent:
             drift=body["drift"],
             declared=body["declared"],
             identity=body["identity"],
-        )
+            skips={int(p): {int(o): (why[0], why[1]) for o, why in some.items()}
+                   for p, some in body.get("skips", {}).items()},
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

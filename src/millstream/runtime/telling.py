@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from millstream.errors import InvalidInput
 from millstream.plan.graph import Aggregated
 from millstream.runtime.facts import Facts, moment_of
 
@@ -18,7 +19,9 @@ MINUTE = 60_000_000
 class Teller:
     """Makes the facts of batches; remembers a minute of them for shares of late rows."""
 
-    def __init__(self, stages: Stages) -> None:
+    def __init__(self, stages: Stages, bad_above: float | None = None) -> None:
+        self._bad_above = bad_above
+        self._read: deque[tuple[int, int, int]] = deque()
         self._limits = {
             name: node.policy.alert_above
             for name, node in stages.steps.items()
@@ -53,6 +56,25 @@ class Teller:
                      for name, state in after.sources.items() if name in intent.sources},
             alerts=self._alerts(intent.clock, steps),
         )  # fmt: skip
+
+    def refuse_too_many_bad(self, clock: int, facts: Facts) -> None:
+        """Stop the job when too many of a minute's rows were bad; what is committed stays.
+
+        Raises:
+            InvalidInput: more than `bad_above` of them.
+        """
+        if self._bad_above is None:
+            return
+        self._read.append((clock, facts.rows, facts.dead))
+        while self._read[0][0] <= clock - MINUTE:
+            self._read.popleft()
+        rows, dead = (sum(one[place] for one in self._read) for place in (1, 2))
+        if rows and dead / rows > self._bad_above:
+            raise InvalidInput(
+                f"the pipeline needs at most {self._bad_above:.1%} bad rows a minute (bad_above)",
+                got=f"{dead:,} of {rows:,}, which lie in the dead topic",
+                do="see them with `millstream dead list`, mend their producer, and run it again",
+            )
 
     def _alerts(self, clock: int, steps: dict[str, dict[str, Any]]) -> tuple[str, ...]:
         """Steps of whose rows too many were late in the last minute of the batch clock."""

@@ -87,7 +87,7 @@ class LiveTable:
     name: str
     key: tuple[str, ...]
     keep: int
-    columns: tuple[str, ...] = field(default=())
+    columns: tuple[str, ...] = field(default=(), repr=False)
 
     def __init__(self, name: str, *, key: Key = None, keep: int = 200) -> None:
         _check(name, keep, "LiveTable")

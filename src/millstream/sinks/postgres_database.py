@@ -285,7 +285,8 @@ def _with_ours(url: str) -> str:
     """An address with what a writer needs of its session; what it says itself stays."""
     given = conninfo_to_dict(url)
     options = " ".join(filter(None, [_OPTIONS, str(given.pop("options", ""))]))
-    return make_conninfo(**{**_SESSION, **given, "options": options})
+    told: dict[str, Any] = {**_SESSION, **given, "options": options}
+    return make_conninfo(**told)
 
 
 def _identifier(target: str) -> sql.Composable:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from millstream.sinks.spec import Staged
 
 SIGN = "_sign"
+RETRACT = "retract"
 CHUNK = 50_000
 _PLACE = "_place"
 
@@ -44,16 +45,20 @@ def chunks(staged: Staged, size: int = CHUNK) -> Iterator[pa.Table]:
 def appended(staged: Staged, size: int = CHUNK) -> Iterator[pa.Table]:
     """The rows for a sink that only takes more.
 
+    A row that takes an earlier one back is a row among others where its readers can tell: where
+    it has the column `retract`.
+
     Raises:
-        InvalidSpec: a row takes an earlier one back, and there is no key to find that by.
+        InvalidSpec: nobody could tell, and there is no key to find the earlier row by.
     """
     for table in chunks(staged, size):
-        if SIGN in table.column_names and pc.min(table[SIGN]).as_py() < 0:
+        signed = SIGN in table.column_names and RETRACT not in table.column_names
+        if signed and pc.min(table[SIGN]).as_py() < 0:
             raise InvalidSpec(
-                f"the output {staged.output!r} needs a sink with key=, for its rows are corrected "
-                "later",
+                f"the output {staged.output!r} needs a sink with key=, for it takes rows back",
                 got=f"{staged.sink!r}, which only appends",
-                do="name the columns that say which row is meant: key=[…]",
+                do="name the columns that say which row is meant: key=[…], or let rows say it "
+                'themselves: .trigger(panes="retracting")',
             )
         yield visible(table)
 

@@ -72,6 +72,7 @@ class Decoder:
     hidden: tuple[str, ...] = ()
     opener: Opener = field(default_factory=_json)
     correction: ClockCorrection | None = None
+    skips: dict[int, dict[int, tuple[str, str]]] = field(default_factory=dict)
 
     @property
     def more(self) -> tuple[str, ...]:
@@ -106,6 +107,11 @@ class Decoder:
             decoded.table,
             dict(zip(decoded.bad.tolist(), decoded.reasons, strict=True)),
         )
+        if self.skips:
+            skipped = self._skipped(raw, positions)
+            reasons |= {int(positions[place]): why for place, (_, why) in skipped.items()}
+            kept = np.delete(np.arange(len(positions)), list(skipped))
+            table, positions = table.take(pa.array(kept)), positions[kept]
         if self.correction is not None:
             table = corrected(table, self.correction, self._received(table, raw, positions))
         if self.time is not None:
@@ -122,7 +128,27 @@ class Decoder:
             extra=decoded.extra,
             times=self._largest(good),
         )
-        return Rows(good, _bad(raw, reasons), report)
+        return Rows(good, self._bad(raw, reasons), report)
+
+    def _skipped(self, raw: pa.Table, positions: np.ndarray) -> dict[int, tuple[str, str]]:
+        """Which of the good rows a later step cannot take, as an earlier try has found."""
+        partitions, offsets = raw["partition"].to_numpy(), raw["offset"].to_numpy()
+        found = {}
+        for partition, some in self.skips.items():
+            mine = (partitions[positions] == partition) & np.isin(offsets[positions], list(some))
+            for place in np.flatnonzero(mine).tolist():
+                found[place] = some[int(offsets[positions[place]])]
+        return found
+
+    def _bad(self, raw: pa.Table, reasons: dict[int, str]) -> pa.Table:
+        """The places of bad records, why they are bad, and for which step if not for all."""
+        positions = sorted(reasons)
+        bad = raw.take(pa.array(positions, pa.int64())).select(["partition", "offset"])
+        places = zip(bad["partition"].to_pylist(), bad["offset"].to_pylist(), strict=True)
+        steps = [self.skips.get(p, {}).get(o, (None, ""))[0] for p, o in places]
+        return bad.append_column(
+            "reason", pa.array([reasons[p] for p in positions], pa.string())
+        ).append_column("step", pa.array(steps, pa.string()))
 
     def _received(self, table: pa.Table, raw: pa.Table, positions: np.ndarray) -> pa.ChunkedArray:
         assert self.correction is not None
@@ -189,9 +215,3 @@ class Decoder:
         ids, starts = np.unique(partitions[order], return_index=True)
         largest = np.maximum.reduceat(times[order], starts)
         return dict(zip(ids.tolist(), largest.tolist(), strict=True))
-
-
-def _bad(raw: pa.Table, reasons: dict[int, str]) -> pa.Table:
-    positions = sorted(reasons)
-    bad = raw.take(pa.array(positions, pa.int64())).select(["partition", "offset"])
-    return bad.append_column("reason", pa.array([reasons[p] for p in positions], pa.string()))

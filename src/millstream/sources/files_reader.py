@@ -40,6 +40,7 @@ class FilesReader:
         self._count = 0
         self._committed = 0
         self._rested = 0.0
+        self._first = 0
         self._known: set[str] = set()
         self._load()
 
@@ -63,11 +64,7 @@ class FilesReader:
             self._look()
             self._rested = began + (1 + _SHARE) * (time.monotonic() - began)
         end = self._seen[-1].end if self._seen else 0
-        return Extent({0: self._first()}, {0: end})
-
-    def _first(self) -> int:
-        gone = [seen.end for seen in self._seen if not os.path.lexists(seen.path)]
-        return max([self._seen[0].first if self._seen else 0, *gone])
+        return Extent({0: self._first}, {0: end})
 
     def _look(self) -> None:
         there = dict(listed(self._path))
@@ -75,6 +72,8 @@ class FilesReader:
             now = there.get(seen.path)
             if now is not None and not seen.same(now):
                 raise seen.altered(now)
+        gone = [seen.end for seen in self._seen if seen.path not in there]
+        self._first = max([*(seen.first for seen in self._seen[:1]), *gone], default=0)
         new = sorted((now.st_mtime_ns, path) for path, now in there.items()
                      if path not in self._known)  # fmt: skip
         if new:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from millstream.schema import Field, Type
 
 _WHOLE = ("byte", "short", "int", "long")
+_STRETCH = 1 << 16
 _OUTSIDE = "a time outside the years 1 to 9999"
 
 
@@ -79,11 +80,11 @@ def read(path: Path, group: int, skip: int, take: int, schema: Schema) -> Decode
         with pq.ParquetFile(path) as file:
             there = file.schema_arrow.names
             wanted = [name for name in there if name in names]
-            rows = file.read_row_group(group, columns=wanted, use_threads=False).slice(skip, take)
+            rows = _rows(file, group, skip, take, wanted)
     except (pa.ArrowException, OSError, ValueError) as error:
         return _lost(take, f"not Parquet: {_said(error)}", schema)
     bad: dict[int, str] = {}
-    columns = [_column(rows, field, bad) for field in schema]
+    columns = [_column(rows, field, bad, take) for field in schema]
     good = np.delete(np.arange(take, dtype=np.int64), sorted(bad))
     if bad:
         columns = [column.take(pa.array(good)) for column in columns]
@@ -93,15 +94,33 @@ def read(path: Path, group: int, skip: int, take: int, schema: Schema) -> Decode
     return Decoded(table, good, places, [bad[place] for place in places.tolist()], int(extra))
 
 
+def _rows(file: pq.ParquetFile, group: int, skip: int, take: int, names: list[str]) -> pa.Table:
+    """Some rows of a row group, of which no more than these and one stretch are held."""
+    kept: list[pa.RecordBatch] = []
+    first = 0
+    if names:
+        stretches = file.iter_batches(_STRETCH, row_groups=[group], columns=names,
+                                      use_threads=False)  # fmt: skip
+        for batch in stretches:
+            low, high = max(skip - first, 0), min(skip + take - first, batch.num_rows)
+            if low < high:
+                kept.append(batch.slice(low, high - low))
+            first += batch.num_rows
+            if first >= skip + take:
+                break
+    kinds = pa.schema([file.schema_arrow.field(name) for name in names])
+    return pa.Table.from_batches(kept, kinds)
+
+
 def _lost(count: int, reason: str, schema: Schema) -> Decoded:
     every = np.arange(count, dtype=np.int64)
     return Decoded(schema.arrow().empty_table(), every[:0], every, [reason] * count, 0)
 
 
-def _column(rows: pa.Table, field: Field, bad: dict[int, str]) -> pa.Array:
+def _column(rows: pa.Table, field: Field, bad: dict[int, str], count: int) -> pa.Array:
     kind = arrow_type(field.type)
     if field.name not in rows.column_names:
-        return pa.nulls(rows.num_rows, kind)
+        return pa.nulls(count, kind)
     column = rows[field.name].combine_chunks()
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
@@ -175,7 +194,7 @@ def as_json(path: Path, group: int, row: int) -> bytes | None:
 
     try:
         with pq.ParquetFile(path) as file:
-            rows = file.read_row_group(group, use_threads=False).slice(row, 1)
+            rows = _rows(file, group, row, 1, file.schema_arrow.names)
         value: bytes = encode(rows)[0].as_py()
     except (pa.ArrowException, OSError, ValueError):
         return None

@@ -111,7 +111,7 @@ def first_counts(
 def _same_entries(fields: Sequence[pa.Array], groups: Ints) -> tuple[Ints | None, Ints]:
     """The order by (group, fields), None if that is how they stand, and where each new one is."""
     word, rest = _packed(groups, [_sortable(field) for field in fields])
-    if not rest and bool((word[1:] > word[:-1]).all()):
+    if bool((word[1:] > word[:-1]).all()):
         return None, np.arange(len(word), dtype=np.int64)
     order: Ints = np.lexsort((*reversed(rest), word)) if rest else np.argsort(word)
     new = np.ones(len(order), dtype=np.bool_)

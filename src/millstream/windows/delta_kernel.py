@@ -89,7 +89,7 @@ class Moved:
         opens = np.zeros(keyed.rows.num_rows, np.bool_)
         opens[known[opening & ~first]] = True
         numbers = np.cumsum(opens, dtype=np.int64)
-        at_start = (numbers - opens)[keyed.starts]
+        at_start = numbers[keyed.starts]
         at_end = numbers[np.append(keyed.starts[1:], len(opens)) - 1] if len(opens) else numbers
         places = np.zeros(len(opens), np.bool_)
         places[known[opening]] = True

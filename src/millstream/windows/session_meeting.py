@@ -131,11 +131,10 @@ class Chaining:
         if len(starts):
             elements = reduce_groups(columns, starts, self._layout.merging)
         sessions = elements.drop_columns([GONE])
-        new, touched = np.ones((2, len(starts)), np.bool_)
-        new[chain[:count]] = False
-        touched[:] = False
+        remembered, touched = np.zeros((2, len(starts)), np.bool_)
+        remembered[chain[:count]] = True
         touched[chain[count:]] = True
-        late = new & is_gone(numbers(sessions, LAST))
+        late = ~remembered & is_gone(numbers(sessions, LAST))
         if not late.any():
             return Met(keys, sessions, touched, known, chain[:count], continued)
         stay = np.flatnonzero(~late)

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from millstream.eventtime.moment import END_OF_TIME
 from millstream.state.columns import plain
+from millstream.state.spec import LOW_PART
 from millstream.windows.aggregation import BOUND, END, START
 from millstream.windows.firing import Groups, Ready
 from millstream.windows.pane_state import (
@@ -123,6 +124,7 @@ class _Pane:
     totals: dict[str, pa.Array]
 
     def columns(self) -> dict[str, pa.Array]:
+        """Label and number as they leave."""
         return {
             PANE: pa.array(LABELS[self.labels], pa.string()),
             PANE_INDEX: pa.array(self.numbers),
@@ -198,10 +200,9 @@ class Panes:
         columns = {}
         for name in self._layout.totals:
             left = plain(sessions[NEW_PARTS + name]).take(kept)
-            zero = name.removesuffix("__lo") in summed
-            columns[NEW_PARTS + name] = (
-                left.fill_null(pa.scalar(0).cast(left.type)) if zero else left
-            )
+            if name.removesuffix(LOW_PART) in summed:
+                left = left.fill_null(pa.scalar(0).cast(left.type))
+            columns[NEW_PARTS + name] = left
         return columns
 
     def _cards(self, met: Met, fires: Mask, pane: _Pane) -> Columns:

@@ -99,7 +99,7 @@ def _originals(rows: pa.Table, suspects: Mask, starts: Ints, order: Ints | None)
     places = starts[of_suspect]
     taken = rows.take(pa.array(places if order is None else order[places]))
     structs = pa.StructArray.from_arrays(
-        [plain(taken[name]) for name in rows.column_names], fields=list(rows.schema)
+        [taken[name].combine_chunks() for name in rows.column_names], fields=list(rows.schema)
     )
     offsets = np.zeros(len(starts) + 1, np.int32)
     np.cumsum(of_suspect, out=offsets[1:])

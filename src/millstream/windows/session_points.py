@@ -59,8 +59,8 @@ class _Elements:
     @property
     def from_batch(self) -> Mask:
         """Which of them the batch brings."""
-        places: Ints = np.arange(len(self.places))
-        return places >= self.points.num_rows
+        mine: Mask = np.arange(len(self.places)) >= self.points.num_rows
+        return mine
 
     def chains(self, which: Mask, reach: int) -> Ints:
         """The number of each chain of those meant, in order of (key, time); -1 for others."""
@@ -170,7 +170,7 @@ class Points:
         continued[left] = firsts[into[left]] == numbers(known, FIRST)[left]
         if self._layout.discarding:
             continued[left] &= ~taken_back[chain_of[into[left]]]
-        rows = self._rows(known, kept, into, continued, clock)
+        rows = self._rows(known, kept, into, continued)
         group = np.concatenate([into[left], kept.session[inside]])
         order = np.argsort(group, kind="stable")
         rows = rows.filter(pa.array(np.concatenate([left, inside]))).take(pa.array(order))
@@ -179,61 +179,55 @@ class Points:
         sessions = reduce_groups(columns, starts, self._layout.merging) if len(starts) else rows
         sessions = sessions.drop_columns([GONE])
         if ARRIVED in sessions.column_names:
-            arrived = numbers(sessions, ARRIVED) + came[chain_of]
+            arrived = valid_numbers(sessions, ARRIVED, 0) + came[chain_of]
             sessions = _with(sessions, ARRIVED, arrived)
             sessions = _with(sessions, OPENED, valid_numbers(sessions, OPENED, clock))
         touched = came[chain_of] > 0
         return Met(keys, sessions, touched, known, into, continued, None, kept)
 
     def _came(self, kept: Kept, around: Ints) -> tuple[Ints, Mask]:
-        """How many pieces have come to each chain of old and new, and whether some take back."""
+        """How many rows have come to each chain of old and new, and whether some take back."""
         accepted = kept.elements.from_batch & ~kept.late
         chains = int(around.max(initial=-1)) + 1
         came = np.zeros(chains, np.int64)
         batch = kept.elements.batch
-        each = numbers(batch, ARRIVED) if ARRIVED in batch.column_names else None
-        count = kept.elements.points.num_rows
-        weights = np.ones(batch.num_rows, np.int64) if each is None else each
-        np.add.at(came, around[accepted], weights[accepted[count:]])
+        each = numbers(batch, ARRIVED if ARRIVED in batch.column_names else ROWS)
+        np.add.at(came, around[accepted], np.abs(each)[accepted[kept.elements.points.num_rows :]])
         taken_back = np.zeros(chains, np.bool_)
         taken_back[around[accepted & (kept.elements.rows < 0)]] = True
         return came, taken_back
 
-    def _rows(
-        self, known: pa.Table, kept: Kept, into: Ints, continued: Mask, clock: int
-    ) -> pa.Table:
-        """Known sessions without their span and parts, then points, then pieces."""
+    def _rows(self, known: pa.Table, kept: Kept, into: Ints, continued: Mask) -> pa.Table:
+        """Known sessions without their span and parts, then points, then pieces.
+
+        New to their session are all of the batch and all points it did not have before.
+        """
         points, batch = kept.elements.points, kept.elements.batch
-        parts = [*self._layout.totals]
-        old = ~self._shown(known, kept, into, continued)
+        new = ~self._had(known, kept, into, continued)
         columns = {}
         for field in self._layout.merging.visible:
             name = field.name
-            sources: list[pa.Array] = []
-            for table in (known, points, batch):
-                sources.append(pa.nulls(table.num_rows, field.type))
-            if name in parts:
-                sources[1:] = plain(points[name]), plain(batch[name])
-            elif name in (ORDER, HASH):
-                sources = [plain(table[name]) for table in (known, points, batch)]
+            part = name.removeprefix(NEW_PARTS)
+            if name in (ORDER, HASH):
+                three = [plain(table[name]) for table in (known, points, batch)]
             elif name in (FIRST, LAST):
-                sources[1:] = plain(points[FIRST]), plain(batch[FIRST])
-            elif name.startswith(NEW_PARTS):
-                part = name.removeprefix(NEW_PARTS)
-                new = plain(points[part]).take(pa.array(np.arange(len(old)), mask=~old))
-                sources = [_only(plain(known[name]), continued), new, plain(batch[part])]
-            elif name == OPENED:
-                sources[0] = plain(known[name])
-                sources[2] = pa.array(np.full(batch.num_rows, clock))
-            elif name == ARRIVED:
-                zero = [pa.array(np.zeros(t.num_rows, np.int64)) for t in (points, batch)]
-                sources = [plain(known[name]), *zero]
+                three = [None, plain(points[FIRST]), plain(batch[FIRST])]
+            elif name in self._layout.totals:
+                three = [None, plain(points[name]), plain(batch[name])]
+            elif part in self._layout.totals:
+                before = _only(plain(known[name]), continued)
+                three = [before, _only(plain(points[part]), new), plain(batch[part])]
             else:
-                sources[0] = plain(known[name])
-            columns[name] = pa.concat_arrays([one.cast(field.type) for one in sources])
+                three = [plain(known[name]), None, None]
+            columns[name] = pa.concat_arrays(
+                [
+                    pa.nulls(table.num_rows, field.type) if one is None else one.cast(field.type)
+                    for one, table in zip(three, (known, points, batch), strict=True)
+                ]
+            )
         return conform(pa.table(columns), self._layout.merging)
 
-    def _shown(self, known: pa.Table, kept: Kept, into: Ints, continued: Mask) -> Mask:
+    def _had(self, known: pa.Table, kept: Kept, into: Ints, continued: Mask) -> Mask:
         """Which remembered points their session has had since before this batch."""
         count = kept.elements.points.num_rows
         session = kept.session[:count]

@@ -1,0 +1,73 @@
+"""Finding all rows of a key by a part of it: those the hash is made of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from millstream.state.combine import combine
+from millstream.state.hashing import hash_keys
+from millstream.state.runs import Run, write_segment
+from millstream.state.spec import GONE, HASH, ORDER, StateColumn, StateSpec
+from millstream.state.view import View
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SPEC = StateSpec(
+    keys=pa.schema([("k", pa.string()), ("place", pa.int64())]),
+    values=(StateColumn("v", pa.int64(), "last"),),
+)
+
+
+def state_rows(rows: list[tuple[str | None, int, int | None]]) -> pa.Table:
+    """Rows (k, place, v); a v of None forgets."""
+    keys = pa.array([k for k, _, _ in rows], pa.string())
+    columns = {
+        ORDER: pa.array(np.zeros(len(rows), np.int64)),
+        HASH: pa.array(hash_keys([keys], len(rows))),
+        "k": keys,
+        "place": pa.array([place for _, place, _ in rows], pa.int64()),
+        "v": pa.array([v for _, _, v in rows], pa.int64()),
+        GONE: pa.array([v is None for _, _, v in rows]),
+    }
+    return combine(pa.table(columns), SPEC)
+
+
+def view_of(folder: Path, runs: list[list[tuple[str | None, int, int | None]]]) -> View:
+    made = []
+    for number, rows in enumerate(runs):
+        segment = write_segment(folder, f"{number}.arrow", state_rows(rows), buckets=(0, 4), of=4)
+        made.append(Run(str(number), (segment,)))
+    return View(folder, SPEC, made, floor=0, buckets=(0, 4), of=4)
+
+
+def wanted(keys: list[str | None]) -> pa.Table:
+    column = pa.array(keys, pa.string())
+    orders = pa.array(np.zeros(len(keys), np.int64))
+    return pa.table({ORDER: orders, HASH: pa.array(hash_keys([column], len(keys))), "k": column})
+
+
+def found(view: View, keys: list[str | None]) -> list[tuple[Any, ...]]:
+    table = view.find(wanted(keys))
+    return [(r[ORDER], r["k"], r["place"], r["v"]) for r in table.to_pylist()]
+
+
+def test_all_rows_of_a_key_are_found_with_the_place_of_who_asked(tmp_path: Path) -> None:
+    view = view_of(tmp_path, [[("a", 1, 10), ("a", 7, 70), ("b", 1, 11), (None, 2, 20)]])
+    assert found(view, ["b", "c", "a", None]) == [
+        (0, "b", 1, 11),
+        (2, "a", 1, 10),
+        (2, "a", 7, 70),
+        (3, None, 2, 20),
+    ]
+    assert found(view, []) == []
+
+
+def test_newer_runs_replace_and_forget_single_rows_of_a_key(tmp_path: Path) -> None:
+    view = view_of(
+        tmp_path, [[("a", 1, 10), ("a", 7, 70)], [("a", 1, None), ("a", 9, 90)], [("a", 7, 71)]]
+    )
+    assert found(view, ["a"]) == [(0, "a", 7, 71), (0, "a", 9, 90)]
