@@ -7,7 +7,10 @@ from __future__ import annotations
 
 FAULTS: dict[str, tuple[tuple[str, str], ...]] = {
     "windows/beyond.py": (
-        ("climbing = ~hit & (right + 1 < len(least))", "climbing = ~hit & (right + 3 < len(least))"),
+        (
+            "climbing = ~hit & (right + 1 < len(least))",
+            "climbing = ~hit & (right + 3 < len(least))",
+        ),
         ("nodes += ~far(", "nodes += far("),
         ("words >= np.uint64(by))\n        below", "words > np.uint64(by))\n        below"),
         ("(most > value) & ", ""),
@@ -27,33 +30,57 @@ FAULTS: dict[str, tuple[tuple[str, str], ...]] = {
     "windows/punctuated_kernel.py": (
         ("before = upto - closes", "before = upto"),
         ("outside = None if self._member else closes", "outside = None"),
-        ("np.lexsort([is_marker, *reversed(columns)])", "np.lexsort([~is_marker, *reversed(columns)])"),
+        (
+            "np.lexsort([is_marker, *reversed(columns)])",
+            "np.lexsort([~is_marker, *reversed(columns)])",
+        ),
         ("None, 0 if self._member else marks.true_count", "None, 0"),
         ("markers, 0 if self._member else markers.num_rows", "markers, 0"),
     ),
     "windows/cut_kernel.py": (
         ("ended = cut.ends > 0", "ended = cut.ends >= 0"),
         ("closed = numbers < cut.ends[key_of]\n", "closed = numbers <= cut.ends[key_of]\n"),
-        ("forgotten = np.flatnonzero(keyed.kept & ended[keyed.key_of])", "forgotten = np.zeros(0, np.int64)"),
+        (
+            "forgotten = np.flatnonzero(keyed.kept & ended[keyed.key_of])",
+            "forgotten = np.zeros(0, np.int64)",
+        ),
         ("inside &= ~(keyed.kept & without_kept[keyed.key_of])", "pass"),
-        ("floors={OPEN: order + 1, TIMES: min(held, moment.after)}", "floors={TIMES: min(held, moment.after)}"),
+        (
+            "floors={OPEN: order + 1, TIMES: min(held, moment.after)}",
+            "floors={TIMES: min(held, moment.after)}",
+        ),
         ("np.full(opened.num_rows, order + 1)", "np.full(opened.num_rows, order)"),
         ("if not finish:", "if finish:"),
         ("after = np.where(ended, NO_TIME, before)", "after = before.copy()"),
         ("np.where(had == NO_TIME, come, np.maximum(had, come))", "come"),
-        ("(key_of[1:] != key_of[:-1]) | (numbers[1:] != numbers[:-1])", "numbers[1:] != numbers[:-1]"),
+        (
+            "(key_of[1:] != key_of[:-1]) | (numbers[1:] != numbers[:-1])",
+            "numbers[1:] != numbers[:-1]",
+        ),
     ),
     "windows/open_times.py": (
-        ("left = np.flatnonzero((before != after) & (before != NO_TIME))", "left = np.zeros(0, np.int64)"),
-        ("come = np.flatnonzero((before != after) & (after != NO_TIME))", "come = np.flatnonzero((before == NO_TIME) & (after != NO_TIME))"),
+        (
+            "left = np.flatnonzero((before != after) & (before != NO_TIME))",
+            "left = np.zeros(0, np.int64)",
+        ),
+        (
+            "come = np.flatnonzero((before != after) & (after != NO_TIME))",
+            "come = np.flatnonzero((before == NO_TIME) & (after != NO_TIME))",
+        ),
         ("return self._gained([*forgotten, opened])", "return self._gained([opened])"),
         ("alive = without_tombstones(both)", "alive = both"),
     ),
     "windows/counted_kernel.py": (
         ("math.gcd(spec.n, spec.every)", "spec.every"),
-        ("(seen - self.spec.n) // self.spec.every + 1)", "(seen - self.spec.n) // self.spec.every)"),
+        (
+            "(seen - self.spec.n) // self.spec.every + 1)",
+            "(seen - self.spec.n) // self.spec.every)",
+        ),
         ("begun = -(-panes.after // self.spec.every)", "begun = panes.after // self.spec.every"),
-        ("highs = np.minimum(lows + self.spec.n // self._pane, (first_of + counts)[of])", "highs = (first_of + counts)[of]"),
+        (
+            "highs = np.minimum(lows + self.spec.n // self._pane, (first_of + counts)[of])",
+            "highs = (first_of + counts)[of]",
+        ),
         ("new[1:] |= numbers[1:] != numbers[:-1]", "pass"),
         ("np.flatnonzero(~panes.kept & ~old)", "np.flatnonzero(~old)"),
         ("np.flatnonzero(panes.kept & old)", "np.zeros(0, np.int64)"),
@@ -72,11 +99,17 @@ FAULTS: dict[str, tuple[tuple[str, str], ...]] = {
     "windows/sliding_kernel.py": (
         ("gone = times < moment.before", "gone = times <= moment.before"),
         ("gone[:] = True", "pass"),
-        ("orders_of(batch), moment.after, side=\"left\"", "orders_of(batch), moment.after, side=\"right\""),
+        (
+            'orders_of(batch), moment.after, side="left"',
+            'orders_of(batch), moment.after, side="right"',
+        ),
         ("(places >= before.num_rows) & (counts > 0)", "places >= before.num_rows"),
         ("lows, asking + 1)", "lows, np.maximum(asking, lows + 1))"),
         ("MIN_TIME, times - self.spec.size + 1)", "MIN_TIME, times - self.spec.size)"),
-        ("np.searchsorted(upto, wanted, side=\"right\")", "np.searchsorted(upto, wanted, side=\"left\")"),
+        (
+            'np.searchsorted(upto, wanted, side="right")',
+            'np.searchsorted(upto, wanted, side="left")',
+        ),
         ("self._cell_of(moment.before - 1)", "self._cell_of(moment.before - 1) - 1"),
         ("max(MIN_TIME, time - self.spec.size + 1)", "max(MIN_TIME, time - self.spec.size // 2)"),
         ("times.view(np.uint64) ^ _SIGN_BIT", "times.view(np.uint64)"),
@@ -84,21 +117,27 @@ FAULTS: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "windows/lifted.py": (
         ("rows = in_origin_order(rows)", "pass"),
-        ("StateColumn(FIRST, pa.int64(), \"min\")", "StateColumn(FIRST, pa.int64(), \"max\")"),
-        ("self.answer(piece, plain(piece[FIRST]), plain(piece[LAST]))", "self.answer(piece, plain(piece[LAST]), plain(piece[LAST]))"),
+        ('StateColumn(FIRST, pa.int64(), "min")', 'StateColumn(FIRST, pa.int64(), "max")'),
+        (
+            "self.answer(piece, plain(piece[FIRST]), plain(piece[LAST]))",
+            "self.answer(piece, plain(piece[LAST]), plain(piece[LAST]))",
+        ),
     ),
     "state/meeting.py": (
-        ("hashed, \"right\"", "hashed, \"left\""),
+        ('hashed, "right"', 'hashed, "left"'),
         ("taken = upto", "pass"),
         ("yield None, batch.slice(taken)", "yield None, batch.slice(batch.num_rows)"),
     ),
     "steps/waiting.py": (
         ("gone = times < moment.before", "gone = times <= moment.before"),
         ("gone[:] = True", "pass"),
-        ("orders_of(batch), after, side=\"left\"", "orders_of(batch), after, side=\"right\""),
+        ('orders_of(batch), after, side="left"', 'orders_of(batch), after, side="right"'),
         ("twins += np.repeat(next_twin, counts)", "pass"),
         ("known + 1)", "known)"),
-        ("np.arange(rows.num_rows) - np.repeat(starts, counts)", "np.zeros(rows.num_rows, np.int64)"),
+        (
+            "np.arange(rows.num_rows) - np.repeat(starts, counts)",
+            "np.zeros(rows.num_rows, np.int64)",
+        ),
         ("firsts = np.flatnonzero(new)", "firsts = np.zeros(1, np.int64)"),
     ),
     "steps/top_kernel.py": (
@@ -109,15 +148,21 @@ FAULTS: dict[str, tuple[tuple[str, str], ...]] = {
         ("windows = [plain(rows[name]) for name in WINDOW]", "windows = []"),
         ("kept = self._largest(staying)", "kept = staying"),
     ),
-}  # fmt: skip
+}
 _CUT = ["tests/windows/test_delta.py", "tests/windows/test_punctuated.py"]
 _COUNTED = ["tests/windows/test_folding.py", "tests/windows/test_rows.py"]
 _SCALE = "tests/windows/test_rows_scale.py"
 
 TESTS: dict[str, tuple[tuple[str, ...], list[str]]] = {
     "cut": (
-        ("windows/beyond.py", "windows/delta_kernel.py", "windows/punctuated_kernel.py",
-         "windows/cut_kernel.py", "windows/open_times.py", "windows/lifted.py"),
+        (
+            "windows/beyond.py",
+            "windows/delta_kernel.py",
+            "windows/punctuated_kernel.py",
+            "windows/cut_kernel.py",
+            "windows/open_times.py",
+            "windows/lifted.py",
+        ),
         _CUT,
     ),
     "counted": (("windows/counted_kernel.py", "windows/folding.py"), _COUNTED),
@@ -126,4 +171,4 @@ TESTS: dict[str, tuple[tuple[str, ...], list[str]]] = {
         ("steps/waiting.py", "steps/top_kernel.py", "state/meeting.py"),
         ["tests/steps/test_ordered.py", "tests/steps/test_top.py", _SCALE],
     ),
-}  # fmt: skip
+}
