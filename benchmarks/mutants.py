@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
 
+from benchmarks import row_window_mutants
 from benchmarks.aggregate_mutants import FAULTS, TESTS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -82,9 +83,10 @@ TUMBLING = planted(
     ("self.spec)[0]) - 1", "self.spec)[0])"),
     ("None if (signs == 1).all() else signs", "None"),
 )
-AGGREGATES = {
-    name: (tuple(m for file in files for m in planted(file, *FAULTS[file])), tests)
-    for name, (files, tests) in TESTS.items()
+ALL_FAULTS = FAULTS | row_window_mutants.FAULTS
+IN_FILES = {
+    name: (tuple(m for file in files for m in planted(file, *ALL_FAULTS[file])), tests)
+    for name, (files, tests) in (TESTS | row_window_mutants.TESTS).items()
 }
 DISTINCT = planted(
     "steps/distinct_kernel.py",
@@ -134,7 +136,7 @@ APART = planted(
 )
 KERNELS = {
     "tumbling": (BOUNDS + TUMBLING, ["tests/windows"]),
-    **AGGREGATES,
+    **IN_FILES,
     "distinct": (DISTINCT + APART, ["tests/steps/test_distinct_apart.py",
                                     "tests/steps/test_distinct_kernel.py"]),
 }  # fmt: skip

@@ -13,7 +13,7 @@ from millstream.plan.graph import EventTime, Node, Policy
 from millstream.plan.names import check_given_name
 from millstream.schema import check_names
 from millstream.sinks.spec import Discard, Sink
-from millstream.windows.aggregate_spec import Aggregate, Mean, Sum
+from millstream.windows.aggregate_spec import Aggregate
 from millstream.windows.condition import check_condition
 from millstream.windows.counted import Rows
 from millstream.windows.delta import Delta
@@ -159,7 +159,7 @@ class Windowed:
                               do=f'write {column}=ms.sum("column")')  # fmt: skip
         for read in aggregate.columns:
             stream.need_column(read, step)
-            if isinstance(aggregate, Sum | Mean):
+            if aggregate.of_numbers:
                 columns_of.need_number(stream.node, read, step=step)
         if stream.node.corrects and not aggregate.can_retract:
             raise InvalidSpec(f"{step} needs rows that are never taken back",

@@ -20,7 +20,7 @@ def verdict_on(config: Config, *, finished: bool = True) -> dict[str, Any]:
                 "finished": finished}  # fmt: skip
     done = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("verifier.py")), json.dumps(question)],
-        capture_output=True, text=True, check=False, timeout=120,
+        capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     verdict: dict[str, Any] = json.loads(done.stdout)

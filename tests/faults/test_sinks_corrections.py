@@ -71,6 +71,10 @@ def test_a_table_with_a_key_holds_the_last_answer_of_every_window(
         assert not any(verdict[k] for k in ("lost", "doubled", "phantom", "wrong")), place
     twice = {key: (2 * n,) for key, (n, _) in wanted.items()}
     assert dict(asked(database, "twice", "twice")) == twice
+    password = database.partition("@")[0].rpartition(":")[2].encode()
+    files = [path for path in (tmp_path / "checkpoint").rglob("*") if path.is_file()]
+    assert files
+    assert not [path for path in files if password in path.read_bytes()]
 
 
 def tables(database: str, folder: Path) -> dict[str, list[tuple[Any, Any]]]:
@@ -93,3 +97,28 @@ def asked(database: str, table: str, values: str) -> list[tuple[Any, Any]]:
     with psycopg.connect(database) as connection:
         found = connection.execute(f"select key, {start}, {values} from {table}".encode())
         return [((key, at), tuple(rest)) for key, at, *rest in found.fetchall()]
+
+
+def test_late_rows_go_to_a_table_when_it_is_named(tmp_path: Path, spark: SparkSession) -> None:
+    rows = ms.read(ms.Topic(TOPIC, schema=SCHEMA), time="ts", watermark=DELAY, idle=None)
+    path = tmp_path / "out.db"
+    windows = (
+        rows.by("key").window(ms.tumbling(SIZE)).late(rest=ms.Sqlite(path, "late"))
+        .agg(n=ms.count())
+    )  # fmt: skip
+    small = Small(tmp_path / "checkpoint", spark,
+                  ms.Pipeline("small", windows.to(ms.Sqlite(path, "windows"))))  # fmt: skip
+    small.world = Outside("exactly_once")
+    small.feed(24)
+    small.step()
+    add_late(small, range(3, 6))
+    small.step()
+
+    connection = sqlite3.connect(path)
+    late = connection.execute("select reason, row from late").fetchall()
+    marks = dict(connection.execute("select target, intent from millstream_ledger").fetchall())
+    connection.close()
+    assert sorted(json.loads(row)["ts"] for _, row in late) == [
+        f"2026-01-01T00:00:0{second}.000000Z" for second in (3, 4, 5)
+    ]
+    assert marks["late"] == marks["windows"]

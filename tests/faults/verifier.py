@@ -14,6 +14,7 @@ from collections import Counter
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
@@ -96,7 +97,9 @@ def expected(records: list[Place]) -> tuple[dict[Any, Any], dict[Any, Any], int]
     base.execute("CREATE TABLE rows (id BIGINT, key BIGINT, amount BIGINT, ts TIMESTAMPTZ, "
                  'partition BIGINT, "offset" BIGINT)')  # fmt: skip
     if rows:
-        base.executemany("INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?)", rows)
+        given = pa.table({str(n): list(column) for n, column in enumerate(zip(*rows, strict=True))})
+        base.register("given", given)
+        base.execute("INSERT INTO rows SELECT * FROM given")
     windows = {(k, s): (n, total) for k, s, n, total in base.execute(_WINDOWS).fetchall()}
     once = {i: (k, a, t) for i, k, a, t in base.execute(_ONCE).fetchall()}
     found = base.execute(_WATERMARK).fetchone()

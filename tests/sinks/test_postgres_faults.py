@@ -178,6 +178,24 @@ def test_a_server_out_of_connections_is_waited_for() -> None:
     assert "too many clients" in heard[0]
 
 
+def test_a_role_out_of_connections_is_waited_for(database: str) -> None:
+    asked(database, "create role limited login password 'pass' connection limit 0")
+    asked(database, "grant all on schema public to limited")
+    heard: list[str] = []
+
+    def hear(why: str) -> None:
+        heard.append(why)
+        asked(database, "alter role limited connection limit -1")
+
+    head, _, tail = database.partition("@")
+    sink = ms.Postgres("hot", url=f"{head.partition('//')[0]}//limited:pass@{tail}")
+    writer = opened(sink, waiting=hear)
+    writer.write("one", 1, [staged(sink, n=[1])])
+    writer.close()
+    assert numbers(database) == [1]
+    assert "too many connections for role" in heard[0]
+
+
 def test_a_server_that_stays_away_is_named_when_patience_ends() -> None:
     with postgres() as server:
         sink = ms.Postgres("hot", url=server.url)

@@ -184,6 +184,14 @@ def test_what_an_address_says_of_its_session_stays(database: str) -> None:
     assert asked(database, "select target from shop.millstream_ledger") == [("shop.hot",)]
 
 
+@pytest.mark.parametrize(("old", "new"), [("/t", "/no_such_"), ("//millstream", "//nobody_here")])
+def test_a_database_or_role_that_is_not_there_is_told_at_once(
+    database: str, old: str, new: str
+) -> None:
+    with pytest.raises(Unavailable, match="needs to get into the database"):
+        opened(ms.Postgres("hot", url=database.replace(old, new)))
+
+
 def test_an_address_that_is_none_is_told_at_once() -> None:
     with pytest.raises(Unavailable, match="needs to get into the database"):
         opened(ms.Postgres("hot", url="postgres at home"))

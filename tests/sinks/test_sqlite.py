@@ -143,6 +143,17 @@ def test_a_missing_column_and_a_dropped_table_are_named(tmp_path: Path) -> None:
     writer.close()
 
 
+def test_missing_folders_are_made_and_a_path_that_cannot_be_is_named(tmp_path: Path) -> None:
+    sink = ms.Sqlite(tmp_path / "a" / "b" / "out.db", "hot")
+    writer = opened(sink)
+    writer.write("one", 1, [staged(sink, n=[1])])
+    writer.close()
+    assert asked(tmp_path / "a" / "b" / "out.db", "select n from hot") == [(1,)]
+    (tmp_path / "file").touch()
+    with pytest.raises(Unavailable, match=r"needs the SQLite file .*file/out.db to open"):
+        opened(ms.Sqlite(tmp_path / "file" / "out.db", "hot"), patience=0.0)
+
+
 def test_a_number_that_is_none_stays_one(tmp_path: Path) -> None:
     path = tmp_path / "out.db"
     sink = ms.Sqlite(path, "hot")

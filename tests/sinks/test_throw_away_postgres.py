@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,8 +16,9 @@ import psutil
 import psycopg
 import pytest
 
-from millstream.errors import SetupFailed
-from millstream.testing import postgres, postgres_process
+from millstream.errors import SetupFailed, Unavailable
+from millstream.log.broker_folder import free_port
+from millstream.testing import local_postgres, postgres, postgres_process
 from millstream.testing.postgres_process import Identity, of_the_wheel, programs
 
 if TYPE_CHECKING:
@@ -69,6 +71,24 @@ def test_the_wheels_programs_serve_where_nothing_is_installed() -> None:
     assert wheel is not None
     with postgres(programs=wheel) as server:
         assert asked(server.url, "select 1") == 1
+
+
+def test_a_port_that_was_taken_meanwhile_is_not_insisted_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ports = iter([taken.getsockname()[1]])
+        monkeypatch.setattr(local_postgres, "free_port", lambda: next(ports, None) or free_port())
+        with postgres() as server:
+            assert asked(server.url, "select 1") == 1
+
+
+def test_a_server_that_does_not_start_says_why() -> None:
+    with (
+        pytest.raises(Unavailable, match="no_such_setting"),
+        postgres(settings={"no_such_setting": 1}),
+    ):
+        pass
 
 
 def test_the_password_is_asked_for_and_no_socket_file_is_made(

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sources.keeping import opening
 
-from millstream.errors import InvalidSpec
+from millstream.errors import DataGone, InvalidSpec
 from millstream.schema import Schema
 from millstream.sources import lines, parquet
 from millstream.sources.files import Files
@@ -194,6 +194,23 @@ def test_a_first_line_is_a_header_if_it_names_all_columns_and_a_row_if_it_names_
     for line, says in ((b"a,c", "names a and not b"), (b"a,b,a", "names a twice")):
         with pytest.raises(NoHeader, match=says):
             header_of(line, schema)
+
+
+def test_files_that_a_sink_put_together_are_not_read_a_second_time(tmp_path: Path) -> None:
+    part, other = "part-0000000001-0-abcdef01.json", "part-0000000040-0-abcdef01.json"
+    whole = "part-0000000001-to-0000000032-1.json"
+    put(tmp_path, part, b"1\n", 1)
+    made = reader(tmp_path)
+    assert made.extent().end == {0: 1}
+    (tmp_path / "in" / part).unlink()
+    put(tmp_path, whole, b"1\n2\n", 2)
+    with pytest.raises(
+        DataGone, match=r"needs to hold other rows than .*part-0000000001-0-abcdef01"
+    ):
+        made.extent()
+    (tmp_path / "checkpoint").rename(tmp_path / "old")
+    put(tmp_path, other, b"3\n", 3)
+    assert reader(tmp_path).extent().end == {0: 3}
 
 
 def test_globs_folders_and_single_files_are_found(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
 from typing import Any
 
@@ -128,7 +129,11 @@ def test_every_batch_gives_what_the_oracle_gives(
             found = _by_origin(left.rows)
             assert [_user(r) for r in found] == [_user(r) for r in wanted]
             assert [r["_time"] for r in found] == [r["_offset"] for r in found]
-            assert len({tuple(r[name] for name in oracle.ORIGIN) for r in found}) == len(found)
+            earlier: Counter[int] = Counter()
+            for one in found:
+                assert (one["_source"], one["_partition"]) == (-1, 0)
+                assert one["_sub"] == earlier[one["_time"]]
+                earlier[one["_time"]] += 1
         assert all(not manifest.runs for manifest in driver.manifests.values())
     assert sorted(late) == sorted(r["n"] for r in expected.late)
 
@@ -180,6 +185,13 @@ def test_the_output_has_the_columns_of_the_input_and_an_origin() -> None:
 
 def test_what_leaves_next_is_what_is_before_the_watermark() -> None:
     assert made().due(7) == 7
+
+
+def test_after_the_finish_every_row_is_late_also_one_at_the_end_of_time() -> None:
+    rows = tables.table([row(0, 0), row(1, END_OF_TIME)], COLUMNS)
+    prepared = made().prepare(rows, Moment(END_OF_TIME, END_OF_TIME, 0))
+    assert prepared.late.tolist() == [0, 1]
+    assert prepared.exchange.num_rows == 0
 
 
 def test_rows_that_are_taken_back_are_refused() -> None:

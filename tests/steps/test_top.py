@@ -58,8 +58,8 @@ def test_the_largest_rows_of_a_window_leave_when_it_has_passed_the_largest_first
     with Driver(made(2)) as driver:
         rows = [row("a", 10, 1.0, sub=1), row("b", 10, 3.0, sub=2), row("c", 20, 9.0, sub=3)]
         assert left(driver, rows, before=0, after=9) == []
-        found = left(driver, [row("d", 10, 2.0, sub=4)], before=9, after=10)
-        assert [(r["k"], r["total"], r["_sub"]) for r in found] == [("b", 3.0, 0), ("d", 2.0, 1)]
+        found = left(driver, [row("d", 10, 4.0, sub=4)], before=9, after=10)
+        assert [(r["k"], r["total"], r["_sub"]) for r in found] == [("d", 4.0, 0), ("b", 3.0, 1)]
         assert [r["k"] for r in left(driver, [], before=10, after=20)] == ["c"]
 
 
@@ -69,6 +69,13 @@ def test_null_is_the_smallest_nan_the_largest_and_equal_ones_go_by_origin() -> N
     with Driver(made(9), slices=2) as driver:
         found = left(driver, rows, before=0, after=END_OF_TIME)
     assert [r["k"] for r in found] == ["q", "i", "y", "x", "n"]
+
+
+def test_of_equal_rows_the_first_by_origin_is_kept_in_whatever_order_they_come() -> None:
+    rows = [row("later", 10, 1.0, sub=5), row("first", 10, 1.0, sub=1)]
+    with Driver(made(1)) as driver:
+        found = left(driver, rows, before=0, after=END_OF_TIME)
+    assert [r["k"] for r in found] == ["first"]
 
 
 def test_windows_that_end_together_are_apart_and_rows_of_one_origin_all_count() -> None:

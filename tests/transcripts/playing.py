@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import dataclass
 from datetime import datetime
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from tests.transcripts import tables
@@ -135,9 +136,9 @@ class Judge:
 
     def _facts(self, facts: Facts) -> Iterator[str]:
         for fact in self.step.facts:
-            found = facts[fact.name][fact.of] if fact.of else facts[fact.name]
+            found: Any = reduce(lambda known, name: known[name], fact.path, facts)
             if not tables.agrees(fact.text, found, self.zero):
-                label = ".".join(filter(None, (fact.name, fact.of)))
+                label = ".".join(map(str, fact.path))
                 yield f"- {label}: {fact.text}    (line {fact.line})"
                 yield f"+ {label}: {tables.shown(found, self.zero)}"
 

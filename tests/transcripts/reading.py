@@ -66,11 +66,10 @@ class Feed:
 
 @dataclass(frozen=True)
 class Fact:
-    """A fact of the batch; `of` names one of several, as a source among watermarks."""
+    """A fact of the batch, by the names that lead to it: `watermarks`, `events`."""
 
     line: int
-    name: str
-    of: str | None
+    path: tuple[str | int, ...]
     text: str
 
 
@@ -309,13 +308,23 @@ class _Reader:
         """What is said of the batch; late rows are counted where nothing else is said."""
         said = parts["facts"].mapping(FACTS) if "facts" in parts else {}
         for name, item in said.items():
-            entries = item.mapping() if item.is_mapping() else {None: item}
-            for of, value in entries.items():
-                yield Fact(value.line, name, of, value.text())
+            yield from _facts(item, (name,))
         if "late" not in said:
             late = self._late(parts["late"]) if "late" in parts else None
             place = parts.get("late", parts["panes"])
-            yield Fact(place.line, "late", None, str(len(late.lines) if late else 0))
+            yield Fact(place.line, ("late",), str(len(late.lines) if late else 0))
+
+
+def _facts(item: Item, path: tuple[str | int, ...]) -> Iterator[Fact]:
+    inside: dict[str | int, Item] = {}
+    if item.is_mapping():
+        inside.update(item.mapping())
+    elif item.is_list():
+        inside.update(enumerate(item.sequence()))
+    else:
+        yield Fact(item.line, path, item.text())
+    for name, value in inside.items():
+        yield from _facts(value, (*path, name))
 
 
 def _dead(item: Item) -> int | tuple[str, ...]:

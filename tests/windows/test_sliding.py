@@ -119,6 +119,13 @@ def test_windows_at_the_beginning_and_the_end_of_time_do_not_wrap() -> None:
         ]
 
 
+def test_after_the_finish_every_row_is_late_also_one_at_the_end_of_time() -> None:
+    rows = tables.table([row(0), row(END_OF_TIME)], COLUMNS)
+    prepared = made(10).prepare(rows, Moment(END_OF_TIME, END_OF_TIME, 0))
+    assert prepared.late.tolist() == [0, 1]
+    assert prepared.exchange.num_rows == 0
+
+
 def test_what_leaves_next_is_what_is_before_the_watermark() -> None:
     assert made(10).due(7) == 7
     assert made(10).due(END_OF_TIME) == END_OF_TIME

@@ -1,6 +1,9 @@
 """`millstream demo`: a web shop at work, with jobs that count it and a page that shows it."""
 
 import shutil
+import signal
+import sys
+import threading
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -43,10 +46,6 @@ def demo(
     rate: Annotated[
         float, typer.Option("--rate", metavar="N", help="Page views per second.")
     ] = 50.0,
-    views: Annotated[
-        int | None,
-        typer.Option("--views", metavar="N", help="Close the shop after so many page views."),
-    ] = None,
     seed: Annotated[
         int, typer.Option("--seed", metavar="N", help="Another seed, another day in the shop.")
     ] = 1,
@@ -62,19 +61,21 @@ def demo(
 
     Starts the local stack if it is not up, opens a shop that sends page views (some of them
     late, some broken), and runs two jobs on them. One job is killed in front of you and comes
-    back without losing a row. Ctrl-C ends it all and leaves no process.
+    back without losing a row. Enter closes the shop, and opens it again. Ctrl-C ends it all and
+    leaves no process.
     """
-    _check(seconds, rate, views, kill_after)
+    _check(seconds, rate, kill_after)
     with _some_stack(kafka) as (cluster, page):
         from millstream.log.topics import Topics
 
         Topics(cluster).create(TOPIC, partitions=PARTITIONS, exists_ok=True)
-        shop = Shop(cluster, seed=seed, rate=rate, most=views)
+        shop = Shop(cluster, seed=seed, rate=rate)
         try:
             with shop.open(), suppress(KeyboardInterrupt):
                 say(f"the shop is open: {rate:g} page views a second go into {TOPIC}")
                 _submit(shop, kafka)
                 _introduce(page, cluster, kafka)
+                threading.Thread(target=_hear_enter, args=(shop,), daemon=True).start()
                 _watch(shop, seconds, kill_after)
         finally:
             say(_balance(shop))
@@ -82,13 +83,11 @@ def demo(
             raise shop.problem
 
 
-def _check(seconds: float | None, rate: float, views: int | None, kill_after: float) -> None:
+def _check(seconds: float | None, rate: float, kill_after: float) -> None:
     if not 0 < rate <= 10_000:
         raise InvalidInput("--rate needs a number above 0, up to 10000", got=str(rate))
     if seconds is not None and not 0 < seconds < 1e9:
         raise InvalidInput("--seconds needs a number above 0", got=str(seconds))
-    if views is not None and views < 1:
-        raise InvalidInput("--views needs a number of 1 or more", got=str(views))
     if not 0 <= kill_after < 1e9:
         raise InvalidInput("--kill-after needs a number from 0 on", got=str(kill_after))
 
@@ -101,24 +100,60 @@ def _some_stack(kafka: str | None) -> "Iterator[tuple[Cluster, str]]":
 
     found = stack.status()
     mine = found.supervisor is None
-    if mine and kafka is None and broker.running_address() is None:
-        start_broker(None)
+    broker_is_mine = mine and kafka is None and broker.running_address() is None
+    if broker_is_mine:
+        with _still("starting the broker"):
+            start_broker(None)
     try:
         if mine:
-            start_stack(kafka, None)
+            with _still("starting the supervisor and the page"):
+                start_stack(kafka, None)
         page = stack.status().page
         assert page is not None
         yield cluster_of(kafka), stack.page_link(page)
     finally:
-        if mine:
-            stack.down(say)
-            _forget()
-            if kafka is None:
+        with _undisturbed(), _still("stopping"):
+            if mine:
+                stack.down(say)
+                _forget()
+            else:
+                _remove()
+                _await_gone()
+            if broker_is_mine:
                 say("stopping the local broker …")
                 broker.stop(say=say)
-        else:
-            _remove()
-            _await_gone()
+
+
+@contextmanager
+def _undisturbed() -> "Iterator[None]":
+    """A second Ctrl-C does not end the tidying up of the first."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _still(doing: str) -> "Iterator[None]":
+    """What takes longer than a few seconds is said again and again, for the length of a block."""
+    over = threading.Event()
+
+    def repeat() -> None:
+        began = time.monotonic()
+        while not over.wait(_LINE):
+            say(f"still {doing} … ({time.monotonic() - began:.0f} s)")
+
+    thread = threading.Thread(target=repeat, name="still", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def shop_file() -> Path:
@@ -140,8 +175,9 @@ def _submit(shop: Shop, kafka: str | None) -> None:
     file = folder / "shop.py"
     shutil.copy(shop_file(), file)
     _forget()
-    for name in JOBS:
-        handed_over(f"{file}:{name}", application="shop", kafka=kafka)
+    with _still("reading the pipelines"):
+        for name in JOBS:
+            handed_over(f"{file}:{name}", application="shop", kafka=kafka)
     began, said = time.monotonic(), time.monotonic()
     while not all(row["state"] in _RUNNING for row in _jobs()):
         _refuse_failed(shop)
@@ -182,6 +218,13 @@ def _watch(shop: Shop, seconds: float | None, kill_after: float) -> None:
             said = time.monotonic()
             say(_line(shop))
         time.sleep(_LOOK)
+
+
+def _hear_enter(shop: Shop) -> None:
+    """Each line on stdin closes the shop, or opens it again."""
+    for _ in sys.stdin:
+        opened = shop.toggle()
+        say("the shop is open again" if opened else f"{_balance(shop)}; Enter opens it again")
 
 
 def _has_read(name: str) -> bool:
@@ -262,6 +305,6 @@ try in another terminal:
   millstream tail shop-views.dead{where}
   millstream state show --checkpoint {checkpoint} 'tumbling(page)' --key page=/
   kill -9 a job's process (`millstream jobs list -o json` has its pid), and watch it come back
-Ctrl-C ends it all
+Enter closes the shop (watch the chart go flat) and opens it again; Ctrl-C ends it all
 """
     )

@@ -18,6 +18,7 @@ from millstream.cli.moments import iso
 from millstream.cli.options import Kafka, Shape, command
 from millstream.cli.output import Output, colored, json_text, say, screen
 from millstream.cli.pipelines import Checkpoint, File, libraries_print_to, load
+from millstream.errors import Unavailable
 
 if TYPE_CHECKING:
     from millstream.log.settings import Cluster
@@ -87,8 +88,9 @@ def run(
     stop that was asked for. A run stopped before its end gives 130 (Ctrl-C) or 143 (SIGTERM).
     """
     loaded, pipeline = load(file)
-    cluster = cluster_of(kafka)
-    check_topics(pipeline, cluster)
+    cluster = _cluster(pipeline, kafka)
+    if cluster is not None:
+        check_topics(pipeline, cluster)
     loaded.for_spark()
     from millstream.runtime.job import Job
 
@@ -103,7 +105,8 @@ def run(
         on_batch=show.batch,
         on_phase=lambda phase: show.phase(_PHASES.get(phase, phase)),
     )
-    say(f"{pipeline.name} on {cluster.address}, checkpoint {job.folder}")
+    place = cluster.address if cluster is not None else "no Kafka"
+    say(f"{pipeline.name} on {place}, checkpoint {job.folder}")
     log = job.folder / "libraries.log"
     with libraries_print_to(log), stopped_by_signals(job) as stop, show:
         job.start()
@@ -115,6 +118,27 @@ def run(
 
 
 _PHASES = {"running": "waiting for the first batch (Ctrl-C stops)"}
+
+
+def _cluster(pipeline: "Pipeline", kafka: str | None) -> "Cluster | None":
+    """The cluster that is meant; None where none is there and the pipeline names no topic.
+
+    Late and bad rows would still need one, and stop the run that has no place for them.
+
+    Raises:
+        Unavailable: there is none, and the pipeline needs it.
+    """
+    from millstream.plan.stages import cut
+    from millstream.sources.topic import Topic
+
+    try:
+        return cluster_of(kafka)
+    except Unavailable:
+        reads = cut(pipeline.outputs).reads.values()
+        named = [*(read.source for read in reads), *(output.sink for output in pipeline.outputs)]
+        if any(isinstance(place, Topic) for place in named):
+            raise
+        return None
 
 
 def check_topics(pipeline: "Pipeline", cluster: "Cluster") -> None:

@@ -14,6 +14,7 @@ from millstream.errors import MillstreamError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from millstream.log.producer import Producer
     from millstream.log.settings import Cluster
 
 TOPIC, PARTITIONS = "shop.views", 3
@@ -21,19 +22,16 @@ _TICK = 0.05
 
 
 class Shop:
-    """A shop that is open for the length of a `with` block, or until so many views are sent."""
+    """A shop that sends for the length of a `with` block; it can close for a while meanwhile."""
 
-    def __init__(self, cluster: Cluster, *, seed: int, rate: float, most: int | None) -> None:
-        self._cluster, self._rate, self._most = cluster, rate, most
+    def __init__(self, cluster: Cluster, *, seed: int, rate: float) -> None:
+        self._cluster, self._rate = cluster, rate
         self._records = shop_records(seed)
-        self._closing = threading.Event()
+        self._ending, self._open = threading.Event(), threading.Event()
+        self._open.set()
+        self._still = threading.Event()
         self.sent = self.late = self.broken = 0
         self.problem: MillstreamError | None = None
-
-    @property
-    def closed(self) -> bool:
-        """Whether nothing more will come."""
-        return self._closing.is_set() or self.problem is not None or self.sent == self._most
 
     @contextmanager
     def open(self) -> Iterator[None]:
@@ -43,26 +41,46 @@ class Shop:
         try:
             yield
         finally:
-            self._closing.set()
+            self._ending.set()
             thread.join()
+
+    def toggle(self) -> bool:
+        """Close the shop, or open it again; whether it is open now.
+
+        When it is closed, everything it has sent is in the log.
+        """
+        if self._open.is_set():
+            self._still.clear()
+            self._open.clear()
+            self._still.wait()
+            return False
+        self._open.set()
+        return True
 
     def _send(self) -> None:
         from millstream.log.producer import Producer
 
         try:
             with Producer(self._cluster) as producer:
-                opened = time.monotonic()
-                while not self._closing.wait(_TICK) and self.sent != self._most:
-                    due = int((time.monotonic() - opened) * self._rate)
-                    for _ in range(min(due, self._most or due) - self.sent):
-                        self._send_one(producer.send)
+                last, due = time.monotonic(), 0.0
+                while not self._ending.wait(_TICK):
+                    now = time.monotonic()
+                    due, last = due + (now - last) * self._rate, now
+                    if not self._open.is_set():
+                        producer.flush()
+                        self._still.set()
+                        due = 0.0
+                    for _ in range(int(due)):
+                        self._send_one(producer)
+                    due -= int(due)
         except MillstreamError as problem:
             self.problem = problem
+        finally:
+            self._still.set()
 
-    def _send_one(self, send: object) -> None:
-        assert callable(send)
+    def _send_one(self, producer: Producer) -> None:
         record = next(self._records)
-        send(TOPIC, record.value(datetime.now(UTC)), key=record.key())
+        producer.send(TOPIC, record.value(datetime.now(UTC)), key=record.key())
         self.late += record.late
         self.broken += record.broken
         self.sent += 1

@@ -7,7 +7,7 @@ import sqlite3
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from millstream.errors import Damaged
+from millstream.errors import Damaged, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +24,7 @@ def opened(path: Path, schema: str, *, version: int, durable: bool) -> sqlite3.C
 
     Raises:
         Damaged: it is no database, or one of another version.
+        Unavailable: it cannot be written, or somebody holds it for longer than half a minute.
     """
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     connection = sqlite3.connect(
@@ -36,6 +37,13 @@ def opened(path: Path, schema: str, *, version: int, durable: bool) -> sqlite3.C
         connection.execute("PRAGMA foreign_keys = ON")
         with transaction(connection):
             _lay_out(connection, schema, version, path)
+    except sqlite3.OperationalError as error:
+        connection.close()
+        raise Unavailable(
+            f"{path} needs to be open for writing",
+            got=str(error),
+            do="see whether the disk is full or somebody holds it",
+        ) from error
     except sqlite3.DatabaseError as error:
         connection.close()
         raise _damaged(path, str(error)) from error

@@ -161,9 +161,9 @@ class LagWatch:
                 diary.close()
             if about is not None:
                 found += self._of_job(job.name, about, positions or {})
-        self._totals = {}
+        totals: dict[str, int] = {}
         for row in found:
-            self._totals[row.job] = self._totals.get(row.job, 0) + row.lag
+            totals[row.job] = totals.get(row.job, 0) + row.lag
             self._warn(row)
         with transaction(connection):
             connection.execute("DELETE FROM lag")
@@ -171,6 +171,7 @@ class LagWatch:
                 "INSERT INTO lag VALUES (:job, :source, :topic, :partition, :position, :first, "
                 ":end, :lag, :seconds, :warning, :at)", [asdict(row) for row in found],
             )  # fmt: skip
+        self._totals = totals
 
     def _of_job(
         self, job: str, about: dict[str, Any], positions: dict[str, dict[int, int]]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 MARK = "MILLSTREAM_RUN"
 PROGRAM = "millstream.cli.job_process"
 _SETTLE = 0.05
+_LAST_RESORT = 15.0  # seconds the system gets to end processes after SIGKILL
 TIDY = 3.0
 
 
@@ -77,14 +78,14 @@ def sweep(run: str, patience: float = 0.0) -> int:
 
     A Java whose Python is gone ends by itself and tidies up: it gets so many seconds.
     """
-    count = 0
+    count, deadline = 0, time.monotonic() + patience + _LAST_RESORT
     psutil.wait_procs(leftovers(run), timeout=patience)
-    while left := leftovers(run):
+    while (left := leftovers(run)) and time.monotonic() < deadline:
         for process in left:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
         count += len(left)
-        psutil.wait_procs(left, timeout=5)
+        psutil.wait_procs(left, timeout=2)
         time.sleep(_SETTLE)
     return count
 

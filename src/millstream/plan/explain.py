@@ -170,9 +170,13 @@ def _read(node: Read, name: str) -> Facts:
     facts["ahead"] = (
         "any time is taken"
         if node.ahead is None
-        else f"a row more than {duration(node.ahead)} ahead of its record's timestamp is a bad row"
+        else f"a row more than {duration(node.ahead)} ahead of {_stamp(node)} is a bad row"
     )
     return facts
+
+
+def _stamp(node: Read) -> str:
+    return "its record's timestamp" if isinstance(node.source, Topic) else "the batch clock"
 
 
 def _source(node: Read) -> str:

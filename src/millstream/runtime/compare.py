@@ -15,6 +15,7 @@ from millstream.plan.graph import Aggregated, Deduplicated, Processed
 from millstream.runtime import durable
 from millstream.runtime.stored_specs import told
 from millstream.schema import Schema
+from millstream.windows.aggregates import to_json
 from millstream.windows.delta import Delta
 from millstream.windows.punctuated import PUNCTUATION, Punctuated
 
@@ -39,7 +40,7 @@ def spec_of(node: Stateful, typed: Typed) -> dict[str, Any]:
         return spec | {
             "input": _types(columns, [*node.keys, *read]),
             "window": told(node.window),
-            "aggregates": [[name, told(aggregate)] for name, aggregate in node.aggregates],
+            "aggregates": [[name, to_json(aggregate)] for name, aggregate in node.aggregates],
             "panes": _panes(node.policy),
             "timed": node.input.time is not None,
             "corrected": node.input.corrects,

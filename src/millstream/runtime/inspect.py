@@ -23,6 +23,7 @@ from millstream.steps.distinct import Distinct
 from millstream.steps.kernel import ROWS
 from millstream.steps.ordered import Ordered
 from millstream.steps.process import Process, Visit
+from millstream.windows.aggregates import from_json
 from millstream.windows.trigger import Trigger
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ def kernel_from(spec: Mapping[str, Any]) -> Kernel:
                           Schema.parse(spec["input"]))  # fmt: skip
         return ProcessKernel(process, columns)
     timed = [pa.field("_time", pa.int64())] if spec["timed"] else []
-    aggregates = {name: made(body) for name, body in spec["aggregates"]}
+    aggregates = {name: from_json(body) for name, body in spec["aggregates"]}
     return window_kernel(
         made(spec["window"]), spec["keys"], aggregates, pa.schema([*columns, *timed]),
         policy=_policy(spec["panes"]), retractable=spec["corrected"],
@@ -319,6 +320,6 @@ def _shown(word: str, value: Any) -> str:
 
 def _aggregate(body: Mapping[str, Any]) -> str:
     try:
-        return str(made(body))
+        return str(from_json(body))
     except InvalidSpec:
-        return "a function of your own"
+        return str(body["kind"])

@@ -28,7 +28,7 @@ _WIDE = {
     "Spark jobs": "two per stage with a step: a narrow one up to the shuffle, one behind it",
     "data": "a task per range of offsets before the shuffle, a task per range of buckets after it",
     "pipelined": "read, decode, SQL and partial aggregates pass block by block through one task",
-    "task": "state merges and sinks of the driver beside the tasks; stages one after the other",
+    "task": "state merges beside the batch; stages one after the other",
 }
 _SHORT = {
     "processes": "the driver (Python and its Java)",

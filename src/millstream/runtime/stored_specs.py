@@ -1,4 +1,4 @@
-"""Specs of steps as JSON beside their state, and back: state is readable without its pipeline."""
+"""Windows as JSON beside their state, and back: state is readable without its pipeline."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from decimal import Decimal
 from typing import Any
 
 from millstream.errors import InvalidSpec
-from millstream.windows import aggregate_spec
 from millstream.windows.counted import Rows
 from millstream.windows.delta import Delta
 from millstream.windows.punctuated import Punctuated
@@ -20,14 +19,11 @@ IS = "is"
 _KNOWN: dict[str, Any] = {
     kind.__name__: kind
     for kind in (Tumbling, Hopping, Session, Sliding, Rows, Delta, Punctuated, Everything)
-} | {
-    name: kind for name, kind in vars(aggregate_spec).items()
-    if isinstance(kind, type) and is_dataclass(kind)
-}  # fmt: skip
+}
 
 
 def told(value: Any) -> Any:
-    """A frozen value as JSON; a function by its name, which only its pipeline can turn back."""
+    """A frozen value as JSON."""
     if is_dataclass(value) and not isinstance(value, type):
         parts = {field.name: told(getattr(value, field.name)) for field in fields(value)}
         return {IS: type(value).__name__, **parts}
@@ -36,8 +32,6 @@ def told(value: Any) -> Any:
     if isinstance(value, Decimal | timedelta):
         return {IS: type(value).__name__, "text": str(value) if isinstance(value, Decimal)
                 else value // timedelta(microseconds=1)}  # fmt: skip
-    if callable(value):
-        return {IS: "function", "name": getattr(value, "__qualname__", repr(value))}
     return value
 
 
@@ -45,7 +39,7 @@ def made(body: Any) -> Any:
     """The value again.
 
     Raises:
-        InvalidSpec: it is of a kind this version does not know, or a user's own function.
+        InvalidSpec: it is of a kind this version does not know.
     """
     if isinstance(body, list):
         return tuple(made(one) for one in body)

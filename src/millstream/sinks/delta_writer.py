@@ -21,7 +21,7 @@ from millstream.sinks.records import Records
 from millstream.sinks.rows import Changes, appended, changes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from millstream.sinks.spec import Opening, Staged
@@ -46,7 +46,7 @@ class DeltaWriter:
 
     def recover(self, expected: str | None) -> str | None:
         """Take the table, and tell the intent of its last commit by this job."""
-        self._persist(lambda: self._records.take() and None, "open")
+        self._persist(self._take, "open")
         if not self._guarded:
             return expected
         table = self._table()
@@ -60,6 +60,11 @@ class DeltaWriter:
         if table is None or version is None:
             return None
         return self._last(table) or expected
+
+    def _take(self) -> None:
+        """Say who writes; what was said before is of no more use."""
+        self._records.take(full={})
+        self._records.forget(before=self._records.number)
 
     def _table(self) -> DeltaTable | None:
         return DeltaTable(self._path) if DeltaTable.is_deltatable(str(self._path)) else None
@@ -142,7 +147,7 @@ class DeltaWriter:
             .execute()
         )  # fmt: skip
 
-    def _persist(self, attempt: Any, what: str) -> None:
+    def _persist(self, attempt: Callable[[], None], what: str) -> None:
         persist(attempt, what, where=self._where, opening=self._opening,
                 errors=(OSError, DeltaError), told=self._told)  # fmt: skip
 

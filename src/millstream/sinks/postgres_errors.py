@@ -9,8 +9,8 @@ from millstream.errors import InvalidSpec, MillstreamError, Unavailable
 # Classes and codes of errors after which the same thing may work: connection lost, resources
 # short (connections, disk, memory), the server going down or coming up, somebody else's lock.
 _PASSING = ("08", "53", "57P", "55P03", "55006", "40001", "40P01", "58")
-_REFUSED = ("password authentication failed", "no pg_hba.conf entry", "role \"", "database \"",
-            "invalid connection option", "invalid dsn", "missing \"=\"")  # fmt: skip
+_REFUSED = ("password authentication failed", "no pg_hba.conf entry", "does not exist",
+            "not permitted to log in", "invalid connection option")  # fmt: skip
 
 
 def told(error: Exception, where: str) -> tuple[str, MillstreamError | None]:
@@ -39,8 +39,7 @@ def _is_refusal(error: psycopg.Error, said: str) -> bool:
     """Errors of connecting have no code: these will be the same the next time."""
     if isinstance(error, psycopg.ProgrammingError):
         return True
-    text = f"{said} {error}"
-    return any(words in text for words in _REFUSED) and "starting up" not in text
+    return any(words in f"{said} {error}" for words in _REFUSED)
 
 
 def _refused(said: str, where: str) -> Unavailable:

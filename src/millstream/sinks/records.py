@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 FOLDER = "_millstream"
 FORMAT = 1
+_NAMES = "[0-9]*.json"
 Body = dict[str, Any]
 
 
@@ -58,16 +59,31 @@ class Records:
 
     def check(self) -> None:
         """Raise Fenced if somebody else has added a record."""
-        if self._path(self.number + 1).exists():
+        if self._newest() > self.number:
             raise self.fenced()
 
     def _made(self, body: Body) -> bool:
-        opening = self._opening
-        whole = {**body, "number": self.number + 1, "pipeline": opening.pipeline,
-                 "job": opening.job, "epoch": opening.epoch}  # fmt: skip
-        made = _write_new(self._path(self.number + 1), whole)
-        self.number += made
-        return made
+        """Make the next record; False if somebody else has, at that number or further on.
+
+        Old records are removed, so a number may be free that was taken: a record that stands
+        behind a gap is one of a run that slept, and goes.
+        """
+        if self._newest() > self.number:
+            return False
+        opening, number = self._opening, self.number + 1
+        whole = {**body, "number": number, "pipeline": opening.pipeline, "job": opening.job,
+                 "epoch": opening.epoch}  # fmt: skip
+        if not _write_new(self._path(number), whole):
+            return False
+        if self._newest() > number:
+            if not self._path(number + 1).exists():
+                self._path(number).unlink(missing_ok=True)
+            return False
+        self.number = number
+        return True
+
+    def _newest(self) -> int:
+        return max((int(path.stem) for path in self.folder.glob(_NAMES)), default=0)
 
     def _path(self, number: int) -> Path:
         return self.folder / f"{number:010d}.json"
@@ -97,7 +113,7 @@ class Records:
 
     def forget(self, before: int) -> None:
         """Remove records below a number: what they say is said again later."""
-        for path in self.folder.glob("[0-9]*.json"):
+        for path in self.folder.glob(_NAMES):
             if int(path.stem) < before:
                 path.unlink(missing_ok=True)
 
@@ -109,7 +125,7 @@ def read_all(folder: Path) -> list[Body]:
         Damaged: one of them is missing, cut short or changed.
     """
     found: list[Body] = []
-    for path in sorted(folder.glob("[0-9]*.json"), reverse=True):
+    for path in sorted(folder.glob(_NAMES), reverse=True):
         body = read(path)
         if found and body["number"] != found[-1]["number"] - 1:
             break

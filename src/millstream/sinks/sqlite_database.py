@@ -42,7 +42,7 @@ _PASSING = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sql
 class SqliteDatabase:
     """One file. The lock on it is what keeps others out; it names no connections."""
 
-    errors: tuple[type[Exception], ...] = (sqlite3.Error,)
+    errors: tuple[type[Exception], ...] = (sqlite3.Error, OSError)
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -58,6 +58,7 @@ class SqliteDatabase:
     def connect(self) -> None:
         """A new connection; its waiting for a lock is short, for the writer tries again."""
         self.close()
+        self._path.parent.mkdir(parents=True, exist_ok=True)
         self._connection = sqlite3.connect(
             self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
         )
@@ -175,6 +176,8 @@ class SqliteDatabase:
     def told(self, error: Exception) -> tuple[str, MillstreamError | None]:
         """A locked file and a full disk may heal; what is wrong with the table does not."""
         said = str(error)
+        if isinstance(error, OSError):
+            return said, None
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code in _PASSING:
             return f"{said} (another process may hold it)" if "locked" in said else said, None

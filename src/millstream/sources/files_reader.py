@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import time
 from bisect import bisect_right
@@ -10,13 +11,13 @@ from glob import glob, has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from millstream.errors import NotFound
+from millstream.errors import DataGone, NotFound
 from millstream.sources.seen import Seen, look_at
 from millstream.sources.slices import as_frame, as_table
 from millstream.sources.spec import Extent, raw_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from millstream.sources.spec import Ranges, SourceOpening
 
 _TEMPORARY = (".tmp", ".temp", ".part", ".partial", ".crdownload", ".swp", ".inprogress", "~")
+_SUM = re.compile(r"/part-(?P<first>\d{10})-to-(?P<last>\d{10})-\d+\.\w+\Z")
+_PART = re.compile(r"/part-(?P<first>\d{10})-[^/]*\Z")
 _MANY_NOTES = 100
 _SHARE = 20.0
 
@@ -74,6 +77,7 @@ class FilesReader:
                 raise seen.altered(now)
         gone = [seen.end for seen in self._seen if seen.path not in there]
         self._first = max([*(seen.first for seen in self._seen[:1]), *gone], default=0)
+        _refuse_rows_twice(there, self._known)
         new = sorted((now.st_mtime_ns, path) for path, now in there.items()
                      if path not in self._known)  # fmt: skip
         if new:
@@ -182,6 +186,28 @@ def _inside(text: str) -> list[str]:
         return [entry.path for entry in os.scandir(text)]
     except NotADirectoryError:
         return [text]
+
+
+def _refuse_rows_twice(there: Iterable[str], known: set[str]) -> None:
+    """Stop where a job's own sink put files together and both they and the sum are at hand.
+
+    Raises:
+        DataGone: it names the file that holds rows again.
+    """
+    for path in there:
+        found = _SUM.search(path)
+        if path in known or found is None:
+            continue
+        for other in {*there, *known} - {path}:
+            part = _PART.search(other)
+            beside = Path(other).parent == Path(path).parent
+            if part and beside and found["first"] <= part["first"] <= found["last"]:
+                raise DataGone(
+                    f"each row is read once; {path} needs to hold other rows than {other}",
+                    got="a folder in which a Millstream job puts its files together",
+                    do="read it when that job has stopped, from another --checkpoint, or read "
+                    "what that job reads",
+                )
 
 
 def _is_whole(name: str) -> bool:

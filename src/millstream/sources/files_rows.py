@@ -52,7 +52,7 @@ class FileRows:
         if self.format == "parquet":
             made = parquet.read(path, part["at"], part["skip"], part["take"], schema)
             return made, made.table.nbytes
-        values = lines.read(path, part["at"], part["end"])
+        values = lines.read(path, part["at"], part["end"], with_ends=self.format != "text")
         rows = values.slice(part["skip"], part["take"])
         return self._format(part).decode(rows, schema), rows.nbytes
 

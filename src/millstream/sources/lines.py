@@ -60,17 +60,26 @@ def count(path: Path, begin: int) -> Lines:
     return Lines(rows, tuple(mark for mark in marks if mark[0] < rows or mark[0] == 0))
 
 
-def read(path: Path, begin: int, end: int) -> pa.Array:
-    """The lines between two bytes where lines begin (or the file ends), without their ends."""
+def read(path: Path, begin: int, end: int, *, with_ends: bool = False) -> pa.Array:
+    """The lines between two bytes where lines begin (or the file ends), without their ends.
+
+    `with_ends` leaves them there and saves a copy, for formats to which they mean nothing.
+    """
     with path.open("rb") as file:
         file.seek(begin)
         raw = file.read(end - begin)
     data = np.frombuffer(raw, np.uint8)
-    ends = np.flatnonzero(data == _LF)
-    if data.size and data[-1] != _LF:
-        ends = np.append(ends, data.size)
-    starts = np.concatenate([np.zeros(1, np.int64), ends[:-1] + 1])[: ends.size]
+    after = np.flatnonzero(data == _LF) + 1
+    ended = not data.size or data[-1] == _LF
+    bounds = np.concatenate([np.zeros(1, np.int64), after, *([] if ended else [[data.size]])])
+    large = data.size >= 2**31 - 1
+    kind = pa.large_binary() if large else pa.binary()
+    if with_ends:
+        offsets = bounds.astype(np.int64 if large else np.int32)
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(raw)]
+        return pa.Array.from_buffers(kind, bounds.size - 1, buffers)
+    starts, ends = bounds[:-1], bounds[1:]
+    ends = ends - (data[ends - 1] == _LF)
     filled = ends > starts
-    back = filled & (data[np.maximum(ends - 1, 0)] == _CR) if data.size else filled
-    kind = pa.large_binary() if data.size >= 2**31 - 1 else pa.binary()
-    return cut_out(pa.py_buffer(raw), starts, ends - back, kind)
+    ends = ends - (filled & (data[np.maximum(ends - 1, 0)] == _CR))
+    return cut_out(pa.py_buffer(raw), starts, ends, kind)

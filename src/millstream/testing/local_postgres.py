@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from millstream.errors import Unavailable
 from millstream.log.broker_folder import free_port
 from millstream.testing.postgres_process import Server
 from millstream.testing.postgres_process import programs as found_programs
@@ -83,9 +84,24 @@ def postgres(
         server = Server(folder, {**_THROWN_AWAY, **(settings or {})}, bin)
         password = secrets.token_urlsafe(18)
         server.make(USER, password)
-        port = free_port()
-        server.start(port, timeout)
+        port = _started(server, timeout)
         try:
             yield ThrowAwayPostgres(server, port, password, timeout)
         finally:
             server.stop()
+
+
+def _started(server: Server, timeout: float) -> int:
+    """The port it got: one that was free a moment ago may be somebody else's now."""
+    for _ in range(4):
+        port = free_port()
+        try:
+            server.start(port, timeout)
+        except Unavailable as error:
+            if "TCP/IP sockets" not in str(error):
+                raise
+        else:
+            return port
+    port = free_port()
+    server.start(port, timeout)
+    return port

@@ -147,7 +147,7 @@ class SinkSuite:
         self.once(1)
 
     def test_a_batch_of_many_rows_arrives_whole(self) -> None:
-        many = 120_000
+        many = 60_000
         table = pa.table(
             {"n": pa.array(range(many)), "text": pa.array([f"row {n}" for n in range(many)])}
         )

@@ -125,9 +125,8 @@ class Points:
         everything = np.ones(len(elements.places), np.bool_)
         around = elements.chains(everything, self._reach)
         late = self._late(elements, around, is_gone)
-        net = _net_rows(elements, late)
-        late |= (net < 0) & (elements.rows < 0) & _suspects(elements)
-        net = _net_rows(elements, late)
+        late |= _unknown(elements, late)
+        net = _at_points(elements, elements.rows, late)
         kept = Kept(elements, late, net, elements.chains((net > 0) & ~late, self._reach))
         into = self._into(known, kept)
         met = self._merged(keys, known, kept, into, around, clock)
@@ -187,15 +186,16 @@ class Points:
 
     def _came(self, kept: Kept, around: Ints) -> tuple[Ints, Mask]:
         """How many rows have come to each chain of old and new, and whether some take back."""
-        accepted = kept.elements.from_batch & ~kept.late
-        chains = int(around.max(initial=-1)) + 1
-        came = np.zeros(chains, np.int64)
         batch = kept.elements.batch
-        each = numbers(batch, ARRIVED if ARRIVED in batch.column_names else ROWS)
-        np.add.at(came, around[accepted], np.abs(each)[accepted[kept.elements.points.num_rows :]])
-        taken_back = np.zeros(chains, np.bool_)
-        taken_back[around[accepted & (kept.elements.rows < 0)]] = True
-        return came, taken_back
+        accepted = ~kept.late[kept.elements.points.num_rows :]
+        chain = around[kept.elements.points.num_rows :][accepted]
+        each = np.ones(batch.num_rows, np.int64)
+        if ARRIVED in batch.column_names:
+            each = numbers(batch, ARRIVED)
+        came, taken_back = np.zeros((2, int(around.max(initial=-1)) + 1), np.int64)
+        np.add.at(came, chain, each[accepted])
+        np.add.at(taken_back, chain, (each != numbers(batch, ROWS))[accepted])
+        return came, taken_back > 0
 
     def _rows(self, known: pa.Table, kept: Kept, into: Ints, continued: Mask) -> pa.Table:
         """Known sessions without their span and parts, then points, then pieces.
@@ -243,20 +243,24 @@ class Points:
         return shown
 
 
-def _suspects(elements: _Elements) -> Mask:
+def _unknown(elements: _Elements, late: Mask) -> Mask:
+    """Suspects that take back more than is remembered at their point of time."""
+    given = elements.from_batch & (elements.rows > 0)
+    left = _at_points(elements, np.where(given, 0, elements.rows), late)
     valid = plain(elements.batch[SUSPECT]).is_valid().to_numpy(zero_copy_only=False)
-    return np.concatenate([np.zeros(elements.points.num_rows, np.bool_), valid])
+    suspects = np.concatenate([np.zeros(elements.points.num_rows, np.bool_), valid])
+    return suspects & (elements.rows < 0) & (left < 0)
 
 
-def _net_rows(elements: _Elements, late: Mask) -> Ints:
-    """The rows at the point of each element, 0 where it is late."""
-    net = np.zeros(len(elements.places), np.int64)
+def _at_points(elements: _Elements, rows: Ints, late: Mask) -> Ints:
+    """The sum of rows at the point of each element, 0 where it is late."""
+    sums = np.zeros(len(elements.places), np.int64)
     point = elements.chains(~late, 0)
     accepted = point >= 0
-    rows = np.zeros(int(point.max(initial=-1)) + 1, np.int64)
-    np.add.at(rows, point[accepted], elements.rows[accepted])
-    net[accepted] = rows[point[accepted]]
-    return net
+    totals = np.zeros(int(point.max(initial=-1)) + 1, np.int64)
+    np.add.at(totals, point[accepted], rows[accepted])
+    sums[accepted] = totals[point[accepted]]
+    return sums
 
 
 def _spans(kept: Kept) -> tuple[Ints, Ints, Ints]:
