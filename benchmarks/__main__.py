@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from benchmarks import backlog, cells, growth, latency, log_clients
+from benchmarks import backlog, cells, event_time, growth, latency, log_clients
 from benchmarks.processes import ENGINES
 
 if TYPE_CHECKING:
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 COMPARED: Mapping[str, Callable[[tuple[str, ...]], bool]] = {
     "decode": cells.decode,
     "tumbling": cells.tumbling,
+    "hopping": event_time.hopping,
+    "session": event_time.session,
+    "distinct": event_time.distinct,
     "latency": latency.latency,
     "growth": growth.growth,
     "backlog": backlog.backlog,

@@ -32,7 +32,7 @@ def backlog(engines: tuple[str, ...]) -> bool:
                 "delay": f"{DELAY} seconds", "batch": "3 seconds"}  # fmt: skip
         heap = {"MILLSTREAM_DRIVER_MEMORY": HEAP}
         with (
-            working("millstream", "tumbling", running.address, told, heap) as process,
+            working("millstream", "drain", running.address, told, heap) as process,
             memory(process.pid) as peak,
         ):
             figures = process.result()

@@ -34,7 +34,7 @@ WINDOW, DELAY = 10, 5
 def tumbling(engines: tuple[str, ...]) -> bool:
     """Count and sum per key (100 k keys) in windows of 10 s, topic to topic."""
     with broker() as running:
-        topic, warm = _filled(running.address)
+        topic, warm = filled(running.address)
         expected = oracle.Windows(running.address, topic, window_ms=WINDOW * 1000,
                                   delay_ms=DELAY * 1000)  # fmt: skip
 
@@ -44,16 +44,16 @@ def tumbling(engines: tuple[str, ...]) -> bool:
             out = f"out-{uuid.uuid4().hex[:8]}"
             told = {"topic": topic, "warm": warm, "out": out, "window": f"{WINDOW} seconds",
                     "delay": f"{DELAY} seconds", "batch": "3 seconds", "rows": 500_000}  # fmt: skip
-            figures = work(engine, "tumbling", running.address, told)
+            figures = work(engine, "drain", running.address, told)
             return {**figures, "check": expected.check(out)}
 
-        return _turns("tumbling", engines, cell)
+        return turns("tumbling", engines, cell)
 
 
 def decode(engines: tuple[str, ...]) -> bool:
     """A topic's JSON records of six fields to columns; the state store plays no part in it."""
     with broker() as running:
-        topic, warm = _filled(running.address)
+        topic, warm = filled(running.address)
         sums = oracle.column_sums(running.address, topic)
 
         def cell(engine: str) -> Round:
@@ -64,7 +64,7 @@ def decode(engines: tuple[str, ...]) -> bool:
                 figures = work(engine, "decode", running.address, told)
             return {**figures, "check": oracle.check_sums(figures["sums"], sums)}
 
-        return _turns("decode", tuple(e for e in engines if e != "spark-rocksdb"), cell)
+        return turns("decode", tuple(e for e in engines if e != "spark-rocksdb"), cell)
 
 
 def bids(events: int) -> int:
@@ -72,10 +72,11 @@ def bids(events: int) -> int:
     return events * SHARES["bids"] // sum(SHARES.values())
 
 
-def _filled(address: str) -> tuple[str, str]:
+def filled(address: str, like: Load | None = None) -> tuple[str, str]:
     """The topic and the one to warm up on, each over the same span of event time."""
-    topic, rate = fill(address, Load(EVENTS, density=_density(EVENTS)))
-    warm, _ = fill(address, Load(WARM, density=_density(WARM), seed=8))
+    keys = (like or Load(0)).keys
+    topic, rate = fill(address, Load(EVENTS, keys=keys, density=_density(EVENTS)))
+    warm, _ = fill(address, Load(WARM, keys=keys, density=_density(WARM), seed=8))
     print(f"generated {bids(EVENTS):,} bids into Kafka at {rate:,.0f} a second", flush=True)
     return topic, warm
 
@@ -84,7 +85,10 @@ def _density(events: int) -> int:
     return max(1, min(DENSEST, events // SPAN))
 
 
-def _turns(row: str, engines: tuple[str, ...], cell: Callable[[str], Round]) -> bool:
+def turns(
+    row: str, engines: tuple[str, ...], cell: Callable[[str], Round], keys: int = Load(0).keys
+) -> bool:
+    """Let the engines take turns at a row; whether every cell is right."""
     rounds: dict[str, list[Round]] = {name: [] for name in engines}
     for number in range(ROUNDS):
         for name in engines:
@@ -96,7 +100,7 @@ def _turns(row: str, engines: tuple[str, ...], cell: Callable[[str], Round]) -> 
     for name, found in rounds.items():
         print(f"  {name:14} {_speed(found)}{_ratio(name, rounds)}  {verdict(found)}")
     settings: dict[str, Any] = {"EVENTS": EVENTS, "WARM": WARM, "ROUNDS": ROUNDS,
-                                "density": _density(EVENTS), "keys": Load(0).keys}  # fmt: skip
+                                "density": _density(EVENTS), "keys": keys}  # fmt: skip
     return keep(row, settings, rounds)
 
 

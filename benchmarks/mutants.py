@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
 
-from benchmarks import row_window_mutants
+from benchmarks import pane_mutants, row_window_mutants
 from benchmarks.aggregate_mutants import FAULTS, TESTS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -53,40 +53,30 @@ BOUNDS = planted(
     ("window.size - _into(starts, window)", "window.size + 0 * starts"),
     ("times % window.size", "np.fmod(times, window.size)"),
     ("(into - window.offset)", "(into + window.offset)"),
-    ("watermark - keep)", "watermark)"),
-    ("max(MIN_TIME, watermark - keep)", "watermark - keep + 1"),
+    ("np.array([watermark], np.int64)", "np.array([watermark - 1], np.int64)"),
     ("if watermark == END_OF_TIME:", "if watermark > END_OF_TIME:"),
 )
 TUMBLING = planted(
     "windows/kernel.py",
     ("gone = starts < first_open(", "gone = starts <= first_open("),
-    ("first_open(moment.before, self.spec, self.keep)", "first_open(moment.before, self.spec)"),
-    (
-        "first_open(moment.before, self.spec, self.keep)",
-        "first_open(moment.after, self.spec, self.keep)",
-    ),
+    ("first_open(moment.before, self.spec)", "first_open(moment.after, self.spec)"),
     ("np.flatnonzero(~gone)", "np.arange(len(gone))"),
-    ("_windows(starts[late])", "_windows(late)"),
-    ("first_open(moment.before, self.spec) if self.keep else MIN_TIME", "MIN_TIME"),
-    ("left, first_open(moment.after, self.spec)", "left, first_open(moment.before, self.spec)"),
-    ("first_open(moment.after, self.spec, self.keep)", "first_open(moment.after, self.spec)"),
+    ("as_windows(starts[late], ends_of", "as_windows(late, ends_of"),
+    ("floor = first_open(moment.after, self.spec)", "floor = first_open(moment.before, self.spec)"),
     ("_between(orders, floor, END_OF_TIME)", "_between(orders, MIN_TIME, END_OF_TIME)"),
     ("_between(orders, floor, END_OF_TIME)", "_between(orders, floor + 1, END_OF_TIME)"),
-    ("_between(orders, low, high)", "_between(orders, low, high - 1)"),
+    ("_between(orders, MIN_TIME, floor)", "_between(orders, MIN_TIME, floor - 1)"),
+    ("scan(MIN_TIME, floor)", "scan(MIN_TIME, floor - 1)"),
     ('hashes[first:last], hashed, "right"', 'hashes[first:last], hashed, "left"'),
     ("taken = upto", "taken = 0"),
     ("yield from self._finished(closing.slice(taken))", "yield from ()"),
-    ("if not rows.all():", "if not rows.any():"),
-    ("groups.slice(first, each)", "groups.slice(first, each - 1)"),
-    ("groups.slice(first, each)", "groups"),
     ('"_time": pa.array(ends - 1)', '"_time": pa.array(ends)'),
     ("self.spec)[0]) - 1", "self.spec)[0])"),
-    ("None if (signs == 1).all() else signs", "None"),
 )
-ALL_FAULTS = FAULTS | row_window_mutants.FAULTS
+ALL_FAULTS = FAULTS | row_window_mutants.FAULTS | pane_mutants.FAULTS
 IN_FILES = {
     name: (tuple(m for file in files for m in planted(file, *ALL_FAULTS[file])), tests)
-    for name, (files, tests) in (TESTS | row_window_mutants.TESTS).items()
+    for name, (files, tests) in (TESTS | row_window_mutants.TESTS | pane_mutants.TESTS).items()
 }
 DISTINCT = planted(
     "steps/distinct_kernel.py",

@@ -45,7 +45,7 @@ def chunks(address: str, topic: str) -> Iterator[pa.Table]:
     consumer.close()
 
 
-def _loaded(db: duckdb.DuckDBPyConnection, name: str, tables: Iterator[pa.Table], sql: str) -> None:
+def loaded(db: duckdb.DuckDBPyConnection, name: str, tables: Iterator[pa.Table], sql: str) -> None:
     """Make a table of what the SQL makes of each piece, called `piece` in it."""
     made = False
     for piece in tables:
@@ -70,7 +70,7 @@ class Windows:
         columns = """select partition, (value->>'auction')::bigint auction,
                             (value->>'price')::double price, (value->>'ts')::bigint ts
                      from piece"""
-        _loaded(self._db, "bids", chunks(address, topic), columns)
+        loaded(self._db, "bids", chunks(address, topic), columns)
         self._db.execute(f"""
             create table expected as select auction, ts // {window_ms} w, count(*) n,
                    sum(price) total from bids group by 1, 2;
@@ -85,7 +85,7 @@ class Windows:
         columns = f"""select (value->>'auction')::bigint auction,
                       epoch_ms((value->>'window_start')::timestamptz) // {self.window_ms} w,
                       (value->>'n')::bigint n, (value->>'total')::double total from piece"""
-        _loaded(self._db, "got", chunks(self._address, out), columns)
+        loaded(self._db, "got", chunks(self._address, out), columns)
         return self._compared("due")
 
     def check_table(self, made: pa.Table) -> Check:
@@ -119,7 +119,7 @@ def column_sums(address: str, topic: str) -> list[float]:
     columns = """select (value->>'auction')::bigint auction, (value->>'bidder')::bigint bidder,
                         (value->>'price')::double price, value->>'channel' channel,
                         value->>'url' url, (value->>'ts')::bigint ts from piece"""
-    _loaded(db, "bids", chunks(address, topic), columns)
+    loaded(db, "bids", chunks(address, topic), columns)
     return [float(one) for one in db.execute(f"select {_SUMS} from bids").fetchall()[0]]
 
 
@@ -162,13 +162,13 @@ class Counts:
     def __init__(self, address: str, topic: str) -> None:
         self._address, self._db = address, duckdb.connect()
         columns = "select (value->>'auction')::bigint auction from piece"
-        _loaded(self._db, "bids", chunks(address, topic), columns)
+        loaded(self._db, "bids", chunks(address, topic), columns)
         self._db.execute("create table expected as select auction, count(*) n from bids group by 1")
 
     def check(self, out: str) -> Check:
         """Compare with the rows of an output topic."""
         columns = "select (value->>'auction')::bigint auction, (value->>'n')::bigint n from piece"
-        _loaded(self._db, "got", chunks(self._address, out), columns)
+        loaded(self._db, "got", chunks(self._address, out), columns)
         return self._compared()
 
     def check_files(self, folder: str) -> Check:

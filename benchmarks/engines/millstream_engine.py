@@ -25,15 +25,35 @@ PATIENCE = 600
 
 
 def pipeline(out: str, told: dict[str, Any], schema: str = BID_SCHEMA) -> ms.Pipeline:
-    """Count and sum per auction and window."""
+    """The work that is told, from topic to topic."""
     read = ms.Topic(told["topic"], schema=schema)
     bids = ms.read(read, time="ts", watermark=told["delay"])
+    return ms.Pipeline(out, WORKS[told.get("work", "tumbling")](bids, told).to(ms.Topic(out)),
+                       batch=told["batch"])  # fmt: skip
+
+
+def _tumbling(bids: ms.Stream, told: dict[str, Any]) -> ms.Stream:
     hot = bids.by("auction").window(ms.tumbling(told["window"]))
-    sums = hot.agg(n=ms.count(), total=ms.sum("price"))
-    return ms.Pipeline(out, sums.to(ms.Topic(out)), batch=told["batch"])
+    return hot.agg(n=ms.count(), total=ms.sum("price"))
 
 
-def tumbling(address: str, told: dict[str, Any]) -> dict[str, Any]:
+def _hopping(bids: ms.Stream, told: dict[str, Any]) -> ms.Stream:
+    window = ms.hopping(told["window"], every=told["every"])
+    return bids.by("auction").window(window).agg(n=ms.count())
+
+
+def _session(bids: ms.Stream, told: dict[str, Any]) -> ms.Stream:
+    return bids.by("bidder").window(ms.session(gap=told["gap"])).agg(n=ms.count())
+
+
+def _distinct(bids: ms.Stream, told: dict[str, Any]) -> ms.Stream:
+    return bids.distinct(by="auction")
+
+
+WORKS = {"tumbling": _tumbling, "hopping": _hopping, "session": _session, "distinct": _distinct}
+
+
+def drain(address: str, told: dict[str, Any]) -> dict[str, Any]:
     """Drain a topic through a window into a topic, exactly once."""
     session()
     if told["warm"]:
@@ -152,4 +172,4 @@ def _told(facts: Facts) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main({"tumbling": tumbling, "decode": decode, "latency": latency, "growth": growth})
+    main({"drain": drain, "decode": decode, "latency": latency, "growth": growth})

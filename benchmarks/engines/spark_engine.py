@@ -78,19 +78,48 @@ def windows(bids: Any, told: dict[str, Any]) -> Any:
     )  # fmt: skip
 
 
+def hops(bids: Any, told: dict[str, Any]) -> Any:
+    """Count per auction and hopping window, as JSON values."""
+    from pyspark.sql import functions as F
+
+    return _counted(bids, told, "auction", F.window("ts", told["window"], told["every"]))
+
+
+def sessions(bids: Any, told: dict[str, Any]) -> Any:
+    """Count per bidder and session, as JSON values."""
+    from pyspark.sql import functions as F
+
+    return _counted(bids, told, "bidder", F.session_window("ts", told["gap"]))
+
+
+def _counted(bids: Any, told: dict[str, Any], key: str, window: Any) -> Any:
+    counts = bids.withWatermark("ts", told["delay"]).groupBy(key, window.alias("w")).count()
+    return counts.selectExpr(f"to_json(struct({key}, w.start as window_start, "
+                             "w.end as window_end, count as n)) as value")  # fmt: skip
+
+
+def distinct(bids: Any, told: dict[str, Any]) -> Any:
+    """The first row of each auction, as JSON values."""
+    return bids.dropDuplicates(["auction"]).selectExpr("to_json(struct(*)) as value")
+
+
+WORKS = {"tumbling": windows, "hopping": hops, "session": sessions, "distinct": distinct}
+
+
 def _to_topic(frame: Any, address: str, out: str, folder: str) -> Any:
     writer = frame.writeStream.format("kafka").option("kafka.bootstrap.servers", address)
     return writer.option("topic", out).option("checkpointLocation", folder).outputMode("append")
 
 
-def tumbling(address: str, told: dict[str, Any]) -> dict[str, Any]:
-    """Drain a topic through a window into a topic, at least once."""
+def drain(address: str, told: dict[str, Any]) -> dict[str, Any]:
+    """Drain a topic through the work that is told into a topic, at least once."""
     spark = spark_for(told["store"])
     outs = {told["warm"]: f"warm-{uuid.uuid4().hex[:8]}", told["topic"]: told["out"]}
     for topic, out in outs.items():
         bids = typed(read(spark, address, topic, maxOffsetsPerTrigger=told["rows"]))
         with tempfile.TemporaryDirectory() as folder, measured() as cost:
-            query = _to_topic(windows(bids, told), address, out, folder)
+            done = WORKS[told.get("work", "tumbling")](bids, told)
+            query = _to_topic(done, address, out, folder)
             query.trigger(availableNow=True).start().awaitTermination()
     return {"wall": cost.wall, "cpu": cost.cpu}
 
@@ -172,4 +201,4 @@ def _told(progress: Any) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main({"tumbling": tumbling, "decode": decode, "latency": latency, "growth": growth})
+    main({"drain": drain, "decode": decode, "latency": latency, "growth": growth})

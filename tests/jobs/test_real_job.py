@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import urllib.error
 import urllib.request
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -97,8 +98,12 @@ def asked(stack: Stack, path: str) -> Any:
     request = urllib.request.Request(
         f"{page}{path}", headers={"Authorization": f"Bearer {stack.place.token()}"}
     )
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        return json.loads(answer.read())
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        said = (stack.place.path / "console.out").read_text()[-3000:]
+        raise AssertionError(f"{path}: {error.code} {error.read()!r}\n{said}") from error
 
 
 @pytest.mark.timeout(900)

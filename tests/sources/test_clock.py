@@ -32,7 +32,7 @@ def true_time(event: int | None, sent: int | None, received: int | None) -> tupl
 def test_the_true_time_is_the_event_and_what_the_clock_was_off_by(
     rows: list[tuple[int | None, int | None, int | None]],
 ) -> None:
-    columns = list(zip(*rows, strict=True)) if rows else [[], [], []]
+    columns: list[Any] = list(zip(*rows, strict=True)) if rows else [[], [], []]
     arrays = [pa.array(column, pa.int64()).cast(STAMP) for column in columns]
     table = pa.table([pa.array(range(len(rows)), pa.int64()), *arrays], schema=SCHEMA)
 

@@ -136,11 +136,15 @@ class Judge:
 
     def _facts(self, facts: Facts) -> Iterator[str]:
         for fact in self.step.facts:
-            found: Any = reduce(lambda known, name: known[name], fact.path, facts)
+            found = reduce(_inside, fact.path, facts)
             if not tables.agrees(fact.text, found, self.zero):
                 label = ".".join(map(str, fact.path))
                 yield f"- {label}: {fact.text}    (line {fact.line})"
                 yield f"+ {label}: {tables.shown(found, self.zero)}"
+
+
+def _inside(known: Any, name: str | int) -> Any:
+    return known[name]
 
 
 def _timed(value: Any) -> Any:

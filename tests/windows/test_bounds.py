@@ -49,15 +49,15 @@ def test_the_first_and_last_windows_end_with_time_itself(
     assert ends_of(np.array([start]), window).tolist() == [end]
 
 
-@given(times, windows, st.integers(0, 200), times)
+@given(times, windows, times)
 def test_the_first_open_window_parts_those_that_have_ended_from_the_others(
-    watermark: int, window: Tumbling, keep: int, time: int
+    watermark: int, window: Tumbling, time: int
 ) -> None:
     [start] = starts_of(np.array([time]), window).tolist()
     [end] = ends_of(np.array([start]), window).tolist()
 
-    gone = watermark == END_OF_TIME or (end != END_OF_TIME and end + keep <= watermark)
-    assert (start < first_open(watermark, window, keep)) == gone
+    gone = watermark == END_OF_TIME or (end != END_OF_TIME and end <= watermark)
+    assert (start < first_open(watermark, window)) == gone
 
 
 @pytest.mark.parametrize("watermark", [MIN_TIME, -1, 0, 9, 10, END_OF_TIME - 1])

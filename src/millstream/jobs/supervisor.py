@@ -32,15 +32,21 @@ if TYPE_CHECKING:
 
 _TURN = 0.2
 _RATE_WINDOW = 5.0
+_ASLEEP = 5.0
 
 
 class Supervisor:
-    """The jobs of one stack, watched by one process."""
+    """The jobs of one stack, watched by one process.
+
+    Silence counts from when the supervisor itself was last awake: a laptop that was closed for
+    an hour has not made its jobs hang.
+    """
 
     def __init__(self, place: StackPlace, lag: Callable[[str], int | None], log: Log) -> None:
         self._place, self._lag, self._log = place, lag, log
         self._book = Book(place.book)
         self._diaries: dict[str, DiaryReader] = {}
+        self._turned = self._awake = time.time()
 
     def wanted(self) -> bool:
         """Whether the stack is meant to be up."""
@@ -50,8 +56,11 @@ class Supervisor:
         """Look at every job once, and do what is to be done."""
         keep(self._place, "console", up=self.wanted())
         now = time.time()
+        if now - self._turned > _ASLEEP:
+            self._awake = now
         for job in self._book.all():
             self._deal(job, now)
+        self._turned = time.time()
 
     def close(self) -> None:
         """Let go of files; jobs are left as they are."""
@@ -127,15 +136,15 @@ class Supervisor:
         entry = diary.run(job.run)
         launched = job.launched or now
         if entry is None:
-            return policy.Seen(alive=True, silent=now - launched,
+            return policy.Seen(alive=True, silent=now - max(launched, self._awake),
                                frozen=holder is not None and process.is_frozen(holder))  # fmt: skip
         rate = diary.rows_since(now - _RATE_WINDOW) / _RATE_WINDOW
         lag = self._lag(job.name) or 0
         return policy.Seen(
             alive=True,
             frozen=holder is not None and process.is_frozen(holder),
-            silent=now - entry.beat,
-            stuck=now - entry.turned,
+            silent=now - max(entry.beat, self._awake),
+            stuck=now - max(entry.turned, self._awake),
             quiet=now - max(entry.began, diary.last_rows_at() or 0.0),
             late_by=lag / rate if rate else (policy.BEHIND + 1 if lag > 1000 else 0.0),
             running=entry.phase.startswith(RUNNING),

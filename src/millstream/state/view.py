@@ -15,7 +15,7 @@ from millstream.state.hashing import buckets_of, hash_range
 from millstream.state.keys import same_rows
 from millstream.state.search import spans
 from millstream.state.slices import places, slices
-from millstream.state.sorting import hashes_of, orders_of
+from millstream.state.sorting import arrange, hashes_of, orders_of
 from millstream.state.spec import GONE, ORDER
 
 if TYPE_CHECKING:
@@ -93,7 +93,11 @@ class View:
         names = [name for name in self.spec.key_names if name in wanted.column_names]
         owners, rows = self._candidates(wanted, names)
         rows = rows.set_column(0, self.spec.schema.field(ORDER), pa.array(owners))
-        return without_tombstones(combine(rows, self.spec)).drop_columns([GONE])
+        if all(column.combine == "last" for column in self.spec.values):
+            found = _newest(rows, self.spec)
+        else:
+            found = combine(rows, self.spec)
+        return without_tombstones(found).drop_columns([GONE])
 
     def scan(
         self, low: int, high: int | None, *, max_bytes: int = _MAX_BYTES
@@ -191,6 +195,14 @@ class View:
                 if segment.greatest >= self.floor:
                     total += getattr(segment, measure) * shared / (segment.high - segment.low)
         return round(total)
+
+
+def _newest(rows: pa.Table, spec: StateSpec) -> pa.Table:
+    """The last row of each key: what `combine` gives where every value is the newest one."""
+    keys = [plain(rows[name]) for name in spec.key_names]
+    order, starts, _ = arrange(orders_of(rows), hashes_of(rows), keys)
+    lasts = np.append(starts[1:], len(rows))[: len(starts)] - 1
+    return rows.take(pa.array(lasts if order is None else order[lasts]))
 
 
 def gather(

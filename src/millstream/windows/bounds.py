@@ -32,16 +32,15 @@ def ends_of(starts: NDArray[np.int64], window: Tumbling) -> NDArray[np.int64]:
     return np.where(starts > END_OF_TIME - left, END_OF_TIME, starts + left)
 
 
-def first_open(watermark: int, window: Tumbling, keep: int = 0) -> int:
-    """The smallest start whose window has not ended, or is still kept, at a watermark.
+def first_open(watermark: int, window: Tumbling) -> int:
+    """The smallest start whose window has not ended at a watermark.
 
-    Windows with a smaller start have end + keep <= watermark. At the end of time there
-    is none left: the answer is `END_OF_TIME`.
+    Windows with a smaller start have end <= watermark. At the end of time there is none
+    left: the answer is `END_OF_TIME`.
     """
     if watermark == END_OF_TIME:
         return END_OF_TIME
-    reached = max(MIN_TIME, watermark - keep)
-    return int(starts_of(np.array([reached], np.int64), window)[0])
+    return int(starts_of(np.array([watermark], np.int64), window)[0])
 
 
 def _into(times: NDArray[np.int64], window: Tumbling) -> NDArray[np.int64]:
