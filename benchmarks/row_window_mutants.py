@@ -91,7 +91,7 @@ FAULTS: dict[str, tuple[tuple[str, str], ...]] = {
         ("counts[span] - 1 - place", "place + left[span]"),
         ("low[odd] += 1", "pass"),
         ("high[odd] -= 1", "pass"),
-        ("longest.bit_length() - 1", "longest.bit_length()"),
+        ("longest.bit_length() - 1", "longest.bit_length() - 2"),
         ("(low >> 32)\n", "0\n"),
         ("high >= 2**31)", "high > 2**31)"),
         ("empty = None if self._known is None else", "empty = None if True else"),
@@ -103,7 +103,6 @@ FAULTS: dict[str, tuple[tuple[str, str], ...]] = {
             'orders_of(batch), moment.after, side="left"',
             'orders_of(batch), moment.after, side="right"',
         ),
-        ("(places >= before.num_rows) & (counts > 0)", "places >= before.num_rows"),
         ("lows, asking + 1)", "lows, np.maximum(asking, lows + 1))"),
         ("MIN_TIME, times - self.spec.size + 1)", "MIN_TIME, times - self.spec.size)"),
         (

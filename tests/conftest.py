@@ -137,14 +137,15 @@ def postgres_server() -> Iterator[ThrowAwayPostgres]:
 
 
 @pytest.fixture
-def database(postgres_server: ThrowAwayPostgres) -> str:
+def database(postgres_server: ThrowAwayPostgres) -> Iterator[str]:
     """The address of an empty database nobody else uses."""
     import psycopg
 
     name = f"t{uuid.uuid4().hex[:12]}"
     with psycopg.connect(postgres_server.url, autocommit=True) as connection:
         connection.execute(f"create database {name}")
-    return postgres_server.url.rpartition("/")[0] + f"/{name}"
+        yield postgres_server.url.rpartition("/")[0] + f"/{name}"
+        connection.execute(f"drop database {name} with (force)")
 
 
 @pytest.fixture

@@ -134,3 +134,17 @@ def test_a_stream_tells_what_is_and_then_what_is_new(console: Served) -> None:
     first, second = read_events(console, "/api/stream", 2)
     assert first == {"jobs": []}
     assert [job["job"] for job in second["jobs"]] == ["more-1"]
+
+
+def test_what_nobody_foresaw_is_one_sentence_for_the_asker_and_whole_in_the_log(
+    console: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("secret detail")
+
+    monkeypatch.setattr("millstream.console.app.state", broken)
+    asked = console("/api/jobs/hot/state")
+    assert asked.status == 500
+    assert "did not foresee" in asked.json["error"]
+    assert b"secret" not in asked.body
+    assert "secret detail" in caplog.text

@@ -71,3 +71,21 @@ def test_a_job_that_is_gone_ends_its_stream() -> None:
         assert pulse.readers == 0
 
     asyncio.run(scene())
+
+
+def test_a_look_that_fails_once_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    looks = itertools.count()
+
+    def shaky() -> int:
+        number = next(looks)
+        if number == 0:
+            raise OSError("a disk that was away")
+        return number
+
+    async def scene() -> None:
+        reader = Pulse(every=0.01).watch("jobs", shaky)
+        assert await anext(reader) == b"data: 1\n\n"
+        await reader.aclose()
+
+    asyncio.run(scene())
+    assert "looking at jobs failed" in caplog.text

@@ -68,3 +68,18 @@ def recursive() -> bytes:
     file = d.FileDescriptorProto(name="tree.proto", package="shop", syntax="proto3")
     file.message_type.add(name="Tree").field.append(field("below", 1, ".shop.Tree"))
     return d.FileDescriptorSet(file=[file]).SerializeToString()
+
+
+def older() -> bytes:
+    """`shop.Old`, in the second version of the language: required fields and closed enums."""
+    file = d.FileDescriptorProto(name="old.proto", package="shop", syntax="proto2")
+    colors = file.enum_type.add(name="Color")
+    for number, name in enumerate(("RED", "BLUE"), start=1):
+        colors.value.add(name=name, number=number)
+    message = file.message_type.add(name="Old")
+    message.field.extend([
+        F(name="id", number=1, type=F.TYPE_INT64, label=F.LABEL_REQUIRED), field("s", 2, "string"),
+        F(name="n", number=3, type=F.TYPE_INT32, label=F.LABEL_OPTIONAL, default_value="7"),
+        field("color", 4, COLOR), field("numbers", 5, "int32", many=True),
+    ])  # fmt: skip
+    return d.FileDescriptorSet(file=[file]).SerializeToString()

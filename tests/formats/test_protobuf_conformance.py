@@ -10,7 +10,7 @@ import pytest
 from google.protobuf import message_factory
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.formats.protobuf_files import descriptor_set, recursive
+from tests.formats.protobuf_files import descriptor_set, older, recursive
 from tests.formats.two_ways import same
 from tests.oracles import protobuf_oracle
 
@@ -135,6 +135,27 @@ def test_unknown_fields_are_counted_wherever_they_are() -> None:
 def test_an_enum_value_nobody_declared_is_a_bad_row() -> None:
     made = agreed([bytes([0xA0, 1, 9]), *[bytes([0xA0, 1, 5])] * 30])
     assert made.reasons == ["color: needs a value of the enum; got 9"]
+
+
+def test_messages_of_the_second_version_have_required_fields_and_closed_enums() -> None:
+    files, message = older(), "shop.Old"
+    schema = columns(files, message)
+    one = b"\x08\x01"
+    odd = [one, b"", one + b"\x12\x01\xff", one + b"\x20\x02", one + b"\x20\x09",
+           one + b"\x28\x05\x28\x06\x2a\x02\x07\x08"]  # fmt: skip
+    array = pa.array([*odd, *[one] * 30], pa.binary())
+    row: dict[str, Any] = {"id": 1, "s": None, "n": None, "color": None, "numbers": []}
+    told = [row, None, None, {**row, "color": "BLUE"}, row, {**row, "numbers": [5, 6, 7, 8]}]
+
+    fast = decode(array, schema, files, message)
+    exact = decode_exactly(array, schema, files, message)
+    made = same(fast, exact, [*told, *[row] * 30], schema)
+
+    assert made.extra == 1
+    assert made.reasons == [
+        "id: is required; it is missing",
+        "s: needs a string; got invalid UTF-8",
+    ]
 
 
 def test_huge_and_deep_messages_are_no_trouble() -> None:

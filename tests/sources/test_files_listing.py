@@ -14,7 +14,7 @@ from tests.sources.keeping import opening
 
 from millstream.errors import DataGone, InvalidSpec
 from millstream.schema import Schema
-from millstream.sources import lines, parquet
+from millstream.sources import lines, parquet, seen
 from millstream.sources.files import Files
 from millstream.sources.files_reader import FilesReader, listed
 from millstream.sources.headers import NoHeader, header_of
@@ -128,6 +128,23 @@ def test_packed_files_are_one_bad_row_that_says_so(tmp_path: Path) -> None:
     raw = made.table(None, {0: (0, made.extent().end[0])})  # type: ignore[arg-type]
     opened = Files("x", format="text").opener().open(raw, Schema.parse("value string"))
     assert opened.decoded.reasons == ["packed files (.gz) are not read: unpack it"]
+
+
+def test_a_file_that_may_not_be_read_is_one_bad_row_and_stays_the_same_file(tmp_path: Path) -> None:
+    put(tmp_path, "a", b"1\n2\n", 1)
+    put(tmp_path, "b", b"3\n", 2)
+
+    def refused(path: Path) -> str:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(seen, "head_of", refused)
+        made = reader(tmp_path)
+        assert made.extent().end == {0: 2}
+    assert made.extent().end == {0: 2}
+    raw = made.table(None, {0: (0, 2)})  # type: ignore[arg-type]
+    opened = Files("x", format="text").opener().open(raw, Schema.parse("value string"))
+    assert opened.decoded.reasons == ["cannot be read: Permission denied"] * 2
 
 
 @pytest.mark.parametrize(

@@ -161,7 +161,7 @@ def test_the_number_of_calls_does_not_follow_the_number_of_rows() -> None:
 
 def test_a_batch_keeps_no_more_than_the_largest() -> None:
     rows = [row(str(place), 10, float(place), sub=place) for place in range(50)]
-    with Driver(made(3)) as driver:
+    with Driver(made(3), slices=3) as driver:
         assert driver.step(tables.table(rows, COLUMNS), before=0, after=0).gained == 3
 
 

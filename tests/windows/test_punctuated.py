@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.oracles import row_windows
-from tests.windows import row_feeding
+from tests.windows import row_feeding, tables
+from tests.windows.driving import Driver
 from tests.windows.row_feeding import ANSWERS, COLUMNS, KEYS, batched, cuts, streams
 
 from millstream.errors import InvalidSpec
+from millstream.eventtime.moment import END_OF_TIME, MIN_TIME
 from millstream.windows.punctuated import Punctuated, punctuated
 from millstream.windows.punctuated_kernel import punctuated_kernel
 
@@ -54,6 +56,39 @@ def test_every_batch_gives_what_the_oracle_gives(
         slices=slices,
         merge_every=merge_every,
     )
+
+
+def test_what_is_added_to_an_open_window_is_written_alone() -> None:
+    origin = {"_source": 0, "_partition": 0, "_sub": 0}
+    rows = [dict.fromkeys(COLUMNS.names) | origin | {"_offset": place} for place in range(3)]
+    with Driver(made([], member=True, all_keys=False)) as driver:
+        for row in rows:
+            left = driver.step(tables.table([row], COLUMNS), before=MIN_TIME, after=MIN_TIME)
+            assert (left.rows, left.gained) == ([], 1)
+        left = driver.step(tables.table([], COLUMNS), before=MIN_TIME, after=END_OF_TIME)
+        assert [row["n"] for row in left.rows] == [3]
+
+
+def test_a_marker_for_all_keys_frees_the_watermark_that_their_windows_held() -> None:
+    def row(offset: int, key: str, *, mark: bool = False) -> dict[str, Any]:
+        origin = {"_source": 0, "_partition": 0, "_offset": offset, "_sub": 0}
+        values = {"k": key, "mark": mark, "_punctuation": mark, "_time": offset}
+        return dict.fromkeys(COLUMNS.names) | origin | values
+
+    with Driver(made(["k"], member=False, all_keys=True), ranges=2) as driver:
+        first = [row(1, "a"), row(2, "b"), row(3, "a")]
+        left = driver.step(tables.table(first, COLUMNS), before=0, after=3)
+        assert (left.rows, left.held) == ([], 2)
+        second = [row(4, "end", mark=True), row(5, "a")]
+        left = driver.step(tables.table(second, COLUMNS), before=3, after=5)
+        assert sorted((r["k"], r["window_end"], r["n"]) for r in left.rows) == [
+            ("a", 3, 2),
+            ("b", 2, 1),
+        ]
+        assert (left.held, left.unplaced) == (5, 1)
+        left = driver.step(tables.table([row(6, "end", mark=True)], COLUMNS), before=5, after=6)
+        assert [(r["k"], r["n"]) for r in left.rows] == [("a", 1)]
+        assert left.held == END_OF_TIME
 
 
 def test_a_spec_prints_as_it_is_written() -> None:

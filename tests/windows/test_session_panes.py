@@ -324,3 +324,13 @@ def test_an_on_time_pane_with_nothing_new_holds_the_empty_aggregates() -> None:
     told_empty = {name: empty[name] for name in every_kind}
     expected = dict.fromkeys(every_kind) | {"n": 0, "known": 0, "all": [], "different": 0}
     assert told_empty == expected
+
+
+def test_a_session_that_vanishes_leaves_nothing_to_the_next_one_of_its_key() -> None:
+    with Driver(visits(retractable=True)) as driver:
+        fed(driver, [row(0), row(30)], MIN_TIME, 11)
+        vanished = fed(driver, [row(0, _sign=-1), row(31, _sign=1)], 11, 11)
+        left = fed(driver, [], 11, 42)
+
+    assert told(vanished.flow) == [(-1, 0, 10, 1, "on_time", 0)]
+    assert told(left.rows) == [(1, 30, 41, 2, "on_time", 0)]

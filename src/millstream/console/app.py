@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-import anyio.to_thread
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 
 from millstream.console.guard import Guard
@@ -174,7 +174,7 @@ class Console:
 
 async def _aside(function: Callable[..., Any], *arguments: Any) -> Any:
     """Run what reads files in another thread, so that nobody else waits."""
-    return await anyio.to_thread.run_sync(lambda: function(*arguments))
+    return await run_in_threadpool(function, *arguments)
 
 
 def application(place: StackPlace, *, port: int, page: Path | None) -> ASGIApp:

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-import anyio.to_thread
+from starlette.concurrency import run_in_threadpool
 
 from millstream.errors import MillstreamError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
+LOG = logging.getLogger(__name__)
 EVERY = 1.0
 QUEUE = 2
 READERS = 200
@@ -75,11 +77,15 @@ class Pulse:
         quiet = 0
         while True:
             try:
-                event = await anyio.to_thread.run_sync(_event, look)
+                event = await run_in_threadpool(_event, look)
             except MillstreamError as error:
                 self._give(name, b"event: gone\n" + _data(str(error)))
                 self._give(name, _END)
                 return
+            except Exception:
+                LOG.exception("looking at %s failed; it is tried again", name)
+                await asyncio.sleep(self._every)
+                continue
             quiet = 0 if event != self._last.get(name) else quiet + 1
             if quiet == 0:
                 self._last[name] = event

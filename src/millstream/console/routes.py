@@ -3,6 +3,7 @@ list, so neither knows a route that the other lacks."""
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-Handler = "Callable[[Request], Awaitable[Response]]"
+LOG = logging.getLogger(__name__)
 _STATUS: tuple[tuple[type[MillstreamError], int], ...] = (
     (NotFound, 404),
     (InvalidInput, 400),
@@ -65,7 +66,7 @@ class Endpoint:
 def _told(
     handler: Callable[[Request], Awaitable[Response]],
 ) -> Callable[[Request], Awaitable[Response]]:
-    """Our errors as one sentence with a status."""
+    """Errors as one sentence with a status; what nobody foresaw is logged whole."""
 
     async def answering(request: Request) -> Response:
         try:
@@ -73,6 +74,10 @@ def _told(
         except MillstreamError as error:
             status = next((code for kind, code in _STATUS if isinstance(error, kind)), 500)
             return JSONResponse({"error": str(error)}, status)
+        except Exception:
+            LOG.exception("%s %s failed", request.method, request.url.path)
+            sentence = "the console met something it did not foresee; see console.out in its folder"
+            return JSONResponse({"error": sentence}, 500)
 
     return answering
 

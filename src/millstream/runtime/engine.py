@@ -282,9 +282,11 @@ class Engine:
     def _holds_rows_below(self, watermark: int) -> bool:
         for node, kernel in self.typed.kernels.items():
             known = self.head.steps.get(self.typed.stages.names[node], StepState())
-            runs = known.manifest(next(iter(kernel.tables))).runs
+            manifest = known.manifest(next(iter(kernel.tables)))
             due = kernel.due(watermark)
-            if any(segment.least < due for run in runs for segment in run.segments):
+            if manifest.floor < due and any(
+                segment.least < due for run in manifest.runs for segment in run.segments
+            ):
                 return True
         return False
 

@@ -7,7 +7,6 @@ rows begin where those of the file before it end. A file that is noted may not c
 from __future__ import annotations
 
 import hashlib
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -19,6 +18,8 @@ from millstream.sources.parquet import Unreadable
 from millstream.sources.parquet import count as count_parquet
 
 if TYPE_CHECKING:
+    import os
+
     from millstream.schema import Schema
 
 _HEAD = 1 << 16
@@ -95,18 +96,21 @@ class Seen:
 
 
 def look_at(path: Path, format_: str, schema: Schema, first: int) -> Seen | None:
-    """A file as it is now; None while it is empty, being written or already gone."""
+    """A file as it is now; None while it is empty, being written or already gone.
+
+    One that may not be read is broken; a disk that fails stops the run.
+    """
     try:
         before = path.stat()
-        if not before.st_size or not path.is_file():
+        if not before.st_size:
             return None
-        found = _contents(path, format_, schema)
-        head, after = head_of(path), path.stat()
+        try:
+            found, head = _contents(path, format_, schema), head_of(path)
+        except PermissionError as error:
+            found, head = {"broken": f"cannot be read: {error.strerror}"}, ""
+        after = path.stat()
     except FileNotFoundError:
         return None
-    except OSError as error:
-        before = after = os.stat_result((0,) * 10)
-        found, head = {"broken": f"cannot be read: {error.strerror or error}"}, ""
     if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
         return None
     given: dict[str, Any] = {"rows": 1, "marks": ((0, 0),), **found}
