@@ -9,6 +9,7 @@ import sqlite3
 import threading
 import time
 from contextlib import closing
+from datetime import UTC, datetime
 from itertools import pairwise
 from subprocess import DEVNULL, PIPE
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from playwright.sync_api import expect
 from tests.console.browsing import PATIENCE, Browsed, browser
 from tests.jobs.stacks import Stack, until
 
+from millstream.cli.moments import iso
 from millstream.log.consumer import Consumer
 from millstream.runtime.inspect import commits, looked_at
 
@@ -195,6 +197,7 @@ def balanced(demo: Demo, browsed: Browsed, sent: int) -> None:
         panes = in_kafka(demo.stack.kafka, "shop.pages")
         final = [row for row in panes if row["pane"] == "on_time"]
         assert len({(row["page"], row["window_start"]) for row in final}) == len(final)
+        assert max(row["window_start"] for row in final) < iso(datetime.now(UTC))
         counted = sum(int(row["views"]) for row in final)
         return counted + tile("late") + tile("dead") == sent and in_store(demo) == counted
 

@@ -111,6 +111,10 @@ def test_the_shop_sends_late_and_broken_records_always_the_same() -> None:
     assert day(1) == day(1) != day(2)
     records = list(islice(shop_records(1), 3000))
     assert 10 < sum(record.late for record in records) < 60
+    wrong = [record for record in records if record.wrong]
+    assert 30 < len(wrong) < 400
+    told = json.loads(wrong[0].value(now))
+    assert abs((datetime.fromisoformat(told["sent"]) - now).total_seconds()) >= 3600
     broken = [record for record in records if record.broken]
     assert broken
     for record in broken:

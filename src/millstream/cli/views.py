@@ -36,11 +36,16 @@ class _Visit:
 
 @dataclass(frozen=True)
 class Record:
-    """One record of the shop: a view that happened `behind` seconds ago, or a broken one."""
+    """One record of the shop: a view that happened `behind` seconds ago, or a broken one.
+
+    The phone's own clock, which stamps the view and the sending of it, is `wrong` by so many
+    seconds.
+    """
 
     view: dict[str, object]
     behind: float
     broken: bool
+    wrong: float
 
     @property
     def late(self) -> bool:
@@ -53,8 +58,10 @@ class Record:
 
     def value(self, now: datetime) -> bytes:
         """The record as it is sent now; a broken one is cut short."""
-        at = now - timedelta(seconds=self.behind)
-        text = json.dumps({**self.view, "ts": iso(at)}, separators=(",", ":")).encode()
+        sent = now + timedelta(seconds=self.wrong)
+        at = sent - timedelta(seconds=self.behind)
+        told = {**self.view, "ts": iso(at), "sent": iso(sent)}
+        text = json.dumps(told, separators=(",", ":")).encode()
         return text[: len(text) // 2] if self.broken else text
 
 
@@ -78,12 +85,18 @@ def page_views(seed: int, *, visitors: int = 8) -> Iterator[dict[str, object]]:
 
 
 def shop_records(seed: int) -> Iterator[Record]:
-    """The shop's records without end: some views come very late, some records are broken."""
+    """The shop's records without end: some views come very late, some records are broken, and
+    one phone in twenty has a clock that is hours off."""
     chance = random.Random(seed * 7919 + 1)
     for view in page_views(seed):
         draw = chance.random()
         behind = chance.uniform(30, 60) if draw < LATE_SHARE else chance.uniform(0, 0.5)
-        yield Record(view, behind, broken=draw > 1 - BROKEN_SHARE)
+        yield Record(view, behind, draw > 1 - BROKEN_SHARE, _hours_off(str(view["user"])) * 3600.0)
+
+
+def _hours_off(user: str) -> int:
+    number = int(user.removeprefix("user-"))
+    return 0 if number % 20 else number % 7 - 3
 
 
 def _newcomer(chance: random.Random) -> _Visit:
