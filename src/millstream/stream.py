@@ -26,6 +26,7 @@ from millstream.sources.spec import HIDDEN, Source
 from millstream.sources.topic import Topic
 from millstream.steps.distinct import distinct
 from millstream.steps.process import Function, Process
+from millstream.steps.top import Top
 from millstream.windowed import Grouped, Rest, checked_rest
 
 if TYPE_CHECKING:
@@ -240,6 +241,25 @@ class Stream:
         correction = ClockCorrection(event, sent, received)
         return Stream(replace(read, columns=(*schema.names, FLAG, OFFSET), correction=correction))
 
+    def top(self, n: int, *, by: str, rest: Rest = None, name: str | None = None) -> Stream:
+        """Of the results of each window, of all keys, the `n` rows with the largest `by`.
+
+        State: the largest rows of each window that has not left.
+        Emits: them, the largest first, when the watermark has passed the window.
+        """
+        spec = Top(n, by)
+        self.need_settled("top")
+        self.need_column(by, "top(by=…)")
+        self.need_time("top")
+        if self.columns is not None and not {"window_start", "window_end"} <= set(self.columns):
+            raise InvalidSpec("top needs the results of a window",
+                              got=", ".join(self.columns),
+                              do="write by(…).window(…).agg(…).top(…)")  # fmt: skip
+        check_given_name(name, "top")
+        node = graph.Ranked(self.columns, self.node.time, self.node, name or f"top({by})",
+                            checked_rest(rest), spec, given=name is not None)  # fmt: skip
+        return Stream(node)
+
     def process(
         self,
         function: Function,
@@ -268,7 +288,7 @@ class Stream:
         if not keys or len(set(keys)) < len(keys):
             raise InvalidSpec("process(by=…) needs at least one column, each once",
                               got=", ".join(keys) or "none", do='write by="user"')  # fmt: skip
-        declared, given = Schema.parse(state), self._given(gives)
+        declared, given = Schema.parse(state), columns_of.given(self.node, gives, step="process")
         check_names(declared.names, "process(state=…)")
         check_given_name(name, "process")
         if set(declared.names) & set(keys):
@@ -281,19 +301,6 @@ class Stream:
                                Process(keys, function, declared, given),
                                given=name is not None)  # fmt: skip
         return Stream(node)
-
-    def _given(self, gives: str | None) -> Schema:
-        if gives is not None:
-            given = Schema.parse(gives)
-            check_names(given.names, "process(gives=…)")
-            return given
-        types = {name: columns_of.type_of(self.node, name) for name in self.columns or ()}
-        if not types or None in types.values():
-            raise InvalidSpec("process needs to know the columns of the rows it gives",
-                              got="a stream whose types only Spark can tell",
-                              do='write gives="user string, total double"')  # fmt: skip
-        ddl = ", ".join(f"`{name}` {type_.ddl()}" for name, type_ in types.items() if type_)
-        return Schema.parse(ddl)
 
     def ordered(self, rest: Rest = None, name: str | None = None) -> Stream:
         """The rows in order of event time, ties in order of origin.

@@ -20,7 +20,7 @@ from millstream.plan.graph import (
     Where,
     WithColumns,
 )
-from millstream.schema import Array, Decimal, Scalar, check_names
+from millstream.schema import Array, Decimal, Scalar, Schema, check_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -120,6 +120,20 @@ def type_of(node: Node, column: str) -> Type | None:
         if _name_here(node, name) == column:
             return type_of(below, name)
     return None
+
+
+def given(node: Node, gives: str | None, *, step: str) -> Schema:
+    """The columns a user's function says it gives; without a word, those it is given."""
+    if gives is not None:
+        told = Schema.parse(gives)
+        check_names(told.names, f"{step}(gives=…)")
+        return told
+    types = {name: type_of(node, name) for name in node.columns or ()}
+    if not types or None in types.values():
+        raise InvalidSpec(f"{step} needs to know the columns of the rows it gives",
+                          got="a stream whose types only Spark can tell",
+                          do='write gives="user string, total double"')  # fmt: skip
+    return Schema.parse(", ".join(f"`{n}` {kind.ddl()}" for n, kind in types.items() if kind))
 
 
 def need_array(node: Node, column: str) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from millstream.sources.spec import Source
     from millstream.steps.distinct import Distinct
     from millstream.steps.process import Process
+    from millstream.steps.top import Top
     from millstream.windows.aggregate_spec import Aggregate
     from millstream.windows.counted import Rows
     from millstream.windows.delta import Delta
@@ -234,6 +235,17 @@ class Processed(Stateful):
     @property
     def keys(self) -> tuple[str, ...]:
         return self.spec.by
+
+
+@dataclass(frozen=True, eq=False)
+class Ranked(Stateful):
+    """The largest rows of each window."""
+
+    spec: Top
+
+    @property
+    def kind(self) -> str:
+        return "top"
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from millstream.duration import text as duration
-from millstream.plan.graph import Aggregated, Deduplicated, Processed, Stateful
+from millstream.plan.graph import Aggregated, Deduplicated, Processed, Ranked, Stateful
 from millstream.windows.counted import Rows
 from millstream.windows.delta import Delta
 from millstream.windows.punctuated import Punctuated
@@ -35,6 +35,14 @@ def remembering(node: Stateful, rest: str, places: Sequence[str]) -> Facts:
             "emits": f"{', '.join(node.columns or ())}: the rows the function returns, at once",
             "late": "none: the function is given every row, however old",
             "order": _by_origin(", ".join(node.keys), places),
+        }
+    if isinstance(node, Ranked):
+        return {
+            "keeps": str(node.spec),
+            "state": f"the {node.spec.n} largest rows of each window that has not left",
+            "emits": "them, the largest first, when the watermark has passed the window",
+            "late": f"rows behind the watermark → {rest}",
+            "order": "does not matter, but for rows of equal size: the first by origin",
         }
     return {
         "state": "rows whose time the watermark has not passed",

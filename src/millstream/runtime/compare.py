@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from millstream.errors import InvalidSpec
-from millstream.plan.graph import Aggregated, Deduplicated, Processed
+from millstream.plan.graph import Aggregated, Deduplicated, Processed, Ranked
 from millstream.runtime import durable
 from millstream.runtime.stored_specs import told
 from millstream.schema import Schema
@@ -51,6 +51,8 @@ def spec_of(node: Stateful, typed: Typed) -> dict[str, Any]:
     if isinstance(node, Processed):
         return spec | {"input": _types(columns, list(node.keys)),
                        "state": node.spec.state.ddl()}  # fmt: skip
+    if isinstance(node, Ranked):
+        spec |= {"n": node.spec.n, "by": node.spec.by}
     return spec | {"input": _types(columns, [n for n in columns.names if not n.startswith("_")])}
 
 

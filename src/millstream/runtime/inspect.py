@@ -23,6 +23,7 @@ from millstream.steps.distinct import Distinct
 from millstream.steps.kernel import ROWS
 from millstream.steps.ordered import Ordered
 from millstream.steps.process import Process, Visit
+from millstream.steps.top import Top
 from millstream.windows.aggregates import from_json
 from millstream.windows.trigger import Trigger
 
@@ -156,12 +157,16 @@ def kernel_from(spec: Mapping[str, Any]) -> Kernel:
     from millstream.steps.distinct_kernel import DistinctKernel
     from millstream.steps.ordered_kernel import OrderedKernel
     from millstream.steps.process_kernel import ProcessKernel
+    from millstream.steps.top_kernel import TopKernel
 
     columns = Schema.parse(spec["input"]).arrow()
     if spec["kind"] == "distinct":
         return DistinctKernel(Distinct(tuple(spec["keys"]), spec["within"]), columns)
     if spec["kind"] == "ordered":
         return OrderedKernel(Ordered(), pa.schema([*columns, *ORIGIN_FIELDS]))
+    if spec["kind"] == "top":
+        ranked = Top(spec["n"], spec["by"])
+        return TopKernel(ranked, pa.schema([*columns, *ORIGIN_FIELDS]))
     if spec["kind"] == "process":
         process = Process(tuple(spec["keys"]), _nothing, Schema.parse(spec["state"]),
                           Schema.parse(spec["input"]))  # fmt: skip

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from millstream.plan.graph import Aggregated, Deduplicated, InOrder, Processed, Read, Stateful
+from millstream.plan.graph import (
+    Aggregated,
+    Deduplicated,
+    InOrder,
+    Processed,
+    Ranked,
+    Read,
+    Stateful,
+)
 from millstream.plan.sql import named, unknown_column
 from millstream.runtime.frames import SIGN, build, packed, unpacked
 from millstream.runtime.window_kernels import window_kernel
@@ -18,6 +26,7 @@ from millstream.steps.distinct_kernel import DistinctKernel
 from millstream.steps.ordered import Ordered
 from millstream.steps.ordered_kernel import OrderedKernel
 from millstream.steps.process_kernel import ProcessKernel
+from millstream.steps.top_kernel import TopKernel
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -136,6 +145,8 @@ def kernel_of(step: Stateful, columns: pa.Schema) -> Kernel:
     passing = [field for field in columns if field.name not in HIDDEN or field.name in ORIGIN]
     if isinstance(step, InOrder):
         return OrderedKernel(Ordered(), pa.schema(passing))
+    if isinstance(step, Ranked):
+        return TopKernel(step.spec, pa.schema(passing))
     if isinstance(step, Processed):
         time = None if step.time is None else step.time.column
         return ProcessKernel(step.spec, pa.schema(passing), time)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millstream.eventtime.moment import END_OF_TIME, Moment
 from millstream.runtime import envelopes
@@ -148,8 +149,6 @@ def timed(rows: pa.Table, time: tuple[str, int] | None) -> pa.Table:
         return rows
     column = rows[time[0]].cast(pa.int64())
     if time[1]:
-        import pyarrow.compute as pc
-
         column = pc.add(column, time[1])
     return rows.append_column("_time", column)
 
@@ -226,6 +225,6 @@ def _with_origin(results: pa.Table, keys: Sequence[str]) -> pa.Table:
     return (
         results.append_column("_source", pa.array(np.full(count, FLOW, np.int32)))
         .append_column("_partition", pa.array(np.zeros(count, np.int32)))
-        .append_column("_offset", results["_time"])
+        .append_column("_offset", pc.fill_null(results["_time"], 0))
         .append_column("_sub", pa.array(hashes.view(np.int64)))
     )

@@ -1,0 +1,158 @@
+"""Steps beyond windows, through whole batches in both lanes: top, process, clock correction."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+import millstream as ms
+from millstream.errors import InvalidSpec
+from millstream.testing import Drive
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def at(seconds: float) -> datetime:
+    return START + timedelta(seconds=seconds)
+
+
+def bids() -> ms.Stream:
+    return ms.read(ms.Topic("bids", schema="auction long, price long, ts timestamp"), time="ts")
+
+
+def bid(auction: int, price: int, seconds: float) -> dict[str, Any]:
+    return {"auction": auction, "price": price, "ts": at(seconds)}
+
+
+@pytest.mark.parametrize("lane", ["short", "wide"])
+def test_the_hottest_auctions_of_each_window_leave_with_it(lane: Any) -> None:
+    totals = bids().by("auction").window(ms.tumbling("10 s")).agg(total=ms.sum("price"))
+    hottest = totals.top(2, by="total")
+    with Drive(ms.Pipeline("p", hottest.to(ms.Topic("top"))), lane=lane) as drive:
+        drive.feed("bids", [bid(1, 5, 1), bid(2, 9, 2), bid(3, 7, 3), bid(1, 5, 4), bid(4, 1, 5)])
+        drive.step()
+        drive.feed("bids", [bid(9, 1, 12)])
+        drive.step()
+        drive.restart()
+        drive.finish()
+
+        rows = [(r["window_start"], r["auction"], r["total"]) for r in drive.rows("top")]
+    assert sorted(rows, key=lambda r: (r[0], -r[2])) == [
+        (at(0), 1, 10), (at(0), 2, 9), (at(10), 9, 1),
+    ]  # fmt: skip
+
+
+def quiet_for_five_seconds(visit: Any) -> Any:
+    state = visit.state or {"n": 0, "last": START - timedelta(days=1)}
+    for row in visit.rows:
+        state = {"n": state["n"] + 1, "last": max(state["last"], row["ts"])}
+        visit.at(state["last"] + timedelta(seconds=5))
+    visit.state = state
+    for _, time in visit.timers:
+        if time == state["last"] + timedelta(seconds=5):
+            visit.state = None
+            yield {"auction": visit.key["auction"], "n": state["n"], "ts": time}
+
+
+@pytest.mark.parametrize("lane", ["short", "wide"])
+def test_a_function_keeps_state_and_is_called_again_when_its_time_has_come(lane: Any) -> None:
+    quiet = bids().process(
+        quiet_for_five_seconds, by="auction", state="n long, last timestamp",
+        gives="auction long, n long, ts timestamp",
+    )  # fmt: skip
+    counted = quiet.by("n").window(ms.tumbling("1 minute")).agg(auctions=ms.count())
+    pipeline = ms.Pipeline("p", quiet.to(ms.Topic("quiet")), counted.to(ms.Topic("counted")))
+    with Drive(pipeline, lane=lane) as drive:
+        drive.feed("bids", [bid(1, 1, 0), bid(1, 1, 2), bid(2, 1, 1)])
+        drive.step()
+        drive.restart()
+        drive.feed("bids", [bid(3, 1, 6.5)])
+        drive.step()
+        assert [(r["auction"], r["n"], r["ts"]) for r in drive.rows("quiet")] == [(2, 1, at(6))]
+        drive.watermark("bids", at(7.1))
+        drive.step()
+        assert [(r["auction"], r["n"], r["ts"]) for r in drive.rows("quiet")] == [(1, 2, at(7))]
+        drive.finish()
+        assert [(r["auction"], r["n"]) for r in drive.rows("quiet")] == [(3, 1)]
+        assert [(r["n"], r["auctions"]) for r in drive.rows("counted")] == [(1, 2), (2, 1)]
+
+
+@pytest.mark.parametrize("lane", ["short", "wide"])
+def test_phones_with_wrong_clocks_fall_into_the_windows_they_truly_belong_to(lane: Any) -> None:
+    views = ms.read(
+        ms.Topic("views", schema="page string, at timestamp, sent timestamp, got timestamp"),
+        time="at",
+    ).correct_clock(event="at", sent="sent", received="got")
+    counts = views.by("page").window(ms.tumbling("10 s")).agg(n=ms.count())
+    pipeline = ms.Pipeline("p", counts.to(ms.Topic("n")), views.to(ms.Topic("seen")))
+    ahead = timedelta(hours=2)
+    with Drive(pipeline, lane=lane) as drive:
+        drive.feed("views", [
+            {"page": "a", "at": at(1), "sent": at(3), "got": at(3)},
+            {"page": "a", "at": at(2) + ahead, "sent": at(4) + ahead, "got": at(5)},
+            {"page": "a", "at": at(4), "sent": at(3), "got": at(9)},
+            {"page": "a", "at": at(5), "sent": None, "got": at(9)},
+        ])  # fmt: skip
+        facts = drive.step()
+        drive.finish()
+
+        assert facts.watermarks["views"] == at(5)
+        assert [(r["window_start"], r["n"]) for r in drive.rows("n")] == [(at(0), 4)]
+        seen = sorted((r["at"], r["clock_flag"], r["clock_offset"]) for r in drive.rows("seen"))
+    assert seen == [
+        (at(1), False, 0), (at(3), False, -7_199_000_000), (at(4), True, 0), (at(5), True, 0),
+    ]  # fmt: skip
+
+
+def test_top_needs_windows_a_column_and_settled_rows() -> None:
+    totals = bids().by("auction").window(ms.tumbling("10 s"))
+    for build, got in [
+        (lambda: bids().top(3, by="price"), "auction, price, ts"),
+        (lambda: totals.agg(n=ms.count()).top(0, by="n"), "0"),
+        (lambda: totals.agg(n=ms.count()).top(1, by="m"), "'m'"),
+        (lambda: totals.late(keep="1 s").agg(n=ms.count()).top(1, by="n"), "keep"),
+    ]:
+        with pytest.raises(InvalidSpec) as refused:
+            build()
+        assert got in str(refused.value)
+
+
+def test_everything_without_a_trigger_runs_only_to_its_finish() -> None:
+    all_time = bids().by("auction").window(ms.everything()).agg(n=ms.count())
+    pipeline = ms.Pipeline("p", all_time.to(ms.Topic("n")))
+
+    with pytest.raises(InvalidSpec, match="everything") as refused:
+        pipeline.run()
+    assert "trigger" in str(refused.value)
+
+
+def test_more_late_rows_than_are_usual_are_told_with_the_batch() -> None:
+    counts = bids().by("auction").window(ms.tumbling("10 s"))
+    told = counts.late(rest=ms.discard, alert_above=0.2).agg(n=ms.count())
+    with Drive(ms.Pipeline("p", told.to(ms.Topic("n"))), lane="short") as drive:
+        drive.feed("bids", [bid(1, 1, second) for second in (1, 2, 3, 21)])
+        assert drive.step().alerts == ()
+        drive.feed("bids", [bid(1, 1, 4), bid(1, 1, 25)])
+        facts = drive.step()
+
+        assert (facts.late, facts.alerts) == (1, ())
+        drive.feed("bids", [bid(1, 1, 5), bid(1, 1, 6)])
+        (alert,) = drive.step().alerts
+    assert "37.5%" in alert
+    assert "tumbling(auction)" in alert
+
+
+def test_facts_say_what_holds_the_watermark_back_and_which_rows_were_behind_it() -> None:
+    counts = bids().by("auction").window(ms.tumbling("1 minute")).agg(n=ms.count())
+    with Drive(ms.Pipeline("p", counts.to(ms.Topic("n"))), lane="short") as drive:
+        drive.feed("bids", [bid(1, 1, 30)])
+        drive.feed("bids", [bid(1, 1, 20)], partition=1)
+        first = drive.step()
+        drive.feed("bids", [bid(1, 1, 5)])
+        second = drive.step()
+
+    assert first.held_by == {"bids": 1}
+    assert (first.steps["tumbling(auction)"]["behind"], second.late) == (0, 0)
+    assert second.steps["tumbling(auction)"]["behind"] == 1
