@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import millstream as ms
 from millstream.errors import InvalidSpec
 from millstream.testing import Drive
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -108,12 +111,13 @@ def test_phones_with_wrong_clocks_fall_into_the_windows_they_truly_belong_to(lan
 
 def test_top_needs_windows_a_column_and_settled_rows() -> None:
     totals = bids().by("auction").window(ms.tumbling("10 s"))
-    for build, got in [
+    cases: list[tuple[Callable[[], object], str]] = [
         (lambda: bids().top(3, by="price"), "auction, price, ts"),
         (lambda: totals.agg(n=ms.count()).top(0, by="n"), "0"),
         (lambda: totals.agg(n=ms.count()).top(1, by="m"), "'m'"),
         (lambda: totals.late(keep="1 s").agg(n=ms.count()).top(1, by="n"), "keep"),
-    ]:
+    ]
+    for build, got in cases:
         with pytest.raises(InvalidSpec) as refused:
             build()
         assert got in str(refused.value)

@@ -83,7 +83,7 @@ KINDS = {
     "run": ("after commit", "runs/00000003"),
     "newest commit": ("after commit", "batches/0000000003.commit"),
     "spec": ("after commit", "state/*/spec"),
-    "state": ("after commit", "state/*/*.arrow"),
+    "state": ("after commit", "state/*/*/*.arrow"),
     "intent": ("after prepared", "batches/0000000003.intent"),
     "prepared": ("after prepared", "batches/0000000003.prepared"),
     "commit": ("after intent", "batches/0000000002.commit"),
@@ -140,7 +140,7 @@ def test_damaged_state_is_named_from_inside_a_spark_task(
 ) -> None:
     small = scenes["after commit"].again(tmp_path / "checkpoint")
     small.lane = "wide"
-    (*_, path) = sorted(small.folder.glob("state/*/*.arrow"))
+    (*_, path) = sorted(small.folder.glob("state/*/*/*.arrow"))
     change_a_bit(path)
     small.feed()
 

@@ -76,7 +76,7 @@ def test_state_that_finds_no_room_stops_the_job_and_leaves_no_half_file(small: S
 
     with full(), pytest.raises(MillstreamError, match=r"state.*needs a disk that takes it"):
         small.step()
-    assert not list(small.folder.glob("state/*/*.arrow"))
+    assert not list(small.folder.glob("state/*/*/*.arrow"))
 
     small.finish()
     assert small.green(), small.verdict()

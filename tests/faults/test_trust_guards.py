@@ -84,7 +84,7 @@ def small_total(path: Path) -> int:
 def test_without_the_checksum_of_state_a_wrong_answer_leaves(
     small: Small, monkeypatch: Patch
 ) -> None:
-    (path,) = small.folder.glob("state/*/000000000001-*.arrow")
+    (path,) = small.folder.glob("state/*/*/000000000001-*.arrow")
     with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as reader:
         batch = reader.get_batch(0)
         name = [name for name in batch.schema.names if name.startswith("_amount:")][-1]
