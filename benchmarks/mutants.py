@@ -70,7 +70,6 @@ TUMBLING = planted(
     ('hashes[first:last], hashed, "right"', 'hashes[first:last], hashed, "left"'),
     ("taken = upto", "taken = 0"),
     ("yield from self._finished(closing.slice(taken))", "yield from ()"),
-    ('"_time": pa.array(ends - 1)', '"_time": pa.array(ends)'),
     ("self.spec)[0]) - 1", "self.spec)[0])"),
 )
 ALL_FAULTS = FAULTS | row_window_mutants.FAULTS | pane_mutants.FAULTS

@@ -9,6 +9,7 @@ FAULTS: dict[str, Pairs] = {
         ("groups if rows.all() else", "groups if rows.any() else"),
         ("groups.slice(first, each)", "groups.slice(first, each - 1)"),
         ("None if (signs == 1).all() else signs", "None"),
+        ('"_time": pa.array(ends - 1)', '"_time": pa.array(ends)'),
     ),
     "windows/layout.py": (
         ("(near - self.offset) // self.unit", "(near + self.offset) // self.unit"),
@@ -30,7 +31,6 @@ FAULTS: dict[str, Pairs] = {
         ("(counts == 0).sum()", "(counts == 1).sum()"),
         ("last * self._layout.every", "first * self._layout.every"),
         ("last * self._layout.every", "last * self._layout.every + 1"),
-        ("ends - 1", "ends"),
     ),
     "windows/firing.py": (
         ("groups.since + period", "groups.since + period + 1"),

@@ -290,12 +290,12 @@ def check_chain(story: Story, size: int, lane: Any) -> None:
 
 
 QUICK = settings(
-    max_examples=50,
+    max_examples=30,
     derandomize=True,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.too_slow],
 )
-ONCE = settings(QUICK, max_examples=4)
+ONCE = settings(QUICK, max_examples=3)
 
 
 @QUICK

@@ -102,6 +102,23 @@ class Aggregation:
         return {name: one.finish(groups) for name, one in self._answers.items()}
 
 
+def shown_once(
+    of: Aggregation, groups: pa.Table, starts: Ints, ends: Ints, *, panes: bool
+) -> pa.Table:
+    """The results of windows that are over, as rows that leave on time."""
+    return pa.table(
+        {
+            **{key: groups[key] for key in of.keys},
+            START: pa.array(starts).cast(BOUND),
+            END: pa.array(ends).cast(BOUND),
+            **of.answers(groups),
+            **(_on_time(len(ends)) if panes else {}),
+            "_time": pa.array(ends - 1),
+            "_sign": pa.array(np.ones(len(ends), np.int8)),
+        }
+    )
+
+
 def in_chunks(groups: pa.Table) -> Iterator[pa.Table]:
     """Pieces of bounded size."""
     if groups.num_rows == 0:
@@ -111,7 +128,7 @@ def in_chunks(groups: pa.Table) -> Iterator[pa.Table]:
         yield groups.slice(first, each)
 
 
-def on_time(count: int) -> dict[str, pa.Array]:
+def _on_time(count: int) -> dict[str, pa.Array]:
     """The pane columns of windows that are shown once."""
     return {
         "pane": pa.repeat(pa.scalar("on_time"), count),

@@ -17,14 +17,11 @@ from millstream.state.combine import combine
 from millstream.state.sorting import hashes_of, orders_of
 from millstream.steps.kernel import ROWS, Outcome, Prepared
 from millstream.windows.aggregation import (
-    BOUND,
-    END,
     ON_TIME_FIELDS,
-    START,
     Aggregation,
     as_windows,
     in_chunks,
-    on_time,
+    shown_once,
     that_have_rows,
 )
 from millstream.windows.bounds import ends_of, first_open, starts_of
@@ -139,17 +136,7 @@ class TumblingKernel:
 
     def _answer(self, groups: pa.Table) -> pa.Table:
         starts = orders_of(groups)
-        ends = ends_of(starts, self.spec)
-        columns = {
-            **{key: groups[key] for key in self._of.keys},
-            START: pa.array(starts).cast(BOUND),
-            END: pa.array(ends).cast(BOUND),
-            **self._of.answers(groups),
-            **(on_time(len(ends)) if self._panes else {}),
-            "_time": pa.array(ends - 1),
-            "_sign": pa.array(np.ones(len(ends), np.int8)),
-        }
-        return pa.table(columns)
+        return shown_once(self._of, groups, starts, ends_of(starts, self.spec), panes=self._panes)
 
 
 def _between(orders: NDArray[np.int64], low: int, high: int) -> tuple[int, int]:

@@ -18,6 +18,7 @@ from millstream.state.hashing import hash_keys
 from millstream.state.sorting import arrange, hashes_of
 from millstream.state.spec import HASH, ORDER, StateColumn
 from millstream.windows.accumulators import accumulator
+from millstream.windows.aggregation import BOUND, END, START, require_columns, require_unique
 from millstream.windows.parts import Part, rows_part
 
 if TYPE_CHECKING:
@@ -29,11 +30,9 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
 
-START, END = "window_start", "window_end"
 TIME, SIGN = "_time", "_sign"
 ORIGIN = ("_source", "_partition", "_offset", "_sub")
 FIRST, LAST = "_first_time", "_last_time"
-BOUND = pa.timestamp("us", tz="UTC")
 CHUNK_BYTES = 64 << 20
 
 
@@ -54,7 +53,7 @@ class Lifted:
         retractable: bool = False,
     ) -> None:
         self.keys = tuple(keys)
-        _require_columns(self.keys, input_schema)
+        require_columns(self.keys, input_schema)
         self._answers = {
             name: accumulator(aggregate, input_schema, retractable=retractable)
             for name, aggregate in aggregates.items()
@@ -71,7 +70,7 @@ class Lifted:
                 *(pa.field(name, answer.type) for name, answer in self._answers.items()),
             ]
         )
-        _require_different(self.output.names)
+        require_unique(self.output.names)
 
     @property
     def values(self) -> tuple[StateColumn, ...]:
@@ -173,23 +172,3 @@ def _span_parts() -> tuple[Part, Part]:
         Part(StateColumn(FIRST, pa.int64(), "min"), lift),
         Part(StateColumn(LAST, pa.int64(), "max"), lift),
     )
-
-
-def _require_columns(keys: Sequence[str], schema: pa.Schema) -> None:
-    missing = [key for key in keys if key not in schema.names]
-    if missing:
-        raise InvalidSpec(
-            "the keys of a window need to be columns of its input",
-            got=", ".join(missing),
-            do=f"choose from {', '.join(schema.names)}",
-        )
-
-
-def _require_different(names: Sequence[str]) -> None:
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise InvalidSpec(
-            "a window needs different names for keys, bounds and aggregates",
-            got=f"{', '.join(twice)} twice",
-            do="name the aggregate differently",
-        )

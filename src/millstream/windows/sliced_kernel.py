@@ -18,14 +18,11 @@ from millstream.state.sorting import orders_of
 from millstream.state.spec import ORDER
 from millstream.steps.kernel import ROWS, Outcome, Prepared
 from millstream.windows.aggregation import (
-    BOUND,
-    END,
     ON_TIME_FIELDS,
-    START,
     Aggregation,
     as_windows,
     in_chunks,
-    on_time,
+    shown_once,
     that_have_rows,
 )
 from millstream.windows.layout import NO_MORE, layout_of
@@ -136,18 +133,8 @@ class SlicedKernel:
 
     def _answer(self, groups: pa.Table) -> pa.Table:
         windows = orders_of(groups)
-        ends = self._layout.ends(windows)
-        return pa.table(
-            {
-                **{key: groups[key] for key in self._of.keys},
-                START: pa.array(self._layout.starts(windows)).cast(BOUND),
-                END: pa.array(ends).cast(BOUND),
-                **self._of.answers(groups),
-                **(on_time(len(ends)) if self._panes else {}),
-                "_time": pa.array(ends - 1),
-                "_sign": pa.array(np.ones(len(ends), np.int8)),
-            }
-        )
+        starts, ends = self._layout.starts(windows), self._layout.ends(windows)
+        return shown_once(self._of, groups, starts, ends, panes=self._panes)
 
 
 def spread(ticks: Ints, layout: Layout, first: int, last: int) -> tuple[Ints, Ints]:
