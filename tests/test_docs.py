@@ -56,7 +56,7 @@ def run(
         capture_output=True,
         text=True,
         cwd=folder,
-        timeout=120,
+        timeout=280,
         check=False,
         env={**os.environ, **environment},
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import millstream as ms
-from millstream.errors import InvalidSpec
+from millstream.errors import InvalidInput, InvalidSpec
 from millstream.testing import Drive
 
 if TYPE_CHECKING:
@@ -160,3 +160,66 @@ def test_facts_say_what_holds_the_watermark_back_and_which_rows_were_behind_it()
     assert first.held_by == {"bids": 1}
     assert (first.steps["tumbling(auction)"]["behind"], second.late) == (0, 0)
     assert second.steps["tumbling(auction)"]["behind"] == 1
+
+
+@pytest.mark.parametrize("lane", ["short", "wide"])
+def test_windows_at_the_edges_of_the_calendar_have_bounds_that_can_be_read(lane: Any) -> None:
+    read = ms.read(
+        ms.Topic("bids", schema="auction long, ts timestamp"), time="ts", ahead=None, idle=None
+    )
+    windows = read.by("auction").window(ms.tumbling("7 days")).agg(n=ms.count())
+    with Drive(ms.Pipeline("p", windows.to(ms.Topic("n"))), lane=lane) as drive:
+        drive.feed("bids", [{"auction": 1, "ts": "0001-01-01 00:00:00"}])
+        drive.feed("bids", [{"auction": 1, "ts": "1969-12-31 23:59:59.999999"}])
+        drive.feed("bids", [{"auction": 1, "ts": "9999-12-31 23:59:59.999999"}])
+        drive.finish()
+
+        rows = [(r["window_start"].year, r["window_end"].year, r["n"]) for r in drive.rows("n")]
+    assert rows == [(1, 1, 1), (1969, 1970, 1), (9999, 9999, 1)]
+
+
+def test_rows_that_a_session_finds_late_are_not_counted_as_behind_but_used() -> None:
+    sessions = bids().by("auction").window(ms.session(gap="5 s")).agg(n=ms.count())
+    with Drive(ms.Pipeline("p", sessions.to(ms.Topic("n"))), lane="short") as drive:
+        drive.feed("bids", [bid(1, 1, 0), bid(1, 1, 100)])
+        drive.step()
+        drive.feed("bids", [bid(1, 1, 1), bid(1, 1, 97)])
+        facts = drive.step()
+
+    told = facts.steps["session(auction)"]
+    assert (facts.late, told["late"], told["behind"]) == (1, 1, 1)
+
+
+def test_each_kind_of_state_is_shown_by_key_without_the_pipeline() -> None:
+    from millstream.runtime.inspect import looked_at, of_key, states
+
+    rows = bids()
+    made = {
+        "sessions": rows.by("auction").window(ms.session(gap="5 s")).agg(n=ms.count()),
+        "hops": rows.by("auction").window(ms.hopping("10 s", every="5 s")).agg(n=ms.count()),
+        "panes": rows.by("auction").window(ms.tumbling("10 s")).late(keep="1 s")
+        .agg(n=ms.count(), top=ms.largest("price", 2)),
+        "threes": rows.by("auction").window(ms.rows(3)).agg(n=ms.count()),
+        "seen": rows.distinct(by="auction"),
+        "own": rows.process(quiet_for_five_seconds, by="auction", state="n long, last timestamp",
+                            gives="auction long, n long, ts timestamp"),
+        "order": rows.ordered(),
+    }  # fmt: skip
+    pipeline = ms.Pipeline("p", *(made[name].to(ms.Topic(name)) for name in made))
+    with Drive(pipeline, lane="short") as drive:
+        drive.feed("bids", [bid(1, 4, 11), bid(2, 5, 12), bid(1, 6, 13)])
+        drive.step()
+        checkpoint = looked_at(drive._folder / "checkpoint")
+        kinds = {row["kind"]: row["step"] for row in states(checkpoint).steps}
+
+        def shown(kind: str) -> list[dict[str, Any]]:
+            return of_key(checkpoint, kinds[kind], {"auction": "1"}).steps
+
+        assert [row["n"] for row in shown("session")] == [2]
+        assert [row["n"] for row in shown("hopping")] == [2, 2]
+        assert [(row["n"], row["top"]) for row in shown("tumbling")] == [(2, [6, 4])]
+        assert [row["n"] for row in shown("rows")] == [2]
+        assert [row["auction"] for row in shown("distinct")] == [1]
+        assert [row["n"] for row in shown("process")] == [2]
+        with pytest.raises(InvalidInput, match="has none"):
+            shown("ordered")

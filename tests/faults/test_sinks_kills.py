@@ -46,7 +46,7 @@ def tables_verdict(config: Config) -> dict[str, Any]:
                 "database": config.tables[1]}  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-m", "tests.faults.sinks_verifier", json.dumps(question)],
-        capture_output=True, text=True, check=False, timeout=120, cwd=ROOT,
+        capture_output=True, text=True, check=False, timeout=280, cwd=ROOT,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     verdict: dict[str, Any] = json.loads(done.stdout)

@@ -107,7 +107,7 @@ def states(checkpoint: Checkpoint) -> States:
             "rows": sum(run.rows for run in state.runs),
             "bytes": sum(run.bytes for run in state.runs),
             "runs": len(state.runs),
-            "floor": moment_of(state.manifest(ROWS).floor),
+            "floor": moment_of(_floor(state)),
             "watermark": moment_of(state.watermark),
         }
         for name, state in head.steps.items()
@@ -126,8 +126,9 @@ def of_key(checkpoint: Checkpoint, step: str, key: Mapping[str, str]) -> States:
     if step not in head.steps:
         raise NotFound(f"the checkpoint {checkpoint.folder} needs a step {step!r}",
                        got=f"{', '.join(head.steps) or 'no steps'}")  # fmt: skip
-    kernel = kernel_from(spec_on_disk(checkpoint, step))
-    wanted = _key_arrays(kernel, key)
+    spec = spec_on_disk(checkpoint, step)
+    kernel = kernel_from(spec)
+    wanted = _key_arrays(spec, key)
     rows = [row for table in _of_key(checkpoint, step, head.steps[step], kernel, wanted)
             for row in table.to_pylist()]  # fmt: skip
     return States(head.batch, moment_of(head.clock), rows)
@@ -191,15 +192,23 @@ def _policy(panes: Mapping[str, Any] | None) -> Policy | None:
     return Policy(trigger, 1 if panes["kept"] else 0)
 
 
-def _key_arrays(kernel: Kernel, key: Mapping[str, str]) -> list[pa.Array]:
+def _floor(state: StepState) -> int:
+    """Below what a step has forgotten everything, by its first table."""
+    return next((manifest.floor for manifest in state.manifests.values()), MIN_TIME)
+
+
+def _key_arrays(spec: Mapping[str, Any], key: Mapping[str, str]) -> list[pa.Array]:
     import pyarrow as pa
 
-    names = kernel.tables[ROWS].key_names
+    columns, names = Schema.parse(spec["input"]).arrow(), spec["keys"]
+    if not names:
+        raise InvalidInput("asking by key needs a step with keys", got=f"a step of kind "
+                           f"{spec['kind']}, which has none", do="leave out --key")  # fmt: skip
     if set(names) != set(key):
         raise InvalidInput(f"the key needs {', '.join(names)}", got=", ".join(key) or "nothing",
                            do=" ".join(f"--key {name}=…" for name in names))  # fmt: skip
     arrays = []
-    for field in kernel.tables[ROWS].keys:
+    for field in (columns.field(name) for name in names):
         null = key[field.name] == "null" and not pa.types.is_string(field.type)
         try:
             text = pa.array([None if null else key[field.name]], pa.string())
@@ -224,13 +233,14 @@ def _of_key(
 
     bucket = int(buckets_of(hash_keys(wanted, 1), checkpoint.buckets)[0])
     views = {}
-    for name, spec in kernel.tables.items():
+    for name, table_spec in kernel.tables.items():
         folder, manifest = checkpoint.state_folder(step, name), state.manifest(name)
-        views[name] = View(folder, _as_stored(spec, folder, manifest), manifest.runs,
+        views[name] = View(folder, _as_stored(table_spec, folder, manifest), manifest.runs,
                            floor=manifest.floor, buckets=(bucket, bucket + 1),
                            of=checkpoint.buckets)  # fmt: skip
-    for table in _as_answers(kernel, views):
-        have = [plain(table[name]) for name in kernel.tables[ROWS].key_names]
+    spec = spec_on_disk(checkpoint, step)
+    for table in _as_answers(spec["kind"], kernel, views):
+        have = [plain(table[name]) for name in spec["keys"]]
         want = [one.take(pa.array(np.zeros(len(table), np.int64))) for one in wanted]
         mine = np.flatnonzero(same_rows(have, want, len(table)))
         yield table.take(pa.array(mine)).select(
@@ -255,9 +265,9 @@ def _as_stored(spec: StateSpec, folder: Path, manifest: Manifest) -> StateSpec:
     return replace(spec, values=tuple(sorted(spec.values, key=lambda v: names.index(v.name))))
 
 
-def _as_answers(kernel: Kernel, views: Mapping[str, View]) -> Iterator[pa.Table]:
+def _as_answers(kind: str, kernel: Kernel, views: Mapping[str, View]) -> Iterator[pa.Table]:
     """State as its users know it: what would leave if everything closed now; else the keys."""
-    if next(iter(kernel.tables)) == ROWS and kernel.due(END_OF_TIME) > MIN_TIME:
+    if kind not in ("distinct", "process"):
         yield from kernel.run([[]], views, Moment(MIN_TIME, END_OF_TIME, 0)).results
         return
     import pyarrow as pa

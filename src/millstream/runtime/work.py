@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.eventtime.moment import END_OF_TIME, Moment
+from millstream.formats.json.times import GREATEST, LEAST
 from millstream.runtime import envelopes
 from millstream.runtime.staging import stage as stage_file
 from millstream.runtime.staging import unstage
@@ -191,12 +192,16 @@ def execute(
     """After the shuffle: run the kernel over a range of buckets, stage what leaves,
     write what it remembers."""
     outcome = step.kernel.run(sides, step.views(buckets), moment)
-    part: dict[str, Any] = {"results": files.stage("results", outcome.results)}
+    results = map(_within_years, outcome.results)
+    part: dict[str, Any] = {"results": files.stage("results", results)}
     if step.feeds:
-        apart = None if outcome.flow is None else files.stage("flow", outcome.flow)
+        apart = None
+        if outcome.flow is not None:
+            apart = files.stage("flow", map(_within_years, outcome.flow))
         part["flow"] = part["results"] if outcome.flow is None else apart
     if outcome.late:
         part |= _part_late(step, outcome.late, moment, files, sources)
+        part["behind"] = -sum(late.rows.num_rows for late in outcome.late)
     part |= {"held": outcome.held, "wake": outcome.wake, "floors": dict(outcome.floors)}
     part["segments"] = {
         table: write_segment(step.folders[table], files.name("run"), delta, buckets=buckets,
@@ -204,6 +209,21 @@ def execute(
         for table, delta in outcome.deltas.items() if delta.num_rows
     }  # fmt: skip
     return part
+
+
+def _within_years(results: pa.Table) -> pa.Table:
+    """Bounds of windows beyond the years 1 to 9999, which nobody could read, are at their edge."""
+    for name in ("window_start", "window_end"):
+        if name in results.column_names and results.num_rows:
+            column = results[name].cast(pa.int64())
+            ends = pc.min_max(column).as_py()
+            if ends["min"] is not None and (ends["min"] < LEAST or ends["max"] > GREATEST):
+                edged = pc.min_element_wise(pc.max_element_wise(column, LEAST), GREATEST)
+                edged = pc.if_else(pc.is_null(column), column, edged)
+                place = results.column_names.index(name)
+                kind = results.schema.field(place).type
+                results = results.set_column(place, name, edged.cast(kind))
+    return results
 
 
 def read_flow(
