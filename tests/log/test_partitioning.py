@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -50,9 +51,10 @@ def test_records_rest_in_the_partition_that_java_would_choose(log: Log, topic: s
 def test_records_without_a_key_are_spread(log: Log, topic: str) -> None:
     log.topics.create(topic, partitions=3)
     with Producer(log.address) as producer:
-        for _ in range(30):
+        for _ in range(60):
             producer.send_many(topic, [b"x"] * 100)
             producer.flush()
+            time.sleep(0.015)  # longer than records without a key stick to one partition
 
     assert {record.partition for record in log.read(topic)} == {0, 1, 2}
 
