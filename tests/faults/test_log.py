@@ -223,7 +223,7 @@ def test_a_second_checkpoint_for_the_same_output_is_refused_and_can_take_over(
             run(other, until="caught_up")
         feed.send()
         until(lambda: sum(rows) > rows[0], "rows after the second was refused")
-        assert_green(config, finished=False)
+        until(lambda: verdict_on(config, finished=False)["green"], "all that was fed, once")
         run(other, until="caught_up", take_over=True)
         feed.send()
         until(lambda: not _alive(config), "the end of the first")
