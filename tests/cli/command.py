@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import pty
+import select
 import subprocess
 import sys
 import termios
@@ -72,7 +73,9 @@ class Command:
     def at_a_terminal(self, *words: str, typing: tuple[tuple[str, str], ...] = ()) -> Said:
         """Runs with all three streams at one terminal; `out` is what was seen there.
 
-        Each pair in `typing` is what to wait for and what to type then.
+        Each pair in `typing` is what to wait for and what to type then. Ctrl-C is pressed
+        again if nothing comes of it: Python does not hear one that falls between its last
+        look for signals and its read of a line.
         """
         controller, terminal = pty.openpty()
         environment = {**os.environ, "TERM": "xterm-256color", **self.environment}
@@ -84,21 +87,32 @@ class Command:
             "start_new_session": True,
             "preexec_fn": lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # so that Ctrl-C is heard
         }
-        waiting, seen = list(typing), ""
+        waiting, seen, typed = list(typing), "", ""
         with self.process(*words, **options) as process:
             os.close(terminal)
-            while part := _read(controller):
+            while part := _read(controller, again=typed == "\x03"):
                 seen += part
                 while waiting and waiting[0][0] in seen:
-                    os.write(controller, waiting.pop(0)[1].encode())
-            code = process.wait(15)
+                    typed = waiting.pop(0)[1]
+                    os.write(controller, typed.encode())
+            code = _ended(process)
         os.close(controller)
         assert not waiting, (seen, waiting)
         return Said(code, seen, "")
 
 
-def _read(controller: int) -> str:
+def _ended(process: subprocess.Popen[bytes]) -> int:
     try:
+        return process.wait(60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+
+
+def _read(controller: int, *, again: bool) -> str:
+    try:
+        while again and not select.select([controller], [], [], 3)[0]:
+            os.write(controller, b"\x03")
         return os.read(controller, 65536).decode()
     except OSError:  # the other end is closed
         return ""
