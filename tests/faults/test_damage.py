@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -133,6 +134,43 @@ def test_an_intent_lost_before_its_batch_had_run_is_planned_again(
     small.finish()
 
     assert small.green(), small.verdict()
+
+
+@pytest.mark.parametrize("point", ["after intent", "after prepared", "after commit"])
+def test_drafts_of_records_that_runs_were_killed_over_harm_nobody_and_go(
+    point: str, scenes: dict[str, Scene], tmp_path: Path
+) -> None:
+    small = scenes[point].again(tmp_path / "checkpoint")
+    records = [
+        path for path in small.folder.rglob("*") if path.is_file() and path.suffix != ".arrow"
+    ]
+    drafts = [path.with_name(f".{path.name}.{'ab' * 16}") for path in records]
+    (small.folder / "batches" / f".0000000009.intent.{'cd' * 16}").write_text('{"format":')
+    for path, draft in zip(records, drafts, strict=True):
+        draft.write_bytes(path.read_bytes()[:20])
+        os.utime(draft, (0, 0))
+
+    small.finish()
+
+    assert small.green(), small.verdict()
+    assert not [
+        path for path in drafts if path.exists() and path.parent.name in ("runs", "batches")
+    ]
+    assert list(small.folder.glob("batches/.0000000009*")), "a draft that may be somebody's stays"
+
+
+def test_a_writer_whose_draft_was_swept_is_told_that_the_name_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sweep(point: str, batch: int) -> None:
+        for draft in tmp_path.glob(".*"):
+            os.utime(draft, (0, 0))
+        durable.sweep_drafts(tmp_path)
+
+    monkeypatch.setattr(durable, "reached", sweep)
+
+    assert not durable.write_new(tmp_path / "record", "intent", {"batch": 7})
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_damaged_state_is_named_from_inside_a_spark_task(

@@ -29,11 +29,17 @@ time.sleep(3600)
 """
 
 
-def until(true: Callable[[], Any], what: str, patience: float = PATIENCE) -> Any:
-    """Wait until something holds; gives what was found."""
+def until(
+    true: Callable[[], Any],
+    what: str,
+    patience: float = PATIENCE,
+    story: Callable[[], str] = str,
+) -> Any:
+    """Wait until something holds; gives what was found. A failure tells the story so far."""
     deadline = time.monotonic() + patience
     while not (found := true()):
-        assert time.monotonic() < deadline, f"{what}: not within {patience:.0f} s"
+        late = time.monotonic() > deadline
+        assert not late, f"{what}: not within {patience:.0f} s\n{story() if late else ''}"
         time.sleep(0.05)
     return found
 
@@ -72,8 +78,21 @@ class Stack:
             job = self.job(name)
             return job if job.state in states else None
 
-        found: JobRow = until(there, f"{name} {' or '.join(states)}", patience)
+        found: JobRow = until(
+            there, f"{name} {' or '.join(states)}", patience, lambda: self.story(name)
+        )
         return found
+
+    def story(self, name: str) -> str:
+        """What everybody wrote down about a job, newest last."""
+        with Book(self.place.book, read_only=True) as book:
+            told = [str(book.job(name)), *(f"{e.at:.3f} {e.event} {e.detail}"
+                                           for e in book.events(name, 30))]  # fmt: skip
+        files = (self.place.log("supervisor"), self.place.job(name).log,
+                 self.place.job(name).output)  # fmt: skip
+        for file in files:
+            told += [f"-- {file.name}", *file.read_text(errors="replace").splitlines()[-30:]]
+        return "\n".join(told)
 
     def supervisor(self) -> psutil.Process | None:
         """The process of the supervisor."""

@@ -178,7 +178,7 @@ class Checkpoint:
 
     def next_batch(self) -> int:
         """A number above every intent ever written."""
-        names = (path.name for path in (self.folder / "batches").glob("*.*"))
+        names = (path.name for path in (self.folder / "batches").glob("[0-9]*.*"))
         return max((int(name.split(".")[0]) for name in names), default=0) + 1
 
     def intend(self, intent: Intent) -> Intent:
@@ -228,7 +228,7 @@ class Checkpoint:
     def batches(self, kind: str) -> list[int]:
         """The numbers of all batches with such a record, ascending."""
         return sorted(
-            int(p.name.split(".")[0]) for p in (self.folder / "batches").glob(f"*.{kind}")
+            int(p.name.split(".")[0]) for p in (self.folder / "batches").glob(f"[0-9]*.{kind}")
         )
 
     def read_commit(self, batch: int) -> dict[str, Any]:

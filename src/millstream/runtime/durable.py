@@ -10,21 +10,26 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
 import uuid
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import Damaged, MillstreamError
+from millstream.runtime.faultpoints import reached
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 FORMAT = 1
+_DRAFT_SECONDS = 600.0
 
 
 def write_new(path: Path, kind: str, body: dict[str, Any]) -> bool:
     """Write a record under a name that is free; False if somebody has it already.
 
-    When it returns, file and folder are on disk.
+    When it returns, file and folder are on disk. A writer that was killed on the way leaves a
+    draft, whose name begins with a dot: no reader takes it for a record.
     """
     text = json.dumps(body, separators=(",", ":"), sort_keys=True)
     header = {"format": FORMAT, "kind": kind, "sha256": _digest(text)}
@@ -34,9 +39,10 @@ def write_new(path: Path, kind: str, body: dict[str, Any]) -> bool:
             file.write(json.dumps(header) + "\n" + text + "\n")
             file.flush()
             os.fsync(file.fileno())
+        reached(f"in the middle of writing {kind}", 0)
         try:
             os.link(draft, path)
-        except FileExistsError:
+        except (FileExistsError, FileNotFoundError):  # taken; or so slow that the draft was swept
             return False
     except OSError as error:
         raise refused(path, error) from error
@@ -44,6 +50,14 @@ def write_new(path: Path, kind: str, body: dict[str, Any]) -> bool:
         draft.unlink(missing_ok=True)
     sync_folder(path.parent)
     return True
+
+
+def sweep_drafts(folder: Path) -> None:
+    """Remove what writers that were killed have left; one that is only slow loses its draft too."""
+    for draft in folder.glob(".*"):
+        with suppress(FileNotFoundError):
+            if time.time() - draft.stat().st_mtime > _DRAFT_SECONDS:
+                draft.unlink()
 
 
 def read(path: Path, kind: str) -> dict[str, Any]:

@@ -12,9 +12,11 @@ import time
 from pathlib import Path
 
 POINTS = (
-    "before intent", "after intent", "in the middle of a run", "before prepared",
-    "after prepared", "before a sink's commit", "after a sink's commit",
-    "before commit", "after commit",
+    "before intent", "in the middle of writing intent", "after intent",
+    "in the middle of a run",
+    "before prepared", "in the middle of writing prepared", "after prepared",
+    "before a sink's commit", "after a sink's commit",
+    "before commit", "in the middle of writing commit", "after commit",
 )  # fmt: skip
 
 _FOLDER = os.environ.get("MILLSTREAM_HOLD")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from millstream.runtime import durable
 from millstream.state.orphans import collect
 from millstream.state.runs import batch_of
 
@@ -41,11 +42,14 @@ class Housekeeping:
         self._swept = 0
 
     def at_start(self, head: Head) -> None:
-        """Rows staged by attempts that did not count: of killed runs, and of tasks run twice."""
+        """Rows staged by attempts that did not count: of killed runs, and of tasks run twice;
+        drafts of records that runs were killed over."""
         for path in self._checkpoint.staged.iterdir():
             batch = batch_of(path.name)
             if batch is not None and batch <= head.batch:
                 path.unlink(missing_ok=True)
+        for folder in ("batches", "runs"):
+            durable.sweep_drafts(self._checkpoint.folder / folder)
 
     def after(self, prepared: Prepared, head: Head) -> None:
         """After a commit: its staged rows have arrived; now and then, a sweep."""
