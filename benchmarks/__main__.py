@@ -6,7 +6,16 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from benchmarks import backlog, cells, event_time, growth, latency, log_clients
+from benchmarks import (
+    backlog,
+    cells,
+    continuous,
+    event_time,
+    growth,
+    joins,
+    latency,
+    log_clients,
+)
 from benchmarks.processes import ENGINES
 
 if TYPE_CHECKING:
@@ -18,7 +27,10 @@ COMPARED: Mapping[str, Callable[[tuple[str, ...]], bool]] = {
     "hopping": event_time.hopping,
     "session": event_time.session,
     "distinct": event_time.distinct,
+    "join": joins.join,
+    "as_of": joins.as_of,
     "latency": latency.latency,
+    "continuous": continuous.continuous,
     "growth": growth.growth,
     "backlog": backlog.backlog,
 }

@@ -28,9 +28,10 @@ _GOT = """select (value->>'{key}')::bigint key, (value->>'n')::bigint n,
                  epoch_ms((value->>'window_start')::timestamptz) first,
                  epoch_ms((value->>'window_end')::timestamptz) last from piece"""
 _HOPPING = f"""
-    select auction key, (ts // {EVERY * 1000} - hop) * {EVERY * 1000} first,
-           first + {SIZE * 1000} last, count(*) n
-    from bids, range({SIZE // EVERY}) hops(hop) group by 1, 2, 3"""
+    select key, first, first + {SIZE * 1000} last, count(*) n
+    from (select auction key, (ts // {EVERY * 1000} - hop) * {EVERY * 1000} first
+          from bids, range({SIZE // EVERY}) hops(hop))
+    group by key, first"""
 _SESSION = f"""
     with apart as (select bidder, ts, ts - lag(ts) over each > {GAP * 1000} as new
                    from bids window each as (partition by bidder order by ts)),

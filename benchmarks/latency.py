@@ -79,7 +79,7 @@ def _cell(engine: str, address: str, partitions: int) -> Round:
         process.await_ready()
         reader = Reader(address, out)
         start = (int(time.time() * 1000 / WINDOW_MS) + 10) * WINDOW_MS / 1000
-        feed = _fed(address, topic, partitions, start)
+        feed = fed(address, topic, partitions, start, rate=RATE, keys=KEYS, seconds=FEED_SECONDS)
         expected = oracle.Windows(address, topic, window_ms=WINDOW_MS, delay_ms=0)
         seen = reader.until(expected.due, PATIENCE)
         process.stop()
@@ -110,10 +110,12 @@ def _median(seconds: Iterable[float]) -> float:
     return statistics.median([1000 * one for one in seconds] or [0.0])
 
 
-def _fed(address: str, topic: str, partitions: int, start: float) -> dict[str, float]:
+def fed(
+    address: str, topic: str, partitions: int, start: float, *, rate: int, keys: int, seconds: int
+) -> dict[str, float]:
     """Feed from a process of its own, and wait until it has ended."""
-    options = {"partitions": partitions, "rate": RATE, "keys": KEYS, "start": start,
-               "seconds": FEED_SECONDS}  # fmt: skip
+    options = {"partitions": partitions, "rate": rate, "keys": keys, "start": start,
+               "seconds": seconds}  # fmt: skip
     command = [sys.executable, "-m", "benchmarks.feeding", address, topic, json.dumps(options)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

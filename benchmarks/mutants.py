@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
 
-from benchmarks import pane_mutants, row_window_mutants
+from benchmarks import join_mutants, pane_mutants, row_window_mutants, table_mutants
 from benchmarks.aggregate_mutants import FAULTS, TESTS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -72,10 +72,12 @@ TUMBLING = planted(
     ("yield from self._finished(closing.slice(taken))", "yield from ()"),
     ("self.spec)[0]) - 1", "self.spec)[0])"),
 )
-ALL_FAULTS = FAULTS | row_window_mutants.FAULTS | pane_mutants.FAULTS
+MORE = (row_window_mutants, pane_mutants, join_mutants, table_mutants)
+ALL_FAULTS = FAULTS | {file: pairs for more in MORE for file, pairs in more.FAULTS.items()}
+ALL_TESTS = TESTS | {name: tests for more in MORE for name, tests in more.TESTS.items()}
 IN_FILES = {
     name: (tuple(m for file in files for m in planted(file, *ALL_FAULTS[file])), tests)
-    for name, (files, tests) in (TESTS | row_window_mutants.TESTS | pane_mutants.TESTS).items()
+    for name, (files, tests) in ALL_TESTS.items()
 }
 DISTINCT = planted(
     "steps/distinct_kernel.py",

@@ -16,10 +16,11 @@ from benchmarks.processes import main, ready, told_to_stop
 from millstream.runtime.session import session
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from millstream.runtime.facts import Facts
     from millstream.runtime.job import Job
+    from millstream.sources.spec import Fetching
 
 PATIENCE = 600
 
@@ -50,7 +51,30 @@ def _distinct(bids: ms.Stream, told: dict[str, Any]) -> ms.Stream:
     return bids.distinct(by="auction")
 
 
-WORKS = {"tumbling": _tumbling, "hopping": _hopping, "session": _session, "distinct": _distinct}
+def _read(topic: str, columns: str, told: dict[str, Any]) -> ms.Stream:
+    source = ms.Topic(topic, schema=f"auction long, {columns}, ts timestamp")
+    return ms.read(source, time="ts", watermark=told["delay"])
+
+
+def _other(told: dict[str, Any]) -> str:
+    return str(told["warm_other"] if told["topic"] == told["warm"] else told["other"])
+
+
+def _join(_bids: ms.Stream, told: dict[str, Any]) -> ms.Stream:
+    ours = _read(told["topic"], "bidder long", told)
+    theirs = _read(_other(told), "price double", told)
+    return ours.join(theirs, on="auction", within=told["within"])
+
+
+def _as_of(_bids: ms.Stream, told: dict[str, Any]) -> ms.Stream:
+    source = ms.Topic(_other(told), schema="auction long, price double, ts timestamp")
+    prices = ms.table(source, key="auction", time="ts", watermark=told["delay"])
+    timed = prices.select("auction", "price")
+    return _read(told["topic"], "bidder long", told).as_of(timed, on="auction")
+
+
+WORKS = {"tumbling": _tumbling, "hopping": _hopping, "session": _session, "distinct": _distinct,
+         "join": _join, "as_of": _as_of}  # fmt: skip
 
 
 def drain(address: str, told: dict[str, Any]) -> dict[str, Any]:
@@ -89,21 +113,25 @@ def decode(address: str, told: dict[str, Any]) -> dict[str, Any]:
     names = ("rows", "auction", "bidder", "price", "channel", "url", "ts")
     decoder = Decoder(0, told["topic"], Schema.parse(BID_SCHEMA), "ts", None, None)
 
-    def summed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for chunk in chunks(batches):
-            good = decoder(chunk).good
-            sums = [good.num_rows, *(pc.sum(good[name]).as_py() for name in names[1:4]),
-                    *(pc.sum(pc.utf8_length(good[name])).as_py() for name in names[4:6]),
-                    pc.sum(pc.divide(good["ts"].cast(pa.int64()), 1000)).as_py()]  # fmt: skip
-            yield pa.record_batch([pa.array([float(one)]) for one in sums], names=list(names))
+    def summed(fetch: Fetching) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+        def sums(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for chunk in chunks(fetch(batches)):
+                good = decoder(chunk).good
+                found = [good.num_rows, *(pc.sum(good[name]).as_py() for name in names[1:4]),
+                         *(pc.sum(pc.utf8_length(good[name])).as_py() for name in names[4:6]),
+                         pc.sum(pc.divide(good["ts"].cast(pa.int64()), 1000)).as_py()]  # fmt: skip
+                yield pa.record_batch([pa.array([float(one)]) for one in found], names=list(names))
+
+        return sums
 
     spark, ddl = session(), ", ".join(f"{name} double" for name in names)
     for topic in (told["warm"], told["topic"]):
         ends = Topics(address).offsets(topic, at="end")
         reader = TopicReader(Cluster(address), topic, "bench")
         with measured() as cost:
-            frame = reader.frame(spark, {p: (0, end) for p, end in ends.items()})
-            rows = frame.mapInArrow(summed, ddl).collect()
+            scan = reader.scan(spark, {p: (0, end) for p, end in ends.items()})
+            assert scan.fetch is not None
+            rows = scan.frame.mapInArrow(summed(scan.fetch), ddl).collect()
         reader.close()
     sums = [sum(row[place] for row in rows) for place in range(len(names))]
     return {"wall": cost.wall, "cpu": cost.cpu, "sums": sums}
@@ -130,6 +158,29 @@ def latency(address: str, told: dict[str, Any]) -> dict[str, Any]:
         job.wait()
     told_batches = [_told(facts) for facts in batches]
     return {"wall": cost.wall, "cpu": cost.cpu, "batches": told_batches}
+
+
+def continuous(address: str, told: dict[str, Any]) -> dict[str, Any]:
+    """Rows one by one, in continuous mode, until told to stop."""
+    schema = "auction long, price double, ts long"
+    rows = ms.read(ms.Topic(told["topic"], schema=schema)).where("auction <> 3")
+    made = rows.select("auction", "price * 0.9 as euros", "ts as sent")
+    passing = ms.Pipeline(told["out"], made.to(ms.Topic(told["out"])), mode="continuous",
+                          delivery="at_least_once")  # fmt: skip
+    running = threading.Event()
+    with tempfile.TemporaryDirectory() as folder:
+        job = passing.start(
+            kafka=address, checkpoint=f"{folder}/checkpoint",
+            on_phase=lambda phase: running.set() if phase == "running" else None,
+        )  # fmt: skip
+        while not running.wait(0.1) and not job.ended():
+            pass
+        job.wait(0) if job.ended() else ready()
+        with measured() as cost:
+            told_to_stop()
+        job.stop()
+        job.wait()
+    return {"wall": cost.wall, "cpu": cost.cpu, "batches": []}
 
 
 def growth(address: str, told: dict[str, Any]) -> dict[str, Any]:
@@ -172,4 +223,5 @@ def _told(facts: Facts) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main({"drain": drain, "decode": decode, "latency": latency, "growth": growth})
+    main({"drain": drain, "decode": decode, "latency": latency, "continuous": continuous,
+          "growth": growth})  # fmt: skip

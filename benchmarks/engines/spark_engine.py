@@ -103,6 +103,28 @@ def distinct(bids: Any, told: dict[str, Any]) -> Any:
     return bids.dropDuplicates(["auction"]).selectExpr("to_json(struct(*)) as value")
 
 
+def pairs(spark: Any, address: str, topic: str, told: dict[str, Any]) -> Any:
+    """Pairs of bids of two topics, of one auction and so near in time, as JSON values."""
+    other = told["warm_other"] if topic == told["warm"] else told["other"]
+    sides = [
+        typed(read(spark, address, name, maxOffsetsPerTrigger=told["rows"]),
+              f"auction long, {column}, ts timestamp")
+        .withWatermark("ts", told["delay"]).alias(side)
+        for name, column, side in ((topic, "bidder long", "l"), (other, "price double", "r"))
+    ]  # fmt: skip
+    from pyspark.sql import functions as F
+
+    near = F.expr(f"l.auction = r.auction and r.ts >= l.ts - interval {told['within']} "
+                  f"and r.ts <= l.ts + interval {told['within']}")  # fmt: skip
+    return (
+        sides[0]
+        .join(sides[1], near)
+        .selectExpr(
+            "to_json(struct(l.auction, bidder, greatest(l.ts, r.ts) as ts, price)) as value"
+        )
+    )
+
+
 WORKS = {"tumbling": windows, "hopping": hops, "session": sessions, "distinct": distinct}
 
 
@@ -118,7 +140,8 @@ def drain(address: str, told: dict[str, Any]) -> dict[str, Any]:
     for topic, out in outs.items():
         bids = typed(read(spark, address, topic, maxOffsetsPerTrigger=told["rows"]))
         with tempfile.TemporaryDirectory() as folder, measured() as cost:
-            done = WORKS[told.get("work", "tumbling")](bids, told)
+            done = (pairs(spark, address, topic, told) if told.get("work") == "join"
+                    else WORKS[told.get("work", "tumbling")](bids, told))  # fmt: skip
             query = _to_topic(done, address, out, folder)
             query.trigger(availableNow=True).start().awaitTermination()
     return {"wall": cost.wall, "cpu": cost.cpu}

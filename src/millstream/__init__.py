@@ -3,7 +3,7 @@
     import millstream as ms
 
 A record's path is the order of the packages: log, formats, state, sources, sinks,
-eventtime, steps, windows, plan, runtime, pipeline, testing, cli. What users touch is
+eventtime, steps, windows, tables, joins, plan, runtime, pipeline, testing, cli. What users touch is
 here; everything heavy is imported when it is first used.
 """
 
@@ -23,6 +23,7 @@ from millstream.sources.memory import Memory
 from millstream.sources.rate import Rate
 from millstream.sources.topic import Topic
 from millstream.stream import Stream, read
+from millstream.table import Table, table
 from millstream.windows.aggregates import (
     approx_distinct,
     approx_quantile,
@@ -72,6 +73,7 @@ __all__ = [
     "Rate",
     "Sqlite",
     "Stream",
+    "Table",
     "Topic",
     "Topics",
     "aggregate",
@@ -101,6 +103,7 @@ __all__ = [
     "sliding",
     "smallest",
     "stddev",
+    "table",
     "tumbling",
     "variance",
     "when",

@@ -9,12 +9,15 @@ from millstream.duration import Duration, not_negative_micros, positive_micros
 from millstream.errors import InvalidSpec
 from millstream.plan.graph import Output
 from millstream.plan.names import check_pipeline_name, named_apart, step_names, unique
+from millstream.runtime.continuous_rules import check_continuous, headline
 from millstream.sinks.spec import Delivery
 
 if TYPE_CHECKING:
     from millstream.runtime.job import Job
 
 OnBad = Literal["dead", "stop"]
+Mode = Literal["micro_batch", "continuous"]
+_OF_BATCHES = {"batch": "1 second", "history": "1 day", "buckets": 256}
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +30,9 @@ class Pipeline:
     to the last batch: nothing, repeat it (`at_least_once`) or lose it (`at_most_once`).
     A row that cannot be taken goes to `<pipeline>.dead`, or stops the job with
     `on_bad="stop"`; `bad_above` is the share of bad rows per minute that stops it.
+
+    `mode="continuous"` passes rows one by one from topics to topics in milliseconds: stateless
+    steps only, at least once (`docs/continuous.md`); batch, history and buckets mean nothing there.
     """
 
     name: str
@@ -37,6 +43,7 @@ class Pipeline:
     delivery: Delivery
     on_bad: OnBad
     bad_above: float | None
+    mode: Mode
 
     def __init__(
         self,
@@ -48,6 +55,7 @@ class Pipeline:
         buckets: int = 256,
         on_bad: OnBad = "dead",
         bad_above: float | None = None,
+        mode: Mode = "micro_batch",
     ) -> None:
         check_pipeline_name(name)
         if not outputs or not all(isinstance(output, Output) for output in outputs):
@@ -63,9 +71,11 @@ class Pipeline:
         outputs = named_apart(outputs)
         unique([output.name for output in outputs], "output", "give .to(sink, name=…)")
         step_names(outputs)
+        _check_mode(mode, outputs, delivery,
+                    {"batch": batch, "history": history, "buckets": buckets})  # fmt: skip
         for field, value in (("name", name), ("outputs", outputs), ("buckets", buckets),
                              ("delivery", delivery), ("on_bad", on_bad),
-                             ("bad_above", bad_above),
+                             ("bad_above", bad_above), ("mode", mode),
                              ("batch", positive_micros(batch, what="batch")),
                              ("history", not_negative_micros(history, what="history")),
                              ):  # fmt: skip
@@ -87,7 +97,21 @@ class Pipeline:
         """The logical plan and its stages, as text."""
         from millstream.plan.explain import explain
 
-        return explain(self.name, self.outputs)
+        told = explain(self.name, self.outputs)
+        if self.mode == "continuous":
+            first, rest = told.split("\n", 1)
+            return f"{first}\n{headline()}\n{rest}"
+        return told
+
+
+def _check_mode(
+    mode: object, outputs: tuple[Output, ...], delivery: str, given: dict[str, object]
+) -> None:
+    if mode not in get_args(Mode):
+        raise InvalidSpec(f"mode needs one of {', '.join(get_args(Mode))}", got=repr(mode))
+    if mode == "continuous":
+        other = [name for name, value in given.items() if value != _OF_BATCHES[name]]
+        check_continuous(outputs, delivery, other)
 
 
 def _check_bad(on_bad: object, bad_above: object) -> None:

@@ -1,4 +1,4 @@
-"""Stream: events that happened, and what can be said of them one by one.
+"""Stream: events that happened, and what follows from them.
 
 A plain value: building runs nothing and needs no Spark and no Kafka; every mistake that
 can be seen while building raises there, at the user's line.
@@ -11,10 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.duration import Duration, not_negative_micros, positive_micros
 from millstream.errors import InvalidSpec
+from millstream.joins.as_of import AsOf, Lookup, Plan, as_of, lookup
+from millstream.joins.as_of import How as EitherHow
+from millstream.joins.interval import How, Within, interval
+from millstream.joins.on import On, need_whole_key
 from millstream.plan import columns as columns_of
-from millstream.plan import graph, sql
-from millstream.plan.graph import EventTime, Node, Output
+from millstream.plan import graph
+from millstream.plan.graph import HIDDEN_TIME, EventTime, Output
+from millstream.plan.join_graph import enriched, joined
 from millstream.plan.names import check_given_name
+from millstream.plan.table_graph import FoldedRows, Upheld
+from millstream.plan.taking_back import refuse_unmarked
 from millstream.schema import Scalar, Schema, check_names
 from millstream.sinks.files import FilesSink
 from millstream.sinks.keys import Keyed
@@ -22,15 +29,18 @@ from millstream.sinks.live import Chart, LiveTable
 from millstream.sinks.spec import Discard, Sink
 from millstream.sources.clock import FLAG, OFFSET, ClockCorrection
 from millstream.sources.files import Files
-from millstream.sources.spec import HIDDEN, Source
+from millstream.sources.spec import Source
 from millstream.sources.topic import Topic
+from millstream.stateless import RowWise
 from millstream.steps.distinct import distinct
 from millstream.steps.process import Function, Process
 from millstream.steps.top import Top
+from millstream.table import Table
+from millstream.tables.spec import Current, Fold, Keys, folded, key_names
 from millstream.windowed import Grouped, Rest, checked_rest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Mapping
 
 
 def read(
@@ -76,127 +86,8 @@ def read(
 
 
 @dataclass(frozen=True, eq=False)
-class Stream:
+class Stream(RowWise):
     """Events that happened: append-only, with an event time when `time=` was given."""
-
-    node: Node
-
-    @property
-    def columns(self) -> tuple[str, ...] | None:
-        """The columns there are; None after `transform`, where only Spark can tell."""
-        return self.node.columns
-
-    def where(self, condition: str) -> Stream:
-        """The rows for which the SQL is true."""
-        self.check(condition, "where")
-        sql.check_unnamed(condition, "where")
-        return Stream(graph.Where(self.node.columns, self.node.time, self.node, condition))
-
-    def select(self, *expressions: str) -> Stream:
-        """These SQL expressions as the new columns: `select("auction", "price * 0.9 as euros")`.
-
-        `"*"` stands for all the columns there are.
-        """
-        if not expressions:
-            raise InvalidSpec("select needs at least one expression", got="none",
-                              do='write select("auction", "price * 0.9 as euros")')  # fmt: skip
-        items: list[tuple[str, str]] = []
-        for text in expressions:
-            if text == columns_of.EVERY:
-                every = self.columns or (columns_of.EVERY,)
-                items += [(c, c if c == columns_of.EVERY else sql.quoted(c)) for c in every]
-                continue
-            self.check(text, "select")
-            items.append(sql.alias(text, step="select"))
-        columns_of.selected(items, hidden=HIDDEN)
-        names = tuple(name for name, _ in items)
-        time = columns_of.followed(self.node.time, items)
-        known = None if columns_of.EVERY in names else names
-        return Stream(graph.Select(known, time, self.node, tuple(items)))
-
-    def with_columns(self, **expressions: str) -> Stream:
-        """More columns beside those there are, or in the place of one."""
-        if not expressions:
-            raise InvalidSpec("with_columns needs at least one column", got="none",
-                              do='write with_columns(euros="price * 0.9")')  # fmt: skip
-        time = self.node.time
-        for name, text in expressions.items():
-            self.check(text, f"with_columns({name}=…)")
-            sql.check_unnamed(text, f"with_columns({name}=…)")
-            if time is not None and name.lower() == time.column.lower():
-                raise InvalidSpec(f"with_columns needs another name than {name!r}",
-                                  got="the column that holds the event time",
-                                  do="give the new column a name of its own")  # fmt: skip
-        check_names(tuple(expressions), "with_columns")
-        columns = columns_of.replaced(self.columns, tuple(expressions))
-        return Stream(graph.WithColumns(columns, time, self.node, tuple(expressions.items())))
-
-    def drop(self, *names: str) -> Stream:
-        """All columns but these; dropping the one with the event time drops the event time."""
-        if not names:
-            raise InvalidSpec("drop needs at least one column", got="none",
-                              do='write drop("price")')  # fmt: skip
-        for name in names:
-            self.need_column(name, "drop")
-        columns = None if self.columns is None else tuple(c for c in self.columns if c not in names)
-        if columns == ():
-            raise InvalidSpec("drop needs to leave a column", got="all of them",
-                              do="keep one of them")  # fmt: skip
-        time = self.node.time if self.node.time and self.node.time.column not in names else None
-        return Stream(graph.Drop(columns, time, self.node, names))
-
-    def explode(self, column: str) -> Stream:
-        """One row per element of an array column; no row where it is empty or null."""
-        self.need_column(column, "explode")
-        columns_of.need_array(self.node, column)
-        return Stream(graph.Explode(self.columns, self.node.time, self.node, column))
-
-    def transform(self, function: Callable[[Any], Any]) -> Stream:
-        """The user's own stateless, row-wise, deterministic `DataFrame -> DataFrame` function.
-
-        It must keep the column `_origin` and the one with the event time as they are
-        (`df.withColumn(…)`, `df.select("*", …)` do). What is not row-wise (shuffles,
-        aggregates, `explode`) or not repeatable (`rand()`) is refused when the plan is
-        analysed, before the first batch.
-        """
-        if not callable(function):
-            raise InvalidSpec("transform needs a DataFrame -> DataFrame function",
-                              got=repr(function),
-                              do='write transform(lambda df: df.withColumn(…))')  # fmt: skip
-        return Stream(graph.Transform(None, self.node.time, self.node, function))
-
-    def union(self, other: Stream) -> Stream:
-        """The rows of both; the watermark is the slower one's."""
-        if not isinstance(other, Stream):
-            raise InvalidSpec("union needs a Stream", got=repr(other),
-                              do="write one_stream.union(other_stream)")  # fmt: skip
-        if self.columns is not None and other.columns is not None:
-            missing = set(self.columns) ^ set(other.columns)
-            if missing:
-                raise InvalidSpec("union needs two streams with the same columns",
-                                  got=f"{', '.join(sorted(missing))} on one side only",
-                                  do="select the same columns on both")  # fmt: skip
-        time = columns_of.united(self.node.time, other.node.time)
-        columns = self.columns if other.columns is not None else None
-        return Stream(graph.Union(columns, time, (self.node, other.node)))
-
-    def split(self, **conditions: str) -> dict[str, Stream]:
-        """One stream per condition, the first true one wins; `"rest"` has the others."""
-        if not conditions or "rest" in conditions:
-            raise InvalidSpec("split needs conditions under other names than 'rest'",
-                              got="rest=…" if conditions else "none",
-                              do="write split(cheap=\"price < 10\"); what no condition takes "
-                              "is under 'rest'")  # fmt: skip
-        earlier: list[str] = []
-        parts = {}
-        for name, condition in conditions.items():
-            self.check(condition, f"split({name}=…)")
-            sql.check_unnamed(condition, f"split({name}=…)")
-            inside = f"({condition}\n)" if "--" in condition else f"({condition})"
-            parts[name] = self.where(" and ".join([*earlier, inside]))
-            earlier.append(f"not coalesce({inside}, false)")
-        parts["rest"] = self.where(" and ".join(earlier))
-        return parts
 
     def by(self, *keys: str) -> Grouped:
         """The rows grouped by these columns, for a window."""
@@ -339,6 +230,149 @@ class Stream:
                                   checked_rest(rest), spec, given=name is not None)  # fmt: skip
         return Stream(node)
 
+    def latest(self, *, by: Keys, name: str | None = None) -> Table:
+        """The last row of each key, in order of origin: a Table.
+
+        State: one row per key, for ever.
+        Emits: what changes, per batch: the old row taken back, the new one given.
+        """
+        self.need_settled("latest")
+        keys = self._keys(by, "latest(by=…)")
+        check_given_name(name, "latest")
+        time = None if self.node.time is None else HIDDEN_TIME
+        node = Upheld(self._known_columns("latest"), time, self.node,
+                      name or f"latest({', '.join(keys)})", None, Current(keys, "origin"),
+                      given=name is not None)  # fmt: skip
+        return Table(node, keys)
+
+    def fold(
+        self,
+        *,
+        by: Keys,
+        start: Mapping[str, Any],
+        step: Fold,
+        gives: str | None = None,
+        name: str | None = None,
+    ) -> Table:
+        """What a function makes of each key's rows, one after the other: a Table.
+
+        `step(state, row)` returns the next state, a dict; a key begins with `start`. `gives`
+        are the columns of the state in SQL text, where the values of `start` do not show them.
+
+        State: the last state of each key, for ever.
+        Emits: what changes, per batch: the old state taken back, the new one given.
+        """
+        self.need_settled("fold")
+        spec = folded(self._keys(by, "fold(by=…)"), start, step, gives)
+        check_given_name(name, "fold")
+        time = None if self.node.time is None else HIDDEN_TIME
+        node = FoldedRows((*spec.by, *spec.gives.names), time, self.node,
+                          name or f"fold({', '.join(spec.by)})", None, spec,
+                          given=name is not None)  # fmt: skip
+        return Table(node, spec.by)
+
+    def join(
+        self,
+        other: Stream,
+        *,
+        on: On,
+        within: Within | None = None,
+        how: How = "inner",
+        rest: Rest = None,
+        name: str | None = None,
+    ) -> Stream:
+        """Pairs of rows with equal keys that are at most `within` apart in event time.
+
+        `within` is a duration to either side, or a pair such as `("-5 minutes", "1 hour")`: from
+        so long before the left row to so long after it, both included. The pair's event time is
+        the later of the two, in a column named as the left's.
+
+        State: rows of both sides as long as they may match; without `within` for ever.
+        Emits: each pair once; of an outer join also rows alone, when the watermarks prove that
+        nothing can match them. Rows that can match nothing go to `rest`.
+        """
+        if not isinstance(other, Stream):
+            raise InvalidSpec("join needs another stream", got=f"a {type(other).__name__}",
+                              do="use as_of or lookup for a table")  # fmt: skip
+        spec = interval(on, within, how)
+        for side in (self, other):
+            side.need_settled("join")
+            if spec.within is not None:
+                side.need_time("join(within=…)")
+        check_given_name(name, "join")
+        return Stream(joined(self.node, other.node, spec, checked_rest(rest), name))
+
+    def as_of(
+        self,
+        table: Table,
+        *,
+        on: On,
+        how: EitherHow = "inner",
+        plan: Plan | None = None,
+        rest: Rest = None,
+        name: str | None = None,
+    ) -> Stream:
+        """Each event with the row its key had in the table at the event's own time.
+
+        A small table is `replicated`: every task reads all of it, and no key makes one task
+        slow; a large one and its events are `repartitioned` by key. `plan` forces either.
+
+        State: events the table's watermark has not passed; versions an event may still need.
+        Emits: each event once the table's watermark has passed its time, with its own time;
+        events behind both watermarks go to `rest`.
+        """
+        spec = as_of(on, how, plan)
+        self.need_time("as_of")
+        if isinstance(table, Table) and table.node.time is None:
+            raise InvalidSpec("as_of needs a table with an event time", got="one without",
+                              do="give read(…) a time=, or use lookup")  # fmt: skip
+        return self._enriched(table, spec, "as_of", rest, name)
+
+    def lookup(
+        self,
+        table: Table,
+        *,
+        on: On,
+        how: EitherHow = "inner",
+        plan: Plan | None = None,
+        name: str | None = None,
+    ) -> Stream:
+        """Each event with the row its key has in the table now.
+
+        What an event meets depends on when its batch runs: a replay may give other answers.
+        `plan` is as that of `as_of`.
+
+        State: one row per key of the table.
+        Emits: each event at once, with its own time.
+        """
+        return self._enriched(table, lookup(on, how, plan), "lookup", None, name)
+
+    def _enriched(
+        self, table: Table, spec: AsOf | Lookup, step: str, rest: Rest, name: str | None
+    ) -> Stream:
+        if not isinstance(table, Table):
+            raise InvalidSpec(f"{step} needs a table", got=f"a {type(table).__name__}",
+                              do="use join for two streams, or make a table of one: "
+                              ".latest(by=…)")  # fmt: skip
+        self.need_settled(step)
+        need_whole_key(spec.on, table.key, step=step)
+        other = table.versions() if isinstance(spec, AsOf) else table.current()
+        check_given_name(name, step)
+        return Stream(enriched(self.node, other, spec, checked_rest(rest), name))
+
+    def _keys(self, by: Keys, step: str) -> tuple[str, ...]:
+        keys = key_names(by, step=step)
+        for key in keys:
+            self.need_column(key, step)
+        return keys
+
+    def _known_columns(self, step: str) -> tuple[str, ...]:
+        if self.columns is None:
+            raise InvalidSpec(f"{step} needs to know its columns",
+                              got="a stream whose columns only Spark can tell",
+                              do="name them after transform: .select(…)")  # fmt: skip
+        return self.columns
+
     def to(self, sink: Sink, name: str | None = None) -> Output:
         """These rows on their way to a sink: an output for a Pipeline."""
         if not isinstance(sink, Sink) or isinstance(sink, Discard):
@@ -357,32 +391,6 @@ class Stream:
         if isinstance(sink, Chart | LiveTable):
             for column in sink.columns:
                 self.need_column(column, f"{type(sink).__name__}({sink.name!r}, …)")
+        refuse_unmarked(self.node, sink, self.columns)
         check_given_name(name, "an output")
         return Output(self.node, sink, name or sink.name, keys)
-
-    def check(self, text: str, step: str) -> None:
-        """Refuse SQL that names columns there are not."""
-        hidden = HIDDEN if isinstance(self.node, graph.Read) else ()
-        sql.check(text, self.columns, step=step, hidden=hidden)
-
-    def need_column(self, name: str, step: str) -> None:
-        """Refuse what is no column of this stream."""
-        columns_of.known(name, self.columns, step=step)
-
-    def then(self, node: Node) -> Stream:
-        """The stream of a further step."""
-        return Stream(node)
-
-    def need_settled(self, step: str) -> None:
-        """Refuse rows that may be taken back, for a step that could not forget them."""
-        if self.node.corrects:
-            raise InvalidSpec(f"{step} needs rows that are never taken back",
-                              got="a stream that corrects what it has given (late(keep=…))",
-                              do="leave keep= out upstream, or put it after that step")  # fmt: skip
-
-    def need_time(self, step: str) -> EventTime:
-        """Refuse a stream without an event time."""
-        if self.node.time is None:
-            raise InvalidSpec(f"{step} needs an event time", got="a stream without one",
-                              do='give read(…, time="column") and keep that column')  # fmt: skip
-        return self.node.time

@@ -24,8 +24,11 @@ from millstream.windows.spec import Everything, Hopping, Tumbling
 from millstream.windows.trigger import Firing, Panes, conditions, trigger
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from millstream.plan.graph import Window
     from millstream.stream import Stream
+    from millstream.table import Table
 
 Rest = Sink | Discard | None
 
@@ -57,6 +60,16 @@ class Grouped:
             self.stream.check(window.sql, f"window({window})")
             sql.check_unnamed(window.sql, f"window({window})")
         return Windowed(self, window)
+
+    def agg(self, name: str | Aggregate | None = None, **aggregates: Aggregate) -> Table:
+        """Aggregates per key over all rows there have been: a Table.
+
+        State: one row of partial aggregates per key, for ever.
+        Emits: what changes, per batch: a key's old answer taken back, the new one given.
+        """
+        from millstream.table import tallied
+
+        return tallied(self.stream.node, self.keys, name, aggregates)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,12 +122,7 @@ class Windowed:
         """
         if isinstance(name, Aggregate):
             aggregates, name = {"name": name, **aggregates}, None
-        if not aggregates:
-            raise InvalidSpec("agg needs at least one aggregate", got="none",
-                              do="write agg(n=ms.count())")  # fmt: skip
-        for column, aggregate in aggregates.items():
-            self._check_aggregate(column, aggregate)
-        check_names((*self.grouped.keys, *aggregates), "agg")
+        check_aggregates(self.grouped.stream.node, self.grouped.keys, aggregates)
         check_given_name(name, "agg")
         self._check_trigger(tuple(aggregates))
         return self.grouped.stream.then(self._node(name, aggregates))
@@ -152,20 +160,6 @@ class Windowed:
             return None
         return EventTime("window_end", 0 if isinstance(cut, (Sliding, *_BY_ROWS)) else -1)
 
-    def _check_aggregate(self, column: str, aggregate: object) -> None:
-        stream, step = self.grouped.stream, f"agg({column}=…)"
-        if not isinstance(aggregate, Aggregate):
-            raise InvalidSpec(f"{step} needs an aggregate", got=repr(aggregate),
-                              do=f'write {column}=ms.sum("column")')  # fmt: skip
-        for read in aggregate.columns:
-            stream.need_column(read, step)
-            if aggregate.of_numbers:
-                columns_of.need_number(stream.node, read, step=step)
-        if stream.node.corrects and not aggregate.can_retract:
-            raise InvalidSpec(f"{step} needs rows that are never taken back",
-                              got="a stream that corrects what it has given (late(keep=…))",
-                              do=f"use an exact aggregate instead of {aggregate.kind}")  # fmt: skip
-
     def _check_trigger(self, names: tuple[str, ...]) -> None:
         spec = self.policy.trigger if self.policy else None
         for firing in (spec.early, spec.late) if spec else ():
@@ -180,6 +174,34 @@ class Windowed:
         if word.startswith("late") and getattr(self.cut, "clock", "event") == "processing":
             raise InvalidSpec(f"{word} needs a window of event time", got=str(self.cut),
                               do="leave it out: by the batch clock no row is late")  # fmt: skip
+
+
+def check_aggregates(
+    node: Node, keys: tuple[str, ...], aggregates: Mapping[str, Aggregate]
+) -> None:
+    """Refuse aggregates that the rows of a node cannot have, and none at all."""
+    if not aggregates:
+        raise InvalidSpec("agg needs at least one aggregate", got="none",
+                          do="write agg(n=ms.count())")  # fmt: skip
+    for column, aggregate in aggregates.items():
+        _check_aggregate(node, column, aggregate)
+    check_names((*keys, *aggregates), "agg")
+
+
+def _check_aggregate(node: Node, column: str, aggregate: object) -> None:
+    step = f"agg({column}=…)"
+    if not isinstance(aggregate, Aggregate):
+        raise InvalidSpec(f"{step} needs an aggregate", got=repr(aggregate),
+                          do=f'write {column}=ms.sum("column")')  # fmt: skip
+    for read in aggregate.columns:
+        columns_of.known(read, node.columns, step=step)
+        if aggregate.of_numbers:
+            columns_of.need_number(node, read, step=step)
+    if node.corrects and not aggregate.can_retract:
+        raise InvalidSpec(f"{step} needs rows that are never taken back",
+                          got="a table, or a stream that corrects what it has given "
+                          "(late(keep=…))",
+                          do=f"use an exact aggregate instead of {aggregate.kind}")  # fmt: skip
 
 
 def checked_rest(rest: Rest) -> Rest:

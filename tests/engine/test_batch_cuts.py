@@ -189,6 +189,59 @@ def test_late_and_bad_rows_are_counted_and_told_exactly(lane: Any, batches: int,
                          for _, row, start in expected.late}  # fmt: skip
 
 
+def by_sql(arrivals: list[Arrival], sql: str) -> list[Pane]:
+    """All rows in one go through DuckDB."""
+    con = duckdb.connect()
+    con.execute("create table b (auction bigint, t bigint)")
+    con.executemany("insert into b values (?, ?)",
+                    [(a.row["auction"], a.time) for a in arrivals])  # fmt: skip
+    return con.execute(sql).fetchall()
+
+
+SHAPES: dict[str, tuple[Any, str]] = {
+    "hopping": (
+        ms.hopping("10 seconds", every="2 seconds"),
+        """select auction, first, first + 10000000, count(*) from (
+             select auction, (t // 2000000 - hop) * 2000000 as first
+             from b join (select unnest(range(5)) as hop) on true)
+           group by auction, first""",
+    ),
+    "sampling": (
+        ms.hopping("2 seconds", every="5 seconds"),
+        """select auction, t // 5000000 * 5000000 as first, first + 2000000, count(*)
+           from b where t % 5000000 < 2000000 group by auction, t // 5000000 * 5000000""",
+    ),
+    "session": (
+        ms.session(gap="3 seconds"),
+        """with apart as (
+             select auction, t, coalesce(t - lag(t) over each > 3000000, false) as new
+             from b window each as (partition by auction order by t)),
+           placed as (select *, count(*) filter (where new) over
+                      (partition by auction order by t rows unbounded preceding) as place
+                      from apart)
+           select auction, min(t), max(t) + 3000000, count(*)
+           from placed group by auction, place""",
+    ),
+}
+
+
+@pytest.mark.parametrize(("lane", "batches"), [("short", 1), ("short", 60), ("wide", 4)])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_hopping_windows_and_sessions_are_the_same_under_any_cut(
+    shape: str, lane: Any, batches: int
+) -> None:
+    window, sql = SHAPES[shape]
+    arrivals = records(11, disorder=DELAY)
+    stream = bids(watermark=f"{DELAY} seconds").by("auction").window(window).agg(n=ms.count())
+
+    rows, _, late, _ = run(stream, cut(arrivals, batches), lane, restart=True)
+
+    assert late == []
+    found = [(r["auction"], at_micros(r["window_start"]), at_micros(r["window_end"]), r["n"])
+             for r in rows]  # fmt: skip
+    assert sorted(found, key=repr) == sorted(by_sql(arrivals, sql), key=repr)
+
+
 @pytest.mark.parametrize("within", [None, 15])
 @pytest.mark.parametrize(
     ("lane", "batches"), [("short", 1), ("short", 40), ("wide", 1), ("wide", 3)]

@@ -21,9 +21,9 @@ from tests.faults.judging import differences, verdict_on
 from tests.faults.running import until
 
 from millstream.errors import AlreadyRunning, DataGone, Fenced
+from millstream.log import wire
 from millstream.runtime import world
 from millstream.runtime.job import Job
-from millstream.sources import topic_reader
 from millstream.testing import broker as started
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def test_without_reading_committed_rows_only_up_to_the_stable_end_aborted_ones_a
         READ_COMMITTED = IsolationLevel.READ_UNCOMMITTED
 
     monkeypatch.setattr("confluent_kafka.IsolationLevel", Careless)
-    monkeypatch.setitem(topic_reader._FETCH, "kafka.isolation.level", "read_uncommitted")
+    monkeypatch.setattr(wire, "READ_COMMITTED", 0)
     feed.send()
     with open_transaction(config) as somebody:
         run(config, until="caught_up")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -21,6 +22,10 @@ from millstream.testing.sink_suite import SinkSuite
 if TYPE_CHECKING:
     from millstream.sinks.spec import Opening, Writer
     from millstream.testing.local_broker import ThrowAwayBroker
+
+
+# A commit is answered before its marks stand in the partitions; until then it is not seen there.
+MARKED = 10.0
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,14 @@ class TestTopic(SinkSuite):
 
     def rows(self) -> list[dict[str, Any]]:
         log = Log(self.address)
-        return [json.loads(r.value()) for r in log.records(self.topic, log.topics()[self.topic])]
+        count = log.topics()[self.topic]
+        deadline = time.monotonic() + MARKED
+        while time.monotonic() < deadline and (
+            log.ends(self.topic, count, committed=True)
+            != log.ends(self.topic, count, committed=False)
+        ):
+            time.sleep(0.02)
+        return [json.loads(r.value()) for r in log.records(self.topic, count)]
 
     def seen(self, value: Any) -> Any:
         if isinstance(value, datetime):

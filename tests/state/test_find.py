@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from millstream.state.columns import in_chunks
 from millstream.state.combine import combine
 from millstream.state.hashing import hash_keys
 from millstream.state.runs import Run, write_segment
@@ -71,3 +72,25 @@ def test_newer_runs_replace_and_forget_single_rows_of_a_key(tmp_path: Path) -> N
         tmp_path, [[("a", 1, 10), ("a", 7, 70)], [("a", 1, None), ("a", 9, 90)], [("a", 7, 71)]]
     )
     assert found(view, ["a"]) == [(0, "a", 7, 71), (0, "a", 9, 90)]
+
+
+def test_rows_as_they_are_stored_come_in_bounded_pieces_also_within_one_key(tmp_path: Path) -> None:
+    many: list[tuple[str | None, int, int | None]] = [("hot", n, n) for n in range(1_000)]
+    view = view_of(tmp_path, [[*many, ("b", 1, 11)], [("hot", 2_000, 5), ("c", 1, 1)]])
+    pieces = list(view.stored(wanted(["b", "x", "hot"]), max_bytes=5_000))
+
+    assert len(pieces) > 5
+    assert max(rows.nbytes for _, rows in pieces) < 8_000
+    got = [(int(owner), row["k"], row["place"]) for owners, rows in pieces
+           for owner, row in zip(owners, rows.to_pylist(), strict=True)]  # fmt: skip
+    assert sorted(got) == sorted(
+        [(0, "b", 1), (2, "hot", 2_000), *((2, "hot", n) for n in range(1_000))]
+    )
+    assert list(view.stored(wanted(["x"]))) == list(view.stored(wanted([]))) == []
+
+
+def test_spans_are_cut_into_chunks_wherever_they_are_long() -> None:
+    starts, lengths = np.array([5, 0, 40, 9]), np.array([3, 0, 4, 1])
+    chunks = [(owners.tolist(), rows.tolist()) for owners, rows in in_chunks(starts, lengths, 3)]
+    assert chunks == [([0, 0, 0], [5, 6, 7]), ([2, 2, 2], [40, 41, 42]), ([2, 3], [43, 9])]
+    assert list(in_chunks(starts[:0], lengths[:0], 3)) == []

@@ -17,7 +17,7 @@ from millstream.state.manifest import Change, Manifest
 from millstream.state.merge import merge
 from millstream.state.runs import Run, file_name, write_segment
 from millstream.state.view import View
-from millstream.steps.kernel import ROWS
+from millstream.steps.kernel import ROWS, Replicates
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,13 +93,15 @@ class Driver:
         self._place.cleanup()
 
     def step(
-        self, rows: pa.Table | Sequence[pa.Table], *, before: int, after: int, clock: int = 0
-    ) -> Left:
+        self, rows: pa.Table | Sequence[pa.Table], *, before: int, after: int, clock: int = 0,
+        marks: tuple[tuple[int, int], ...] = (),
+    ) -> Left:  # fmt: skip
         """One batch, cut into slices on the map side and bucket ranges on the other.
 
-        Rows are one table, or one per side.
+        Rows are one table, or one per side; `marks` has the watermarks of each side, before
+        and after.
         """
-        moment = Moment(before, after, clock, self.clock)
+        moment = Moment(before, after, clock, self.clock, marks)
         self.clock = clock
         left = Left()
         self.everywhere = []
@@ -156,8 +158,10 @@ class Driver:
 
     def _view(self, table: str, buckets: tuple[int, int]) -> View:
         manifest = self.manifests[table]
+        shared = self.kernel.shared if isinstance(self.kernel, Replicates) else ()
         return View(self.folder / table, self.kernel.tables[table], manifest.runs,
-                    floor=manifest.floor, buckets=buckets, of=BUCKETS)  # fmt: skip
+                    floor=manifest.floor, buckets=(0, BUCKETS) if table in shared else buckets,
+                    of=BUCKETS)  # fmt: skip
 
     def _ranges(self) -> list[tuple[int, int]]:
         edges = np.linspace(0, BUCKETS, self.ranges + 1).astype(int).tolist()

@@ -179,7 +179,8 @@ def test_over_no_value_counts_are_zero_collect_is_empty_and_the_others_are_null(
         found = single(aggregate, pa.float64(), [None, None, None], retractable=retractable)
         assert found == (0 if name in zero else [] if name in empty else None), name
         whole = accumulator(aggregate, pa.schema([("v", pa.float64())]), retractable=retractable)
-        assert whole.empty_answers(2).equals(pa.array([found, found], whole.type)), name
+        over_none = None if name in ("count_distinct", "approx_distinct") else found
+        assert whole.empty_answers(2).equals(pa.array([over_none] * 2, whole.type)), name
 
 
 def test_what_is_taken_back_before_it_came_is_not_shown_and_cancels_when_it_comes() -> None:

@@ -64,6 +64,7 @@ def _checked(pipeline: "Pipeline", checkpoint: "Path | None") -> dict[str, Any]:
     folder = checkpoint or checkpoint_folder(pipeline.name)
     return {
         "pipeline": pipeline.name,
+        "mode": pipeline.mode,
         "checkpoint": str(folder),
         "steps": verdicts(folder, pipeline.name, typed),
         "outputs": [
@@ -80,13 +81,12 @@ def _columns(typed: Any, stage: Any) -> str:
 
     from millstream.schema import Schema
 
-    schema = typed.columns[stage] if stage.step is None else typed.kernels[stage.step].output()
-    shown = pa.schema([field for field in schema if not field.name.startswith("_")])
+    shown = pa.schema([field for field in typed.made(stage) if not field.name.startswith("_")])
     return Schema.from_arrow(shown).ddl().replace("`", "")
 
 
 def _print(facts: dict[str, Any]) -> None:
-    say(f"{facts['pipeline']}, checkpoint {facts['checkpoint']}")
+    say(f"{facts['pipeline']}, {facts['mode']} mode, checkpoint {facts['checkpoint']}")
     if facts["steps"]:
         print_table(["step", "verdict", "why"],
                     [[row[word] for word in ("step", "verdict", "why")]

@@ -5,6 +5,7 @@ import sys
 import time
 from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,12 +16,12 @@ from millstream.cli.moments import iso
 from millstream.cli.options import Kafka, Shape, Yes, command
 from millstream.cli.output import Output, print_facts, print_rows, say
 from millstream.cli.pipelines import Checkpoint, File, load
+from millstream.cli.rewind import Again, Into, To, rewound
 from millstream.cli.run import Lane
 from millstream.errors import InvalidInput, MillstreamError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from millstream.jobs.book import Book, JobRow
 
@@ -40,6 +41,7 @@ def register(app: typer.Typer) -> None:
     command(group, "show", "millstream jobs show hot-auctions")(show)
     command(group, "stop", "millstream jobs stop hot-auctions")(stop)
     command(group, "restart", "millstream jobs restart hot-auctions")(restart)
+    command(group, "rewind", "millstream jobs rewind hot-auctions --to -1h --again")(rewind)
     command(group, "logs", "millstream jobs logs hot-auctions --follow",
             "millstream jobs logs hot-auctions --output-of-libraries")(logs)  # fmt: skip
     command(group, "remove", "millstream jobs remove hot-auctions --yes")(remove)
@@ -81,7 +83,7 @@ def handed_over(
     file: str,
     *,
     application: str | None = None,
-    checkpoint: "Path | None" = None,
+    checkpoint: Path | None = None,
     kafka: str | None = None,
     lane: str | None = None,
 ) -> str:
@@ -165,6 +167,31 @@ def restart(name: JobName, no_wait: NoWait = False) -> None:
         if not no_wait:
             _await(book, name, lambda job: job.ran >= asked and _has_started(job), "started")
     say(f"{name} is running anew" if not no_wait else f"{name} will be started anew")
+
+
+def rewind(
+    name: JobName, to: To, into: Into = None, again: Again = False, no_wait: NoWait = False
+) -> None:
+    """Stop a job, rewind it, and start it again if it was running; see `millstream rewind`."""
+    from millstream.jobs.stack import KAFKA
+
+    with _book() as book:
+        job = book.job(name)
+        kafka = job.kafka or book.setting(KAFKA)
+        wanted = job.wanted
+        if job.run or wanted == "running":
+            _wish(book, name, "stopped")
+            _await(book, name, lambda job: not job.run and job.state in ("stopped", "failed"),
+                   "stopped")  # fmt: skip
+        try:
+            _, pipeline = load(f"{job.file}:{job.pipeline}")
+            rewound(pipeline, to, into=into, again=again, kafka=kafka,
+                    checkpoint=Path(job.checkpoint))  # fmt: skip
+        finally:
+            asked = _wish(book, name, wanted, anew=wanted == "running").asked
+        if wanted == "running" and not no_wait:
+            _await(book, name, lambda job: job.ran >= asked and _has_started(job), "started")
+    say(f"{name} is {'started anew' if wanted == 'running' else 'still stopped'}")
 
 
 def remove(name: JobName, yes: Yes = False, no_wait: NoWait = False) -> None:

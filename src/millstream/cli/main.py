@@ -14,14 +14,17 @@ from millstream.cli import (
     about,
     check,
     commits,
+    dead,
     demo,
     dev,
     doctor,
     groups,
+    init,
     jobs,
     local,
     plan,
     produce,
+    rewind,
     run,
     state,
     tail,
@@ -34,8 +37,8 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 COMMANDS: tuple[ModuleType, ...] = (
-    *(demo, local),
-    *(run, dev, jobs, check, plan, commits, state),
+    *(demo, init, local),
+    *(run, dev, jobs, check, plan, commits, state, dead, rewind),
     *(topics, produce, tail, groups),
     *(doctor, about),
 )
@@ -49,6 +52,7 @@ MILLSTREAM_KAFKA. Data goes to stdout, talk to stderr; -o json is for programs.
 EXAMPLES = """\b
 Begin here:
   millstream demo                     a web shop at work, on a live page
+  millstream init shop                a project with a pipeline and its test
   millstream up                       a broker, the supervisor and the page, in the background
   millstream jobs submit hot.py       a pipeline as a job
   millstream topics create clicks     a topic

@@ -26,6 +26,7 @@ def plan(file: File, output: Shape = Output.table) -> None:
     _, pipeline = load(file)
     if output is Output.json:
         facts = described(pipeline.name, pipeline.outputs)
+        facts["mode"] = pipeline.mode
         print_json({**facts, "lanes": outlined(pipeline), "leaving": leaving(pipeline)})
         return
     for line in (pipeline.plan() + as_text(pipeline)).splitlines():

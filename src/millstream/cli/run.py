@@ -16,11 +16,13 @@ import typer
 from millstream.cli.connect import cluster_of
 from millstream.cli.moments import iso
 from millstream.cli.options import Kafka, Shape, command
-from millstream.cli.output import Output, colored, json_text, say, screen
+from millstream.cli.output import Output, colored, json_text, say, screen, warn
 from millstream.cli.pipelines import Checkpoint, File, libraries_print_to, load
 from millstream.errors import Unavailable
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from millstream.log.settings import Cluster
     from millstream.pipeline import Pipeline
     from millstream.runtime.facts import Facts
@@ -73,13 +75,17 @@ def run(
     take_over: Annotated[
         bool, typer.Option("--take-over", help="Shut out another run of this job.")
     ] = False,
+    skip_lost: Annotated[
+        bool, typer.Option("--skip-lost", help="Go on without what is gone from the log.")
+    ] = False,
     kafka: Kafka = None,
     output: Shape = Output.table,
 ) -> None:
     """Run a pipeline, exactly once, until Ctrl-C.
 
     Started again it goes on where it stopped, however it stopped. Ctrl-C (or SIGTERM) ends it
-    after the batch in hand, a second one at once; neither loses or repeats a row.
+    after the batch in hand, a second one at once; neither loses or repeats a row. (A pipeline with
+    mode="continuous" is at least once: it may repeat the rows of the last seconds.)
 
     --until caught-up ends when all that was there at the start is committed; open windows stay
     open for the next run. --until finished takes the sources as ended: everything closes.
@@ -88,11 +94,14 @@ def run(
     stop that was asked for. A run stopped before its end gives 130 (Ctrl-C) or 143 (SIGTERM).
     """
     loaded, pipeline = load(file)
-    cluster = _cluster(pipeline, kafka)
+    cluster = cluster_or_none(pipeline, kafka)
     if cluster is not None:
         check_topics(pipeline, cluster)
+    if skip_lost:
+        _skip_lost(pipeline, cluster, checkpoint)
     loaded.for_spark()
     from millstream.runtime.job import Job
+    from millstream.runtime.rewind import suffix_of
 
     show = _shown(pipeline, output)
     job = Job(
@@ -107,6 +116,9 @@ def run(
     )
     place = cluster.address if cluster is not None else "no Kafka"
     say(f"{pipeline.name} on {place}, checkpoint {job.folder}")
+    suffix = suffix_of(job.folder)
+    if suffix:
+        say(f"its outputs end in {suffix}, since it was rewound into them")
     log = job.folder / "libraries.log"
     with libraries_print_to(log), stopped_by_signals(job) as stop, show:
         job.start()
@@ -117,10 +129,18 @@ def run(
         raise typer.Exit(128 + stop.signal)
 
 
+def _skip_lost(pipeline: "Pipeline", cluster: "Cluster | None", checkpoint: "Path | None") -> None:
+    from millstream.runtime.job import checkpoint_folder
+    from millstream.runtime.lost import skip
+
+    for told in skip(pipeline, cluster, checkpoint or checkpoint_folder(pipeline.name)):
+        warn(told)
+
+
 _PHASES = {"running": "waiting for the first batch (Ctrl-C stops)"}
 
 
-def _cluster(pipeline: "Pipeline", kafka: str | None) -> "Cluster | None":
+def cluster_or_none(pipeline: "Pipeline", kafka: str | None) -> "Cluster | None":
     """The cluster that is meant; None where none is there and the pipeline names no topic.
 
     Late and bad rows would still need one, and stop the run that has no place for them.
@@ -194,7 +214,7 @@ class _Stop:
 
     def hear(self, number: int, _frame: FrameType | None) -> None:
         if self.signal is not None:
-            _end_now(number)
+            _end_now(number, again=self._job.continuous)
         self.signal = number
         self._job.stop()
 
@@ -204,13 +224,16 @@ class _Stop:
         while not self._job.ended(0.1):
             if self.signal is not None and not said:
                 said = True
-                say("stopping after this batch; press Ctrl-C again to stop now")
+                first = "when positions are kept" if self._job.continuous else "after this batch"
+                say(f"stopping {first}; press Ctrl-C again to stop now")
 
 
-def _end_now(number: int) -> None:
+def _end_now(number: int, *, again: bool) -> None:
     """The process ends here; what is half done is finished or done anew by the next run."""
     shown = b"\x1b[?25h" if sys.stderr.isatty() else b""
     words = b"\nstopped now; the next run brings the batch in hand to its end, once\n"
+    if again:
+        words = b"\nstopped now; the next run sends the rows of the last seconds again\n"
     with suppress(OSError):
         os.write(sys.stderr.fileno(), shown + words)
     os._exit(128 + number)

@@ -15,9 +15,21 @@ class Moment:
     `before` is its input watermark when the batch began: what has already left is
     decided by it. `after` is the watermark with this batch's rows taken in: what
     closes is decided by it. `clock` is the batch clock, `since` that of the batch before.
+
+    `sides` has (before, after) of each input of a step that has several; `before` and
+    `after` are the smallest of them.
     """
 
     before: int
     after: int
     clock: int
     since: int = MIN_TIME
+    sides: tuple[tuple[int, int], ...] = ()
+
+    def before_of(self, side: int) -> int:
+        """The watermark of one input when the batch began."""
+        return self.sides[side][0] if self.sides else self.before
+
+    def after_of(self, side: int) -> int:
+        """The watermark of one input with this batch's rows taken in."""
+        return self.sides[side][1] if self.sides else self.after

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from millstream.errors import InvalidSpec
 from millstream.plan import sql
 from millstream.plan.graph import (
-    Aggregated,
     Drop,
     EventTime,
     Explode,
@@ -102,7 +101,7 @@ def record_keys(node: Node) -> tuple[str, ...]:
         return sides.pop() if len(sides) == 1 else ()
     if isinstance(node, Read | Transform):
         return ()
-    here = [_name_here(node, key) for key in record_keys(node.inputs[0])]
+    here = [name_here(node, key) for key in record_keys(node.inputs[0])]
     return () if None in here else tuple(name for name in here if name is not None)
 
 
@@ -113,12 +112,12 @@ def type_of(node: Node, column: str) -> Type | None:
         return schema[column].type if column in schema.names else None
     if isinstance(node, Transform | Union):
         return None
-    if isinstance(node, Aggregated) and column not in node.keys:
+    if isinstance(node, Stateful) and node.made_anew and column not in node.keys:
         return None
-    below = node.inputs[0]
-    for name in below.columns or ():
-        if _name_here(node, name) == column:
-            return type_of(below, name)
+    for below in node.inputs:
+        for name in below.columns or ():
+            if name_here(node, name) == column:
+                return type_of(below, name)
     return None
 
 
@@ -154,7 +153,7 @@ def need_number(node: Node, column: str, *, step: str) -> None:
                           do="name another column, or cast it with .with_columns(…)")  # fmt: skip
 
 
-def _name_here(node: Node, name: str) -> str | None:
+def name_here(node: Node, name: str) -> str | None:
     """What a step calls a column of its input; None if it is gone or not as it was."""
     if isinstance(node, Select):
         copies = [new for new, text in node.items if sql.renamed(text) in (name, EVERY)]

@@ -96,7 +96,7 @@ def words(node: Node) -> str:
 
 def path(stage: Stage, stages: Stages) -> list[str]:
     """What a stage does, from where its rows come from to where they go."""
-    between = [words(node).split(" ")[0] for node in _between(stage.tree)]
+    between = [words(node).split(" ")[0] for tree in stage.trees for node in _between(tree)]
     begin = " and ".join(
         ("read " if isinstance(leaf, Read) else "results of ") + stages.names[leaf]
         for leaf in stage.leaves
@@ -131,7 +131,7 @@ def _step(node: Node, pipeline: str, stages: Stages) -> Facts:
     if isinstance(node, Read):
         return _read(node, stages.names[node])
     if isinstance(node, Stateful):
-        places = [stages.names[leaf] for leaf in leaves(node.input)]
+        places = [stages.names[leaf] for below in node.inputs for leaf in leaves(below)]
         return {"step": stages.names[node], **remembering(node, _rest(node, pipeline), places)}
     facts: Facts = {"step": words(node)}
     if isinstance(node, Transform):
@@ -153,6 +153,8 @@ def _texts(node: Node) -> Iterator[str]:
 def _read(node: Read, name: str) -> Facts:
     facts: Facts = {"step": f"read {name}", "source": _source(node)}
     facts["columns"] = _QUOTED.sub(r"\1", node.source.row_schema().ddl())
+    if node.changes is not None:
+        return facts | _changes(node)
     if node.time is None:
         facts["event time"] = "none: nothing after it can wait for time to pass"
         return facts
@@ -173,6 +175,19 @@ def _read(node: Read, name: str) -> Facts:
         else f"a row more than {duration(node.ahead)} ahead of {_stamp(node)} is a bad row"
     )
     return facts
+
+
+def _changes(node: Read) -> Facts:
+    assert node.changes is not None
+    by = node.changes.time or ("source.ts_ms" if node.changes.kind == "debezium" else
+                               "the record's timestamp")  # fmt: skip
+    behind = f"{duration(node.delay)} behind" if node.delay else "at"
+    return {
+        "changes": str(node.changes),
+        "event time": f"{by}, of a record without a value its timestamp",
+        "watermark": f"{behind} the largest time of the slowest partition, or the batch clock "
+        "once the log is read to its end",
+    }
 
 
 def _stamp(node: Read) -> str:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from millstream.steps.distinct import Distinct
     from millstream.steps.process import Process
     from millstream.steps.top import Top
+    from millstream.tables.spec import ChangeLog
     from millstream.windows.aggregate_spec import Aggregate
     from millstream.windows.counted import Rows
     from millstream.windows.delta import Delta
@@ -77,9 +78,12 @@ class Node(ABC):
         return any(below.corrects for below in self.inputs)
 
 
+HIDDEN_TIME = EventTime("_time")  # of tables: beside the user's columns, whatever those are
+
+
 @dataclass(frozen=True, eq=False)
 class Read(Node):
-    """A source, and how its rows get a time."""
+    """A source, and how its rows get a time; with `changes`, they are changes of a table."""
 
     source: Source
     name: str
@@ -87,6 +91,11 @@ class Read(Node):
     idle: int | None
     ahead: int | None
     correction: ClockCorrection | None = None
+    changes: ChangeLog | None = None
+
+    @property
+    def corrects(self) -> bool:
+        return self.changes is not None
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,6 +189,11 @@ class Stateful(Node):
         """The columns it groups its rows by."""
         return ()
 
+    @property
+    def made_anew(self) -> bool:
+        """Whether all its columns but the keys are its own, not those of its input."""
+        return False
+
 
 @dataclass(frozen=True, eq=False)
 class Aggregated(Stateful):
@@ -205,6 +219,10 @@ class Aggregated(Stateful):
     @property
     def corrects(self) -> bool:
         return self.policy is not None and self.policy.keep > 0
+
+    @property
+    def made_anew(self) -> bool:
+        return True
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,6 +251,10 @@ class Processed(Stateful):
         return "process"
 
     @property
+    def made_anew(self) -> bool:
+        return True
+
+    @property
     def keys(self) -> tuple[str, ...]:
         return self.spec.by
 
@@ -259,12 +281,13 @@ class InOrder(Stateful):
 
 @dataclass(frozen=True, eq=False)
 class Output:
-    """A stream on its way to a sink, under a name of its own."""
+    """A stream on its way to a sink, under a name of its own; of a `table` its changes."""
 
     input: Node
     sink: Sink
     name: str
     keys: tuple[str, ...]
+    table: bool = False
 
 
 def ancestry(outputs: Sequence[Output]) -> Iterator[Node]:

@@ -6,6 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.duration import text as duration
 from millstream.plan.graph import Aggregated, Deduplicated, Processed, Ranked, Stateful
+from millstream.plan.join_graph import Join
+from millstream.plan.join_promises import joining
+from millstream.plan.table_graph import FoldedRows, Tallied, Told, Upheld
+from millstream.plan.table_promises import upholding
 from millstream.windows.counted import Rows
 from millstream.windows.delta import Delta
 from millstream.windows.punctuated import Punctuated
@@ -36,6 +40,10 @@ def remembering(node: Stateful, rest: str, places: Sequence[str]) -> Facts:
             "late": "none: the function is given every row, however old",
             "order": _by_origin(", ".join(node.keys), places),
         }
+    if isinstance(node, Join):
+        return joining(node, rest)
+    if isinstance(node, Upheld | Tallied | FoldedRows | Told):
+        return upholding(node, _by_origin(", ".join(node.keys), places))
     if isinstance(node, Ranked):
         return {
             "keeps": str(node.spec),

@@ -11,32 +11,64 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from millstream.plan.graph import Node, Output, Read, Stateful, ancestry
+from millstream.plan.graph import HIDDEN_TIME, Node, Output, Read, Stateful, ancestry
 from millstream.plan.names import step_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 
-@dataclass(frozen=True, eq=False)
-class Stage:
-    """One piece of work: the rows of `tree`, into `step` or straight to outputs."""
+SIGN, TIME, POSITION = "_sign", "_time", "_position"
 
-    name: str
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """One input of a stage: a tree of stateless steps, and where its rows come from."""
+
     tree: Node
-    step: Stateful | None
     leaves: tuple[Read | Stateful, ...]
-    outputs: tuple[Output, ...]
 
     @property
-    def signed(self) -> bool:
-        """Whether rows that come in may take back others."""
-        return any(leaf.corrects for leaf in self.leaves)
+    def carried(self) -> tuple[str, ...]:
+        """What rows carry beside their columns and origin: the sign where they may take back
+        others, the time of a change and its place in the log of a database."""
+        sign = [SIGN] if any(leaf.corrects for leaf in self.leaves) else []
+        time = [TIME] if self.tree.time == HIDDEN_TIME else []
+        logged = any(isinstance(leaf, Read) and leaf.changes for leaf in self.leaves)
+        return (*sign, *time, *([POSITION] if logged else []))
 
     @property
     def bare(self) -> bool:
         """Whether the rows come from one place with no SQL on the way."""
         return self.tree in self.leaves
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """One piece of work: the rows of its sides, into `step` or straight to outputs.
+
+    A step has as many sides as it has inputs, outputs have one.
+    """
+
+    name: str
+    sides: tuple[Side, ...]
+    step: Stateful | None
+    outputs: tuple[Output, ...]
+
+    @property
+    def leaves(self) -> tuple[Read | Stateful, ...]:
+        """Where rows come from, each place once, whichever sides it feeds."""
+        return tuple(dict.fromkeys(leaf for side in self.sides for leaf in side.leaves))
+
+    @property
+    def trees(self) -> tuple[Node, ...]:
+        """The tree of each side."""
+        return tuple(side.tree for side in self.sides)
+
+    @property
+    def bare(self) -> bool:
+        """Whether there is no SQL on the way of any row."""
+        return all(side.bare for side in self.sides)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,21 +92,23 @@ def cut(outputs: Sequence[Output]) -> Stages:
     for node in ancestry(outputs):
         if isinstance(node, Stateful):
             direct = tuple(output for output in outputs if output.input is node)
-            tree = node.inputs[0]
-            stages.append(Stage(names[node], tree, node, tuple(leaves(tree)), direct))
+            stages.append(Stage(names[node], _sides(*node.inputs), node, direct))
     indirect: dict[int, list[Output]] = {}
     for output in outputs:
         if not isinstance(output.input, Stateful):
             indirect.setdefault(id(output.input), []).append(output)
     for group in indirect.values():
-        tree = group[0].input
-        stages.append(Stage(group[0].name, tree, None, tuple(leaves(tree)), tuple(group)))
+        stages.append(Stage(group[0].name, _sides(group[0].input), None, tuple(group)))
     return Stages(
         reads={name: node for node, name in names.items() if isinstance(node, Read)},
         steps={name: node for node, name in names.items() if isinstance(node, Stateful)},
         stages=tuple(stages),
         names=names,
     )
+
+
+def _sides(*trees: Node) -> tuple[Side, ...]:
+    return tuple(Side(tree, tuple(leaves(tree))) for tree in trees)
 
 
 def leaves(tree: Node) -> Iterator[Read | Stateful]:

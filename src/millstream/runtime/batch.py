@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from millstream.errors import InvalidInput
 from millstream.eventtime.moment import END_OF_TIME, MIN_TIME
 from millstream.eventtime.watermark import Quiet, advance
-from millstream.plan.graph import Node, Read, Stateful, Union
+from millstream.plan.graph import Read, Stateful
 from millstream.runtime import envelopes
 from millstream.runtime.faultpoints import reached
 from millstream.runtime.protocol import (
@@ -21,12 +21,14 @@ from millstream.runtime.protocol import (
     StepChange,
     StepState,
 )
+from millstream.runtime.reach import Reach
 from millstream.runtime.staging import unstage
 from millstream.runtime.work import Done, Files, Lane, Step, Work
 from millstream.sinks.spec import Discard
 from millstream.sources.decode import Report
 from millstream.state.manifest import Change
 from millstream.state.runs import Run
+from millstream.steps.kernel import Replicates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from millstream.plan.stages import Stage
     from millstream.runtime.checkpoint import Checkpoint
     from millstream.runtime.kernels import Typed
-    from millstream.sources.decode import Decoder
+    from millstream.runtime.work import Decodes
     from millstream.sources.spec import Ranges, Reader
     from millstream.state.merge import Merger
 
@@ -52,7 +54,7 @@ class BatchRun:
     typed: Typed
     checkpoint: Checkpoint
     readers: dict[str, Reader]
-    decoders: dict[str, Decoder]
+    decoders: dict[str, Decodes]
     lane: Lane
     merger: Merger
     attempt: str
@@ -92,7 +94,7 @@ class BatchRun:
             told = {
                 "in": done.rows_in,
                 "out": done.left.get("results", 0),
-                "late": done.left.get("late", 0) + done.left.get("discarded", 0),
+                "late": sum(done.left.get(c, 0) for c in ("late", "discarded", "applied")),
                 "behind": done.left.get("behind", 0),
                 "unplaced": done.left.get("unplaced", 0),
                 "dead": self._bury(stage, done),
@@ -138,7 +140,7 @@ class BatchRun:
             columns=self.typed.columns[stage],
             clock=self.intent.clock,
             since=self.head.clock,
-            before=self.head.steps.get(stage.name, StepState()).watermark,
+            before=self._before(stage),
             after=lambda reports: self._after(stage, reports),
             parallel=self.parallel,
             decoded=self._decoded,
@@ -158,8 +160,11 @@ class BatchRun:
         node = stage.step
         if node is None:
             return None
-        time_, kernel = node.input.time, self.typed.kernels[node]
+        kernel = self.typed.kernels[node]
         known = self.head.steps.get(stage.name, StepState())
+        if isinstance(kernel, Replicates):
+            kernel = kernel.planned({table: sum(run.bytes for run in known.manifest(table).runs)
+                                     for table in kernel.tables})  # fmt: skip
         folder = self.checkpoint.state_folder
         return Step(
             name=stage.name,
@@ -167,46 +172,37 @@ class BatchRun:
             folders={table: folder(stage.name, table) for table in kernel.tables},
             manifests={table: known.manifest(table) for table in kernel.tables},
             buckets=self.checkpoint.buckets,
-            time=None if time_ is None else (time_.column, time_.shift),
+            times=tuple(None if one.time is None else (one.time.column, one.time.shift)
+                        for one in node.inputs),
             rest=not isinstance(node.rest, Discard),
             feeds=any(node in later.leaves for later in self.typed.stages.stages),
-        )
+        )  # fmt: skip
 
-    def _after(self, stage: Stage, reports: dict[Read, Report]) -> int:
-        """The watermark of a stage's rows once this batch's are in."""
+    def _before(self, stage: Stage) -> tuple[int, ...]:
+        """The watermark of each side when the batch began."""
+        known = self.head.steps.get(stage.name, StepState())
+        return known.of_sides(len(stage.sides))
+
+    def _after(self, stage: Stage, reports: dict[Read, Report]) -> tuple[int, ...]:
+        """The watermark of each side's rows once this batch's are in."""
         for read, report in reports.items():
             self._reports[self.typed.stages.names[read]] = report
         return self._reached(stage)
 
-    def _reached(self, stage: Stage) -> int:
-        """The input watermark of a stage: never behind the one it has had.
+    def _reached(self, stage: Stage) -> tuple[int, ...]:
+        names = self.typed.stages.names
+        reach = Reach(
+            source=lambda read: self._source(names[read]).watermark,
+            given=lambda step: self._steps[names[step]].out,
+            idle=self._idle,
+        )
+        return reach.sides(stage.trees, self._before(stage))
 
-        A side of a union that was idle may come back behind what the others have reached.
-        """
-        before = self.head.steps.get(stage.name, StepState()).watermark
-        return max(before, self._watermark(stage.tree))
-
-    def _watermark(self, node: Node) -> int:
-        if isinstance(node, Read):
-            return self._source(self.typed.stages.names[node]).watermark
-        if isinstance(node, Stateful):
-            return self._steps[self.typed.stages.names[node]].out
-        if isinstance(node, Union):
-            return self._slowest(node)
-        return self._watermark(node.inputs[0])
-
-    def _slowest(self, union: Union) -> int:
-        """The smallest watermark of the sides; a side that is wholly idle holds nobody back."""
-        awake = [side for side in union.sides if not self._idle(side)]
-        return min(self._watermark(side) for side in awake or union.sides)
-
-    def _idle(self, node: Node) -> bool:
-        if isinstance(node, Read):
-            name = self.typed.stages.names[node]
-            told = self.intent.sources[name]
-            known = set(self.head.sources.get(name, SourceState({}, {})).next) | set(told.ranges)
-            return bool(known) and known <= set(told.idle)
-        return bool(node.inputs) and all(self._idle(below) for below in node.inputs)
+    def _idle(self, read: Read) -> bool:
+        name = self.typed.stages.names[read]
+        told = self.intent.sources[name]
+        known = set(self.head.sources.get(name, SourceState({}, {})).next) | set(told.ranges)
+        return bool(known) and known <= set(told.idle)
 
     def _source(self, name: str) -> SourceState:
         """A source after this batch: what was read, and how far its time has come."""
@@ -284,8 +280,10 @@ class BatchRun:
             add = (Run(self._files(stage).name("run"), segments, 0),) if segments else ()
             replace = self.merger.take((stage.name, table), known.manifest(table))
             changes[table] = Change(add=add, replace=replace, floor=done.floors.get(table))
-        after = self._reached(stage)
-        return StepChange(changes, watermark=after, out=min(after, done.held), wake=done.wake)
+        sides = self._reached(stage)
+        after = min(sides)
+        return StepChange(changes, watermark=after, out=min(after, done.held), wake=done.wake,
+                          sides=sides if len(sides) > 1 else ())  # fmt: skip
 
 
 def _filled(ranges: Ranges) -> Ranges:

@@ -3,7 +3,7 @@
     job                     who this is: a random id, made at the first start
     runs/<n>                one record per run; the highest number owns the job
     runs/<n>.lock           held by that run as long as its process lives
-    batches/<n>.intent      .prepared  .commit
+    batches/<n>.intent      .prepared  .commit  .rewind
     state/<step>/…          Arrow runs, named by commits
     staged/…                rows on their way to sinks, named by prepared records
 
@@ -19,9 +19,10 @@ import os
 import socket
 import time
 import uuid
+from dataclasses import asdict
 from typing import IO, TYPE_CHECKING, Any
 
-from millstream.errors import AlreadyRunning, Fenced, MillstreamError
+from millstream.errors import AlreadyRunning, Damaged, Fenced, MillstreamError
 from millstream.plan.names import folder_name
 from millstream.runtime import durable
 from millstream.runtime.faultpoints import reached
@@ -29,6 +30,7 @@ from millstream.runtime.protocol import (
     Head,
     Intent,
     Prepared,
+    Rewound,
     SourceState,
     StepChange,
     StepState,
@@ -54,8 +56,10 @@ class Checkpoint:
 
     # -- identity and ownership -------------------------------------------------
 
-    def open(self, pipeline: str, buckets: int, *, take_over: bool = False) -> None:
-        """Make or open the folder and become its owner.
+    def open(
+        self, pipeline: str, buckets: int, *, take_over: bool = False, despite_damage: bool = False
+    ) -> None:
+        """Make or open the folder and become its owner; `despite_damage` of the last intent.
 
         Raises:
             AlreadyRunning: another run is alive, and `take_over` was not said.
@@ -76,7 +80,7 @@ class Checkpoint:
                 do="name another folder with --checkpoint",
             )
         self._become_owner(take_over=take_over)
-        self._refuse_lost_runs()
+        self._refuse_lost_runs(despite_damage=despite_damage)
 
     @property
     def job(self) -> str:
@@ -112,12 +116,18 @@ class Checkpoint:
             else:
                 self.close()
 
-    def _refuse_lost_runs(self) -> None:
+    def _refuse_lost_runs(self, *, despite_damage: bool) -> None:
         """A number is used once: the runs before this one have left their records."""
         if self.incarnation > 1:
             durable.read(self._run(self.incarnation - 1), "run")
-        for batch in self.batches("intent")[-1:]:
-            ran = durable.read(self.path(batch, "intent"), "intent")["incarnation"]
+        begun = [(batch, kind) for kind in ("intent", "rewind") for batch in self.batches(kind)]
+        for batch, kind in sorted(begun)[-1:]:
+            try:
+                ran = durable.read(self.path(batch, kind), kind)["incarnation"]
+            except Damaged:
+                if despite_damage:
+                    return
+                raise
             if ran >= self.incarnation:
                 raise durable.damaged(self._run(ran), "no such file, though it ran a batch")
 
@@ -206,8 +216,41 @@ class Checkpoint:
             "ends": after.ends,
             "facts": facts,
             "full": _full(after) if full else None,
+            "rewound": after.rewound and asdict(after.rewound),
         }
         self._settle(after.batch, "commit", body)
+
+    def begin_rewind(self, batch: int, body: dict[str, Any]) -> None:
+        """From here on the job will be rewound, by whoever opens it next."""
+        self._settle(batch, "rewind", body)
+
+    def commit_rewind(self, parent: int, after: Head, facts: dict[str, Any]) -> None:
+        """The state of an earlier commit, true once more under a number of its own."""
+        body = {
+            "batch": after.batch,
+            "parent": parent,
+            "intent": after.intent,
+            "clock": after.clock,
+            "sources": {},
+            "steps": {},
+            "written": after.written,
+            "finished": after.finished,
+            "ends": after.ends,
+            "facts": facts,
+            "full": _full(after),
+            "rewound": after.rewound and asdict(after.rewound),
+        }
+        self._settle(after.batch, "commit", body)
+
+    def lineage(self) -> list[int]:
+        """The commits that led to the newest one: those that a rewind left behind are not among
+        them."""
+        rewinds = [durable.read(self.path(n, "rewind"), "rewind") for n in self.batches("rewind")]
+        return [
+            batch
+            for batch in self.batches("commit")
+            if not any(going["to"] < batch < going["batch"] for going in rewinds)
+        ]
 
     def _settle(self, batch: int, kind: str, body: dict[str, Any]) -> dict[str, Any]:
         path = self.path(batch, kind)
@@ -310,6 +353,7 @@ def _from_full(body: dict[str, Any]) -> Head:
         written=body["written"],
         finished=body["finished"],
         ends=ends_of(body["ends"]),
+        rewound=Rewound.of(body.get("rewound")),
     )
 
 
@@ -327,4 +371,5 @@ def _followed(head: Head, body: dict[str, Any]) -> Head:
         written=body["written"],
         finished=body["finished"],
         ends=ends_of(body["ends"]),
+        rewound=Rewound.of(body.get("rewound")),
     )

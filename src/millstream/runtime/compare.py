@@ -12,7 +12,10 @@ import pyarrow as pa
 
 from millstream.errors import InvalidSpec
 from millstream.plan.graph import Aggregated, Deduplicated, Processed, Ranked
+from millstream.plan.join_graph import Join
+from millstream.plan.table_graph import FoldedRows, Tallied, Upheld
 from millstream.runtime import durable
+from millstream.runtime.join_kernels import join_spec
 from millstream.runtime.stored_specs import told
 from millstream.schema import Schema
 from millstream.windows.aggregates import to_json
@@ -31,7 +34,10 @@ def spec_of(node: Stateful, typed: Typed) -> dict[str, Any]:
     A kernel can be made from it again (`runtime/inspect.py`): state is readable without
     the pipeline that wrote it.
     """
-    columns = next(typed.columns[stage] for stage in typed.stages.stages if stage.step is node)
+    sides = next(typed.columns[stage] for stage in typed.stages.stages if stage.step is node)
+    if isinstance(node, Join):
+        return join_spec(node, sides)
+    columns = sides[0]
     spec: dict[str, Any] = {"kind": node.kind, "keys": list(node.keys)}
     if isinstance(node, Aggregated):
         read = [name for _, aggregate in node.aggregates for name in aggregate.columns]
@@ -51,6 +57,22 @@ def spec_of(node: Stateful, typed: Typed) -> dict[str, Any]:
     if isinstance(node, Processed):
         return spec | {"input": _types(columns, list(node.keys)),
                        "state": node.spec.state.ddl()}  # fmt: skip
+    if isinstance(node, Tallied):
+        read = [name for _, aggregate in node.aggregates for name in aggregate.columns]
+        return spec | {
+            "input": _types(columns, [*node.keys, *read]),
+            "aggregates": [[name, to_json(aggregate)] for name, aggregate in node.aggregates],
+            "timed": node.input.time is not None,
+            "corrected": node.input.corrects,
+            "of": list(node.of),
+        }
+    if isinstance(node, FoldedRows):
+        return spec | {"input": _types(columns, list(node.keys)),
+                       "state": node.spec.gives.ddl(),
+                       "timed": node.input.time is not None}  # fmt: skip
+    if isinstance(node, Upheld):
+        spec |= {"order": node.spec.order, "database": node.spec.database,
+                 "timed": node.input.time is not None}  # fmt: skip
     if isinstance(node, Ranked):
         spec |= {"n": node.spec.n, "by": node.spec.by}
     return spec | {"input": _types(columns, [n for n in columns.names if not n.startswith("_")])}

@@ -85,10 +85,13 @@ def read(path: Path, kind: str) -> dict[str, Any]:
 
 def damaged(path: Path, got: str) -> Damaged:
     """The sentence for a file that cannot be trusted."""
+    back = path.suffix in (".intent", ".prepared", ".commit", ".arrow")
     return Damaged(
         f"the checkpoint needs {path.name} as it was written",
         got=got,
-        do=f"restore {path} from a copy, or begin anew with another --checkpoint",
+        do=f"restore {path} from a copy, "
+        + ("go back before it with `millstream rewind`, " if back else "")
+        + "or begin anew with another --checkpoint",
     )
 
 

@@ -16,13 +16,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from millstream.errors import UserCodeFailed
-from millstream.eventtime.moment import MIN_TIME
 from millstream.eventtime.watermark import Quiet, Silence, advance
 from millstream.plan.graph import Read
 from millstream.plan.stages import cut
 from millstream.runtime.batch import BatchRun
 from millstream.runtime.compare import refuse_changes
+from millstream.runtime.due import at_least, reads_all, something_due
 from millstream.runtime.faultpoints import reached
+from millstream.runtime.going_back import finish as finish_rewind
 from millstream.runtime.housekeeping import Housekeeping
 from millstream.runtime.isolation import bad_rows, only, pieces_of, without
 from millstream.runtime.kernels import Typed
@@ -37,7 +38,6 @@ from millstream.runtime.protocol import (
     Prepared,
     SourceIntent,
     SourceState,
-    StepState,
 )
 from millstream.runtime.session import parallelism
 from millstream.runtime.telling import Teller
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from millstream.runtime.checkpoint import Checkpoint
     from millstream.runtime.facts import Facts
     from millstream.runtime.isolation import Piece
-    from millstream.runtime.work import Lane
+    from millstream.runtime.work import Decodes, Lane
     from millstream.sinks.spec import Sink, Writer
     from millstream.sources.spec import Extent, Ranges, Reader
 
@@ -134,6 +134,7 @@ class Engine:
         self._held.callback(self.checkpoint.close)
         self.checkpoint.open(self.pipeline.name, self.pipeline.buckets, take_over=take_over)
         refuse_changes(self.checkpoint, self.typed)
+        finish_rewind(self.checkpoint, self.pipeline, self._world)
         reads = self.typed.stages.reads
         self._readers = {name: self._reader(name, read) for name, read in reads.items()}
         self._silences = {name: Silence(read.idle) for name, read in reads.items()}
@@ -141,6 +142,7 @@ class Engine:
         self._held.callback(self._merger.close)
         self._housekeeping = Housekeeping(self.checkpoint, self.pipeline.history, self._merger)
         self.head = self.checkpoint.head()
+        self.doors.into(self.head.rewound.suffix if self.head.rewound else "")
         self._next = self.checkpoint.next_batch()
         self._held.callback(self.doors.close)
         self.doors.open(self.checkpoint.job, self.head.written)
@@ -233,17 +235,22 @@ class Engine:
         clock = max(self._world.clock(), self.head.clock)
         waiting = self._waiting(extents)
         quiet = {name: self._look(name, clock, waiting[name]) for name in waiting}
-        chosen, self._limited = choose_ranges(waiting, self._sizing)
+        rewound = self.head.rewound
+        now = waiting if rewound is None else rewound.up_to_marks(waiting)
+        chosen, self._limited = choose_ranges(now, self._sizing)
         some = any(chosen.values())
-        finish = finish and not self._limited
-        if not (some or finish or always or self._something_due(quiet, clock)):
+        finish = finish and not self._limited and now is waiting
+        ended = {name for name in waiting
+                 if reads_all(chosen[name], waiting[name], extents[name])}  # fmt: skip
+        declared = at_least(self.typed.stages.reads, self.declared, clock, ended)
+        if not (some or finish or always or self._something_due(quiet, declared, clock)):
             return None
         sources = {
             name: SourceIntent(
                 ranges={p: chosen[name].get(p, (a, a)) for p, (a, _) in waiting[name].items()},
                 idle=tuple(sorted(quiet[name].idle)),
                 drift=quiet[name].drift,
-                declared=self.declared.get(name, MIN_TIME),
+                declared=declared[name],
                 identity=extents[name].identity,
             )
             for name in waiting
@@ -251,8 +258,8 @@ class Engine:
         batch, self._next = self._next, self._next + 1
         lane = self._forced or choose_lane(chosen, self._sizing)
         return Intent(uuid.uuid4().hex, batch, self.head.batch, self.checkpoint.incarnation,
-                      clock, lane, finish, sources,
-                      self.ends if self._final else None)  # fmt: skip
+                      clock, lane, finish, sources, self.ends if self._final else None,
+                      rewound.again(waiting, finish=finish) if rewound else None)  # fmt: skip
 
     def _look(self, name: str, clock: int, waiting: Ranges) -> Quiet:
         unread = {p: b > a for p, (a, b) in waiting.items()}
@@ -261,34 +268,29 @@ class Engine:
         return self._silences[name].look(clock, state.watermark, unread,
                                          times=state.times, delay=delay)  # fmt: skip
 
-    def _something_due(self, quiet: Mapping[str, Quiet], clock: int) -> bool:
+    def _something_due(
+        self, quiet: Mapping[str, Quiet], declared: Mapping[str, int], clock: int
+    ) -> bool:
         """Whether the clock alone, or a declared watermark, lets something close or fire."""
         if any(state.wake <= clock for state in self.head.steps.values()):
             return True
+        moved, names = {}, self.typed.stages.names
         for name, read in self.typed.stages.reads.items():
             state = self.head.sources.get(name, SourceState({}, {}))
-            moved = advance(
+            moved[name] = advance(
                 state.watermark,
                 state.times,
                 state.next,
                 delay=read.delay,
                 quiet=quiet[name],
-                declared=self.declared.get(name, MIN_TIME),
+                declared=declared[name],
             )
-            if moved > state.watermark and self._holds_rows_below(moved):
-                return True
-        return False
 
-    def _holds_rows_below(self, watermark: int) -> bool:
-        for node, kernel in self.typed.kernels.items():
-            known = self.head.steps.get(self.typed.stages.names[node], StepState())
-            manifest = known.manifest(next(iter(kernel.tables)))
-            due = kernel.due(watermark)
-            if manifest.floor < due and any(
-                segment.least < due for run in manifest.runs for segment in run.segments
-            ):
-                return True
-        return False
+        def idle(read: Read) -> bool:
+            known = self._known(names[read])
+            return bool(known) and known.keys() <= quiet[names[read]].idle
+
+        return something_due(self.typed, self.head, moved, idle)
 
     # -- run, sinks, commit ----------------------------------------------------
 
@@ -322,11 +324,13 @@ class Engine:
 
     def _batch(self, intent: Intent) -> BatchRun:
         self._attempts += 1
-        decoders = {}
+        decoders: dict[str, Decodes] = {}
         for name, read in self.typed.stages.reads.items():
             ahead, limit = self._world.ahead(read, intent.clock)
             skips = intent.sources[name].skips if name in intent.sources else None
-            decoders[name] = self.typed.decoder(name, ahead=ahead, limit=limit, skips=skips)
+            decoders[name] = self.typed.decoder(
+                name, ahead=ahead, limit=limit, skips=skips, clock=intent.clock
+            )
         return BatchRun(
             intent=intent,
             head=self.head,

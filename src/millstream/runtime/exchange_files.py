@@ -49,10 +49,13 @@ def write(path: Path, parts: Sequence[Sequence[pa.Table]]) -> tuple[int, list[in
 
 
 def sides(
-    folder: Path, exchanged: Sequence[Exchanged], part: int | None = None
+    folder: Path, exchanged: Sequence[Exchanged], part: int | None = None, *, count: int = 1
 ) -> list[list[pa.Table]]:
-    """What one part of the state is to take in, or all of them: tables by side of the step."""
-    sides: list[list[pa.Table]] = [[]]
+    """What one part of the state is to take in, or all of them: tables by side of the step.
+
+    A step has `count` sides; what is for everyone is one more behind them.
+    """
+    sides: list[list[pa.Table]] = [[] for _ in range(count)]
     for one in exchanged:
         while len(sides) <= one.side:
             sides.append([])

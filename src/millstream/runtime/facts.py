@@ -15,6 +15,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class Facts:
     """The facts of one batch: `rows` were read, `late` and `dead` left by those doors.
 
+    Changes of a table that were late were applied all the same; they count as late.
     `read` has the rows per source; `steps` per stage the rows in and out, late and dead, the
     seconds it took, and what it remembers afterwards; `held_by` per source the partition
     that holds its watermark back; `alerts` what is worth a warning.

@@ -19,7 +19,7 @@ from millstream.plan.explain import words
 from millstream.plan.graph import Node, Read, Select, Stateful, Where, WithColumns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 _FRAME = re.compile(
     r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>[^\n]+)(?:\n\s+(?P<code>[^\n]+))?'
@@ -32,10 +32,10 @@ _LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
 @contextmanager
-def user_code(step: str, tree: Node | None = None) -> Iterator[None]:
+def user_code(step: str, *trees: Node) -> Iterator[None]:
     """Turn what the SQL or a function on the way to a step raises into a UserCodeFailed.
 
-    `tree` has the stateless steps on that way. An error that none of them can have
+    `trees` have the stateless steps on that way. An error that none of them can have
     raised is ours, and passes as it is.
     """
     with _quiet():
@@ -44,7 +44,7 @@ def user_code(step: str, tree: Node | None = None) -> Iterator[None]:
         except MillstreamError:
             raise
         except Exception as error:
-            told = _translated(error, step, tree) if _is_sparks(error) else _on_driver(error, step)
+            told = _translated(error, step, trees) if _is_sparks(error) else _on_driver(error, step)
             if told is None:
                 raise
             raise told from error
@@ -86,7 +86,7 @@ def _is_sparks(error: Exception) -> bool:
     return type(error).__module__.split(".")[0] in ("pyspark", "py4j")
 
 
-def _translated(error: Exception, step: str, tree: Node | None) -> MillstreamError | None:
+def _translated(error: Exception, step: str, trees: Sequence[Node]) -> MillstreamError | None:
     text = str(error)
     ours = re.search(r"millstream\.errors\.(\w+): (.+)", text)
     if ours:
@@ -97,7 +97,7 @@ def _translated(error: Exception, step: str, tree: Node | None) -> MillstreamErr
         if frame is None or not raised:
             return None
         return _failed(step, f"{raised[-1][0]}: {raised[-1][1]}", frame)
-    node = _writer(error, tree)
+    node = _writer(error, trees)
     where = _called_from(error) or (node.at if node is not None else None)
     name = step if node is None else f"{words(node)} → {step}"
     return _failed(name, _reason(error), where)
@@ -121,12 +121,12 @@ def _reason(error: Exception) -> str:
     return said if condition is None or said.startswith("[") else f"[{condition}] {said}"
 
 
-def _writer(error: Exception, tree: Node | None) -> Node | None:
+def _writer(error: Exception, trees: Sequence[Node]) -> Node | None:
     """The step whose SQL Spark points at."""
     fragments = [c.fragment() for c in _contexts(error) if c.contextType().name == "SQL"]
-    if tree is None or not fragments:
+    if not fragments:
         return None
-    nodes = list(_stateless(tree))
+    nodes = [node for tree in trees for node in _stateless(tree)]
     found = [node for node in nodes
              if any(fragments[0].lower() in text.lower() for text in _texts(node))]  # fmt: skip
     return found[0] if found else next((node for node in nodes if _texts(node)), None)

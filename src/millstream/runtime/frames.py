@@ -23,41 +23,44 @@ from millstream.plan.graph import (
     Where,
     WithColumns,
 )
+from millstream.plan.stages import POSITION, SIGN, TIME
 from millstream.plan.stages import leaves as leaves_of
+from millstream.plan.table_graph import KeptWhere
 from millstream.runtime.failures import analysed_step
 from millstream.runtime.row_wise import transformed
 from millstream.sources.decode import ORIGIN
 from millstream.sources.spec import HIDDEN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
 _FIELDS = ("source", "partition", "offset", "sub")
 _INSIDE = [f"{flat} as {name}" for flat, name in zip(ORIGIN, _FIELDS, strict=True)]
-SIGN = "_sign"
+_CARRIED = {SIGN: "sign", TIME: "at", POSITION: "place"}
 _FLAT = [f"_origin.{name} as {flat}" for flat, name in zip(ORIGIN, _FIELDS, strict=True)]
 _IN_ORIGIN = {"_partition": "_origin.partition", "_offset": "_origin.offset"}
 _ELEMENTS = 2**20
 
 
-def packed(frame: DataFrame, *, signed: bool = False) -> DataFrame:
-    """Flat origin columns become the one struct, with the sign where rows may be taken back."""
+def packed(frame: DataFrame, carried: Sequence[str] = ()) -> DataFrame:
+    """Flat origin columns become the one struct, with what else rows carry: a sign, a time."""
     flat, inside = list(ORIGIN), list(_INSIDE)
-    if signed:
-        has = SIGN in frame.columns
-        flat += [SIGN] if has else []
-        inside.append(f"{SIGN if has else '1Y'} as sign")
+    for name in carried:
+        has = name in frame.columns
+        assert has or name == SIGN
+        flat += [name] if has else []
+        inside.append(f"{name if has else '1Y'} as {_CARRIED[name]}")
     return frame.selectExpr(
         f"* except ({', '.join(flat)})", f"struct({', '.join(inside)}) as _origin"
     )
 
 
-def unpacked(frame: DataFrame, *, signed: bool = False) -> DataFrame:
+def unpacked(frame: DataFrame, carried: Sequence[str] = ()) -> DataFrame:
     """The struct becomes flat origin columns, as kernels take them."""
-    sign = [f"_origin.sign as {SIGN}"] if signed else []
-    return frame.selectExpr("* except (_origin)", *_FLAT, *sign)
+    more = [f"_origin.{_CARRIED[name]} as {name}" for name in carried]
+    return frame.selectExpr("* except (_origin)", *_FLAT, *more)
 
 
 def build(tree: Node, leaves: Mapping[Node, DataFrame], clock: int) -> DataFrame:
@@ -114,6 +117,19 @@ def _where(step: Where, frame: DataFrame, clock: int) -> DataFrame:
     return frame.filter(_text(step.sql, frame, clock))
 
 
+def _kept_where(step: KeptWhere, frame: DataFrame, clock: int) -> DataFrame:
+    """A change whose row is not wanted says that its key is gone."""
+    stays = f"(_origin.sign > 0 and coalesce(({_text(step.sql, frame, clock)}\n), false))"
+    others = [name for name in frame.columns if name not in (*step.keys, "_origin")]
+    kept = [f"if({stays}, {sql.quoted(name)}, null) as {sql.quoted(name)}" for name in others]
+    named = dict(zip(others, kept, strict=True))
+    sign = _moved(frame, f"if({stays}, 1Y, -1Y)", "sign")
+    return frame.selectExpr(
+        *(sign if name == "_origin" else named.get(name, sql.quoted(name))
+          for name in frame.columns)
+    )  # fmt: skip
+
+
 def _select(step: Select, frame: DataFrame, clock: int) -> DataFrame:
     besides = [name for name in ("_origin", *HIDDEN) if name in frame.columns]
     every = f"* except ({', '.join(besides)})"
@@ -145,14 +161,14 @@ def _explode(step: Explode, frame: DataFrame, clock: int) -> DataFrame:
         f"if(_at < {_ELEMENTS}, bigint(_at), "
         f"raise_error('explode needs fewer than {_ELEMENTS} elements in a row'))"
     )
-    moved = {"_origin": _moved(frame, f"_origin.sub * {_ELEMENTS} + {place}")}
+    moved = {"_origin": _moved(frame, f"_origin.sub * {_ELEMENTS} + {place}", "sub")}
     return opened.selectExpr(*(moved.get(name, sql.quoted(name)) for name in frame.columns))
 
 
-def _moved(frame: DataFrame, sub: str) -> str:
-    """The origin with another sub-index."""
+def _moved(frame: DataFrame, value: str, part: str) -> str:
+    """The origin with another value for one of its parts."""
     fields = frame.schema["_origin"].dataType.fieldNames()  # type: ignore[attr-defined]
-    inside = [f"{sub} as sub" if name == "sub" else f"_origin.{name} as {name}" for name in fields]
+    inside = [f"{value if name == part else f'_origin.{name}'} as {name}" for name in fields]
     return f"struct({', '.join(inside)}) as _origin"
 
 
@@ -166,7 +182,8 @@ def _union(tree: Union, leaves: Mapping[Node, DataFrame], clock: int) -> DataFra
     if _overlapping(tree):
         frames = [
             frame.selectExpr(
-                "* except (_origin)", _moved(frame, f"_origin.sub * {len(frames)} + {place}")
+                "* except (_origin)",
+                _moved(frame, f"_origin.sub * {len(frames)} + {place}", "sub"),
             )
             for place, frame in enumerate(frames)
         ]
@@ -198,6 +215,7 @@ def _need_the_same_columns(left: DataFrame, right: DataFrame) -> None:
 
 _STEPS: dict[type[Stateless], Callable[..., DataFrame]] = {
     Where: _where,
+    KeptWhere: _kept_where,
     Select: _select,
     WithColumns: _with_columns,
     Drop: _drop,

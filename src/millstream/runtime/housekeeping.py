@@ -32,12 +32,13 @@ class Housekeeping:
     """The owner's broom. Only what lies behind the last commit is ever touched.
 
     Commits of earlier runs are looked at a few per batch, so that a long history costs
-    neither the start nor any one batch.
+    neither the start nor any one batch. Those that a rewind has left behind pin no files.
     """
 
     def __init__(self, checkpoint: Checkpoint, history: int, merger: Merger) -> None:
         self._checkpoint, self._history, self._merger = checkpoint, history, merger
-        self._unread = checkpoint.batches("commit")
+        self._unread = checkpoint.lineage()
+        self._left = set(checkpoint.batches("commit")) - set(self._unread)
         self._known: dict[int, _Commit] = {}
         self._swept = 0
 
@@ -83,9 +84,10 @@ class Housekeeping:
         """Delete commits behind the newest full one that is older than the history."""
         old = head.clock - self._history
         base = max((b for b, c in self._known.items() if c.full and c.clock <= old), default=0)
-        for batch in [batch for batch in self._known if batch < base]:
-            del self._known[batch]
-            for kind in ("intent", "prepared", "commit"):
+        for batch in [batch for batch in {*self._known, *self._left} if batch < base]:
+            self._known.pop(batch, None)
+            self._left.discard(batch)
+            for kind in ("intent", "prepared", "commit", "rewind"):
                 self._checkpoint.path(batch, kind).unlink(missing_ok=True)
 
 

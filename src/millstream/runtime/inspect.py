@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from millstream.duration import text as duration
-from millstream.errors import InvalidInput, InvalidSpec, NotFound
+from millstream.errors import Damaged, InvalidInput, InvalidSpec, NotFound
 from millstream.eventtime.moment import END_OF_TIME, MIN_TIME, Moment
 from millstream.plan.graph import Policy
 from millstream.plan.names import folder_name
@@ -80,8 +80,10 @@ def commits(checkpoint: Checkpoint, last: int | None = None) -> list[Row]:
     for number in numbers if last is None else numbers[-last:] if last else []:
         try:
             body = checkpoint.read_commit(number)
-        except FileNotFoundError:  # swept by the job that runs meanwhile
-            continue
+        except Damaged as error:
+            if _swept(error):
+                continue
+            raise
         facts = {name: value for name, value in body["facts"].items() if name != "batch"}
         rows.append({"batch": body["batch"], "at": moment_of(body["clock"]),
                      "finished": body["finished"], **facts})  # fmt: skip
@@ -138,9 +140,15 @@ def _head(checkpoint: Checkpoint) -> Head:
     for _ in range(_TRIES):
         try:
             return checkpoint.head()
-        except FileNotFoundError:  # swept by the job that runs meanwhile: newer ones are there
-            continue
+        except Damaged as error:
+            if not _swept(error):
+                raise
     return checkpoint.head()
+
+
+def _swept(error: Damaged) -> bool:
+    """Whether a record is simply gone: the job that runs meanwhile has newer ones."""
+    return isinstance(error.__cause__, FileNotFoundError)
 
 
 def spec_on_disk(checkpoint: Checkpoint, step: str) -> Row:
@@ -154,12 +162,17 @@ def kernel_from(spec: Mapping[str, Any]) -> Kernel:
     import pyarrow as pa
 
     from millstream.runtime.kernels import ORIGIN_FIELDS
+    from millstream.runtime.table_kernels import TABLE_KINDS, stored_table_kernel
     from millstream.runtime.window_kernels import window_kernel
     from millstream.steps.distinct_kernel import DistinctKernel
     from millstream.steps.ordered_kernel import OrderedKernel
     from millstream.steps.process_kernel import ProcessKernel
     from millstream.steps.top_kernel import TopKernel
 
+    if "join" in spec:
+        from millstream.runtime.join_kernels import join_kernel_from
+
+        return join_kernel_from(spec)
     columns = Schema.parse(spec["input"]).arrow()
     if spec["kind"] == "distinct":
         return DistinctKernel(Distinct(tuple(spec["keys"]), spec["within"]), columns)
@@ -172,7 +185,9 @@ def kernel_from(spec: Mapping[str, Any]) -> Kernel:
         process = Process(tuple(spec["keys"]), _nothing, Schema.parse(spec["state"]),
                           Schema.parse(spec["input"]))  # fmt: skip
         return ProcessKernel(process, columns)
-    timed = [pa.field("_time", pa.int64())] if spec["timed"] else []
+    timed = [pa.field("_time", pa.int64())] if spec.get("timed") else []
+    if spec["kind"] in TABLE_KINDS:
+        return stored_table_kernel(spec, pa.schema([*columns, *timed]))
     aggregates = {name: from_json(body) for name, body in spec["aggregates"]}
     return window_kernel(
         made(spec["window"]), spec["keys"], aggregates, pa.schema([*columns, *timed]),
@@ -222,24 +237,29 @@ def _key_arrays(spec: Mapping[str, Any], key: Mapping[str, str]) -> list[pa.Arra
 def _of_key(
     checkpoint: Checkpoint, step: str, state: StepState, kernel: Kernel, wanted: list[pa.Array]
 ) -> Iterator[pa.Table]:
-    """The rows of one key: only its bucket is read."""
+    """The rows of one key: only its bucket is read, but for events that wait for a table."""
     import numpy as np
     import pyarrow as pa
 
+    from millstream.joins.as_of_kernel import WAITING
+    from millstream.runtime.join_kernels import kept_rows
     from millstream.state.columns import plain
     from millstream.state.hashing import buckets_of, hash_keys
     from millstream.state.keys import same_rows
     from millstream.state.view import View
 
+    spec = spec_on_disk(checkpoint, step)
     bucket = int(buckets_of(hash_keys(wanted, 1), checkpoint.buckets)[0])
     views = {}
     for name, table_spec in kernel.tables.items():
         folder, manifest = checkpoint.state_folder(step, name), state.manifest(name)
+        everywhere = "join" in spec and name == WAITING  # events wait in any bucket
         views[name] = View(folder, _as_stored(table_spec, folder, manifest), manifest.runs,
-                           floor=manifest.floor, buckets=(bucket, bucket + 1),
-                           of=checkpoint.buckets)  # fmt: skip
-    spec = spec_on_disk(checkpoint, step)
-    for table in _as_answers(spec["kind"], kernel, views):
+                           floor=manifest.floor, of=checkpoint.buckets,
+                           buckets=(0, checkpoint.buckets) if everywhere
+                           else (bucket, bucket + 1))  # fmt: skip
+    joined = "join" in spec
+    for table in kept_rows(spec, views) if joined else _as_answers(spec["kind"], kernel, views):
         have = [plain(table[name]) for name in spec["keys"]]
         want = [one.take(pa.array(np.zeros(len(table), np.int64))) for one in wanted]
         mine = np.flatnonzero(same_rows(have, want, len(table)))
@@ -267,12 +287,20 @@ def _as_stored(spec: StateSpec, folder: Path, manifest: Manifest) -> StateSpec:
 
 def _as_answers(kind: str, kernel: Kernel, views: Mapping[str, View]) -> Iterator[pa.Table]:
     """State as its users know it: what would leave if everything closed now; else the keys."""
-    if kind not in ("distinct", "process"):
+    from millstream.runtime.table_kernels import TABLE_KINDS
+    from millstream.tables.tally_kernel import TallyKernel
+
+    if isinstance(kernel, TallyKernel):
+        yield from map(kernel.answers, views[ROWS].scan(MIN_TIME, None))
+        return
+    if kind not in ("distinct", "process", *TABLE_KINDS):
         yield from kernel.run([[]], views, Moment(MIN_TIME, END_OF_TIME, 0)).results
         return
     import pyarrow as pa
 
     for table in views[ROWS].scan(MIN_TIME, None):
+        if "_alive" in table.column_names:
+            table = table.filter(table["_alive"])  # noqa: PLW2901
         if "_passed" in table.column_names:
             passed = table["_passed"].cast(pa.timestamp("us", "UTC"))
             table = table.append_column("passed", passed)  # noqa: PLW2901
@@ -322,7 +350,7 @@ def changed(known: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 def _shown(word: str, value: Any) -> str:
     if value is None:
         return "none"
-    if word == "window":
+    if word in ("window", "join"):
         return str(made(value))
     if word == "within":
         return duration(value)

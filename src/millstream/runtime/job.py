@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -11,6 +12,8 @@ from millstream.errors import InvalidSpec, MillstreamError
 from millstream.plan.graph import Aggregated, ancestry
 from millstream.runtime.analysis import analysed_by
 from millstream.runtime.checkpoint import Checkpoint
+from millstream.runtime.continuous_places import refuse_other_mode
+from millstream.runtime.continuous_rules import MODE as CONTINUOUS
 from millstream.runtime.engine import Engine
 from millstream.runtime.session import session
 from millstream.runtime.world import KafkaWorld
@@ -18,10 +21,11 @@ from millstream.toolchain.folders import home_folder
 from millstream.windows.spec import Everything
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from millstream.log.settings import Cluster
     from millstream.pipeline import Pipeline
+    from millstream.runtime.continuous import Continuous
     from millstream.runtime.facts import Facts
     from millstream.sources.spec import Ranges
 
@@ -60,6 +64,7 @@ class Job:
         if until not in (None, "caught_up", "finished"):
             raise InvalidSpec('until needs "caught_up", "finished" or None', got=repr(until))
         _refuse_endless(pipeline, until)
+        _refuse_of_batches(pipeline, until, lane)
         self.folder = Path(checkpoint) if checkpoint else checkpoint_folder(pipeline.name)
         self._until, self._on_batch, self._take_over = until, on_batch, take_over
         self._on_phase = on_phase or (lambda phase: None)
@@ -79,12 +84,21 @@ class Job:
         self.reached_end = self.finished_before = False
         self.turned = time.time()
         self._engine: Engine | None = None
+        self._continuous: Continuous | None = None
+
+    @property
+    def continuous(self) -> bool:
+        """Whether rows pass one by one instead of in batches."""
+        return self._pipeline.mode == CONTINUOUS
 
     def run(self) -> None:
         """Run until the end that was asked for, or until `stop()`.
 
         Afterwards `reached_end` says whether it was the end that was asked for.
         """
+        if self.continuous:
+            self._run_continuous()
+            return
         self._on_phase("starting Spark")
         spark = session()
         if self._stop.is_set():
@@ -93,16 +107,39 @@ class Job:
         with analysed_by(spark, self._pipeline):
             engine = Engine(self._pipeline, self._checkpoint, spark, self._world, lane=self._lane)
         self._engine = engine
+        with self._beating():
+            self._run(engine)
+
+    @contextmanager
+    def _beating(self) -> Iterator[None]:
+        """Say for the length of the block that this run is alive."""
         beating = threading.Thread(target=self._beat, name="beat", daemon=True)
         beating.start()
         try:
-            self._run(engine)
+            yield
         finally:
             self._over.set()
             beating.join()
 
+    def _run_continuous(self) -> None:
+        from millstream.runtime.continuous import Continuous
+
+        self._continuous = Continuous(
+            self._pipeline, self._checkpoint, self._world.cluster,
+            told=self._on_batch or (lambda facts, lag: None), phase=self._on_phase,
+            turn=self._turn, stop=self._stop,
+        )  # fmt: skip
+        with self._beating():
+            self.reached_end = self._continuous.run(
+                take_over=self._take_over, caught_up=self._until == "caught_up"
+            )
+
+    def _turn(self) -> None:
+        self.turned = time.time()
+
     def _run(self, engine: Engine) -> None:
         self._on_phase("opening the checkpoint")
+        refuse_other_mode(self._checkpoint, continuous=False)
         try:
             recovered = engine.open(take_over=self._take_over)
         except BaseException:
@@ -125,7 +162,7 @@ class Job:
         if self._until is not None:
             engine.end_here(final=self._until == "finished")
         while not self._stop.is_set():
-            self.turned = time.time()
+            self._turn()
             facts = engine.step()
             if facts is not None:
                 self._tell(engine, facts)
@@ -157,6 +194,8 @@ class Job:
 
     def positions(self) -> dict[str, dict[int, int]] | None:
         """What has been read and committed: the next offset per source and partition."""
+        if self._continuous is not None:
+            return self._continuous.positions()
         head = None if self._engine is None else self._engine.head
         if head is None or not head.batch:
             return None
@@ -215,9 +254,9 @@ def _refuse_more_after_the_end(engine: Engine) -> None:
         raise MillstreamError(
             f"the job in {engine.checkpoint.folder} is finished: its input needs to have ended",
             got=f"new records: {found}",
-            do="to run over everything again, name another --checkpoint and either say "
-            "--take-over (the same outputs get the rows again) or give the pipeline another name "
-            "and other outputs",
+            do="to run over everything again, `millstream rewind … --to start` with --again (the "
+            "same outputs) or --into SUFFIX (new ones); to begin anew, name another --checkpoint "
+            "and give the pipeline another name and other outputs",
         )
 
 
@@ -235,6 +274,18 @@ def start(pipeline: Pipeline, **options: object) -> Job:
     job = Job(pipeline, **options)  # type: ignore[arg-type]
     job.start()
     return job
+
+
+def _refuse_of_batches(pipeline: Pipeline, until: Until, lane: str | None) -> None:
+    """A continuous run has no lanes and never finishes: it has nothing to close."""
+    if pipeline.mode != CONTINUOUS:
+        return
+    if lane is not None:
+        raise InvalidSpec(f'mode="{CONTINUOUS}" needs no lane', got=repr(lane), do="leave it out")
+    if until == "finished":
+        raise InvalidSpec(f'mode="{CONTINUOUS}" needs an end that rows can reach',
+                          got='until="finished"',
+                          do='say "caught_up": nothing is open that could close')  # fmt: skip
 
 
 def _refuse_endless(pipeline: Pipeline, until: Until) -> None:

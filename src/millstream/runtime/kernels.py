@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from millstream.plan.graph import (
+    HIDDEN_TIME,
     Aggregated,
     Deduplicated,
     InOrder,
@@ -15,8 +16,14 @@ from millstream.plan.graph import (
     Read,
     Stateful,
 )
+from millstream.plan.join_graph import Join
 from millstream.plan.sql import named, unknown_column
-from millstream.runtime.frames import SIGN, build, packed, unpacked
+from millstream.plan.stages import SIGN, TIME
+from millstream.plan.table_graph import FoldedRows, Tallied, Told, Upheld
+from millstream.plan.taking_back import refuse_unmarked
+from millstream.runtime.frames import build, packed, unpacked
+from millstream.runtime.join_kernels import join_kernel
+from millstream.runtime.table_kernels import table_kernel
 from millstream.runtime.window_kernels import window_kernel
 from millstream.schema import Schema
 from millstream.sources.decode import ORIGIN, Decoder
@@ -27,12 +34,15 @@ from millstream.steps.ordered import Ordered
 from millstream.steps.ordered_kernel import OrderedKernel
 from millstream.steps.process_kernel import ProcessKernel
 from millstream.steps.top_kernel import TopKernel
+from millstream.tables.decode import ChangeDecoder
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import DataFrame, SparkSession
 
     from millstream.plan.graph import Node
-    from millstream.plan.stages import Stage, Stages
+    from millstream.plan.stages import Side, Stage, Stages
     from millstream.runtime.isolation import SKIPS
     from millstream.steps.kernel import Kernel
 
@@ -54,9 +64,9 @@ class Typed:
     def __init__(self, stages: Stages, spark: SparkSession) -> None:
         self.stages = stages
         self.kernels: dict[Stateful, Kernel] = {}
-        self.columns: dict[Stage, pa.Schema] = {}
+        self.columns: dict[Stage, tuple[pa.Schema, ...]] = {}
         for stage in stages.stages:
-            self.columns[stage] = self._analysed(stage, spark)
+            self.columns[stage] = tuple(self._analysed(side, spark) for side in stage.sides)
             if stage.step is not None:
                 self.kernels[stage.step] = kernel_of(stage.step, self.columns[stage])
             _check_keys(stage, self.leaving(stage))
@@ -64,15 +74,16 @@ class Typed:
 
     def leaving(self, stage: Stage) -> list[str]:
         """The user's columns of what leaves a stage for its outputs."""
+        return [name for name in self.made(stage).names if not name.startswith("_")]
+
+    def made(self, stage: Stage) -> pa.Schema:
+        """The columns of what leaves a stage: those of its step, or of the rows themselves."""
         step = stage.step
-        made = self.columns[stage] if step is None else self.kernels[step].output()
-        return [name for name in made.names if not name.startswith("_")]
+        return self.columns[stage][0] if step is None else self.kernels[step].output()
 
     def _check_formats(self, stage: Stage) -> None:
         """Refuse rows that a topic's format cannot carry, before the first batch."""
-        step = stage.step
-        made = self.columns[stage] if step is None else self.kernels[step].output()
-        user = pa.schema([field for field in made if not field.name.startswith("_")])
+        user = pa.schema([field for field in self.made(stage) if not field.name.startswith("_")])
         for output in stage.outputs:
             if isinstance(output.sink, Topic) and output.sink.format in ("csv", "text", "bytes"):
                 output.sink.wire().check(Schema.from_arrow(user))
@@ -81,18 +92,25 @@ class Typed:
         """What a step's results look like to a later stage."""
         own = [field for field in self.kernels[step].output() if field.name not in ORIGIN]
         sign = [pa.field(SIGN, pa.int8())] if step.corrects else []
-        return pa.schema([*own, *ORIGIN_FIELDS, *sign])
+        time = [pa.field(TIME, pa.int64())] if step.time == HIDDEN_TIME else []
+        return pa.schema([*own, *ORIGIN_FIELDS, *sign, *time])
 
     def decoder(
-        self, name: str, *, limit: int | None, ahead: int | None, skips: SKIPS | None = None
-    ) -> Decoder:
+        self,
+        name: str,
+        *,
+        limit: int | None,
+        ahead: int | None,
+        skips: SKIPS | None = None,
+        clock: int = 0,
+    ) -> Decoder | ChangeDecoder:
         """How a source's records become rows; `skips` are those a step cannot take."""
         read = self.stages.reads[name]
-        return Decoder(
+        decoder = Decoder(
             source=list(self.stages.reads).index(name),
             topic=read.source.name,
             schema=read.source.row_schema(),
-            time=read.time.column if read.time else None,
+            time=read.time.column if read.time and read.changes is None else None,
             ahead=ahead,
             limit=limit,
             hidden=self._hidden(read),
@@ -100,12 +118,13 @@ class Typed:
             correction=read.correction,
             skips=skips or {},
         )
+        return decoder if read.changes is None else ChangeDecoder.of(decoder, read.changes, clock)
 
     def _hidden(self, read: Read) -> tuple[str, ...]:
         """The hidden columns that steps directly after a read name."""
         wanted: set[str] = set()
         for stage in self.stages.stages:
-            for node in _nodes(stage.tree):
+            for node in [node for tree in stage.trees for node in _nodes(tree)]:
                 if read in node.inputs:
                     texts = [getattr(node, "sql", "")] if hasattr(node, "sql") else []
                     texts += [text for _, text in getattr(node, "items", ())]
@@ -113,14 +132,13 @@ class Typed:
                         wanted |= named(text) & set(HIDDEN)
         return tuple(name for name in HIDDEN if name in wanted)
 
-    def _analysed(self, stage: Stage, spark: SparkSession) -> pa.Schema:
-        if stage.bare:
-            return self._leaf(stage.leaves[0])
+    def _analysed(self, side: Side, spark: SparkSession) -> pa.Schema:
+        if side.bare:
+            return self._leaf(side.tree)
         frames: dict[Node, DataFrame] = {
-            leaf: packed(_empty(spark, self._leaf(leaf)), signed=stage.signed)
-            for leaf in stage.leaves
+            leaf: packed(_empty(spark, self._leaf(leaf)), side.carried) for leaf in side.leaves
         }
-        made = unpacked(build(stage.tree, frames, 0), signed=stage.signed)
+        made = unpacked(build(side.tree, frames, 0), side.carried)
         from pyspark.sql.pandas.types import to_arrow_schema
 
         schema: pa.Schema = to_arrow_schema(made.schema, timezone="UTC")
@@ -133,16 +151,19 @@ class Typed:
         return self.flow(leaf)
 
 
-def kernel_of(step: Stateful, columns: pa.Schema) -> Kernel:
-    """The kernel of a step over rows of these columns."""
+def kernel_of(step: Stateful, sides: Sequence[pa.Schema]) -> Kernel:
+    """The kernel of a step over rows of these columns, those of each input."""
+    timed = [_timed(columns, node) for columns, node in zip(sides, step.inputs, strict=True)]
+    if isinstance(step, Join):
+        return join_kernel(step, timed)
     if isinstance(step, Aggregated):
-        timed = [pa.field("_time", pa.int64())] if step.input.time else []
-        schema = pa.schema([*(f for f in columns if f.name != "_time"), *timed])
         return window_kernel(
-            step.window, step.by, dict(step.aggregates), schema, policy=step.policy,
+            step.window, step.by, dict(step.aggregates), timed[0], policy=step.policy,
             retractable=step.input.corrects,
         )  # fmt: skip
-    passing = [field for field in columns if field.name not in HIDDEN or field.name in ORIGIN]
+    if isinstance(step, Upheld | Tallied | FoldedRows | Told):
+        return table_kernel(step, timed[0])
+    passing = [field for field in sides[0] if field.name not in HIDDEN or field.name in ORIGIN]
     if isinstance(step, InOrder):
         return OrderedKernel(Ordered(), pa.schema(passing))
     if isinstance(step, Ranked):
@@ -154,9 +175,18 @@ def kernel_of(step: Stateful, columns: pa.Schema) -> Kernel:
     return DistinctKernel(step.spec, pa.schema(passing))
 
 
+def _timed(columns: pa.Schema, node: Node) -> pa.Schema:
+    """The columns of a node's rows as kernels get them: with `_time`, if they have one."""
+    time = [pa.field(TIME, pa.int64())] if node.time else []
+    return pa.schema([*(field for field in columns if field.name != TIME), *time])
+
+
 def _check_keys(stage: Stage, columns: list[str]) -> None:
-    """Refuse a record key that is not there, which building cannot see after `transform`."""
+    """Refuse what building cannot see after `transform`: a record key that is not there, rows
+    that are taken back without saying so."""
     for output in stage.outputs:
+        if not output.table:
+            refuse_unmarked(output.input, output.sink, columns)
         for key in output.keys:
             if key not in columns:
                 raise unknown_column(key, columns, step=f"the record key of {output.name!r}")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from millstream.errors import Damaged
 from millstream.runtime.staging import unstage
-from millstream.sinks.keys import Keyed
+from millstream.sinks.elsewhere import elsewhere
+from millstream.sinks.keys import takes_back
 from millstream.sinks.spec import Discard, Sink, Staged, Writer
 from millstream.sources.topic import Topic
 
@@ -33,7 +35,27 @@ class Doors:
         self._last: dict[str, str | None] = {}
         self._expected: dict[str, str] = {}
         self._places: dict[str, int] = {}
-        self._job = ""
+        self._job = self._suffix = ""
+
+    def into(self, suffix: str) -> None:
+        """From now on every sink has this at the end of its topic, table or path."""
+        self._suffix = suffix
+
+    def sinks(self) -> dict[str, list[Sink]]:
+        """The sinks of outputs and late rows by their writers, in the order they are listed."""
+        rests = [rest for rest in self._rests.values() if rest and not isinstance(rest, Discard)]
+        found: dict[str, list[Sink]] = {}
+        for sink in (*(output.sink for output in self._pipeline.outputs), *rests):
+            placed = self._placed(sink)
+            found.setdefault(self._world.writer_of(placed), []).append(placed)
+        return found
+
+    def own(self) -> str:
+        """The writer that late and dead rows go to by themselves."""
+        return self._world.writer_of(Topic(f"{self._pipeline.name}.dead"))
+
+    def _placed(self, sink: Sink) -> Sink:
+        return elsewhere(sink, self._suffix) if self._suffix else sink
 
     def open(self, job: str, written: Mapping[str, str]) -> None:
         """Open the writers of the outputs: earlier runs are shut out, ledgers read.
@@ -41,12 +63,9 @@ class Doors:
         Kafka, which late and dead rows go to by themselves, is opened when something goes there.
         """
         self._job, self._expected = job, dict(written)
-        outputs = [output.sink for output in self._pipeline.outputs]
-        rests = [rest for rest in self._rests.values() if rest and not isinstance(rest, Discard)]
-        named = dict.fromkeys(self._world.writer_of(sink) for sink in (*outputs, *rests))
+        named = self.sinks()
         self._places = {name: place for place, name in enumerate(named)}
-        own = self._world.writer_of(Topic(f"{self._pipeline.name}.dead"))
-        for name in [*named, *({own} & set(written))]:
+        for name in [*named, *({self.own()} & set(written))]:
             self._writer(name)
 
     def _writer(self, name: str) -> Writer:
@@ -69,9 +88,8 @@ class Doors:
         parts: dict[str, list[Staged]] = {}
         for staged in prepared.outputs:
             sink = self.sink_of(staged)
-            parts.setdefault(self._world.writer_of(sink), []).append(
-                self._staged(staged, sink, folder)
-            )
+            part = replace(self._staged(staged, sink, folder), again=intent.again)
+            parts.setdefault(self._world.writer_of(sink), []).append(part)
         for name in sorted(parts, key=lambda name: self._places.get(name, len(self._places))):
             writer = self._writer(name)
             if self._last[name] != intent.id:
@@ -88,19 +106,20 @@ class Doors:
                 f"the checkpoint needs the records of every batch that {name} has taken",
                 got=f"a ledger that names the intent {self._last[name]}, which is not in it",
                 do="restore the newest copy of the checkpoint: going on from this one would "
-                "write rows again; a job that has run at_most_once begins anew with another "
+                "write rows again; `millstream rewind … --into SUFFIX` writes to new outputs; "
+                "a job that has run at_most_once begins anew with another "
                 "--checkpoint",
             )
 
     def sink_of(self, staged: StagedFiles) -> Sink:
         """Where staged rows go: an output's sink, a step's `rest`, or the pipeline's own topics."""
         if staged.door == "dead":
-            return Topic(f"{self._pipeline.name}.dead")
+            return self._placed(Topic(f"{self._pipeline.name}.dead"))
         if staged.door == "late":
             rest = self._rests[staged.output]
             assert not isinstance(rest, Discard)
-            return rest if rest is not None else Topic(f"{self._pipeline.name}.late")
-        return self._outputs[staged.output].sink
+            return self._placed(rest or Topic(f"{self._pipeline.name}.late"))
+        return self._placed(self._outputs[staged.output].sink)
 
     def _staged(self, staged: StagedFiles, sink: Sink, folder: Path) -> Staged:
         def tables() -> Iterator[pa.Table]:
@@ -108,9 +127,11 @@ class Doors:
                 for table in unstage(folder, entry):
                     yield table if replaces else _given(table)
 
-        replaces = not isinstance(sink, Topic) and isinstance(sink, Keyed) and bool(sink.keys)
-        keys = self._outputs[staged.output].keys if staged.door == "result" else ()
-        return Staged(staged.output, staged.door, sink, keys, staged.rows, tables)
+        output = self._outputs[staged.output] if staged.door == "result" else None
+        keys, table = (output.keys, output.table) if output else ((), False)
+        replaces = takes_back(sink) or table
+        name = staged.output + self._suffix
+        return Staged(name, staged.door, sink, keys, staged.rows, tables, table=table)
 
     def close(self) -> None:
         """Let go of all writers."""
@@ -119,9 +140,11 @@ class Doors:
 
 
 def _given(rows: pa.Table) -> pa.Table:
-    """The rows for a sink that only appends: it cannot take back what it has.
+    """The panes of a window for a sink that only appends: it cannot take back what it has.
 
-    A row that is taken back goes there only where its stream marks it so (`retract`).
+    A row that is taken back goes there only where its stream marks it so (`retract`). What comes
+    here without that mark are sessions absorbed by others: any other stream that takes rows back
+    is refused while building (`plan/taking_back.py`).
     """
     if "_sign" not in rows.column_names or "retract" in rows.column_names:
         return rows

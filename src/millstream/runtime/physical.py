@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.plan.graph import Aggregated, Read
 from millstream.plan.stages import cut
+from millstream.runtime import continuous_rules
 from millstream.runtime.planner import SHORT_BYTES
 from millstream.sinks.live import Chart, LiveTable
 from millstream.sinks.spec import Discard
@@ -42,8 +43,14 @@ _SHORT = {
 
 
 def outlined(pipeline: Pipeline) -> list[Outline]:
-    """Both lanes, each with when it is taken and what it does for every stage."""
+    """Both lanes, each with when it is taken and what it does for every stage.
+
+    A continuous pipeline has one way for every row instead.
+    """
     stages = cut(pipeline.outputs)
+    if pipeline.mode == continuous_rules.MODE:
+        runs = continuous_rules.outline(pipeline)
+        return [{"lane": pipeline.mode, "when": "every row", "runs": runs, "stages": []}]
     edge = f"{SHORT_BYTES >> 20} MiB"
     return [
         {
@@ -75,6 +82,8 @@ def as_text(pipeline: Pipeline) -> str:
 
 def leaving(pipeline: Pipeline) -> list[str]:
     """How a batch leaves: which sinks see it together."""
+    if pipeline.mode == continuous_rules.MODE:
+        return continuous_rules.leaving(pipeline)
     stages = cut(pipeline.outputs)
     topics = [o.sink.name for o in pipeline.outputs if isinstance(o.sink, Topic)]
     for step in stages.steps.values():
@@ -100,7 +109,8 @@ def _together(sink: Sink) -> str:
 
 
 def _leaving(pipeline: Pipeline) -> list[str]:
-    return ["how a batch leaves", *(f"  {line}" for line in leaving(pipeline))]
+    what = "rows leave" if pipeline.mode == continuous_rules.MODE else "a batch leaves"
+    return [f"how {what}", *(f"  {line}" for line in leaving(pipeline))]
 
 
 def _outlined(stages: Stages, does: Any) -> list[Outline]:

@@ -14,6 +14,7 @@ from millstream.eventtime.moment import END_OF_TIME, MIN_TIME
 from millstream.state.manifest import Change, Manifest
 
 if TYPE_CHECKING:
+    from millstream.sources.spec import Ranges
     from millstream.state.runs import Run
 
 Ends = dict[str, dict[int, int]]
@@ -24,6 +25,44 @@ def ends_of(body: dict[str, dict[str, int]] | None) -> Ends | None:
     if body is None:
         return None
     return {name: {int(p): o for p, o in ends.items()} for name, ends in body.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Rewound:
+    """What a job keeps in mind of having been rewound, by the batch of that number.
+
+    `suffix` is what its outputs end with; `marks` how far each source had been read before:
+    what comes from below is sent once more; `finished` whether they had been brought to their
+    end, too.
+    """
+
+    batch: int
+    suffix: str = ""
+    marks: Ends = field(default_factory=dict)
+    finished: bool = False
+
+    @classmethod
+    def of(cls, body: dict[str, Any] | None) -> Self | None:
+        """From JSON, whose keys are text."""
+        return None if body is None else cls(**{**body, "marks": ends_of(body["marks"]) or {}})
+
+    def up_to_marks(self, waiting: dict[str, Ranges]) -> dict[str, Ranges]:
+        """What waits below the marks; once nothing does, all that waits."""
+        below = {
+            name: {p: (a, max(a, min(b, self.marks.get(name, {}).get(p, a))))
+                   for p, (a, b) in ranges.items()}
+            for name, ranges in waiting.items()
+        }  # fmt: skip
+        return below if any(a < b for r in below.values() for a, b in r.values()) else waiting
+
+    def again(self, waiting: dict[str, Ranges], *, finish: bool) -> int | None:
+        """The number of the rewind, if a batch that begins here gives rows once more."""
+        below = any(
+            a < self.marks.get(name, {}).get(p, a)
+            for name, ranges in waiting.items()
+            for p, (a, _) in ranges.items()
+        )
+        return self.batch if below or (finish and self.finished) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +97,8 @@ class SourceIntent:
 class Intent:
     """A batch that shall be: made durable before any of it runs.
 
-    `ends` is where its sources end for good, once a run has been told to finish them.
+    `ends` is where its sources end for good, once a run has been told to finish them; `again`
+    the rewind since which its rows are sent once more.
     """
 
     id: str
@@ -70,6 +110,7 @@ class Intent:
     finish: bool
     sources: dict[str, SourceIntent]
     ends: Ends | None = None
+    again: int | None = None
 
     def body(self) -> dict[str, Any]:
         return asdict(self)
@@ -117,23 +158,26 @@ class SourceState:
 class StepChange:
     """What a batch does to one stateful step: its tables, and its watermarks afterwards.
 
-    `wake` is the batch clock at which it may have something to say though nothing comes in.
+    `wake` is the batch clock at which it may have something to say though nothing comes in;
+    `sides` the watermark of each input, where there are several.
     """
 
     changes: dict[str, Change]
     watermark: int
     out: int
     wake: int = END_OF_TIME
+    sides: tuple[int, ...] = ()
 
     def body(self) -> dict[str, Any]:
         changes = {table: change.to_json() for table, change in self.changes.items()}
         return {"changes": changes, "watermark": self.watermark, "out": self.out,
-                "wake": self.wake}  # fmt: skip
+                "wake": self.wake, "sides": list(self.sides)}  # fmt: skip
 
     @classmethod
     def of(cls, body: dict[str, Any]) -> Self:
         changes = {table: Change.from_json(part) for table, part in body["changes"].items()}
-        return cls(changes, body["watermark"], body["out"], body["wake"])
+        return cls(changes, body["watermark"], body["out"], body["wake"],
+                   tuple(body.get("sides", ())))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +224,11 @@ class StepState:
     watermark: int = MIN_TIME
     out: int = MIN_TIME
     wake: int = END_OF_TIME
+    sides: tuple[int, ...] = ()
+
+    def of_sides(self, count: int) -> tuple[int, ...]:
+        """The watermark of each of so many inputs."""
+        return self.sides if len(self.sides) == count else (self.watermark,) * count
 
     def manifest(self, table: str) -> Manifest:
         """What counts of one of its tables."""
@@ -194,18 +243,20 @@ class StepState:
         """The state after one more batch."""
         changed = {table: self.manifest(table).apply(change)
                    for table, change in step.changes.items()}  # fmt: skip
-        return StepState({**self.manifests, **changed}, step.watermark, step.out, step.wake)
+        return StepState({**self.manifests, **changed}, step.watermark, step.out, step.wake,
+                         step.sides)  # fmt: skip
 
     def body(self) -> dict[str, Any]:
         """As every hundredth commit holds it."""
         manifests = {table: one.to_json() for table, one in self.manifests.items()}
         return {"manifests": manifests, "watermark": self.watermark, "out": self.out,
-                "wake": self.wake}  # fmt: skip
+                "wake": self.wake, "sides": list(self.sides)}  # fmt: skip
 
     @classmethod
     def of(cls, body: dict[str, Any]) -> Self:
         manifests = {table: Manifest.from_json(one) for table, one in body["manifests"].items()}
-        return cls(manifests, body["watermark"], body["out"], body["wake"])
+        return cls(manifests, body["watermark"], body["out"], body["wake"],
+                   tuple(body.get("sides", ())))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +271,7 @@ class Head:
     written: dict[str, str] = field(default_factory=dict)
     finished: bool = False
     ends: Ends | None = None
+    rewound: Rewound | None = None
 
     def then(self, intent: Intent, prepared: Prepared, written: dict[str, str]) -> Head:
         """The head after a batch: a function of its records and nothing else."""
@@ -235,4 +287,5 @@ class Head:
             written={**self.written, **written},
             finished=intent.finish,
             ends=intent.ends,
+            rewound=self.rewound,
         )

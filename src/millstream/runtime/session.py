@@ -30,7 +30,7 @@ def session(master: str | None = None, settings: Mapping[str, str] | None = None
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["JAVA_HOME"] = str(spark_java_home(find_java()))
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    where = master or os.environ.get("MILLSTREAM_SPARK_MASTER") or f"local[{_cores()}]"
+    where = master or os.environ.get("MILLSTREAM_SPARK_MASTER") or f"local[{cores()}]"
     builder = SparkSession.builder.appName("millstream").master(where)
     chosen = {**_defaults(), "spark.jars": ",".join(map(str, jars("spark"))), **(settings or {})}
     for name, value in chosen.items():
@@ -45,7 +45,8 @@ def parallelism(spark: SparkSession) -> int:
     return max(1, int(spark.sparkContext.defaultParallelism))
 
 
-def _cores() -> int:
+def cores() -> int:
+    """How many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -57,7 +58,7 @@ def _defaults() -> dict[str, str]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.adaptive.enabled": "false",
-        "spark.sql.shuffle.partitions": str(_cores()),
+        "spark.sql.shuffle.partitions": str(cores()),
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
         "spark.sql.execution.pythonUDF.arrow.enabled": "true",

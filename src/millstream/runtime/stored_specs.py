@@ -1,4 +1,4 @@
-"""Windows as JSON beside their state, and back: state is readable without its pipeline."""
+"""Windows and joins as JSON beside their state, and back: it is readable without its pipeline."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from decimal import Decimal
 from typing import Any
 
 from millstream.errors import InvalidSpec
+from millstream.joins.as_of import AsOf, Lookup
+from millstream.joins.interval import Interval
+from millstream.joins.table_join import TableJoin
 from millstream.windows.counted import Rows
 from millstream.windows.delta import Delta
 from millstream.windows.punctuated import Punctuated
@@ -18,8 +21,9 @@ from millstream.windows.spec import Everything, Hopping, Tumbling
 IS = "is"
 _KNOWN: dict[str, Any] = {
     kind.__name__: kind
-    for kind in (Tumbling, Hopping, Session, Sliding, Rows, Delta, Punctuated, Everything)
-}
+    for kind in (Tumbling, Hopping, Session, Sliding, Rows, Delta, Punctuated, Everything,
+                 Interval, AsOf, Lookup, TableJoin)
+}  # fmt: skip
 
 
 def told(value: Any) -> Any:

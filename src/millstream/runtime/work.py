@@ -12,26 +12,42 @@ import pyarrow.compute as pc
 
 from millstream.eventtime.moment import END_OF_TIME, Moment
 from millstream.formats.json.times import GREATEST, LEAST
+from millstream.plan.graph import Read
+from millstream.plan.stages import POSITION
 from millstream.runtime import envelopes
 from millstream.runtime.staging import stage as stage_file
 from millstream.runtime.staging import unstage
 from millstream.state.hashing import hash_keys
 from millstream.state.runs import Segment, write_segment
 from millstream.state.view import View
-from millstream.steps.kernel import Late, Prepared
+from millstream.steps.kernel import Late, Prepared, Replicates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from millstream.plan.graph import Read, Stateful
-    from millstream.plan.stages import Stage
-    from millstream.sources.decode import Decoder, Report
+    from millstream.plan.graph import Stateful
+    from millstream.plan.stages import Side, Stage
+    from millstream.sources.decode import Report, Rows
     from millstream.sources.spec import Ranges, Reader
     from millstream.state.manifest import Manifest
     from millstream.steps.kernel import Kernel
 
 FLOW = -1  # the source of results; the last of `Work.sources` names the steps they come from
+
+
+class Decodes(Protocol):
+    """How a source's raw records become rows: a plain value that is sent to Spark's workers."""
+
+    @property
+    def more(self) -> tuple[str, ...]:
+        """Of a record's key and headers, what it needs."""
+
+    def columns(self) -> pa.Schema:
+        """The columns of good rows."""
+
+    def __call__(self, raw: pa.Table) -> Rows:
+        """Decode a slice of what the reader gave."""
 
 
 @dataclass(frozen=True)
@@ -59,16 +75,22 @@ class Step:
     folders: dict[str, Path]
     manifests: dict[str, Manifest]
     buckets: int
-    time: tuple[str, int] | None
+    times: tuple[tuple[str, int] | None, ...]
     rest: bool
     feeds: bool
-    sides: int = 1
+
+    @property
+    def sides(self) -> int:
+        """How many inputs it has."""
+        return len(self.times)
 
     def views(self, buckets: tuple[int, int]) -> dict[str, View]:
         """What the step remembers for the keys of these buckets, table by table."""
+        shared = self.kernel.shared if isinstance(self.kernel, Replicates) else ()
         return {
             table: View(self.folders[table], spec, known.runs, floor=known.floor,
-                        buckets=buckets, of=self.buckets)
+                        buckets=(0, self.buckets) if table in shared else buckets,
+                        of=self.buckets)
             for table, spec in self.kernel.tables.items()
             for known in [self.manifests[table]]
         }  # fmt: skip
@@ -76,32 +98,42 @@ class Step:
 
 @dataclass(frozen=True)
 class Work:
-    """One stage of one batch."""
+    """One stage of one batch.
+
+    `columns`, `before` and what `after` gives are those of each side of the stage.
+    """
 
     stage: Stage
     step: Step | None
-    readers: dict[Read, tuple[Reader, Ranges, Decoder]]
+    readers: dict[Read, tuple[Reader, Ranges, Decodes]]
     flows: dict[Stateful, tuple[list[str], pa.Schema]]
     reports: frozenset[Read]
     files: Files
     sources: list[str]
-    columns: pa.Schema
+    columns: tuple[pa.Schema, ...]
     clock: int
     since: int
-    before: int
-    after: Callable[[dict[Read, Report]], int]
+    before: tuple[int, ...]
+    after: Callable[[dict[Read, Report]], tuple[int, ...]]
     parallel: int
     decoded: dict[Read, pa.Table] = field(default_factory=dict)
 
     @property
     def empty(self) -> bool:
         """Whether nothing comes in: no range holds a record, no stage before it emitted."""
-        flowing = any(entries for entries, _ in self.flows.values())
-        return not flowing and not any(ranges for _, ranges, _ in self.readers.values())
+        return all(self.silent(side) for side in self.stage.sides)
 
-    def moment(self, after: int) -> Moment:
+    def silent(self, side: Side) -> bool:
+        """Whether nothing comes in by one side."""
+        return not any(
+            self.readers[leaf][1] if isinstance(leaf, Read) else self.flows[leaf][0]
+            for leaf in side.leaves
+        )
+
+    def moment(self, after: tuple[int, ...]) -> Moment:
         """When this stage happens."""
-        return Moment(self.before, after, self.clock, self.since)
+        sides = tuple(zip(self.before, after, strict=True)) if len(after) > 1 else ()
+        return Moment(min(self.before), min(after), self.clock, self.since, sides)
 
 
 @dataclass
@@ -126,7 +158,7 @@ class Done:
             if entry := part.get(door):
                 getattr(self, door).append(entry[0])
                 self.left[door] = self.left.get(door, 0) + entry[1]
-        for count in ("discarded", "unplaced", "behind"):
+        for count in ("discarded", "unplaced", "behind", "applied"):
             self.left[count] = self.left.get(count, 0) + part.get(count, 0)
         for table, segment in part.get("segments", {}).items():
             self.segments.setdefault(table, []).append(Segment(**segment))
@@ -157,12 +189,16 @@ def timed(rows: pa.Table, time: tuple[str, int] | None) -> pa.Table:
 def prepare(
     step: Step, rows: pa.Table, moment: Moment, files: Files, sources: Sequence[str], side: int = 0
 ) -> tuple[Prepared, dict[str, Any]]:
-    """Before the shuffle: the exchange table, and the late rows staged."""
-    rows = timed(rows, step.time)
+    """Before the shuffle: the exchange table, and the late rows staged.
+
+    Of a log of changes those behind the watermark are late, though they are applied.
+    """
+    rows = timed(rows, step.times[side])
     prepared = step.kernel.prepare(rows, moment, side)
     part: dict[str, Any] = {"rows_in": rows.num_rows, "unplaced": prepared.unplaced}
     if "_time" in rows.column_names:
-        part["behind"] = _behind(rows, moment.before) - len(prepared.late)
+        count = "applied" if POSITION in rows.column_names else "behind"
+        part[count] = _behind(rows, moment.before_of(side)) - len(prepared.late)
     if len(prepared.late):
         late = Late(rows.take(pa.array(prepared.late)), prepared.late_windows)
         part |= _part_late(step, [late], moment, files, sources)

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from millstream.errors import InvalidSpec
+from millstream.errors import InvalidSpec, NotFound
 from millstream.runtime.faultpoints import reached
 from millstream.runtime.notes import SourceNotes
 from millstream.sinks.files import FilesSink
 from millstream.sinks.memory import MemoryWriter
-from millstream.sinks.spec import Opening, OpenSink
+from millstream.sinks.spec import Occupied, Opening, OpenSink
 from millstream.sources.files import Files
 from millstream.sources.memory import Memory
 from millstream.sources.spec import OpenSource, SourceOpening
 from millstream.sources.topic import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from millstream.log.settings import Cluster
@@ -111,6 +112,24 @@ class KafkaWorld:
                 delivery=self._delivery, waiting=self._waiting, owned=self._owned, told=_told,
             )
         )  # fmt: skip
+
+    def there(self, sinks: Sequence[Sink]) -> list[str]:
+        """Those of these places that are there already, as people call them."""
+        from millstream.log.topics import Topics
+
+        found = []
+        for name in sorted({sink.name for sink in sinks if isinstance(sink, Topic)}):
+            with suppress(NotFound):
+                Topics(self.cluster).describe(name)
+                found.append(f"the topic {name!r}")
+        for system in dict.fromkeys(self.writer_of(s) for s in sinks if not isinstance(s, Topic)):
+            writer = self.writer(system, "")
+            if isinstance(writer, Occupied):
+                try:
+                    found += writer.holds()
+                finally:
+                    writer.close()
+        return found
 
     def clock(self) -> int:
         """The wall clock."""

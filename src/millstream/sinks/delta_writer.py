@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _SIGN = "millstream_sign"
 _INTENT, _JOB = "millstream.intent", "millstream.job"
 _NEAR = 50
+_HARMLESS = {"OPTIMIZE", "VACUUM START", "VACUUM END", "FSCK", "SET TBLPROPERTIES"}
 
 
 class DeltaWriter:
@@ -96,6 +97,58 @@ class DeltaWriter:
             self._append(table, _stream(outputs), properties)
         elif table is not None:
             self._append(table, _nothing(table), properties)
+
+    # -- going back ---------------------------------------------------------------
+
+    def holds(self) -> list[str]:
+        """The table, if it is there."""
+        return [self._where] if self._table() is not None else []
+
+    def cannot_go_back(self, batch: int, intent: str | None) -> str | None:
+        """Its log has to reach back to there, and nobody else may have written since."""
+        table = self._table()
+        if table is None:
+            return None
+        if not self._guarded:
+            return f"{self._where} does not know its batches, with at_least_once"
+        later: list[dict[str, Any]] = []
+        for commit in table.history():
+            mine = commit.get(_JOB) == self._opening.job
+            if mine and commit[_INTENT] == intent:
+                break
+            later.append(commit)
+        else:
+            cut_off = later[-1]["version"] > 0 and later[-1].get(_JOB) == self._opening.job
+            if intent is not None or cut_off:
+                return f"the log of {self._where} does not go back to batch {batch}"
+            while later and later[-1].get(_JOB) != self._opening.job:
+                later.pop()
+        others = {str(c["operation"]) for c in later if _JOB not in c} - _HARMLESS
+        return (f"others have written to {self._where} since ({', '.join(sorted(others))})"
+                if others else None)  # fmt: skip
+
+    def go_back(self, batch: int, intent: str | None, mark: str) -> str | None:
+        """One commit restores the version that the batch left."""
+        self._persist(lambda: self._restore(intent, mark), "go back")
+        table = self._table()
+        return None if table is None else self._last(table)
+
+    def _restore(self, intent: str | None, mark: str) -> None:
+        self._records.check()
+        table = self._table()
+        if table is None or self._last(table) in (intent, mark):
+            return
+        mine = [c for c in table.history() if c.get(_JOB) == self._opening.job]
+        properties = CommitProperties(
+            custom_metadata={_INTENT: mark, _JOB: self._opening.job}, max_commit_retries=0
+        )
+        version = next((c["version"] for c in mine if c[_INTENT] == intent), None)
+        if version is None:
+            version = mine[-1]["version"] - 1
+        if version < 0:
+            table.delete(commit_properties=properties)
+        else:
+            table.restore(version, commit_properties=properties)
 
     def _is_in(self, table: DeltaTable, intent: str, batch: int) -> bool:
         version = table.transaction_version(self._app)

@@ -94,6 +94,35 @@ def merge(path: Path, format: str, parts: Sequence[tuple[Path, int]]) -> int:
         return file.tell()
 
 
+def cut(path: Path, format: str, source: Path, rows: int, size: int) -> int:
+    """A new file with the first rows of another, which are so many bytes where rows are lines.
+
+    When it returns the file is on disk; gives its size.
+    """
+    with path.open("xb") as file:
+        if format == "parquet":
+            _cut_parquet(file, source, rows)
+        else:
+            with source.open("rb") as whole:
+                while size and (block := whole.read(min(_COPY, size))):
+                    size -= file.write(block)
+        file.flush()
+        os.fsync(file.fileno())
+        return file.tell()
+
+
+def _cut_parquet(file: IO[bytes], source: Path, rows: int) -> None:
+    with (
+        pq.ParquetFile(source) as whole,
+        pq.ParquetWriter(file, whole.schema_arrow, compression="zstd") as writer,
+    ):
+        for batch in whole.iter_batches():
+            writer.write_batch(batch.slice(0, rows))
+            rows -= min(rows, batch.num_rows)
+            if not rows:
+                return
+
+
 def _merge_parquet(file: IO[bytes], parts: Sequence[Path]) -> None:
     writer = None
     for part in parts:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.errors import DataGone
 from millstream.sinks import file_formats as formats
+from millstream.sinks import file_parts
+from millstream.sinks.file_parts import batches_of, joined, parts_of
 from millstream.sinks.persisting import Told, persist
 from millstream.sinks.records import FOLDER, Body, Records, read_all, sync
 from millstream.sinks.rows import appended
@@ -96,6 +98,7 @@ class FilesWriter:
         self._publish(self._manifest.files)
         for path in [*self._records.folder.glob(f"{_DRAFT}*"), *self._replaced()]:
             path.unlink(missing_ok=True)
+        file_parts.forget(self._records.folder, self._manifest.files)
 
     def _replaced(self) -> list[Path]:
         return [self._folder / name for name in self._manifest.removed]
@@ -126,7 +129,7 @@ class FilesWriter:
             draft.unlink(missing_ok=True)
             facts = formats.write(draft, self._format, appended(staged))
             if facts is not None:
-                made[name] = {**facts, "level": 0}
+                made[name] = {**facts, "level": 0, "last": batch}
         sync(self._records.folder)
         return made
 
@@ -156,6 +159,57 @@ class FilesWriter:
         if moved:
             sync(self._folder)
 
+    # -- going back ---------------------------------------------------------------
+
+    def holds(self) -> list[str]:
+        """The folder, if something is in it."""
+        there = self._folder.exists() and any(self._folder.iterdir())
+        return [self._where] if there else []
+
+    def cannot_go_back(self, batch: int, intent: str | None) -> str | None:
+        """One file may hold rows of batches before and after: then it has to know which."""
+        if self._opening.delivery == "at_least_once":
+            return f"{self._where} has no manifest, with at_least_once"
+        for name, facts in _added_up(read_all(self._records.folder)).files.items():
+            first, last = batches_of(name, facts)
+            if first <= batch < last and parts_of(self._records.folder, name, facts) is None:
+                return (f"{self._where} has one file for the batches {first} to {last}, and "
+                        f"nothing says which of its rows are older: it can go back to before "
+                        f"{first}, or to {last}")  # fmt: skip
+        return None
+
+    def go_back(self, batch: int, intent: str | None, mark: str) -> str | None:
+        """One record takes all files of later batches away, and puts what is older of a file
+        that holds both into its place."""
+        later = {name: facts for name, facts in self._manifest.files.items()
+                 if batches_of(name, facts)[1] > batch}  # fmt: skip
+
+        def attempt() -> None:
+            older = dict(self._cut(name, facts, batch, mark) for name, facts in later.items()
+                         if batches_of(name, facts)[0] <= batch)  # fmt: skip
+            self._commit(kind="rewind", intent=mark, add=older, remove=list(later))
+
+        if later:
+            self._persist(attempt, "go back")
+            self._publish(self._manifest.files)
+            for path in self._replaced():
+                path.unlink(missing_ok=True)
+            file_parts.forget(self._records.folder, self._manifest.files)
+        return self._manifest.intent if self._manifest.job == self._opening.job else None
+
+    def _cut(self, name: str, facts: Body, batch: int, mark: str) -> tuple[str, Body]:
+        """What a file holds of batches up to one, as a draft."""
+        folder = self._records.folder
+        parts = [part for part in parts_of(folder, name, facts) or () if part[0] <= batch]
+        rows, size = sum(part[1] for part in parts), sum(part[2] for part in parts)
+        first, last = batches_of(name, facts)[0], max(part[0] for part in parts)
+        cut = f"part-{first:010d}-to-{last:010d}-{mark[:8]}{formats.SUFFIX[self._format]}"
+        self._draft(cut).unlink(missing_ok=True)
+        made = formats.cut(self._draft(cut), self._format, self._folder / name, rows, size)
+        file_parts.keep(folder, cut, parts)
+        sync(folder)
+        return cut, {**facts, "rows": rows, "bytes": made, "last": last}
+
     # -- compaction ---------------------------------------------------------------
 
     def _compact(self, batch: int) -> None:
@@ -179,15 +233,22 @@ class FilesWriter:
         )
         draft = self._draft(name)
         draft.unlink(missing_ok=True)
-        parts = [(self._folder / part, files[part]["head"]) for part in chosen]
-        size = formats.merge(draft, self._format, parts)
+        paths = [(self._folder / part, files[part]["head"]) for part in chosen]
+        size = formats.merge(draft, self._format, paths)
         sync(self._records.folder)
         rows = sum(files[part]["rows"] for part in chosen)
-        merged = {**first, "rows": rows, "bytes": size, "level": level + 1}
+        merged = {**first, "rows": rows, "bytes": size, "level": level + 1,
+                  "last": max(batches_of(part, files[part])[1] for part in chosen)}  # fmt: skip
+        known = [parts_of(self._records.folder, part, files[part]) for part in chosen]
+        if all(known):
+            heads = (files[part]["head"] for part in chosen)
+            parts = joined((some or [], head) for some, head in zip(known, heads, strict=True))
+            file_parts.keep(self._records.folder, name, parts)
         self._commit(kind="compaction", add={name: merged}, remove=chosen)
         self._publish([name])
         for part in chosen:
             (self._folder / part).unlink(missing_ok=True)
+        file_parts.forget(self._records.folder, self._manifest.files)
 
     # -- errors ----------------------------------------------------------------------
 

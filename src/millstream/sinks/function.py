@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from millstream.errors import InvalidSpec, MillstreamError, UserCodeFailed
 
@@ -27,6 +27,7 @@ class Function:
 
     fn: Callable[[Any, str, int], object]
     name: str
+    takes_back: ClassVar[bool] = True
 
     def __init__(self, fn: Callable[[Any, str, int], object], name: str | None = None) -> None:
         if not callable(fn):

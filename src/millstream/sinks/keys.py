@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol, runtime_checkable
 
 from millstream.errors import InvalidSpec
+from millstream.sources.topic import Topic
 
 Key = str | list[str] | tuple[str, ...] | None
 
@@ -16,6 +17,17 @@ class Keyed(Protocol):
     @property
     def keys(self) -> tuple[str, ...]:
         """The columns that say which row is meant; none for a sink that only appends."""
+
+
+def takes_back(sink: object) -> bool:
+    """Whether a sink can be given rows that take earlier ones back (sign −1).
+
+    It finds the earlier row by its key, or says itself (`takes_back = True`) that it knows what
+    to do with the sign. What only appends would take such a row for one more.
+    """
+    if getattr(sink, "takes_back", False) is True:
+        return True
+    return not isinstance(sink, Topic) and isinstance(sink, Keyed) and bool(sink.keys)
 
 
 def keys_of(key: Key, sink: str) -> tuple[str, ...]:

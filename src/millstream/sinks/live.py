@@ -9,7 +9,7 @@ The store is bounded: the oldest rows leave it. It can be read while the job is 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from millstream.errors import InvalidSpec
 from millstream.sinks.keys import Key, keys_of
@@ -36,6 +36,7 @@ class Chart:
     by: str | None
     shape: Shape
     keep: int
+    takes_back: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -88,6 +89,7 @@ class LiveTable:
     key: tuple[str, ...]
     keep: int
     columns: tuple[str, ...] = field(default=(), repr=False)
+    takes_back: ClassVar[bool] = True
 
     def __init__(self, name: str, *, key: Key = None, keep: int = 200) -> None:
         _check(name, keep, "LiveTable")

@@ -123,6 +123,16 @@ class LiveWriter:
         self._opening.told("after a sink's commit")
         self._last = intent
 
+    def cannot_go_back(self, batch: int, intent: str | None) -> str | None:
+        """It always can: each row names its batch."""
+        return None
+
+    def go_back(self, batch: int, intent: str | None, mark: str) -> str | None:
+        """Rows of later batches leave; they come again."""
+        assert self._connection is not None
+        self._connection.execute("DELETE FROM live_rows WHERE batch > ?", (batch,))
+        return self._last
+
     def _put_all(
         self, store: sqlite3.Connection, intent: str, batch: int, outputs: Sequence[Staged]
     ) -> None:

@@ -141,6 +141,10 @@ class PostgresDatabase:
                  for e in entries],
             )  # fmt: skip
 
+    def has(self, target: str) -> bool:
+        """Whether there is such a table."""
+        return bool(self._columns(target))
+
     def commit(self) -> None:
         """End the transaction for good."""
         self._open.execute("COMMIT")

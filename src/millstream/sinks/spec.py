@@ -41,6 +41,14 @@ class OpenSink(Sink, Protocol):
         """A writer for one run of one job; it connects no earlier than in `recover`."""
 
 
+@runtime_checkable
+class Movable(Sink, Protocol):
+    """A sink from outside whose place can be another: then a job can be rewound into it."""
+
+    def into(self, suffix: str) -> Sink:
+        """The same sink, with this at the end of its place's name."""
+
+
 class Discard:
     """`ms.discard`: late rows are counted and dropped, because someone said so."""
 
@@ -58,7 +66,9 @@ class Staged:
     """One output's rows of one batch, on disk, ready to be sent.
 
     `door` says which rows: `result`, `late` or `dead`. `keys` are the columns of the
-    record key where the sink has one. `tables()` streams the files, never the whole.
+    record key where the sink has one. `tables()` streams the files, never the whole. `again` is
+    the number of the rewind since which these rows are sent once more. Of a `table` the rows
+    are changes: those with the sign −1 say what is gone.
     """
 
     output: str
@@ -67,6 +77,8 @@ class Staged:
     keys: tuple[str, ...]
     rows: int
     tables: Callable[[], Iterator[pa.Table]]
+    again: int | None = None
+    table: bool = False
 
 
 def _unheard(said: str) -> None:
@@ -121,3 +133,26 @@ class Writer(Protocol):
 
     def close(self) -> None:
         """Let go of connections."""
+
+
+@runtime_checkable
+class GoesBack(Protocol):
+    """A writer that can take away what batches after a given one have written.
+
+    `intent` is the last intent it had been sent up to that batch, if any.
+    """
+
+    def cannot_go_back(self, batch: int, intent: str | None) -> str | None:
+        """Why it cannot; None if it can. Nothing is changed."""
+
+    def go_back(self, batch: int, intent: str | None, mark: str) -> str | None:
+        """Take it away, at once; a repeat changes nothing. Gives the intent written last as the
+        ledger has it now: `mark`, or what it was."""
+
+
+@runtime_checkable
+class Occupied(Protocol):
+    """A writer that can tell whether its places are new."""
+
+    def holds(self) -> list[str]:
+        """Those of its places that are there already, by name. Nothing is changed."""

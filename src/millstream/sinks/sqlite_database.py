@@ -101,6 +101,10 @@ class SqliteDatabase:
             [(e.target, e.pipeline, e.job, e.epoch, e.intent, e.batch, e.rows) for e in entries],
         )
 
+    def has(self, target: str) -> bool:
+        """Whether there is such a table."""
+        return bool(self._columns(target))
+
     def commit(self) -> None:
         """End the transaction for good."""
         self._open.execute("COMMIT")
@@ -156,9 +160,7 @@ class SqliteDatabase:
         """Make the table, or see that it has the columns."""
         if self._known.get(sink.table) == schema.names:
             return
-        found = [
-            row[1] for row in self._open.execute(f"PRAGMA table_info({sql.quoted(sink.table)})")
-        ]
+        found = self._columns(sink.table)
         if not found:
             if entry is not None and entry.rows:
                 raise DataGone(
@@ -170,6 +172,10 @@ class SqliteDatabase:
         else:
             _check_columns(sink, schema, found, self.where)
         self._known[sink.table] = schema.names
+
+    def _columns(self, table: str) -> list[str]:
+        asked = self._open.execute(f"PRAGMA table_info({sql.quoted(table)})")
+        return [row[1] for row in asked]
 
     # -- errors ----------------------------------------------------------------
 

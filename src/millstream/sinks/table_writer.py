@@ -55,6 +55,9 @@ class Database(Protocol):
     def put(self, staged: Staged, entry: Entry | None) -> int:
         """Send one output's rows; returns how many. A missing table is made."""
 
+    def has(self, target: str) -> bool:
+        """Whether there is such a table."""
+
     def commit(self) -> None:
         """End the transaction for good."""
 
@@ -89,6 +92,19 @@ class TableWriter:
         else:
             self._persist(lambda: self._take(expected), "open")
         return self._last
+
+    def holds(self) -> list[str]:
+        """Its tables that are there already, or that the ledger knows."""
+        found: list[str] = []
+
+        def look() -> None:
+            self._database.connect()
+            named = sorted({self._database.target(sink) for sink in self._opening.sinks})
+            known = {entry.target for entry in self._database.entries(named)}
+            found[:] = [name for name in named if name in known or self._database.has(name)]
+
+        self._persist(look, "open")
+        return [f"the table {name!r} in {self._database.where}" for name in found]
 
     def _take(self, expected: str | None, *, again: bool = False) -> None:
         """Connect, end the connections of earlier runs, and put this run into the ledger.

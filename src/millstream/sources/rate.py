@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.errors import InvalidSpec
 from millstream.schema import Schema
-from millstream.sources.spec import Extent
+from millstream.sources.spec import Extent, Scan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from millstream.sources.spec import Notes, Opened, Opener, Ranges, Reader, SourceOpening
 
@@ -113,11 +113,11 @@ class RateReader:
             for first in range(a, b, _SLICE)
         ]
 
-    def frame(self, spark: SparkSession, ranges: Ranges, more: Sequence[str] = ()) -> DataFrame:
+    def scan(self, spark: SparkSession, ranges: Ranges, more: Sequence[str] = ()) -> Scan:
         """The ranges as slices, one to a task."""
         from millstream.sources.slices import as_frame
 
-        return as_frame(spark, self._slices(ranges), more)
+        return Scan(as_frame(spark, self._slices(ranges), more))
 
     def table(self, spark: SparkSession, ranges: Ranges, more: Sequence[str] = ()) -> pa.Table:
         """The ranges as slices."""

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from millstream.sources.spec import Extent, raw_schema, read_columns
+from millstream.sources.spec import Extent, Scan, raw_schema, read_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from millstream.sources.spec import Ranges
 
@@ -31,9 +31,9 @@ class RowsReader:
         ends = {partition: len(records) for partition, records in self._partitions().items()}
         return Extent(dict.fromkeys(ends, 0), ends, self._identity)
 
-    def frame(self, spark: SparkSession, ranges: Ranges, more: Sequence[str] = ()) -> DataFrame:
+    def scan(self, spark: SparkSession, ranges: Ranges, more: Sequence[str] = ()) -> Scan:
         """The records of these ranges, spread over tasks in their order."""
-        return spark.createDataFrame(self.table(spark, ranges, more))
+        return Scan(spark.createDataFrame(self.table(spark, ranges, more)))
 
     def table(self, spark: SparkSession, ranges: Ranges, more: Sequence[str] = ()) -> pa.Table:
         """The records of these ranges."""

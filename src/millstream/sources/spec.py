@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -52,7 +52,7 @@ class Opener(Protocol):
     """Raw records in, decoded rows out: a plain value that is sent to Spark's workers."""
 
     def open(self, raw: pa.Table, schema: Schema) -> Opened:
-        """The rows of raw records, as `Reader.frame` and `Reader.table` give them."""
+        """The rows of raw records, as `Reader.scan` and `Reader.table` give them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +93,21 @@ class SourceOpening:
     eager: bool = False
 
 
+class Fetching(Protocol):
+    """Reads in a Spark task what a frame only names: a plain value that is sent to workers."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The raw records that these rows of the frame stand for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Ranges as a Spark DataFrame: of raw records, or of what `fetch` makes them of."""
+
+    frame: DataFrame
+    fetch: Fetching | None = None
+
+
 @runtime_checkable
 class OpenSource(Protocol):
     """A source that opens itself; topics are opened by their cluster."""
@@ -112,8 +127,8 @@ class Reader(Protocol):
     def extent(self) -> Extent:
         """What may be read now; committed records only."""
 
-    def frame(self, spark: SparkSession, ranges: Ranges, more: Sequence[str] = ()) -> DataFrame:
-        """The records of these ranges as a Spark DataFrame (wide lane)."""
+    def scan(self, spark: SparkSession, ranges: Ranges, more: Sequence[str] = ()) -> Scan:
+        """The records of these ranges for Spark's tasks (wide lane)."""
 
     def table(self, spark: SparkSession, ranges: Ranges, more: Sequence[str] = ()) -> pa.Table:
         """The records of these ranges on the driver (short lane)."""

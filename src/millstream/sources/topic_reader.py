@@ -1,38 +1,29 @@
 """A Kafka topic opened for one run: what may be read, and the records of a range.
 
-Only committed records are seen: ends are last stable offsets, and Spark reads with
+Only committed records are seen: ends are last stable offsets, and records are fetched with
 `read_committed`.
 """
 
 from __future__ import annotations
 
-import json
 import time
 from typing import TYPE_CHECKING, Any
 
-from millstream.errors import DataGone, InvalidSpec, NotFound, Unavailable
+from millstream.errors import DataGone, InvalidSpec, Unavailable
 from millstream.log.link import LOG
-from millstream.sources.spec import Extent, Offsets, Ranges, raw_schema, read_columns
+from millstream.sources import topic_troubles as troubles
+from millstream.sources.spec import Extent, Offsets, Ranges, Scan, raw_schema, read_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from millstream.log.settings import Cluster
+    from millstream.sources.topic_fetch import Fetcher
 
-_FETCH = {
-    "kafka.max.poll.records": "20000",
-    "kafka.max.partition.fetch.bytes": "8388608",
-    "kafka.fetch.max.bytes": "67108864",
-    "kafka.receive.buffer.bytes": "1048576",
-    "kafka.fetch.max.wait.ms": "20",
-    "kafka.check.crcs": "false",
-    "kafka.isolation.level": "read_committed",
-    "kafka.metadata.max.age.ms": "60000",
-    "failOnDataLoss": "true",
-}
+_PLACES = [("partition", "ascending"), ("offset", "ascending")]
 _LOOK_SECONDS = 5.0
 _PATIENCE = 30.0
 _OUTAGE = 120.0
@@ -59,8 +50,10 @@ class TopicReader:
             cluster.client(**{"group.id": group, "enable.auto.commit": "false"}), logger=LOG
         )
         self._first: Offsets = {}
+        self._ends: Offsets = {}
         self._identity: str | None = None
         self._looked = 0.0
+        self._fetcher: Fetcher | None = None
 
     def extent(self) -> Extent:
         """First offsets and stable ends; partitions and identity are looked at now and then.
@@ -85,8 +78,8 @@ class TopicReader:
 
         if not self._first or time.monotonic() - self._looked > _LOOK_SECONDS:
             self._look()
-        ends = self._offsets(OffsetSpec.latest(), self._first)
-        return Extent(dict(self._first), ends, self._identity)
+        self._ends = self._offsets(OffsetSpec.latest(), self._first)
+        return Extent(dict(self._first), dict(self._ends), self._identity)
 
     def _look(self) -> None:
         from confluent_kafka import TopicCollection
@@ -114,47 +107,36 @@ class TopicReader:
         try:
             return future.result(timeout=_PATIENCE)
         except TimeoutError as error:
-            raise self._unavailable("no answer") from error
+            raise troubles.unavailable(self._topic, self._address, "no answer") from error
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise NotFound(
-                    f"reading needs the topic {self._topic!r} to exist",
-                    got=f"no such topic at {self._address}",
-                    do=f"make it with `millstream topics create {self._topic}`",
-                ) from None
-            raise self._unavailable(error.args[0].str()) from error
+                raise troubles.unknown(self._topic, self._address) from None
+            raise troubles.unavailable(self._topic, self._address, error.args[0].str()) from error
 
-    def _unavailable(self, got: str) -> Unavailable:
-        return Unavailable(
-            f"reading the topic {self._topic!r} needs Kafka at {self._address}",
-            got=got,
-            do="start it, or name another with --kafka",
-        )
+    def scan(self, spark: SparkSession, ranges: Ranges, more: Sequence[str] = ()) -> Scan:
+        """The records of these ranges, fetched in Spark's tasks."""
+        from millstream.sources.topic_fetch import Fetch, sliced
 
-    def frame(self, spark: SparkSession, ranges: Ranges, more: Sequence[str] = ()) -> DataFrame:
-        """The records of these ranges, read by Spark's own Kafka tasks."""
-        cores = int(spark.sparkContext.defaultParallelism)
-        options = {
-            **_FETCH,
-            "kafka.bootstrap.servers": self._address,
-            "kafka.group.id": f"{self._group}.spark",
-            "assign": json.dumps({self._topic: sorted(ranges)}),
-            "startingOffsets": json.dumps({self._topic: {str(p): r[0] for p, r in ranges.items()}}),
-            "endingOffsets": json.dumps({self._topic: {str(p): r[1] for p, r in ranges.items()}}),
-        }
-        if "headers" in more:
-            options["includeHeaders"] = "true"
-        if len(ranges) < cores:
-            options["minPartitions"] = str(cores)
-        frame = spark.read.format("kafka").options(**options).load()
-        return frame.select(*read_columns(more))
+        slices = sliced(ranges, int(spark.sparkContext.defaultParallelism))
+        count = max(1, len(slices))
+        fetch = Fetch(self._cluster, self._topic, slices, tuple(read_columns(more)))
+        return Scan(spark.range(0, len(slices), 1, count), fetch)
 
     def table(self, spark: SparkSession, ranges: Ranges, more: Sequence[str] = ()) -> pa.Table:
-        """The records of these ranges as Arrow, through Spark."""
-        schema = raw_schema(read_columns(more))
+        """The records of these ranges, fetched here; partition by partition, in order."""
+        import pyarrow as pa
+
+        from millstream.sources.topic_fetch import fetcher
+
+        columns = read_columns(more)
+        empty = raw_schema(columns).empty_table()
         if not ranges:
-            return schema.empty_table()
-        return self.frame(spark, ranges, more).toArrow().cast(schema)
+            return empty
+        if self._fetcher is None:
+            self._fetcher = fetcher(self._cluster, self._topic, columns)
+        live = all(b >= self._ends.get(p, b + 1) for p, (_, b) in ranges.items())
+        found = pa.concat_tables([empty, *self._fetcher.read(ranges, columns, live=live)])
+        return found if len(ranges) == 1 else found.sort_by(_PLACES)
 
     def originals(self, places: Mapping[int, Sequence[int]]) -> pa.Table:
         """Single records, fetched by a consumer of our own."""
@@ -175,6 +157,8 @@ class TopicReader:
     def close(self) -> None:
         """Let go of connections."""
         self._committer.close()
+        if self._fetcher is not None:
+            self._fetcher.close()
 
 
 def check_still_there(
@@ -189,16 +173,19 @@ def check_still_there(
         raise DataGone(
             f"the job needs the topic {topic!r} it began with (id {identity})",
             got=f"another one of that name (id {extent.identity})",
-            do="begin anew with another --checkpoint",
+            do="go on with the new one, from its beginning, by `millstream run … --skip-lost`, or "
+            "begin anew with another --checkpoint",
         )
     for partition, offset in wanted.items():
         if partition not in extent.first:
             raise DataGone(f"the job needs partition {partition} of the topic {topic!r}",
-                           got="a topic without it")  # fmt: skip
+                           got="a topic without it",
+                           do="go on without it by `millstream run … --skip-lost`")  # fmt: skip
         if offset < extent.first[partition]:
             raise DataGone(
                 f"the job needs {topic}/{partition} from offset {offset} on",
                 got=f"a log that begins at {extent.first[partition]}: "
                 f"{extent.first[partition] - offset} records are gone",
-                do="begin anew with another --checkpoint, and give the topic a longer retention",
+                do="go on without them by `millstream run … --skip-lost`, or begin anew with "
+                "another --checkpoint, and give the topic a longer retention",
             )

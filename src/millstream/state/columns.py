@@ -10,6 +10,8 @@ import pyarrow as pa
 from millstream.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
 _DTYPES: dict[tuple[int, bool], type[np.integer[Any]]] = {
@@ -135,6 +137,25 @@ def spans_to_rows(
     before = np.cumsum(lengths) - lengths
     rows = np.arange(len(owners), dtype=np.int64) + (starts - before)[owners]
     return rows, owners
+
+
+def in_chunks(
+    starts: NDArray[np.int64], lengths: NDArray[np.int64], most: int
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """As `spans_to_rows`, at most so many indices at a time: the spans, then the indices.
+
+    A span that is longer than that is in several chunks.
+    """
+    ends = np.cumsum(lengths)
+    for low in range(0, int(ends[-1]) if len(ends) else 0, most):
+        high = min(low + most, int(ends[-1]))
+        first = int(np.searchsorted(ends, low, side="right"))
+        last = int(np.searchsorted(ends, high, side="left")) + 1
+        begins = ends[first:last] - lengths[first:last]
+        skipped = np.maximum(low - begins, 0)
+        counts = np.minimum(ends[first:last], high) - begins - skipped
+        rows, owners = spans_to_rows(starts[first:last] + skipped, counts)
+        yield owners + first, rows
 
 
 def _bytes(buffer: pa.Buffer | None) -> NDArray[np.uint8]:

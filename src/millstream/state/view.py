@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.errors import InvalidInput
-from millstream.state.columns import plain, spans_to_rows
+from millstream.state.columns import in_chunks, plain, spans_to_rows
 from millstream.state.combine import combine, reduce_groups, without_tombstones
 from millstream.state.hashing import buckets_of, hash_range
 from millstream.state.keys import same_rows
@@ -99,6 +99,23 @@ class View:
             found = combine(rows, self.spec)
         return without_tombstones(found).drop_columns([GONE])
 
+    def stored(
+        self, wanted: pa.Table, *, max_bytes: int = _MAX_BYTES
+    ) -> Iterator[tuple[NDArray[np.int64], pa.Table]]:
+        """As `find`, for rows that are written once: as they stand, and where each is wanted.
+
+        Nothing is combined or sorted; pieces are of about `max_bytes`, whatever is wanted.
+        """
+        self._refuse_foreign(wanted)
+        names = [name for name in self.spec.key_names if name in wanted.column_names]
+        for part, orders, hashes, keys in self._asked(wanted, names):
+            mine, starts, lengths = _spans(part, orders, hashes)
+            each = max(1, max_bytes * part.batch.num_rows // max(1, part.batch.nbytes))
+            for asked, rows in in_chunks(starts, lengths, each):
+                owners, found = _agreeing(part, rows, mine[asked], keys)
+                if len(owners):
+                    yield owners, pa.Table.from_batches([found])
+
     def scan(
         self, low: int, high: int | None, *, max_bytes: int = _MAX_BYTES
     ) -> Iterator[pa.Table]:
@@ -144,15 +161,17 @@ class View:
     def _values(self) -> pa.Schema:
         return pa.schema(self.spec.value_fields)
 
-    def _slices(self, low: int, high: int | None) -> Iterator[Slice]:
-        """All slices, those of the oldest run first."""
+    def _slices(
+        self, low: int, high: int | None, buckets: tuple[int, int] | None = None
+    ) -> Iterator[Slice]:
+        """All slices, those of the oldest run first; or those of some buckets."""
         for run in self.runs:
             yield from slices(
                 self.folder,
                 self.spec,
                 run,
                 orders=(low, high),
-                buckets=self.buckets,
+                buckets=buckets or self.buckets,
                 of=self.of,
             )
 
@@ -160,11 +179,8 @@ class View:
         self, wanted: pa.Table, names: Sequence[str]
     ) -> tuple[NDArray[np.int64], pa.Table]:
         """Rows with a wanted key, oldest first for each, and which wanted row each is for."""
-        orders, hashes = orders_of(wanted), hashes_of(wanted)
-        keys = {n: plain(wanted[n]).cast(self.spec.keys.field(n).type) for n in names}
         owners, parts = [], []
-        last = int(orders.max(initial=self.floor))
-        for part in self._slices(self.floor, None if last == 2**63 - 1 else last + 1):
+        for part, orders, hashes, keys in self._asked(wanted, names):
             owner, rows = _matching(part, orders, hashes, keys)
             if len(owner):
                 owners.append(owner)
@@ -174,6 +190,20 @@ class View:
         all_owners, rows = np.concatenate(owners), pa.concat_tables(parts)
         by_owner = np.argsort(all_owners, kind="stable")
         return all_owners[by_owner], rows.take(pa.array(by_owner))
+
+    def _asked(
+        self, wanted: pa.Table, names: Sequence[str]
+    ) -> Iterator[tuple[Slice, NDArray[np.int64], NDArray[np.uint64], Mapping[str, pa.Array]]]:
+        """The slices that may hold wanted rows, each with what is wanted: orders, hashes, keys."""
+        orders, hashes = orders_of(wanted), hashes_of(wanted)
+        keys = {n: plain(wanted[n]).cast(self.spec.keys.field(n).type) for n in names}
+        if len(hashes) == 0:
+            return
+        last = int(orders.max())
+        ends = buckets_of(np.array([hashes.min(), hashes.max()]), self.of)
+        within = int(ends[0]), int(ends[1]) + 1
+        for part in self._slices(self.floor, None if last == 2**63 - 1 else last + 1, within):
+            yield part, orders, hashes, keys
 
     def _refuse_foreign(self, wanted: pa.Table) -> None:
         hashes = hashes_of(wanted)
@@ -224,6 +254,15 @@ def _matching(
     keys: Mapping[str, pa.Array],
 ) -> tuple[NDArray[np.int64], pa.RecordBatch]:
     """The rows of one slice with a wanted key, and which wanted row each is for."""
+    mine, starts, lengths = _spans(part, orders, hashes)
+    rows, owners = spans_to_rows(starts, lengths)
+    return _agreeing(part, rows, mine[owners], keys)
+
+
+def _spans(
+    part: Slice, orders: NDArray[np.int64], hashes: NDArray[np.uint64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """The wanted rows a slice may hold, where the rows of their hash start, how many there are."""
     mine = np.flatnonzero(
         (hashes >= np.uint64(part.least))
         & (hashes <= np.uint64(part.greatest))
@@ -236,8 +275,16 @@ def _matching(
         orders[mine],
         hashes[mine],
     )
-    rows, owners = spans_to_rows(starts + part.start, lengths)
-    owners = mine[owners]
+    return mine, starts + part.start, lengths
+
+
+def _agreeing(
+    part: Slice,
+    rows: NDArray[np.int64],
+    owners: NDArray[np.int64],
+    keys: Mapping[str, pa.Array],
+) -> tuple[NDArray[np.int64], pa.RecordBatch]:
+    """Of rows whose hash is wanted those whose keys are too, and which wanted row each is for."""
     taken = pa.array(rows)
     have = [plain(part.batch.column(name).take(taken)) for name in keys]
     want = [key.take(pa.array(owners)) for key in keys.values()]

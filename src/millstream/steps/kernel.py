@@ -13,7 +13,7 @@ each a state of its own with its own order and floor. Most have one of each.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from millstream.eventtime.moment import END_OF_TIME
 
@@ -107,3 +107,35 @@ class Kernel(Protocol):
         self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], moment: Moment
     ) -> Outcome:
         """Take the exchanged rows of every side in, then close what `moment.after` allows."""
+
+
+@runtime_checkable
+class WaitsBySide(Protocol):
+    """A kernel of several inputs, each table's rows of which wait for the watermark of one."""
+
+    def dues(self, sides: Sequence[int]) -> Mapping[str, int]:
+        """As `dues` below, at these watermarks of its inputs."""
+
+
+def dues(kernel: Kernel, sides: Sequence[int]) -> Mapping[str, int]:
+    """The tables that rows leave as time passes, each with the order below which they do.
+
+    It is the first one, and the slowest input, unless the kernel says otherwise.
+    """
+    if isinstance(kernel, WaitsBySide):
+        return kernel.dues(sides)
+    return {next(iter(kernel.tables)): kernel.due(min(sides))}
+
+
+@runtime_checkable
+class Replicates(Protocol):
+    """A kernel that may hand all rows of one side to every range of buckets.
+
+    `shared` are its tables that every range may read whole; each is still written by the
+    range that owns a key.
+    """
+
+    shared: tuple[str, ...]
+
+    def planned(self, sizes: Mapping[str, int]) -> Kernel:
+        """The kernel as it runs one batch, by how many bytes its tables take."""

@@ -87,16 +87,36 @@ class RecordingWriter:
 
     def _rows(self, staged: Staged) -> list[Row]:
         rows = [row for table in staged.tables() for row in table.to_pylist()]
+        if staged.table:
+            rows = _last_of_each(rows, staged.keys)
         if staged.door == "late":
             rows.sort(key=lambda row: tuple(row["origin"].values()))
         elif staged.door == "dead":
             rows.sort(key=lambda row: (row["topic"], row["partition"], row["offset"]))
         elif (keys := self._keys[staged.output]) is not None:
             rows.sort(key=lambda row: [_rank(row.get(name)) for name in (*keys, "_time")])
-        return visible(rows)
+        return [_told(row) for row in rows]
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+def _last_of_each(changes: list[Row], keys: Sequence[str]) -> list[Row]:
+    """What a batch makes of each key of a table, as sinks hold it: its new row, or its end."""
+    if not keys:
+        return changes
+    of_key: dict[str, list[Row]] = {}
+    for row in changes:
+        of_key.setdefault(repr([row[key] for key in keys]), []).append(row)
+    return [rows[-1] for rows in of_key.values()
+            if not (rows[0]["_sign"] > 0 > rows[-1]["_sign"])]  # fmt: skip
+
+
+def _told(row: Row) -> Row:
+    """A row as it left; one that takes an earlier one back says so, by `retract` or `_sign`."""
+    (told,) = visible([row])
+    taken = row.get("_sign") == -1 and "retract" not in told
+    return {**told, "_sign": -1} if taken else told
 
 
 def order_of(node: Node) -> tuple[str, ...] | None:

@@ -74,12 +74,16 @@ class Aggregation:
                 *(pa.field(field.name, field.type) for field in self.spec.keys),
                 pa.field(START, BOUND),
                 pa.field(END, BOUND),
-                *(pa.field(name, a.type) for name, a in self._answers.items()),
+                *self.answer_fields(),
                 *extra,
             ]
         )
         require_unique(schema.names)
         return schema
+
+    def answer_fields(self) -> list[pa.Field]:
+        """The aggregates in the order given."""
+        return [pa.field(name, one.type) for name, one in self._answers.items()]
 
     def added_up(self, rows: pa.Table, orders: Ints) -> pa.Table:
         """One row per order and key: what a slice of rows gives to the state."""

@@ -57,7 +57,7 @@ def approx_distinct(
         found = hll.estimates(int_values(words), groups, len(kept), precision)
         return pa.array(np.rint(found).astype(np.int64))
 
-    return Accumulator((part,), pa.int64(), finish, 0)
+    return Accumulator((part,), pa.int64(), finish)
 
 
 def approx_quantile(aggregate: Aggregate, of: pa.DataType) -> Accumulator:

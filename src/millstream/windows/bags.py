@@ -76,7 +76,7 @@ def count_distinct(aggregate: Aggregate, of: pa.DataType) -> Accumulator:
         found = entries(state, part)
         return pa.array(np.bincount(found.groups, minlength=found.number))
 
-    return Accumulator((part,), pa.int64(), finish, 0)
+    return Accumulator((part,), pa.int64(), finish)
 
 
 def quantile(aggregate: Aggregate, of: pa.DataType) -> Accumulator:

@@ -13,9 +13,11 @@ from millstream.runtime.tasks import Leave, without_origin
 from millstream.runtime.work import Done, Work, execute, prepare, read_flow
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
+    from millstream.eventtime.moment import Moment
     from millstream.plan.graph import Node
+    from millstream.runtime.work import Step
 
 
 class ShortLane:
@@ -40,22 +42,33 @@ class ShortLane:
                          for table in read_flow(folder, entry, schema, keys)]  # fmt: skip
                 tables[leaf] = pa.concat_tables([schema.empty_table(), *parts])
         after = work.after(done.reports)
-        rows = self._rows(work, tables)
-        step = work.step
-        if step is None:
-            leave = Leave(work.files, _time(work), without_origin(work.columns.names))
-            done.take({"results": work.files.stage("results", [leave.leaving(rows)]),
-                       "rows_in": rows.num_rows})  # fmt: skip
-            return done
-        moment = work.moment(after)
-        prepared, part = prepare(step, rows, moment, work.files, work.sources)
-        done.take(part)
-        sides = [[prepared.exchange]]
-        if prepared.everywhere is not None:
-            sides.append([prepared.everywhere])
-        with user_code(work.stage.name, work.stage.tree):
-            done.take(execute(step, sides, (0, step.buckets), moment, work.files, work.sources))
+        sides = [self._rows(work, place, tables) for place in range(len(work.stage.sides))]
+        if work.step is None:
+            self._leave(work, sides[0], done)
+        else:
+            self._close(work.step, work, sides, work.moment(after), done)
         return done
+
+    def _leave(self, work: Work, rows: pa.Table, done: Done) -> None:
+        leave = Leave(work.files, _time(work), without_origin(work.columns[0].names))
+        done.take({"results": work.files.stage("results", [leave.leaving(rows)]),
+                   "rows_in": rows.num_rows})  # fmt: skip
+
+    def _close(
+        self, step: Step, work: Work, rows: list[pa.Table], moment: Moment, done: Done
+    ) -> None:
+        sides: list[list[pa.Table]] = []
+        everywhere: list[pa.Table] = []
+        for side, table in enumerate(rows):
+            prepared, part = prepare(step, table, moment, work.files, work.sources, side)
+            done.take(part)
+            sides.append([prepared.exchange])
+            if prepared.everywhere is not None:
+                everywhere.append(prepared.everywhere)
+        if everywhere:
+            sides.append(everywhere)
+        with user_code(work.stage.name, *work.stage.trees):
+            done.take(execute(step, sides, (0, step.buckets), moment, work.files, work.sources))
 
     def _decoded(self, leaf: Read, work: Work, done: Done) -> pa.Table:
         """The rows of a source, read and decoded once per batch, whoever takes them in."""
@@ -72,21 +85,23 @@ class ShortLane:
         work.decoded[leaf] = rows.good
         return rows.good
 
-    def _rows(self, work: Work, tables: dict[Node, pa.Table]) -> pa.Table:
-        if work.stage.bare:
-            return tables[work.stage.tree]
-        if not any(table.num_rows for table in tables.values()):
-            return work.columns.empty_table()
-        with user_code(work.stage.name, work.stage.tree):
-            frames = {
-                leaf: packed(self._spark.createDataFrame(table), signed=work.stage.signed)
-                for leaf, table in tables.items()
+    def _rows(self, work: Work, place: int, tables: dict[Node, pa.Table]) -> pa.Table:
+        """The rows of one side."""
+        side, columns = work.stage.sides[place], work.columns[place]
+        if side.bare:
+            return tables[side.tree]
+        if not any(tables[leaf].num_rows for leaf in side.leaves):
+            return columns.empty_table()
+        with user_code(work.stage.name, side.tree):
+            frames: dict[Node, DataFrame] = {
+                leaf: packed(self._spark.createDataFrame(tables[leaf]), side.carried)
+                for leaf in side.leaves
             }
-            built = build(work.stage.tree, frames, work.clock)
-            made = unpacked(built, signed=work.stage.signed).toArrow()
-        return made.select(work.columns.names).cast(work.columns)
+            built = build(side.tree, frames, work.clock)
+            made = unpacked(built, side.carried).toArrow()
+        return made.select(columns.names).cast(columns)
 
 
 def _time(work: Work) -> tuple[str, int] | None:
-    time = work.stage.tree.time
+    time = work.stage.trees[0].time
     return None if time is None else (time.column, time.shift)

@@ -8,9 +8,11 @@ the driver if that is little, else in a second job over the parts of the state.
 from __future__ import annotations
 
 import json
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from pyspark.accumulators import AccumulatorParam
+from pyspark.sql import DataFrame
 
 from millstream.plan.graph import Read, Stateful
 from millstream.runtime import exchange_files
@@ -20,12 +22,14 @@ from millstream.runtime.frames import build, packed, unpacked
 from millstream.runtime.tasks import PART, Close, Decode, Exchange, Flow, Leave, without_origin
 from millstream.runtime.work import Done, Step, Work, execute
 from millstream.sources.decode import Report
+from millstream.steps.kernel import dues
 
 if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from millstream.plan.graph import Node
+    from millstream.plan.stages import Side
 
 CLOSE_ON_DRIVER = 8 << 20
 
@@ -55,62 +59,65 @@ class WideLane:
         exchanged = () if work.empty else self._take(work, done)
         after = work.after(done.reports)
         if work.step is not None:
-            with user_code(work.stage.name, work.stage.tree):
+            with user_code(work.stage.name, *work.stage.trees):
                 self._close(work.step, work, done, after, exchanged)
             exchange_files.remove(work.files.staged, exchanged)
         return done
 
     def _take(self, work: Work, done: Done) -> tuple[Exchanged, ...]:
         heard = self._spark.sparkContext.accumulator({}, _Heard())
-        frame, decode = self._rows(work, heard)
-        with user_code(work.stage.name, work.stage.tree):
-            parts = [json.loads(row[0]) for row in self._taken(work, frame, decode).collect()]
+        taken = [self._taken(work, place, heard) for place, side in enumerate(work.stage.sides)
+                 if not work.silent(side)]  # fmt: skip
+        with user_code(work.stage.name, *work.stage.trees):
+            parts = [json.loads(row[0]) for row in reduce(DataFrame.union, taken).collect()]
         for part in parts:
             done.take(part)
         self._hear(heard.value, work, done)
         return tuple(Exchanged.of(part["exchange"]) for part in parts if "exchange" in part)
 
-    def _taken(self, work: Work, frame: DataFrame, decode: Decode | None) -> DataFrame:
-        """The job that takes rows in: cut for the kernel, or straight to outputs."""
+    def _taken(self, work: Work, place: int, heard: Accumulator[dict[Any, Any]]) -> DataFrame:
+        """The job that takes one side's rows in: cut for the kernel, or straight to outputs."""
+        frame, decode = self._rows(work, work.stage.sides[place], heard)
         step = work.step
         if step is None:
-            time = work.stage.tree.time
+            time = work.stage.trees[0].time
             leaving = (time.column, time.shift) if time else None
-            columns = without_origin(work.columns.names)
+            columns = without_origin(work.columns[0].names)
             return frame.mapInArrow(Leave(work.files, leaving, columns, decode), PART)
-        moment = work.moment(work.before)
-        exchange = Exchange(step, 0, moment, work.files, tuple(work.sources), work.parallel, decode)
+        moment, sources = work.moment(work.before), tuple(work.sources)
+        exchange = Exchange(step, place, moment, work.files, sources, work.parallel, decode)
         return frame.mapInArrow(exchange, PART)
 
     def _rows(
-        self, work: Work, heard: Accumulator[dict[Any, Any]]
+        self, work: Work, side: Side, heard: Accumulator[dict[Any, Any]]
     ) -> tuple[DataFrame, Decode | None]:
-        """The stage's rows; raw ones with their decoder, where nothing stands between."""
+        """The rows of a side; raw ones with their decoder, where nothing stands between."""
         frames: dict[Node, DataFrame] = {}
-        for index, leaf in enumerate(work.stage.leaves):
+        for leaf in side.leaves:
             if isinstance(leaf, Read):
                 reader, ranges, decoder = work.readers[leaf]
-                raw = reader.frame(self._spark, ranges, decoder.more)
-                decode = Decode(decoder, index, work.files, leaf in work.reports, heard)
-                if work.stage.bare:
-                    return raw, decode
+                scan = reader.scan(self._spark, ranges, decoder.more)
+                index = work.stage.leaves.index(leaf)
+                decode = Decode(decoder, index, work.files, leaf in work.reports, heard, scan.fetch)
+                if side.bare:
+                    return scan.frame, decode
                 frames[leaf] = packed(
-                    raw.mapInArrow(decode, _ddl(decoder.columns())), signed=work.stage.signed
+                    scan.frame.mapInArrow(decode, _ddl(decoder.columns())), side.carried
                 )
             else:
-                frames[leaf] = self._flow(leaf, work)
-        if work.stage.bare:
-            return frames[work.stage.tree], None
-        with user_code(work.stage.name, work.stage.tree):
-            built = build(work.stage.tree, frames, work.clock)
-            return unpacked(built, signed=work.stage.signed), None
+                flowing = self._flow(leaf, work)
+                frames[leaf] = flowing if side.bare else packed(flowing, side.carried)
+        if side.bare:
+            return frames[side.tree], None
+        with user_code(work.stage.name, side.tree):
+            built = build(side.tree, frames, work.clock)
+            return unpacked(built, side.carried), None
 
     def _flow(self, leaf: Stateful, work: Work) -> DataFrame:
         entries, schema = work.flows[leaf]
         listed = self._spark.createDataFrame([(entry,) for entry in entries], "file string")
         flow = Flow(work.files, schema, leaf.keys)
-        rows = listed.repartition(max(1, len(entries))).mapInArrow(flow, _ddl(schema))
-        return rows if work.stage.bare else packed(rows, signed=work.stage.signed)
+        return listed.repartition(max(1, len(entries))).mapInArrow(flow, _ddl(schema))
 
     def _hear(self, heard: dict[Any, Any], work: Work, done: Done) -> None:
         for key, said in sorted(heard.items()):
@@ -122,11 +129,16 @@ class WideLane:
                 done.bad.setdefault(leaf, []).append(said["dead"][0])
 
     def _close(
-        self, step: Step, work: Work, done: Done, after: int, exchanged: tuple[Exchanged, ...]
+        self,
+        step: Step,
+        work: Work,
+        done: Done,
+        after: tuple[int, ...],
+        exchanged: tuple[Exchanged, ...],
     ) -> None:
         moment, sources = work.moment(after), tuple(work.sources)
         if _to_read(step, exchanged, after) <= CLOSE_ON_DRIVER:
-            sides = exchange_files.sides(work.files.staged, exchanged)
+            sides = exchange_files.sides(work.files.staged, exchanged, count=step.sides)
             done.take(execute(step, sides, (0, step.buckets), moment, work.files, sources))
             return
         close = Close(step, moment, work.files, sources, work.parallel, exchanged)
@@ -135,11 +147,10 @@ class WideLane:
             done.take(json.loads(row[0]))
 
 
-def _to_read(step: Step, exchanged: tuple[Exchanged, ...], after: int) -> int:
+def _to_read(step: Step, exchanged: tuple[Exchanged, ...], after: tuple[int, ...]) -> int:
     """About how many bytes the kernel will look at: what comes in, and what closes."""
-    due = step.kernel.due(after)
-    first = next(iter(step.kernel.tables))
-    closing = sum(segment.bytes for run in step.manifests[first].runs for segment in run.segments
+    closing = sum(segment.bytes for table, due in dues(step.kernel, after).items()
+                  for run in step.manifests[table].runs for segment in run.segments
                   if segment.least < due)  # fmt: skip
     return closing + sum(one.bytes for one in exchanged)
 

@@ -1,0 +1,167 @@
+"""Fetching by Kafka's own protocol over a plain socket: bytes as they lie in the log.
+
+For listeners without security; the others are read by librdkafka. Two questions are asked:
+who leads a partition (Metadata, version 5), and what it holds (Fetch, version 11).
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from millstream.log.record_batches import Aborted
+
+_METADATA, _FETCH = (3, 5), (1, 11)
+_CLIENT = b"millstream"
+_TIMEOUT = 30.0
+_ALL_PARTITIONS = 32 << 20  # bytes of one answer, unless a single batch is larger
+READ_COMMITTED = 1
+
+
+class WireError(OSError):
+    """The other side said something that cannot be understood, or ended the connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a broker said about one partition: an error code, or bytes and who aborted."""
+
+    partition: int
+    error: int
+    stable: int
+    aborted: Aborted
+    records: memoryview
+
+
+class Connection:
+    """One connection to one broker; one question is under way at a time."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._socket = socket.create_connection((host, port), timeout=_TIMEOUT)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+        self._asked = 0
+
+    def ask(self, kind: tuple[int, int], body: bytes) -> None:
+        """Send a question."""
+        self._asked += 1
+        head = struct.pack(">hhih", *kind, self._asked, len(_CLIENT)) + _CLIENT
+        self._socket.sendall(struct.pack(">i", len(head) + len(body)) + head + body)
+
+    def answer(self) -> memoryview:
+        """What it is answered, without the header."""
+        (size,) = struct.unpack(">i", self._exactly(4))
+        answer = self._exactly(size)
+        if struct.unpack_from(">i", answer)[0] != self._asked:
+            raise WireError("an answer to another question")
+        return answer[4:]
+
+    def _exactly(self, size: int) -> memoryview:
+        buffer = memoryview(bytearray(size))
+        place = 0
+        while place < size:
+            got = self._socket.recv_into(buffer[place:])
+            if not got:
+                raise WireError("the broker ended the connection")
+            place += got
+        return buffer
+
+    def close(self) -> None:
+        """End it."""
+        self._socket.close()
+
+
+class _Answer:
+    """Reads an answer from its front to its end."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data, self._place = data, 0
+
+    def numbers(self, form: str) -> tuple[Any, ...]:
+        found = struct.unpack_from(f">{form}", self._data, self._place)
+        self._place += struct.calcsize(f">{form}")
+        return found
+
+    def number(self, form: str) -> Any:
+        return self.numbers(form)[0]
+
+    def text(self) -> str:
+        size = max(0, self.number("h"))
+        return bytes(self.bytes(size)).decode()
+
+    def bytes(self, size: int) -> memoryview:
+        found = self._data[self._place : self._place + max(0, size)]
+        self._place += max(0, size)
+        return found
+
+    def count(self) -> range:
+        return range(max(0, self.number("i")))
+
+
+def leaders(connection: Connection, topic: str) -> dict[int, tuple[str, int]]:
+    """Host and port of the broker that leads each partition of a topic, where there is one."""
+    name = topic.encode()
+    connection.ask(_METADATA, struct.pack(">ih", 1, len(name)) + name + b"\0")
+    told = _Answer(connection.answer())
+    told.number("i")
+    brokers: dict[int, tuple[str, int]] = {}
+    for _ in told.count():
+        node = told.number("i")
+        host = told.text()
+        brokers[node] = (host, told.number("i"))
+        told.text()
+    told.text()
+    told.number("i")
+    found: dict[int, tuple[str, int]] = {}
+    for _ in told.count():
+        told.number("h")
+        told.text()
+        told.number("b")
+        for _ in told.count():
+            _, partition, leader = told.numbers("hii")
+            for _ in range(3):
+                told.bytes(4 * told.number("i"))
+            if leader in brokers:
+                found[partition] = brokers[leader]
+    return found
+
+
+def ask_for(
+    connection: Connection, topic: str, places: Iterable[tuple[int, int]], *, most: int, wait: int
+) -> None:
+    """Ask for what lies at these offsets of these partitions: up to `most` bytes of each,
+    waiting `wait` milliseconds where there is nothing yet."""
+    parts = [struct.pack(">iiqqi", partition, -1, offset, -1, most) for partition, offset in places]
+    name = topic.encode()
+    connection.ask(
+        _FETCH,
+        struct.pack(">iiiibii", -1, wait, 1, _ALL_PARTITIONS, READ_COMMITTED, 0, -1)
+        + struct.pack(">ih", 1, len(name))
+        + name
+        + struct.pack(">i", len(parts))
+        + b"".join(parts)
+        + struct.pack(">ih", 0, 0),
+    )
+
+
+def answered(connection: Connection) -> list[Part]:
+    """What it was answered, partition by partition."""
+    told = _Answer(connection.answer())
+    _, error, _ = told.numbers("ihi")
+    if error:
+        raise WireError(f"error {error}")
+    found = []
+    for _ in told.count():
+        told.text()
+        for _ in told.count():
+            partition, error, _, stable, _ = told.numbers("ihqqq")
+            aborted = [told.numbers("qq") for _ in told.count()]
+            told.number("i")
+            records = told.bytes(told.number("i"))
+            found.append(Part(partition, error, stable, aborted, records))
+    return found

@@ -1,0 +1,154 @@
+"""The nodes of joins: steps with two inputs, and what building can tell of their columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from millstream.errors import InvalidSpec
+from millstream.joins.as_of import AsOf
+from millstream.joins.names import result_columns
+from millstream.plan import columns as columns_of
+from millstream.plan.graph import HIDDEN_TIME, Node, Stateful
+from millstream.schema import Scalar
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millstream.joins.as_of import Lookup
+    from millstream.joins.interval import Interval
+    from millstream.joins.on import Pairs
+    from millstream.joins.table_join import TableJoin
+    from millstream.plan.graph import Columns
+    from millstream.schema import Type
+    from millstream.sinks.spec import Sink
+
+_WIDE = {"byte": "long", "short": "long", "int": "long", "float": "double"}
+
+
+@dataclass(frozen=True, eq=False)
+class Join(Stateful):
+    """Rows of two inputs that meet by key: `input` is the left, `other` the right."""
+
+    other: Node
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input, self.other)
+
+    @property
+    def corrects(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True, eq=False)
+class Joined(Join):
+    """Rows of two streams, near each other in time."""
+
+    spec: Interval
+
+    @property
+    def kind(self) -> str:
+        return "join"
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(left for left, _ in self.spec.on)
+
+
+@dataclass(frozen=True, eq=False)
+class Enriched(Join):
+    """Events of a stream, each with a row of a table: as of its own time, or as it is now."""
+
+    spec: AsOf | Lookup
+
+    @property
+    def kind(self) -> str:
+        return "as_of" if isinstance(self.spec, AsOf) else "lookup"
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(left for left, _ in self.spec.on)
+
+
+@dataclass(frozen=True, eq=False)
+class JoinedTables(Join):
+    """Two tables as one, kept as both change."""
+
+    spec: TableJoin
+    by: tuple[str, ...]
+
+    @property
+    def kind(self) -> str:
+        return "join"
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return self.by
+
+    @property
+    def corrects(self) -> bool:
+        return True
+
+
+def joined(left: Node, right: Node, spec: Interval, rest: Sink | None, name: str | None) -> Joined:
+    """The join of two streams; its time is the later of the two, if both have one."""
+    ours, theirs = left.time, right.time
+    both = ours is not None and theirs is not None
+    one = [ours.column] if ours and theirs and ours.column == theirs.column else []
+    columns = joined_columns(left, right, spec.on, step="join", one=one)
+    return Joined(columns, ours if both else None, left, _label("join", spec.on, name), rest,
+                  right, spec, given=name is not None)  # fmt: skip
+
+
+def enriched(
+    stream: Node, table: Node, spec: AsOf | Lookup, rest: Sink | None, name: str | None
+) -> Enriched:
+    """The join of a stream with a table; its time is the stream's."""
+    step = "as_of" if isinstance(spec, AsOf) else "lookup"
+    columns = joined_columns(stream, table, spec.on, step=step)
+    return Enriched(columns, stream.time, stream, _label(step, spec.on, name), rest, table, spec,
+                    given=name is not None)  # fmt: skip
+
+
+def joined_tables(left: Node, right: Node, spec: TableJoin, name: str | None) -> JoinedTables:
+    """The view of two tables."""
+    columns = joined_columns(left, right, spec.on, step="table.join")
+    time = HIDDEN_TIME if left.time is not None and right.time is not None else None
+    return JoinedTables(columns, time, left, _label("join", spec.on, name), None, right, spec,
+                        spec.key, given=name is not None)  # fmt: skip
+
+
+def _label(step: str, on: Pairs, name: str | None) -> str:
+    return name or f"{step}({', '.join(left for left, _ in on)})"
+
+
+def joined_columns(
+    left: Node, right: Node, on: Pairs, *, step: str, one: Sequence[str] = ()
+) -> Columns:
+    """The columns of a join's results, as far as building can tell (None: only Spark can).
+
+    Raises:
+        InvalidSpec: a column that is not there, a name that both sides have, or keys of
+            different types.
+    """
+    for place, node in enumerate((left, right)):
+        for pair in on:
+            columns_of.known(pair[place], node.columns, step=f"{step}(on=…)")
+    for ours, theirs in on:
+        kinds = columns_of.type_of(left, ours), columns_of.type_of(right, theirs)
+        if None not in kinds and _wide(kinds[0]) != _wide(kinds[1]):
+            raise InvalidSpec(
+                f"{step} needs keys of the same type",
+                got=" and ".join(f"{name} {kind.ddl()}" for name, kind in
+                                 zip((ours, theirs), kinds, strict=True) if kind),
+                do=f'cast one of them: .with_columns({ours}="cast({ours} as …)")',
+            )  # fmt: skip
+    if left.columns is None or right.columns is None:
+        return None
+    found = result_columns(left.columns, right.columns, on, step=step, one=one)
+    return tuple(name for name, _ in found)
+
+
+def _wide(kind: Type | None) -> Type | None:
+    return Scalar(_WIDE.get(kind.name, kind.name)) if isinstance(kind, Scalar) else kind

@@ -1,0 +1,32 @@
+"""What may be wrong with a topic that is read, in one sentence each."""
+
+from __future__ import annotations
+
+from millstream.errors import DataGone, NotFound, Unavailable
+
+
+def gone(topic: str, partition: int, offset: int) -> DataGone:
+    """The log no longer holds what is asked for."""
+    return DataGone(
+        f"the job needs {topic}/{partition} from offset {offset} on",
+        got="a log that no longer holds it",
+        do="begin anew with another --checkpoint, and give the topic a longer retention",
+    )
+
+
+def unknown(topic: str, address: str) -> NotFound:
+    """There is no such topic."""
+    return NotFound(
+        f"reading needs the topic {topic!r} to exist",
+        got=f"no such topic at {address}",
+        do=f"make it with `millstream topics create {topic}`",
+    )
+
+
+def unavailable(topic: str, address: str, got: str) -> Unavailable:
+    """Kafka does not answer."""
+    return Unavailable(
+        f"reading the topic {topic!r} needs Kafka at {address}",
+        got=got,
+        do="start it, or name another with --kafka",
+    )

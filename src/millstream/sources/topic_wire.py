@@ -1,0 +1,179 @@
+"""Records of a topic as Arrow, fetched as bytes and parsed all at once.
+
+While a fetch is parsed, the broker is already busy with the next one.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from millstream.log import wire
+from millstream.log.record_batches import UnknownFormat, batches, records
+from millstream.sources import topic_troubles as troubles
+from millstream.sources.spec import raw_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from millstream.log.record_batches import Records
+    from millstream.log.settings import Cluster
+    from millstream.log.wire import Connection, Part
+    from millstream.sources.spec import Ranges
+
+_MOST = 4 << 20
+_WAIT = 100
+_PATIENCE = 120.0
+_AGAIN = 0.1
+_NO_SUCH_TOPIC_SECONDS = 5.0
+_OUT_OF_RANGE, _UNKNOWN_TOPIC, _FORBIDDEN = 1, 3, 29
+_MOVED = {5, 6, 9, 56, 74, 75, 78, 100}  # another leads, or will soon: ask again
+
+Place = tuple[str, int]
+
+
+class WireFetcher:
+    """One topic of a cluster with an open listener."""
+
+    def __init__(self, cluster: Cluster, topic: str) -> None:
+        self._cluster, self._topic = cluster, topic
+        self._leaders: dict[int, Place] = {}
+        self._connections: dict[Place, Connection] = {}
+
+    def read(
+        self, ranges: Ranges, columns: Sequence[str], *, live: bool = False
+    ) -> Iterator[pa.Table]:
+        """As `Fetcher.read`; live or not is all the same here."""
+        given = {p: a for p, (a, b) in ranges.items() if b > a}
+        ends = {p: b for p, (_, b) in ranges.items()}
+        try:
+            yield from self._fetched(given, ends, columns)
+        except UnknownFormat:
+            self.close()
+            left = {p: (a, ends[p]) for p, a in given.items()}
+            yield from self._otherwise(left, columns)
+
+    def _fetched(
+        self, given: dict[int, int], ends: dict[int, int], columns: Sequence[str]
+    ) -> Iterator[pa.Table]:
+        """The records from where each partition was `given` up to; which follows them."""
+        at, asked, began = dict(given), dict[Place, list[int]](), time.monotonic()
+        while at:
+            try:
+                asked = asked or self._ask(at, began)
+                parts = [part for place in asked for part in self._answer(place)]
+                if self._advance(parts, at, ends, began):
+                    began = time.monotonic()
+                asked = self._ask(at, began) if at else {}
+            except OSError as error:
+                at, asked = {p: a for p, a in given.items() if a < ends[p]}, {}
+                self._again(began, str(error))
+                continue
+            for part in parts:
+                found = records(part.records, part.aborted, given[part.partition],
+                                ends[part.partition], keys="key" in columns)  # fmt: skip
+                if len(found.offsets):
+                    yield _raw(found, part.partition, columns)
+                given[part.partition] = found.next
+
+    def close(self) -> None:
+        """Let go of connections."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections, self._leaders = {}, {}
+
+    def _ask(self, at: dict[int, int], began: float) -> dict[Place, list[int]]:
+        """Ask every broker for what is missing of the partitions it leads."""
+        if not set(at) <= set(self._leaders):
+            self._leaders = self._look()
+        if not self._leaders and time.monotonic() - began > _NO_SUCH_TOPIC_SECONDS:
+            raise troubles.unknown(self._topic, self._cluster.address)
+        asked: dict[Place, list[int]] = {}
+        for partition in at:
+            if partition not in self._leaders:
+                raise wire.WireError(f"partition {partition} has no leader")
+            asked.setdefault(self._leaders[partition], []).append(partition)
+        for place, partitions in asked.items():
+            wire.ask_for(self._connection(place), self._topic,
+                         [(p, at[p]) for p in partitions], most=_MOST, wait=_WAIT)  # fmt: skip
+        return asked
+
+    def _answer(self, place: Place) -> list[Part]:
+        return wire.answered(self._connections[place])
+
+    def _advance(
+        self, parts: list[Part], at: dict[int, int], ends: dict[int, int], began: float
+    ) -> bool:
+        """Where to go on in each partition; whether anything has come."""
+        moved = False
+        for part in parts:
+            if part.error:
+                self._complain(part, at[part.partition], began)
+                continue
+            whole = batches(part.records)
+            if whole and whole[-1].last >= at[part.partition]:
+                at[part.partition], moved = whole[-1].last + 1, True
+            if at[part.partition] >= ends[part.partition]:
+                del at[part.partition]
+        if not moved and time.monotonic() - began > _PATIENCE:
+            raise troubles.unavailable(self._topic, self._cluster.address, "no new records")
+        return moved
+
+    def _complain(self, part: Part, offset: int, began: float) -> None:
+        waited = time.monotonic() - began
+        if part.error == _OUT_OF_RANGE:
+            raise troubles.gone(self._topic, part.partition, offset)
+        if part.error == _UNKNOWN_TOPIC and waited > _NO_SUCH_TOPIC_SECONDS:
+            raise troubles.unknown(self._topic, self._cluster.address)
+        if part.error not in _MOVED | {_UNKNOWN_TOPIC}:
+            raise troubles.unavailable(self._topic, self._cluster.address, f"error {part.error}")
+        raise wire.WireError(f"error {part.error}")
+
+    def _again(self, began: float, got: str) -> None:
+        """Begin anew with other connections, unless it has gone on for too long."""
+        self.close()
+        if time.monotonic() - began > _PATIENCE:
+            raise troubles.unavailable(self._topic, self._cluster.address, got)
+        time.sleep(_AGAIN)
+
+    def _look(self) -> dict[int, Place]:
+        """Who leads, as the first broker says that answers."""
+        trouble: OSError = wire.WireError("no broker is named")
+        for server in self._cluster.address.split(","):
+            host, _, port = server.strip().rpartition(":")
+            try:
+                return wire.leaders(self._connection((host.strip("[]"), int(port))), self._topic)
+            except OSError as error:
+                trouble = error
+                self.close()
+        raise trouble
+
+    def _connection(self, place: Place) -> Connection:
+        if place not in self._connections:
+            self._connections[place] = wire.Connection(*place)
+        return self._connections[place]
+
+    def _otherwise(self, left: Ranges, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Logs of old brokers are read by librdkafka."""
+        from millstream.sources.topic_client import ClientFetcher
+
+        other = ClientFetcher(self._cluster, self._topic)
+        try:
+            yield from other.read(left, columns)
+        finally:
+            other.close()
+
+
+def _raw(found: Records, partition: int, columns: Sequence[str]) -> pa.Table:
+    count = len(found.offsets)
+    made = {
+        "value": found.values,
+        "key": found.keys,
+        "partition": pa.array(np.full(count, partition, np.int32)),
+        "offset": pa.array(found.offsets),
+        "timestamp": pa.array(found.stamps * 1000).cast(pa.timestamp("us", "UTC")),
+    }
+    return pa.table([made[name] for name in columns], schema=raw_schema(columns))

@@ -1,0 +1,7 @@
+"""Tables: what is true now, per key.
+
+    changes -- decode --> sets and deletes by key -- current --> old rows taken back, new ones given
+
+A table is a log of changes or the answer of a step. What follows it sees each change as the
+old row with the sign −1 and the new one with +1.
+"""

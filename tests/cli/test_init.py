@@ -1,0 +1,84 @@
+"""`millstream init`: what it writes runs as it is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from millstream.plan.names import check_pipeline_name
+
+if TYPE_CHECKING:
+    from tests.cli.command import Command
+
+FILES = {"pipeline.py", "test_pipeline.py", "pyproject.toml", "README.md", ".gitignore"}
+
+
+def run(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "COV"))}
+    return subprocess.run([sys.executable, *words], cwd=project, env=environment, timeout=280,
+                          capture_output=True, text=True, check=False)  # fmt: skip
+
+
+def test_a_new_project_passes_its_own_test_and_the_check(nowhere: Command, tmp_path: Path) -> None:
+    project = tmp_path / "Web Shop"
+    said = nowhere.ok("init", str(project))
+    assert {path.name for path in project.iterdir()} == FILES
+    assert "'web-shop'" in said.err
+    assert "millstream topics create web-shop.views" in said.err
+
+    tested = run(project, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider")
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+    assert "3 passed" in tested.stdout
+
+    checked = run(project, "-m", "millstream.cli.main", "check", "pipeline.py")
+    assert checked.returncode == 0, checked.stderr
+    assert "views long, visitors long" in checked.stdout
+    linted = run(project, "-m", "ruff", "check", "--isolated", ".")
+    assert linted.returncode == 0, linted.stdout
+    formatted = run(project, "-m", "ruff", "format", "--isolated", "--check", ".")
+    assert formatted.returncode == 0, formatted.stdout
+
+
+def test_here_is_a_folder_too(
+    nowhere: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes.txt").write_text("mine")
+    said = nowhere.ok("init")
+    assert {path.name for path in tmp_path.iterdir()} == {*FILES, "notes.txt"}
+    assert "cd " not in said.err
+
+
+@pytest.mark.parametrize("file", sorted(FILES))
+def test_a_file_that_is_there_is_never_overwritten(
+    nowhere: Command, tmp_path: Path, file: str
+) -> None:
+    (tmp_path / file).write_text("mine")
+    said = nowhere("init", str(tmp_path))
+    assert said.code == 2
+    assert f"got {file} in {tmp_path}" in said.err
+    assert [path.name for path in tmp_path.iterdir()] == [file]
+    assert (tmp_path / file).read_text() == "mine"
+
+
+def test_a_file_is_no_folder(nowhere: Command, tmp_path: Path) -> None:
+    (tmp_path / "shop").write_text("mine")
+    said = nowhere("init", str(tmp_path / "shop"))
+    assert said.code == 2
+    assert said.err.startswith("error: init needs a folder; got ")
+
+
+@pytest.mark.parametrize("folder", ["été 2026", "___", "x" * 200, "Ünï.cödé", "9to5"])
+def test_any_folder_gives_a_name_that_a_pipeline_may_have(
+    nowhere: Command, tmp_path: Path, folder: str
+) -> None:
+    nowhere.ok("init", str(tmp_path / folder))
+    text = (tmp_path / folder / "pipeline.py").read_text()
+    name = text.rpartition('ms.Pipeline("')[2].partition('"')[0]
+    check_pipeline_name(name)
+    assert "@" not in text

@@ -1,0 +1,183 @@
+"""`millstream rewind` and `millstream run --skip-lost`: going back, and going on, when told to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.cli.bids import lines, pipeline_file, two_batches, windows
+
+import millstream as ms
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.command import Command
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+
+def records(millstream: Command, topic: str) -> list[dict[str, Any]]:
+    return millstream.ok("tail", topic, "--from-beginning", "--until-end", "-o", "json").records
+
+
+def test_a_job_is_rewound_into_new_outputs_then_again_in_those(
+    millstream: Command, topic: str, tmp_path: Path
+) -> None:
+    place = ["--checkpoint", str(tmp_path / "job")]
+    file = pipeline_file(tmp_path, topic)
+    millstream.ok("topics", "create", topic)
+    for seconds in ([1, 2, 11], [12, 21]):
+        millstream.ok("produce", topic, stdin=lines(seconds))
+        millstream.ok("run", file, *place, "--until", "caught-up")
+    millstream.ok("produce", topic, "--format", "text", stdin="no JSON\n")
+    said = millstream.ok("rewind", file, *place, "--to", "start", "--into", "-2").err
+    assert f"{topic} is back at the start, into outputs that end in -2; this was batch 3" in said
+    millstream.ok("run", file, *place, "--until", "caught-up")
+
+    first = records(millstream, f"{topic}.out-2")
+    assert windows(first) == windows(records(millstream, f"{topic}.out"))
+    assert all(record["headers"] == [] for record in first)
+    lanes = [row["lane"] for row in millstream.ok("commits", *place, "-o", "json").json]
+    assert lanes == ["short", "short", "rewind", "short"]
+    [dead] = millstream.ok("dead", "list", file, *place, "-o", "json").json
+    assert (dead["source"], dead["waiting"]) == (topic, 1)
+    assert "no dead rows in" in millstream.ok("dead", "list", file).err
+
+    taken = millstream("rewind", file, *place, "--to", "start", "--into", "-2")
+    assert (taken.code, f"got the topic '{topic}.out-2'" in taken.err) == (2, True)
+
+    millstream.ok("rewind", file, *place, "--to", "3", "--again")
+    millstream.ok("run", file, *place, "--until", "caught-up")
+    second = records(millstream, f"{topic}.out-2")
+    assert windows(second) == sorted([*windows(first), *windows(first)])
+    assert [record["headers"] for record in second[len(first) :]] == [
+        [{"name": "millstream.again", "value": "5"}] for _ in first
+    ]
+    [dead] = millstream.ok("dead", "list", file, *place, "-o", "json").json
+    assert dead["waiting"] == 2
+    assert "1 dead row" in millstream.ok("dead", "retry", file, *place, "--dry-run").err
+
+
+def test_what_cannot_be_rewound_is_told_and_left_alone(
+    millstream: Command, topic: str, tmp_path: Path
+) -> None:
+    place = two_batches(millstream, topic, tmp_path)
+    file = tmp_path / "hot.py"
+    before = sorted((tmp_path / "job" / "batches").iterdir())
+
+    def refused(*words: str) -> tuple[int, str]:
+        said = millstream("rewind", str(file), *place, *words)
+        return said.code, said.err
+
+    assert refused("--to", "1") == (
+        2, "error: rewind needs one of --into SUFFIX and --again; got neither\n"
+    )  # fmt: skip
+    assert refused("--to", "99", "--again")[0] == 4
+    assert refused("--to", "yesterday", "--again")[0] == 2
+    assert refused("--to", "2000-01-01", "--again")[0] == 4
+    nowhere = millstream("rewind", str(file), "--to", "1", "--again", "--checkpoint", "nowhere")
+    assert nowhere.code == 4
+
+    text = file.read_text()
+    table = 'hot.to(ms.Postgres("rows", url="postgresql://localhost:1/none")), hot.to('
+    file.write_text(text.replace("hot.to(", table))
+    code, said = refused("--to", "1", "--again")
+    assert code == 2
+    assert "which only appends: rows would be there twice; give it a key=" in said
+    function = "hot.to(ms.Function(print), name='f'), hot.to("
+    file.write_text(text.replace("hot.to(", function))
+    assert "name a topic, a table or a path" in refused("--to", "1", "--into", "-2")[1]
+    file.write_text(text)
+
+    ms.Topics(millstream.environment["MILLSTREAM_KAFKA"]).truncate(topic, {0: 2})
+    code, said = refused("--to", "start", "--again")
+    assert code == 6
+    assert "2 records are gone" in said
+    assert sorted((tmp_path / "job" / "batches").iterdir()) == before
+
+
+def test_a_job_goes_on_without_what_is_gone_only_when_told_so(
+    millstream: Command, topic: str, tmp_path: Path
+) -> None:
+    place = two_batches(millstream, topic, tmp_path)
+    file = str(tmp_path / "hot.py")
+    millstream.ok("produce", topic, stdin=lines([13, 14, 15, 31]))
+    ms.Topics(millstream.environment["MILLSTREAM_KAFKA"]).truncate(topic, {0: 9})
+
+    stopped = millstream("run", file, *place, "--until", "caught-up")
+    assert stopped.code == 6
+    assert "2 records are gone; go on without them by `millstream run … --skip-lost`" in stopped.err
+    gone_on = millstream.ok("run", file, *place, "--until", "caught-up", "--skip-lost")
+    assert f"warning: {topic}/0: 2 records, from offset 7 on, are skipped" in gone_on.err
+    assert windows(records(millstream, f"{topic}.out"))[-1] == ("2026-01-01T00:00:10.000000Z", 3)
+    again = millstream.ok("run", file, *place, "--until", "caught-up", "--skip-lost")
+    assert "skipped" not in again.err
+
+
+def test_a_checkpoint_says_of_each_step_whether_it_is_kept_new_dropped_or_refused(
+    millstream: Command, topic: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "steps.py"
+    place = ["--checkpoint", str(tmp_path / "job")]
+
+    def steps(*names: str, size: str = "10 seconds") -> str:
+        made = ", ".join(
+            f'rows.by("auction").window(ms.tumbling("{size if name == "b" else "10 seconds"}"))'
+            f'.agg(n=ms.count(), name="{name}").to(ms.Topic("{topic}.{name}"))'
+            for name in names
+        )
+        file.write_text(
+            "import millstream as ms\n"
+            f'rows = ms.read(ms.Topic("{topic}", schema="auction long, ts timestamp"), time="ts")\n'
+            f'pipeline = ms.Pipeline("{topic}", {made})\n'
+        )
+        return str(file)
+
+    millstream.ok("topics", "create", topic)
+    millstream.ok("produce", topic, stdin=lines([1]))
+    millstream.ok("run", steps("a", "b", "c"), *place, "--until", "caught-up")
+    said = millstream("check", steps("a", "b", "d", size="20 seconds"), *place, "-o", "json")
+    assert said.code == 3
+    assert {row["step"]: row["verdict"] for row in said.json[0]["steps"]} == {
+        "a": "kept", "b": "refused", "d": "new", "c": "dropped",
+    }  # fmt: skip
+
+
+def test_files_are_read_and_written_once_more_without_any_kafka(
+    nowhere: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.json").write_text('{"k": 1}\n{"k": 2}\n')
+    file, place = tmp_path / "files.py", ["--checkpoint", str(tmp_path / "job")]
+    file.write_text(
+        "import millstream as ms\n"
+        f'rows = ms.read(ms.Files("{tmp_path}/in", format="json", schema="k long"))\n'
+        f'pipeline = ms.Pipeline("files", rows.to(ms.Files("{tmp_path}/out", format="json")))\n'
+    )
+
+    def out(folder: str = "out") -> list[str]:
+        return sorted(path.read_text() for path in (tmp_path / folder).glob("*.json"))
+
+    nowhere.ok("run", str(file), *place, "--until", "caught-up")
+    (tmp_path / "in" / "b.json").write_text('{"k": 3}\n')
+    nowhere.ok("run", str(file), *place, "--until", "caught-up")
+    whole = out()
+    nowhere.ok("rewind", str(file), *place, "--to", "1", "--again")
+    assert out() == ['{"k":1}\n{"k":2}\n']
+    nowhere.ok("run", str(file), *place, "--until", "caught-up")
+    assert out() == whole
+    nowhere.ok("rewind", str(file), *place, "--to", "start", "--into", "-2")
+    said = nowhere.ok("run", str(file), *place, "--until", "caught-up")
+    assert "its outputs end in -2" in said.err
+    assert out("out-2") == ['{"k":1}\n{"k":2}\n{"k":3}\n']
+    assert out() == whole
+
+
+def test_a_job_that_never_ran_has_nowhere_to_go_back_to(
+    nowhere: Command, topic: str, tmp_path: Path
+) -> None:
+    said = nowhere("rewind", pipeline_file(tmp_path, topic), "--to", "start", "--again", "--kafka",
+                   "localhost:1")  # fmt: skip
+    assert said.code == 4
+    assert "run the pipeline first" in said.err

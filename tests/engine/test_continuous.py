@@ -1,0 +1,261 @@
+"""Continuous mode on a real broker: the same rows, bad ones apart, none lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.cli.command import COMMAND
+from tests.log.shortly import Log, eventually
+
+import millstream as ms
+from millstream.errors import InvalidInput, MillstreamError, NotFound, UserCodeFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from millstream.runtime.facts import Facts
+    from millstream.testing.local_broker import ThrowAwayBroker
+
+SCHEMA = "id long not null, price double, tags array<string>, at timestamp"
+PATIENCE = 240.0
+
+
+def continuous(name: str, *outputs: Any, **options: Any) -> ms.Pipeline:
+    return ms.Pipeline(name, *outputs, mode="continuous", delivery="at_least_once", **options)
+
+
+def rows(numbers: Iterable[int]) -> list[bytes]:
+    return [
+        b'{"id":%d,"price":%d.25,"tags":["a","b%d"],"at":%d}' % (n, n, n, 1_767_225_600_000 + n)
+        for n in numbers
+    ]
+
+
+@pytest.fixture
+def log(broker: ThrowAwayBroker) -> Log:
+    return Log(broker.address)
+
+
+def size(log: Log, topic: str) -> int:
+    """How many records a topic has, asked for at a leisurely pace; none where there is none."""
+    time.sleep(0.3)
+    try:
+        return sum(log.topics.offsets(topic).values())
+    except NotFound:
+        return 0
+
+
+def ran(pipeline: ms.Pipeline, log: Log, folder: Path, **options: Any) -> list[Facts]:
+    """A run until all that was there is through; what it told."""
+    told: list[Facts] = []
+    pipeline.run(until="caught_up", kafka=log.address, checkpoint=folder,
+                 on_batch=lambda facts, lag: told.append(facts), **options)  # fmt: skip
+    return told
+
+
+@pytest.mark.spark
+def test_rows_equal_the_oracle_bad_ones_are_apart_and_a_restart_goes_on(
+    log: Log, topic: str, tmp_path: Path, spark: object
+) -> None:
+    log.topics.create(topic)
+    bad = {b"no JSON": "not JSON: expecting value at character 1",
+           b'{"id":"5"}': "id: needs a long; got a string",
+           b'{"price":1}': "id: needs a long; it is missing",
+           b'{"id":1,"at":null}': "at: event time is null",
+           b'{"id":1,"at":"2199-01-01"}': "future: at lies too far ahead"}  # fmt: skip
+    with ms.Producer(log.address) as producer:
+        for number, value in enumerate([*rows(range(60)), *bad, b'{"id":60,"at":0,"x":1}']):
+            producer.send(topic, value, key=b"k%d" % number, headers=[("h", b"1")])
+    stream = ms.read(ms.Topic(topic, schema=SCHEMA), time="at")
+    opened = (
+        stream.with_columns(place="_offset", key="string(_key)").where("id % 3 <> 1")
+        .explode("tags").select("id", "tags as tag", "price * 2 as twice", "place", "key", "at")
+    )  # fmt: skip
+    pipeline = continuous(topic, opened.to(ms.Topic(f"{topic}.out", key="id")))
+
+    told = ran(pipeline, log, tmp_path / "job")
+
+    def meant(numbers: Iterable[int]) -> list[dict[str, Any]]:
+        return [
+            {"id": n, "tag": tag, "twice": 2 * n + 0.5, "place": n, "key": f"k{n}",
+             "at": f"2026-01-01T00:00:00.{n:03d}000Z"}
+            for n in numbers if n % 3 != 1 for tag in ("a", f"b{n}")
+        ]  # fmt: skip
+
+    found = log.read(f"{topic}.out")
+    assert [json.loads(record.value or b"") for record in found] == meant(range(60))
+    assert [json.loads(record.key or b"") for record in found] == [
+        {"id": row["id"]} for row in meant(range(60))
+    ]
+    dead = log.read(f"{topic}.dead")
+    assert [(record.value, list(record.headers)) for record in dead] == [
+        (value, [("h", b"1"), ("millstream.reason", reason.encode()),
+                 ("millstream.step", topic.encode()), ("millstream.topic", topic.encode()),
+                 ("millstream.partition", b"0"), ("millstream.offset", b"%d" % (60 + n))])
+        for n, (value, reason) in enumerate(bad.items())
+    ]  # fmt: skip
+    assert [record.key for record in dead] == [b"k%d" % n for n in range(60, 65)]
+    assert sum(facts.rows for facts in told) == 66
+    assert sum(facts.dead for facts in told) == 5
+    assert sum(facts.extra for facts in told) == 1
+    assert sum(facts.outputs[f"{topic}.out"] for facts in told) == len(found)
+    assert {facts.lane for facts in told} == {"continuous"}
+
+    log.fill(topic, rows(range(66, 70)))
+    job = pipeline.start(kafka=log.address, checkpoint=tmp_path / "job")
+    try:
+        eventually(lambda: size(log, f"{topic}.out") >= len(found) + 6, within=PATIENCE)
+    finally:
+        job.stop()
+        job.wait(PATIENCE)
+    after = [json.loads(record.value or b"") for record in log.read(f"{topic}.out")[len(found) :]]
+    assert {row["id"] for row in after} == {66, 68, 69}
+    assert len(log.read(f"{topic}.dead")) == len(bad)
+    assert job.positions() == {topic: {0: 70}}
+
+
+FILE = """import millstream as ms
+
+rows = ms.read(ms.Topic({topic!r}, schema="id long, price double"))
+made = rows.where("id % 10 <> 3").select("id", "price + 1 as more")
+pipeline = ms.Pipeline(
+    {topic!r}, made.to(ms.Topic({topic!r} + ".out")),
+    mode="continuous", delivery="at_least_once",
+)
+"""
+
+
+def test_killed_and_started_again_nothing_is_lost_and_a_second_runner_is_refused(
+    log: Log, topic: str, tmp_path: Path
+) -> None:
+    log.topics.create(topic, partitions=2)
+    file = tmp_path / "passing.py"
+    file.write_text(FILE.format(topic=topic))
+    words = [COMMAND, "run", str(file), "--kafka", log.address, "--checkpoint", str(tmp_path / "j")]
+
+    def began() -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            text=True, start_new_session=True,
+        )  # fmt: skip
+
+    def fed(first: int, last: int) -> set[int]:
+        values = [b'{"id":%d,"price":1.5}' % n for n in range(first, last)]
+        log.fill(topic, [*values, b"broken %d" % first])
+        return {n for n in range(first, last) if n % 10 != 3}
+
+    out, dead = f"{topic}.out", f"{topic}.dead"
+    wanted = fed(0, 500)
+    first = began()
+    try:
+        eventually(lambda: alive(first) and size(log, out) >= 450, within=PATIENCE)
+        second = subprocess.run(
+            words, capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
+        assert second.returncode == 1
+        assert f"got process {first.pid} on" in second.stderr
+        wanted |= fed(500, 900)
+        eventually(lambda: alive(first) and size(log, out) > 460, within=PATIENCE)
+    finally:
+        os.killpg(first.pid, signal.SIGKILL)
+        first.communicate()
+
+    wanted |= fed(900, 1000)
+    again = began()
+    try:
+        eventually(
+            lambda: alive(again) and size(log, dead) >= 3 and ids(log, out) == wanted,
+            within=PATIENCE,
+        )
+        again.send_signal(signal.SIGINT)
+        _, said = again.communicate(timeout=PATIENCE)
+    finally:
+        if again.poll() is None:
+            os.killpg(again.pid, signal.SIGKILL)
+            print(again.communicate()[1], size(log, dead), sorted(wanted ^ ids(log, out))[:9])
+    assert again.returncode == 0, said
+    assert "stopped: " in said
+    assert ids(log, out) == wanted
+    assert size(log, out) <= 3 * len(wanted)
+    assert set(log.values(dead)) == {b"broken 0", b"broken 500", b"broken 900"}
+
+
+def alive(run: subprocess.Popen[str]) -> bool:
+    assert run.poll() is None, run.communicate()[1]
+    return True
+
+
+def ids(log: Log, topic: str) -> set[int]:
+    return {json.loads(value or b"")["id"] for value in log.values(topic)}
+
+
+@pytest.mark.spark
+def test_a_bad_row_stops_the_job_where_none_may_be(
+    log: Log, topic: str, tmp_path: Path, spark: object
+) -> None:
+    log.topics.create(topic)
+    log.fill(topic, [*rows([1]), b'{"id":true}', *rows([2])])
+    stream = ms.read(ms.Topic(topic, schema=SCHEMA))
+    pipeline = continuous(topic, stream.to(ms.Topic(f"{topic}.out")), on_bad="stop")
+    with pytest.raises(InvalidInput, match="offset 1: id: needs a long; got a boolean"):
+        ran(pipeline, log, tmp_path / "job")
+
+
+@pytest.mark.spark
+def test_a_row_on_which_sql_raises_stops_the_job_with_its_reason(
+    log: Log, topic: str, tmp_path: Path, spark: object
+) -> None:
+    log.topics.create(topic)
+    log.fill(topic, rows([1, 0]))
+    stream = ms.read(ms.Topic(topic, schema=SCHEMA)).with_columns(share="1 / id")
+    pipeline = continuous(topic, stream.to(ms.Topic(f"{topic}.out")))
+    with pytest.raises(UserCodeFailed, match=r"raised \[DIVIDE_BY_ZERO\] .*; use a function"):
+        ran(pipeline, log, tmp_path / "job")
+
+
+@pytest.mark.spark
+def test_a_checkpoint_of_the_other_mode_is_refused(
+    log: Log, topic: str, tmp_path: Path, spark: object
+) -> None:
+    log.topics.create(topic)
+    log.fill(topic, rows([1]))
+    stream = ms.read(ms.Topic(topic, schema=SCHEMA))
+    batches = ms.Pipeline(topic, stream.to(ms.Topic(f"{topic}.out")))
+    batches.run(until="caught_up", kafka=log.address, checkpoint=tmp_path / "batches")
+    passing = continuous(topic, stream.to(ms.Topic(f"{topic}.out")))
+    with pytest.raises(MillstreamError, match='got mode="continuous", where it was "micro_batch"'):
+        ran(passing, log, tmp_path / "batches")
+    (tmp_path / "passing" / "continuous").mkdir(parents=True)
+    with pytest.raises(MillstreamError, match='got mode="micro_batch", where it was "continuous"'):
+        batches.run(until="caught_up", kafka=log.address, checkpoint=tmp_path / "passing")
+
+
+def test_the_plan_says_the_mode(tmp_path: Path) -> None:
+    from tests.cli.command import Command
+
+    file = tmp_path / "passing.py"
+    file.write_text(FILE.format(topic="rows"))
+    nowhere = Command(None)
+    text = nowhere.ok("plan", str(file)).out
+    assert text.startswith("pipeline rows\nmode continuous: rows pass one by one, at least once;")
+    assert "kept every 5 seconds" in text
+    assert "transaction" not in text
+    assert nowhere.ok("plan", str(file), "-o", "json").json["mode"] == "continuous"
+
+
+@pytest.mark.spark
+def test_the_check_says_the_mode(tmp_path: Path, spark: object) -> None:
+    from tests.cli.command import Command
+
+    file = tmp_path / "passing.py"
+    file.write_text(FILE.format(topic="rows"))
+    [found] = Command(None).ok("check", str(file), "-o", "json").json
+    assert found["mode"] == "continuous"
+    assert found["outputs"][0]["columns"] == "id long, more double"

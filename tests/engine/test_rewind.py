@@ -1,0 +1,368 @@
+"""Going back: the same answers once more, in new outputs or in the old ones, whatever is killed."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.faults.small_world import Crash, LedgerWriter, Small, World, tell_the_world
+
+import millstream as ms
+from millstream.errors import AlreadyRunning, Damaged, DataGone, InvalidInput, NotFound
+from millstream.runtime import checkpoint, going_back, housekeeping
+from millstream.runtime.checkpoint import Checkpoint
+from millstream.runtime.facts import moment_of
+from millstream.runtime.going_back import POINTS, Going
+from millstream.runtime.lost import skip_lost
+from millstream.runtime.rewind import Rewinding
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from millstream.runtime.rewind import To
+    from millstream.sinks.spec import Sink, Staged
+
+
+class Outside(World):
+    """Remembers the marks that rows came with, and which places are taken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.again: list[tuple[str, int | None, int]] = []
+        self.taken: list[str] = []
+
+    def there(self, sinks: Sequence[Sink]) -> list[str]:
+        return [sink.name for sink in sinks if sink.name in self.taken]
+
+    def writer(self, name: str, job: str) -> Any:
+        writer = super().writer(name, job)
+        write = writer.write
+
+        def heard(intent: str, batch: int, outputs: Sequence[Staged]) -> None:
+            self.again += [(staged.output, staged.again, staged.rows) for staged in outputs]
+            write(intent, batch, outputs)
+
+        vars(writer)["write"] = heard
+        return writer
+
+
+@pytest.fixture
+def job(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Small:
+    """A job of three batches, an hour of its clock apart."""
+    job = Small(tmp_path / "checkpoint", spark)
+    job.world = Outside()
+    tell_the_world(job.world, monkeypatch)
+    monkeypatch.setattr(going_back, "reached", lambda point, number: job.world.tell(point))
+    for _ in range(3):
+        job.feed()
+        job.step()
+        job.world.now += 3_600_000_000
+    return job
+
+
+def rewind(job: Small, to: To, *, into: str | None = None, again: bool = False) -> Going:
+    opened = Rewinding(job.pipeline, Checkpoint(job.folder), job.world)
+    return opened.rewind(to, into=into, again=again)
+
+
+def panes(job: Small, output: str = "out") -> Counter[tuple[Any, ...]]:
+    """What lies in an output, with how often it is there."""
+    return Counter(
+        (row["key"], row["window_start"], row["n"], row["total"])
+        for _, name, row in job.world.sinks.rows
+        if name == output
+    )
+
+
+def test_new_outputs_from_the_start_hold_what_a_fresh_run_gives(job: Small) -> None:
+    rewind(job, "start", into="-2")
+    job.feed()
+    job.finish()
+
+    assert job.green("out-2")
+    assert not any(again for _, again, _ in vars(job.world)["again"])
+
+
+def test_new_outputs_from_a_batch_hold_what_comes_after_it_and_the_job_keeps_them(
+    job: Small,
+) -> None:
+    before = panes(job)
+    rewind(job, 2, into="-2")
+    job.step()
+    first = panes(job, "out-2")
+    job.feed()
+    job.finish()
+
+    assert panes(job) == before
+    assert first
+    assert first <= before
+    whole = Small(job.folder.with_name("whole"), job._spark)
+    whole.feed(48)
+    whole.finish()
+    assert panes(job, "out-2") < panes(whole)
+    assert panes(job, "out-2") | before == panes(whole)
+
+
+def test_rows_that_come_again_are_marked_and_only_those(job: Small) -> None:
+    before = panes(job)
+    job.feed()
+    number = rewind(job, 1, again=True).batch
+    job.finish()
+
+    after = panes(job)
+    sent_again = after - (after & Counter(dict.fromkeys(after, 1)))
+    assert set(before) >= set(sent_again)
+    assert sent_again
+    told: Counter[int | None] = Counter()
+    for _, again, rows in vars(job.world)["again"]:
+        told[again] += rows
+    assert told[number] == sum(sent_again.values())
+    assert set(told) == {None, number}
+    assert set(after.values()) == {1, 2}
+
+
+def test_a_finished_job_goes_back_and_ends_the_same_again(job: Small) -> None:
+    job.finish()
+    assert job.green()
+    before = panes(job)
+    rewind(job, "start", again=True)
+    job.finish()
+
+    assert panes(job) == before + before
+
+
+def test_a_time_means_the_newest_commit_that_was_there(job: Small) -> None:
+    at = moment_of(job.world.now - 2 * 3_600_000_000)
+    assert at is not None
+    assert rewind(job, at, into="-2").to == 2
+    with pytest.raises(NotFound, match="batches 1 to"):
+        rewind(job, moment_of(0) or "start", into="-3")
+
+
+def test_numbers_are_never_used_twice_and_what_was_left_is_no_target(job: Small) -> None:
+    assert rewind(job, 1, again=True).batch == 4
+    job.step()
+    with pytest.raises(NotFound, match="see `millstream commits`"):
+        rewind(job, 3, again=True)
+    assert rewind(job, 5, again=True).to == 5
+    assert rewind(job, 1, again=True).batch == 7
+    job.finish()
+    assert set(panes(job).values()) <= {1, 2, 3, 4}
+
+
+@pytest.mark.parametrize("point", [p for p in POINTS if p != "a sink has gone back"])
+def test_a_rewind_into_new_outputs_killed_at_any_step_is_done_or_not(
+    job: Small, point: str
+) -> None:
+    job.crash_at(point)
+    with pytest.raises(Crash):
+        rewind(job, "start", into="-2")
+    job.finish()
+
+    assert job.green("out" if point == "before rewind" else "out-2")
+    assert bool(panes(job, "out-2")) == (point != "before rewind")
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_rewind_of_the_same_outputs_killed_at_any_step_is_done_or_not(
+    job: Small, point: str
+) -> None:
+    before = panes(job)
+    job.crash_at(point)
+    with pytest.raises(Crash):
+        rewind(job, "start", again=True)
+    job.finish()
+
+    after = panes(job)
+    assert {pane for pane, count in after.items() if count == 2} == (
+        set() if point == "before rewind" else set(before)
+    )
+    assert max(after.values()) <= 2
+    rows = job.world.sinks.rows
+    job.world.sinks.rows = [row for n, row in enumerate(rows) if row not in rows[:n]]
+    assert job.green()
+
+
+def test_a_batch_in_hand_is_abandoned_and_comes_again_once(job: Small) -> None:
+    job.feed()
+    job.crash_at("after a sink's commit")
+    job.step()
+    seen = panes(job)
+    number = rewind(job, 3, again=True).batch
+    job.finish()
+
+    after = panes(job)
+    assert set(after) >= set(seen)
+    assert {pane for pane, count in after.items() if count == 2} == {
+        pane for pane in seen if after[pane] == 2
+    }
+    assert any(again == number for _, again, _ in vars(job.world)["again"])
+    assert max(after.values()) == 2
+
+
+def test_what_cannot_be_done_is_refused_and_nothing_has_changed(job: Small) -> None:
+    before = sorted(path.name for path in (job.folder / "batches").iterdir())
+    with pytest.raises(InvalidInput, match="one of --into SUFFIX and --again; got neither"):
+        rewind(job, 1)
+    with pytest.raises(InvalidInput, match="got both"):
+        rewind(job, 1, into="-2", again=True)
+    with pytest.raises(InvalidInput, match="--into needs 1 to 50 letters"):
+        rewind(job, 1, into="a.b")
+    vars(job.world)["taken"].append("out-2")
+    with pytest.raises(InvalidInput, match="not there yet; got out-2"):
+        rewind(job, 1, into="-2")
+    job.world.log.first = 5
+    with pytest.raises(DataGone, match="records are gone"):
+        rewind(job, "start", into="-3")
+    job.world.log.first, job.world.log.identity = 0, "second"
+    with pytest.raises(DataGone, match="another one of that name"):
+        rewind(job, 1, again=True)
+    job.world.log.identity = "first"
+    with job.run(), pytest.raises(AlreadyRunning):
+        rewind(job, 1, again=True)
+    assert sorted(path.name for path in (job.folder / "batches").iterdir()) == before
+
+
+def test_an_output_that_does_not_let_the_job_in_is_found_before_anything_is_begun(
+    job: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def taken(_writer: LedgerWriter, _expected: str | None) -> str | None:
+        raise AlreadyRunning("one job at a time writes there", got="another")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LedgerWriter, "recover", taken)
+        for word in ({"into": "-2"}, {"again": True}):
+            with pytest.raises(AlreadyRunning):
+                rewind(job, 1, **word)
+    assert Checkpoint(job.folder).batches("rewind") == []
+    job.finish()
+    assert job.green()
+
+
+def test_every_commit_that_history_keeps_can_be_gone_back_to(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint, "FULL_EVERY", 4)
+    monkeypatch.setattr(housekeeping, "EVERY", 3)
+    job = Small(tmp_path / "checkpoint", spark)
+    job.pipeline = ms.Pipeline("small", *job.pipeline.outputs, history="8 hours")
+    job.world = Outside()
+    with job.run() as engine:
+        for _ in range(18):
+            job.feed(2)
+            engine.step()
+            job.world.now += 3_600_000_000
+    kept = Checkpoint(job.folder).lineage()
+    assert 8 <= len(kept) < 16
+    with pytest.raises(NotFound, match=f"batches {kept[0]} to 18"):
+        rewind(job, kept[0] - 1, again=True)
+    for target in reversed(kept):
+        assert rewind(job, target, again=True).to == target
+    job.finish()
+    rows = job.world.sinks.rows
+    job.world.sinks.rows = [row for n, row in enumerate(rows) if row not in rows[:n]]
+    assert job.green()
+
+
+def test_state_that_is_gone_is_named(job: Small) -> None:
+    [step] = Checkpoint(job.folder).head(1).steps.values()
+    name = next(file for manifest in step.manifests.values() for file in manifest.files)
+    [state] = (job.folder / "state").rglob(name)
+    state.unlink()
+    with pytest.raises(Damaged, match=f"needs {re.escape(state.name)} as it was written"):
+        rewind(job, 1, again=True)
+    rewind(job, "start", into="-2")
+    job.finish()
+    assert job.green("out-2")
+
+
+def test_a_damaged_commit_is_left_behind_by_going_back_before_it(job: Small) -> None:
+    newest = Checkpoint(job.folder).path(3, "commit")
+    newest.write_text(re.sub("batch", "botch", newest.read_text()))
+    before = panes(job)
+    rewind(job, 2, again=True)
+    job.finish()
+
+    assert set(panes(job)) >= set(before)
+    rows = job.world.sinks.rows
+    job.world.sinks.rows = [row for n, row in enumerate(rows) if row not in rows[:n]]
+    assert job.green()
+
+
+@pytest.mark.parametrize("kind", ["intent", "prepared"])
+def test_a_damaged_batch_in_hand_is_left_behind_too(job: Small, kind: str) -> None:
+    job.feed()
+    job.crash_at(f"after {kind}")
+    job.step()
+    path = Checkpoint(job.folder).path(4, kind)
+    path.write_text(path.read_text()[:-20])
+    with pytest.raises(Damaged, match="go back before it with `millstream rewind`"):
+        job.finish()
+    rewind(job, 3, again=True)
+    job.finish()
+    assert job.green()
+
+
+def test_an_old_copy_of_a_checkpoint_goes_on_into_new_outputs_only(job: Small) -> None:
+    copy = job.folder.with_name("copy")
+    shutil.copytree(job.folder, copy)
+    job.feed()
+    job.step()
+    shutil.rmtree(job.folder)
+    shutil.copytree(copy, job.folder)
+    with pytest.raises(Damaged, match="--into SUFFIX` writes to new outputs"):
+        job.finish()
+    rewind(job, "start", into="-2")
+    job.finish()
+    assert job.green("out-2")
+
+
+def skipped(job: Small) -> list[str]:
+    return skip_lost(job.pipeline, Checkpoint(job.folder), job.world)
+
+
+def test_lost_rows_are_skipped_when_somebody_says_so_and_counted(job: Small) -> None:
+    assert skipped(job) == []
+    job.feed()
+    job.crash_at("in the middle of a run")
+    job.step()
+    job.world.log.first = 40
+    with pytest.raises(DataGone, match="go on without them by `millstream run … --skip-lost`"):
+        job.finish()
+    assert skipped(job) == [f"rows/{p}: 4 records, from offset 36 on, are skipped" for p in (0, 1)]
+    assert skipped(job) == []
+    job.finish()
+
+    counted = sum(n * times for (_, _, n, _), times in panes(job).items())
+    assert counted == 2 * 48 - 2 * 4
+
+
+def test_a_topic_made_anew_is_read_from_its_beginning_when_somebody_says_so(job: Small) -> None:
+    job.world.log.identity = "second"
+    with pytest.raises(DataGone, match="go on with the new one, from its beginning"):
+        job.finish()
+    assert skipped(job) == ["'rows' was made anew: it is read from its beginning"]
+    with job.run() as engine:
+        assert {p: a for p, (a, _) in engine.waiting()["rows"].items()} == {0: 0, 1: 0}
+
+
+def test_a_batch_that_sinks_may_have_taken_is_ended_before_anything_is_skipped(job: Small) -> None:
+    job.feed()
+    job.crash_at("before a sink's commit")
+    job.step()
+    job.feed()
+    job.world.log.first = 50
+    with pytest.raises(InvalidInput, match="run it once without --skip-lost"):
+        skipped(job)
+    with pytest.raises(DataGone):
+        job.finish()
+    assert len(skipped(job)) == 2
+    job.finish()
+    counted = sum(n * times for (_, _, n, _), times in panes(job).items())
+    assert counted == 2 * 60 - 2 * 2

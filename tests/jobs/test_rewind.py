@@ -1,0 +1,54 @@
+"""`millstream jobs rewind`: stopped, rewound, started again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.cli.bids import lines, pipeline_file
+from tests.jobs.stacks import Stack, until
+
+from millstream.runtime.inspect import looked_at
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+IN_ITS_PROCESS = """
+import os, time
+
+if "MILLSTREAM_RUN" in os.environ:
+    time.sleep(3600)
+"""
+
+
+def test_a_job_is_stopped_rewound_and_started_again(
+    stack: Stack, spark: SparkSession, topic: str, tmp_path: Path
+) -> None:
+    file, job = pipeline_file(tmp_path, topic), tmp_path / "job"
+    millstream = stack.millstream
+    millstream.ok("topics", "create", topic)
+    millstream.ok("produce", topic, stdin=lines([1, 2, 11]))
+    millstream.ok("run", file, "--checkpoint", str(job), "--until", "caught-up")
+    (tmp_path / "hot.py").write_text((tmp_path / "hot.py").read_text() + IN_ITS_PROCESS)
+    stack.up()
+    millstream.ok("jobs", "submit", file, "--checkpoint", str(job), "--no-wait")
+    first = until(lambda: stack.job(topic).run and stack.holder(topic), "its process")
+
+    said = millstream.ok("jobs", "rewind", topic, "--to", "start", "--again", "--no-wait").err
+    assert f"{topic} is back at the start, with the same outputs" in said
+    assert [row["lane"] for row in _commits(stack, job)] == ["short", "rewind"]
+    until(lambda: (now := stack.holder(topic)) is not None and now.pid != first.pid, "the next")
+    assert looked_at(job).head().sources == {}
+
+    millstream.ok("jobs", "stop", topic)
+    refused = millstream("jobs", "rewind", topic, "--to", "7", "--again")
+    assert refused.code == 4
+    assert stack.job(topic).wanted == "stopped"
+
+
+def _commits(stack: Stack, job: Path) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = stack.millstream.ok(
+        "commits", "--checkpoint", str(job), "-o", "json"
+    ).json
+    return found

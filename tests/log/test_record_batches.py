@@ -1,0 +1,145 @@
+"""Record batches parsed all at once, against batches written by hand."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.log.batch_writing import CODECS, Whole, Written
+
+from millstream.log import record_batches
+from millstream.log.record_batches import Records, UnknownFormat, records
+
+# bytes that look like the beginning of a record, and such that do not
+PAYLOADS = st.one_of(
+    st.none(),
+    st.binary(max_size=40),
+    st.sampled_from([b"", b"\0", b"\0" * 30, b"\x02\0" * 20, b'{"a":1}', b"x" * 70, b"y" * 9000]),
+)
+HEADERS = st.lists(
+    st.tuples(st.binary(max_size=5), st.none() | st.binary(max_size=9)), max_size=2
+).map(tuple)
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> list[Whole]:
+    found, base = [], draw(st.integers(0, 2**40))
+    for _ in range(draw(st.integers(0, 6))):
+        delta, written = 0, []
+        for _ in range(draw(st.integers(0, 12))):
+            delta += draw(st.integers(0, 3))
+            written.append(Written(delta, draw(PAYLOADS), draw(PAYLOADS),
+                                   draw(st.integers(-5, 10**9)), draw(HEADERS)))  # fmt: skip
+            delta += 1
+        found.append(
+            Whole(base, tuple(written), draw(st.sampled_from(list(CODECS))),
+                  draw(st.integers(0, 2**41)), draw(st.none() | st.integers(0, 2**41)),
+                  extra_delta=draw(st.integers(0, 2)))
+        )  # fmt: skip
+        base += delta + 3
+    return found
+
+
+def told(found: Records) -> list[tuple[int, int, bytes | None, bytes | None]]:
+    assert found.keys is not None
+    return list(zip(found.offsets.tolist(), found.stamps.tolist(), found.keys.to_pylist(),
+                    found.values.to_pylist(), strict=True))  # fmt: skip
+
+
+def meant(batches: list[Whole], first: int, end: int) -> list[tuple[int, int, bytes | None,
+                                                                    bytes | None]]:  # fmt: skip
+    return [
+        (batch.base + record.delta,
+         batch.first_stamp + record.stamp if batch.appended_at is None else batch.appended_at,
+         record.key, record.value)
+        for batch in batches for record in batch.records
+        if first <= batch.base + record.delta < end
+    ]  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@given(logs(), st.integers(0, 60), st.integers(0, 60), st.integers(0, 70))
+def test_whatever_was_written_is_read_from_any_offset_up_to_any_other(
+    log: list[Whole], skip: int, length: int, cut: int
+) -> None:
+    whole = b"".join(batch.bytes() for batch in log)
+    first = (log[0].base if log else 0) + skip
+    cut_off = whole + (log[-1].bytes()[:cut] if log else b"")[:-1]
+
+    found = records(memoryview(cut_off), [], first, first + length, keys=True)
+
+    assert told(found) == meant(log, first, first + length)
+    ends = [b.base + max([0, *(r.delta for r in b.records)]) + b.extra_delta + 1 for b in log]
+    assert found.next == max([first, *ends])
+
+
+@settings(max_examples=50, deadline=None)
+@given(logs())
+def test_walking_one_by_one_finds_the_same(log: list[Whole]) -> None:
+    whole = memoryview(b"".join(batch.bytes() for batch in log))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(record_batches, "_MANY", -1)
+        found = records(whole, [], 0, 2**60, keys=True)
+
+    assert told(found) == meant(log, 0, 2**60)
+
+
+def test_a_transaction_that_was_aborted_and_marks_are_not_seen() -> None:
+    log = [
+        Whole(0, (Written(0, b"kept"),), producer=7),
+        Whole(1, (Written(0, b"gone"), Written(1, b"gone")), producer=8),
+        Whole(3, (Written(0, b"plain"),)),
+        Whole(4, (), producer=8, control=0),
+        Whole(5, (Written(0, b"again"),), producer=8),
+        Whole(6, (), producer=7, control=1),
+        Whole(7, (), producer=8, control=1),
+    ]
+    whole = memoryview(b"".join(batch.bytes() for batch in log))
+
+    found = records(whole, [(8, 1)], 0, 100)
+
+    assert found.values.to_pylist() == [b"kept", b"plain", b"again"]
+    assert found.offsets.tolist() == [0, 3, 5]
+    assert found.next == 8
+
+
+def test_the_mark_of_another_producer_does_not_end_an_aborted_transaction() -> None:
+    log = [
+        Whole(0, (Written(0, b"gone"),), producer=8),
+        Whole(1, (), producer=9, control=0),
+        Whole(2, (Written(0, b"gone"),), producer=8),
+        Whole(3, (), producer=8, control=0),
+    ]
+    whole = memoryview(b"".join(batch.bytes() for batch in log))
+
+    assert len(records(whole, [(8, 0), (9, 1)], 0, 100).offsets) == 0
+
+
+def test_batches_of_the_old_format_are_left_to_another_client() -> None:
+    whole = bytearray(Whole(0, (Written(0, b"x"),)).bytes())
+    whole[16] = 1
+
+    with pytest.raises(UnknownFormat, match="1"):
+        records(memoryview(bytes(whole)), [], 0, 10)
+
+
+def test_python_calls_do_not_follow_the_records() -> None:
+    import sys
+
+    def calls(count: int) -> int:
+        log = Whole(0, tuple(Written(n, b'{"auction":%d}' % n) for n in range(count)))
+        whole, counted = memoryview(log.bytes()), 0
+
+        def count_one(frame: object, event: str, argument: object) -> None:
+            nonlocal counted
+            counted += event in ("call", "c_call")
+
+        sys.setprofile(count_one)
+        try:
+            found = records(whole, [], 0, count)
+        finally:
+            sys.setprofile(None)
+        assert len(found.offsets) == count
+        return counted
+
+    assert calls(50_000) < 2 * calls(500)

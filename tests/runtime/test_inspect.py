@@ -1,0 +1,50 @@
+"""Looking at a checkpoint that a running job sweeps meanwhile."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.faults.small_world import Small
+
+from millstream.errors import Damaged
+from millstream.runtime.inspect import LookedAt, commits, states
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+
+class Swept(LookedAt):
+    """Lists a commit that is gone by the time it is read; the next look is right."""
+
+    listed = 0
+
+    def batches(self, kind: str) -> list[int]:
+        self.listed += 1
+        found = super().batches(kind)
+        return [*found, 99] if self.listed == 1 else found
+
+
+@pytest.fixture
+def folder(tmp_path: Path, spark: SparkSession) -> Path:
+    """A checkpoint with one batch."""
+    job = Small(tmp_path / "checkpoint", spark)
+    job.feed()
+    job.step()
+    return job.folder
+
+
+def test_a_commit_that_was_swept_is_not_taken_for_a_damaged_one(folder: Path) -> None:
+    assert [row["batch"] for row in commits(Swept(folder))] == [1]
+    assert states(Swept(folder)).batch == 1
+
+
+def test_a_damaged_one_is_told(folder: Path) -> None:
+    path = LookedAt(folder).path(1, "commit")
+    path.write_text(path.read_text()[:-20])
+    with pytest.raises(Damaged):
+        commits(LookedAt(folder))
+    with pytest.raises(Damaged):
+        states(LookedAt(folder))
