@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +12,8 @@ import pytest
 from millstream.plan.names import check_pipeline_name
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.cli.command import Command
 
 FILES = {"pipeline.py", "test_pipeline.py", "pyproject.toml", "README.md", ".gitignore"}
