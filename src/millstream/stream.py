@@ -35,7 +35,7 @@ from millstream.stateless import RowWise
 from millstream.steps.distinct import distinct
 from millstream.steps.process import Function, Process
 from millstream.steps.top import Top
-from millstream.table import Table
+from millstream.tabled import Table
 from millstream.tables.spec import Current, Fold, Keys, folded, key_names
 from millstream.windowed import Grouped, Rest, checked_rest
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from millstream.plan.graph import Window
     from millstream.stream import Stream
-    from millstream.table import Table
+    from millstream.tabled import Table
 
 Rest = Sink | Discard | None
 
@@ -67,7 +67,7 @@ class Grouped:
         State: one row of partial aggregates per key, for ever.
         Emits: what changes, per batch: a key's old answer taken back, the new one given.
         """
-        from millstream.table import tallied
+        from millstream.tabled import tallied
 
         return tallied(self.stream.node, self.keys, name, aggregates)
 

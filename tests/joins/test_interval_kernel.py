@@ -145,7 +145,8 @@ def test_after_the_finish_every_row_is_late_also_one_at_the_end_of_time() -> Non
 
 def test_a_row_that_comes_late_meets_what_is_kept_to_the_microsecond() -> None:
     with Driver(kernel((-10, 10))) as driver:
-        step(driver, [], [click(1, 89), click(2, 90)], ((MIN_TIME, 100), (MIN_TIME, 100)))
+        step(driver, [], [click(1, 89), click(2, 90)], EARLY)
+        step(driver, [], [], ((0, 100), (0, 100)))
         left = step(driver, [search(1, 85)], [], ((100, 100), (100, 100)))
     assert (pairs(left), left.late) == ([(1, 2)], [])
 
@@ -160,8 +161,10 @@ def test_a_row_that_is_matched_in_the_batch_that_ends_its_wait_leaves_once() -> 
 @pytest.mark.parametrize(
     ("within", "left", "right", "wanted"),
     [
-        ((1, 1), END_OF_TIME, END_OF_TIME, []),
-        ((-1, -1), MIN_TIME, MIN_TIME, []),
+        ((1, 5), END_OF_TIME, END_OF_TIME, []),
+        ((1, 5), MIN_TIME, MIN_TIME, []),
+        ((-5, -1), END_OF_TIME, END_OF_TIME, []),
+        ((-5, -1), MIN_TIME, MIN_TIME, []),
         ((-(2**59), 2**59), END_OF_TIME - 5, END_OF_TIME, [(1, 1)]),
         ((-(2**59), 2**59), END_OF_TIME, END_OF_TIME, [(1, 1)]),
         ((-(2**59), 2**59), MIN_TIME, MIN_TIME + 5, [(1, 1)]),

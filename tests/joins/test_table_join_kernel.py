@@ -145,6 +145,13 @@ def weak_hash(_columns: Any, count: int) -> Any:
     return np.full(count, 2**64 // 3, np.uint64)
 
 
+def test_rows_without_what_they_are_joined_on_never_meet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_sides, "hash_keys", weak_hash)
+    with Driver(kernel("full")) as driver:
+        nobody = {**customer("x", "Rome"), "id": None}
+        assert told(step(driver, [order(1, None)], [nobody])) == [(1, 1, None), (1, None, "Rome")]
+
+
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_what_is_told_makes_the_view_of_the_oracle_after_every_batch(data: st.DataObject) -> None:
