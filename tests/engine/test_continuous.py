@@ -132,6 +132,7 @@ pipeline = ms.Pipeline(
 """
 
 
+@pytest.mark.soak
 def test_killed_and_started_again_nothing_is_lost_and_a_second_runner_is_refused(
     log: Log, topic: str, tmp_path: Path
 ) -> None:
@@ -140,11 +141,18 @@ def test_killed_and_started_again_nothing_is_lost_and_a_second_runner_is_refused
     file.write_text(FILE.format(topic=topic))
     words = [COMMAND, "run", str(file), "--kafka", log.address, "--checkpoint", str(tmp_path / "j")]
 
-    def began() -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-            text=True, start_new_session=True,
-        )  # fmt: skip
+    said = tmp_path / "said"
+
+    def began() -> subprocess.Popen[bytes]:
+        with said.open("w") as words_of_it:
+            return subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=words_of_it,
+                start_new_session=True,
+            )  # fmt: skip
+
+    def alive(run: subprocess.Popen[bytes]) -> bool:
+        assert run.poll() is None, said.read_text()
+        return True
 
     def fed(first: int, last: int) -> set[int]:
         values = [b'{"id":%d,"price":1.5}' % n for n in range(first, last)]
@@ -165,7 +173,7 @@ def test_killed_and_started_again_nothing_is_lost_and_a_second_runner_is_refused
         eventually(lambda: alive(first) and size(log, out) > 460, within=PATIENCE)
     finally:
         os.killpg(first.pid, signal.SIGKILL)
-        first.communicate()
+        first.wait()
 
     wanted |= fed(900, 1000)
     again = began()
@@ -175,21 +183,17 @@ def test_killed_and_started_again_nothing_is_lost_and_a_second_runner_is_refused
             within=PATIENCE,
         )
         again.send_signal(signal.SIGINT)
-        _, said = again.communicate(timeout=PATIENCE)
+        again.wait(PATIENCE)
     finally:
         if again.poll() is None:
             os.killpg(again.pid, signal.SIGKILL)
-            print(again.communicate()[1], size(log, dead), sorted(wanted ^ ids(log, out))[:9])
-    assert again.returncode == 0, said
-    assert "stopped: " in said
+            again.wait()
+            print(said.read_text(), size(log, dead), sorted(wanted ^ ids(log, out))[:9])
+    assert again.returncode == 0, said.read_text()
+    assert "stopped: " in said.read_text()
     assert ids(log, out) == wanted
     assert size(log, out) <= 3 * len(wanted)
     assert set(log.values(dead)) == {b"broken 0", b"broken 500", b"broken 900"}
-
-
-def alive(run: subprocess.Popen[str]) -> bool:
-    assert run.poll() is None, run.communicate()[1]
-    return True
 
 
 def ids(log: Log, topic: str) -> set[int]:

@@ -205,7 +205,8 @@ def test_everything_that_leaves_is_the_oracles_under_any_rows_cuts_and_ranges(
         with Driver(made, **cut) as driver:
             for batch in batches:
                 size = data.draw(st.sampled_from([0, 10**12]))
-                driver.kernel = made.planned({"versions": size})
+                waiting = sum(run.bytes for run in driver.manifests["waiting"].runs)
+                driver.kernel = made.planned({"versions": size, "waiting": waiting})
                 rows = [tables.table(batch.events, events), tables.table(batch.changes, table)]
                 low, high = (min(mark[place] for mark in batch.marks) for place in (0, 1))
                 found.append(driver.step(rows, before=low, after=high, marks=batch.marks))
@@ -336,12 +337,23 @@ def test_events_of_one_key_go_to_all_ranges_if_the_table_is_replicated_and_to_on
     assert buckets("repartitioned") == 1
     assert buckets("replicated") > 200
     assert buckets(None) > 200
-    large = kernel().planned({"versions": 10**9})
+    large = kernel().planned({"versions": 10**9, "waiting": 0})
     assert large.prepare(tables.table([rate(1, 0)], RATES), moment, 1).everywhere is None
-    small = kernel().planned({"versions": 1_000})
+    small = kernel().planned({"versions": 1_000, "waiting": 0})
     assert small.prepare(tables.table([rate(1, 0)], RATES), moment, 1).everywhere is not None
     with pytest.raises(InvalidSpec, match="`plan` of as_of needs one of replicated, repartitioned"):
         AsOf(ON, "inner", "broadcast")  # type: ignore[arg-type]
+
+
+def test_an_event_that_waits_since_another_plan_hears_of_the_changes_of_its_key() -> None:
+    made = kernel()
+    for number in range(8):
+        with Driver(made, ranges=8) as driver:
+            driver.kernel = made.planned({"versions": 0, "waiting": 0})
+            step(driver, [sale(number, 50)], [], ((0, 0), (0, 0)))
+            driver.kernel = made.planned({"versions": 10**9, "waiting": 1})
+            left = step(driver, [], [rate(7, 40)], ((0, 60), (0, 60)))
+            assert answers(left) == [(number, 7)]
 
 
 def test_events_keep_the_origin_they_came_with() -> None:

@@ -71,6 +71,7 @@ class AsOfKernel:
                 do="give read(…) a time=, or use lookup for the table as it is now",
             )
         self.spec, self._replicated = spec, spec.replicated(0)
+        self._told_all = self._replicated
         stream, table = schemas
         types = shared_types(stream, table, spec.on, step="as_of")
         self._events = Side(stream, [left for left, _ in spec.on], types, step="as_of")
@@ -89,9 +90,13 @@ class AsOfKernel:
         }
 
     def planned(self, sizes: Mapping[str, int]) -> AsOfKernel:
-        """The kernel for one batch: a small table is replicated, unless the user says."""
+        """The kernel for one batch: a small table is replicated, unless the user says.
+
+        As long as events wait, which may be anywhere by an earlier plan, all are told of changes.
+        """
         made = copy(self)
         made._replicated = self.spec.replicated(sizes[VERSIONS])
+        made._told_all = made._replicated or sizes[WAITING] > 0
         return made
 
     def output(self) -> pa.Schema:
@@ -110,7 +115,7 @@ class AsOfKernel:
         """Part the late events; the others, and changes, go to the bucket of their keys."""
         if side == TABLE:
             changes = self._versions.exchanged(rows)
-            everywhere = changes if self._replicated else None
+            everywhere = changes if self._told_all else None
             return Prepared(changes, np.zeros(0, np.int64), everywhere=everywhere)
         self._events.require(rows, timed=True)
         gone = int_values(plain(rows[TIME])) < moment.before
