@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
 import typer
 
 from millstream import errors
+from millstream.cli import boundary
 from millstream.cli.boundary import Terminated, exit_code_of
 from millstream.cli.output import Screen, use_screen
 
@@ -106,3 +108,23 @@ def test_the_environment_is_heard_first(
         monkeypatch.setenv(name, value)
     found = Screen.from_environment()
     assert (found.debug, found.color) == (debug, color)
+
+
+def test_a_sigterm_that_comes_out_of_a_c_function_as_another_error_is_still_a_sigterm(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(boundary, "_heard", [])
+    before = signal.getsignal(signal.SIGTERM)
+    boundary.hear_sigterm()
+
+    def swap() -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        except Terminated:
+            raise TypeError("expected configuration property name") from None
+
+    try:
+        assert exit_code_of(swap) == 143
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert capsys.readouterr().err == ""

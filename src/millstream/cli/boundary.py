@@ -29,10 +29,14 @@ class Terminated(BaseException):
     """SIGTERM arrived: unwinds like Ctrl-C, so that everything is closed on the way."""
 
 
+_heard: list[int] = []
+
+
 def hear_sigterm() -> None:
     """SIGTERM ends the command as cleanly as Ctrl-C does."""
 
-    def end(_signal: int, _frame: FrameType | None) -> None:
+    def end(number: int, _frame: FrameType | None) -> None:
+        _heard.append(number)
         raise Terminated
 
     signal.signal(signal.SIGTERM, end)
@@ -96,6 +100,8 @@ def exit_code_of(run: Callable[[], object]) -> int:
     except Terminated:
         return TERMINATED
     except Exception as error:
+        if _heard:  # inside a C function Terminated may come out as an error of that function
+            return TERMINATED
         return _failed(
             f"millstream met something it did not foresee: {type(error).__name__}: {error}; "
             "run the command again with --debug and report what it prints",
