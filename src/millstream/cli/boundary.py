@@ -100,14 +100,19 @@ def exit_code_of(run: Callable[[], object]) -> int:
     except Terminated:
         return TERMINATED
     except Exception as error:
-        if _heard:  # inside a C function Terminated may come out as an error of that function
-            return TERMINATED
-        return _failed(
-            f"millstream met something it did not foresee: {type(error).__name__}: {error}; "
-            "run the command again with --debug and report what it prints",
-            1,
-        )
+        return _unforeseen(error)
     return result if isinstance(result, int) else 0
+
+
+def _unforeseen(error: Exception) -> int:
+    """An error of ours; or a SIGTERM that came out of a C function as an error of that function."""
+    if _heard:
+        return TERMINATED
+    return _failed(
+        f"millstream met something it did not foresee: {type(error).__name__}: {error}; "
+        "run the command again with --debug and report what it prints",
+        1,
+    )
 
 
 def forget_stdout() -> None:
