@@ -167,7 +167,9 @@ def test_damaged_bytes_never_pass_for_a_value(random: Random) -> None:
             else:
                 raw[place:place] = random.randbytes(random.randint(1, 11))
         values.append(bytes(raw))
-    agreed(values, schema)
+    made_of_it = agreed(values, schema)
+    assert set(range(20)) <= set(made_of_it.good.tolist())
+    assert {20, 21} <= set(made_of_it.bad.tolist())
 
 
 @settings(max_examples=50, deadline=None)
@@ -177,7 +179,8 @@ def test_random_bytes_are_rows_or_bad_rows_and_never_a_crash(values: list[bytes]
               ("d", {"type": "map", "values": "boolean"}), ("e", LOGICAL[0])]  # fmt: skip
     schema = {"type": "record", "name": "r",
               "fields": [{"name": name, "type": kind} for name, kind in fields]}  # fmt: skip
-    agreed(list(values), schema)
+    made = agreed(list(values), schema)
+    assert len(made.good) + len(made.bad) == len(values)
 
 
 def test_numbers_at_every_edge_and_numbers_too_long_are_told_apart() -> None:

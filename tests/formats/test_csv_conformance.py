@@ -67,7 +67,8 @@ def row(random: Random, fields: csv_oracle.Fields) -> bytes:
 def test_random_rows_mean_the_same_on_every_path(random: Random, count: int) -> None:
     names = random.sample("abcdef", random.randint(1, 5))
     fields = [(name, random.choice(TYPES), random.random() < 0.8) for name in names]
-    agreed([row(random, fields) for _ in range(count)], fields)
+    made = agreed([row(random, fields) for _ in range(count)], fields)
+    assert len(made.good) + len(made.bad) == count
 
 
 @pytest.mark.parametrize("nullable", [True, False], ids=["nullable", "not null"])
@@ -78,8 +79,10 @@ def test_every_nasty_cell_means_the_same_for_every_type(type_: Any, nullable: bo
     bare = [text.strip(b'"') for text in json_records.NASTY] + list(json_records.NASTY)
     values = [b"1," + text + b",end" for text in bare]
     values += [b'1,"' + text.replace(b'"', b'""') + b'",end' for text in bare]
-    values += [b"1," + cell(random, type_) + b",end" for _ in range(40)]
-    agreed(list(values), fields)
+    usual = [cell(random, type_) for _ in range(40)]
+    made = agreed([*values, *(b"1," + text + b",end" for text in usual)], fields)
+    full = {len(values) + place for place, text in enumerate(usual) if text.strip(b'"')}
+    assert full <= set(made.good.tolist())
 
 
 @settings(max_examples=40, deadline=None)
@@ -89,14 +92,16 @@ def test_damaged_bytes_never_pass_for_a_value(random: Random) -> None:
     damaged = [json_records.mutated(random, random.choice(whole)) for _ in range(150)]
     mixed: list[bytes | None] = [*whole, *damaged, None]
     random.shuffle(mixed)
-    agreed(mixed, BIDS)
+    made = agreed(mixed, BIDS)
+    assert mixed.index(None) in made.bad.tolist()
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.binary(max_size=40) | st.text('a1,"\r\n\0é', max_size=12).map(str.encode),
                 min_size=30, max_size=60))  # fmt: skip
 def test_random_bytes_are_rows_or_bad_rows_and_never_a_crash(values: list[bytes]) -> None:
-    agreed(list(values), [("a", "string", True), ("b", "long", True)])
+    made = agreed(list(values), [("a", "string", True), ("b", "long", True)])
+    assert len(made.good) + len(made.bad) == len(values)
 
 
 def test_a_header_finds_cells_by_name_and_counts_the_others() -> None:

@@ -12,6 +12,7 @@ pytest runs it as it is; every check begins with an empty place of its own.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -62,19 +63,19 @@ class Crash(BaseException):
     """The process is gone."""
 
 
-class SinkSuite:
+class SinkSuite(ABC):
     """What a sink promises, as tests. Say how to make it and how to read it back."""
 
     exactly_once = True
     """Whether a repeated batch is recognised; a sink without a ledger says False."""
 
+    @abstractmethod
     def sink(self) -> OpenSink:
         """The sink under test; within one test always the same place."""
-        raise NotImplementedError
 
+    @abstractmethod
     def rows(self) -> list[Row]:
         """All rows a reader of that place sees now, as dicts, in any order."""
-        raise NotImplementedError
 
     def keyed_sink(self) -> OpenSink | None:
         """A sink for the same place with the key `k`; None where there is no such thing."""
