@@ -165,6 +165,9 @@ def test_the_demo_shows_on_its_page_what_kafka_and_the_stores_hold(
         first = check_reading(demo, browsed)
         rows = page.locator(".tile[data-fact=rows] .value")
         expect(rows).not_to_have_text(f"{first:,}", timeout=4 * PATIENCE)
+        refused = demo.stack.millstream("demo", "--seconds", "1")
+        assert refused.code == 1
+        assert "one demo runs at a time" in refused.err
         second = check_reading(demo, browsed)
         assert second > first
         demo.until("shop-views is back after")

@@ -17,7 +17,7 @@ from millstream.cli.local import start_broker, start_stack
 from millstream.cli.options import Kafka, command
 from millstream.cli.output import say
 from millstream.cli.shop import PARTITIONS, TOPIC, Shop
-from millstream.errors import InvalidInput, SetupFailed
+from millstream.errors import AlreadyRunning, InvalidInput, SetupFailed
 from millstream.jobs.book import Book
 from millstream.jobs.places import stack_place
 
@@ -65,6 +65,7 @@ def demo(
     leaves no process.
     """
     _check(seconds, rate, kill_after)
+    _refuse_a_second()
     with _some_stack(kafka) as (cluster, page):
         from millstream.log.topics import Topics
 
@@ -90,6 +91,16 @@ def _check(seconds: float | None, rate: float, kill_after: float) -> None:
         raise InvalidInput("--seconds needs a number above 0", got=str(seconds))
     if not 0 <= kill_after < 1e9:
         raise InvalidInput("--kill-after needs a number from 0 on", got=str(kill_after))
+
+
+def _refuse_a_second() -> None:
+    """A demo leaves another one alone: it would end by taking the other's jobs away."""
+    living = [row["job"] for row in _jobs() if row["pid"] is not None]
+    if living:
+        raise AlreadyRunning(
+            "one demo runs at a time", got=f"{' and '.join(living)}, at work for another",
+            do="see its page with `millstream status`, or end it with Ctrl-C or `millstream down`",
+        )  # fmt: skip
 
 
 @contextmanager
