@@ -37,7 +37,7 @@ def put(folder: Path, name: str, content: bytes, age: float) -> None:
 
 def texts(made: FilesReader, a: int, b: int, format_: Any = "text") -> list[Any]:
     files = Files("unused", format=format_, schema=None)
-    raw = made.table(None, {0: (a, b)})  # type: ignore[arg-type]
+    raw = made.table({0: (a, b)})
     opened = files.opener().open(raw, Schema.parse("value string"))
     assert opened.records["offset"].to_pylist() == list(range(a, b))
     found: list[Any] = opened.decoded.table["value"].to_pylist()
@@ -125,7 +125,7 @@ def test_single_rows_are_shown_as_they_lie_in_their_files(tmp_path: Path) -> Non
 def test_packed_files_are_one_bad_row_that_says_so(tmp_path: Path) -> None:
     put(tmp_path, "a.gz", b"\x1f\x8b", 1)
     made = reader(tmp_path)
-    raw = made.table(None, {0: (0, made.extent().end[0])})  # type: ignore[arg-type]
+    raw = made.table({0: (0, made.extent().end[0])})
     opened = Files("x", format="text").opener().open(raw, Schema.parse("value string"))
     assert opened.decoded.reasons == ["packed files (.gz) are not read: unpack it"]
 
@@ -142,7 +142,7 @@ def test_a_file_that_may_not_be_read_is_one_bad_row_and_stays_the_same_file(tmp_
         made = reader(tmp_path)
         assert made.extent().end == {0: 2}
     assert made.extent().end == {0: 2}
-    raw = made.table(None, {0: (0, 2)})  # type: ignore[arg-type]
+    raw = made.table({0: (0, 2)})
     opened = Files("x", format="text").opener().open(raw, Schema.parse("value string"))
     assert opened.decoded.reasons == ["cannot be read: Permission denied"] * 2
 

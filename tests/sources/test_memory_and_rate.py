@@ -51,7 +51,7 @@ def test_rows_are_records_that_the_json_format_reads_back(tmp_path: Path) -> Non
         {"x": float("-inf"), "b": None, "t": None},
     ]
     memory = Memory(rows)
-    raw = memory.reader(opening(tmp_path)).table(None, {0: (0, 2)})  # type: ignore[arg-type]
+    raw = memory.reader(opening(tmp_path)).table({0: (0, 2)})
     made = memory.opener().open(raw, memory.row_schema()).decoded.table.to_pylist()
     assert [repr(row["x"]) for row in made] == ["nan", "-inf"]
     assert [(row["b"], row["t"]) for row in made] == [(r["b"], r["t"]) for r in rows]
@@ -80,7 +80,7 @@ def test_rate_rows_follow_from_their_number_alone_whatever_the_cut(tmp_path: Pat
     assert again.extent().end == {0: 30}
 
     def rows(a: int, b: int) -> list[dict[str, Any]]:
-        raw = again.table(None, {0: (a, b)})  # type: ignore[arg-type]
+        raw = again.table({0: (a, b)})
         opened = rate.opener().open(raw, rate.row_schema())
         assert opened.records["offset"].to_pylist() == list(range(a, b))
         found: list[dict[str, Any]] = opened.decoded.table.to_pylist()

@@ -62,7 +62,7 @@ class DeadRows:
 
     def _whole(self, ranges: Ranges) -> pa.Table:
         """The bad records of a range, whole and untouched, with the reasons."""
-        records = self._spark.createDataFrame(self._reader.table(self._spark, ranges))
+        records = self._spark.createDataFrame(self._reader.table(ranges))
         bad = self._taking.judged(records).filter(f"not {TAKEN}")
         found = bad.select("_partition", "_offset").toArrow().cast(_PLACES)
         places: dict[int, list[int]] = {}

@@ -107,7 +107,7 @@ class FilesReader:
         """The ranges as pieces of files, one to a task."""
         return Scan(as_frame(spark, self._slices(ranges), more))
 
-    def table(self, spark: SparkSession, ranges: Ranges, more: Sequence[str] = ()) -> pa.Table:
+    def table(self, ranges: Ranges, more: Sequence[str] = ()) -> pa.Table:
         """The ranges as pieces of files."""
         return as_table(self._slices(ranges), more)
 

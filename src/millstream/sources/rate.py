@@ -119,7 +119,7 @@ class RateReader:
 
         return Scan(as_frame(spark, self._slices(ranges), more))
 
-    def table(self, spark: SparkSession, ranges: Ranges, more: Sequence[str] = ()) -> pa.Table:
+    def table(self, ranges: Ranges, more: Sequence[str] = ()) -> pa.Table:
         """The ranges as slices."""
         from millstream.sources.slices import as_table
 

@@ -33,9 +33,9 @@ class RowsReader:
 
     def scan(self, spark: SparkSession, ranges: Ranges, more: Sequence[str] = ()) -> Scan:
         """The records of these ranges, spread over tasks in their order."""
-        return Scan(spark.createDataFrame(self.table(spark, ranges, more)))
+        return Scan(spark.createDataFrame(self.table(ranges, more)))
 
-    def table(self, spark: SparkSession, ranges: Ranges, more: Sequence[str] = ()) -> pa.Table:
+    def table(self, ranges: Ranges, more: Sequence[str] = ()) -> pa.Table:
         """The records of these ranges."""
         parts = self._partitions()
         rows = [record for p, (a, b) in sorted(ranges.items()) for record in parts.get(p, [])[a:b]]

@@ -130,7 +130,7 @@ class Reader(Protocol):
     def scan(self, spark: SparkSession, ranges: Ranges, more: Sequence[str] = ()) -> Scan:
         """The records of these ranges for Spark's tasks (wide lane)."""
 
-    def table(self, spark: SparkSession, ranges: Ranges, more: Sequence[str] = ()) -> pa.Table:
+    def table(self, ranges: Ranges, more: Sequence[str] = ()) -> pa.Table:
         """The records of these ranges on the driver (short lane)."""
 
     def originals(self, places: Mapping[int, Sequence[int]]) -> pa.Table:

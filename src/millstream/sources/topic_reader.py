@@ -122,7 +122,7 @@ class TopicReader:
         fetch = Fetch(self._cluster, self._topic, slices, tuple(read_columns(more)))
         return Scan(spark.range(0, len(slices), 1, count), fetch)
 
-    def table(self, spark: SparkSession, ranges: Ranges, more: Sequence[str] = ()) -> pa.Table:
+    def table(self, ranges: Ranges, more: Sequence[str] = ()) -> pa.Table:
         """The records of these ranges, fetched here; partition by partition, in order."""
         import pyarrow as pa
 

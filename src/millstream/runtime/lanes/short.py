@@ -75,7 +75,7 @@ class ShortLane:
         if leaf in work.decoded:
             return work.decoded[leaf]
         reader, ranges, decoder = work.readers[leaf]
-        raw = reader.table(self._spark, ranges, decoder.more)
+        raw = reader.table(ranges, decoder.more)
         rows = decoder(raw)
         if leaf in work.reports:
             done.reports[leaf] = rows.report
