@@ -3,6 +3,7 @@ with any engine; and DuckDB's own speed at the same work, over bytes that lie in
 
 from __future__ import annotations
 
+import json
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -121,6 +122,12 @@ def column_sums(address: str, topic: str) -> list[float]:
                         value->>'url' url, (value->>'ts')::bigint ts from piece"""
     loaded(db, "bids", chunks(address, topic), columns)
     return [float(one) for one in db.execute(f"select {_SUMS} from bids").fetchall()[0]]
+
+
+def sums_in(address: str, out: str) -> list[float]:
+    """The sums that an engine wrote as the one record of a topic, in the order of its columns."""
+    (value,) = [text.as_py() for piece in chunks(address, out) for text in piece["value"]]
+    return [one for one in json.loads(value).values() if isinstance(one, float)]
 
 
 def check_sums(got: list[float], wanted: list[float]) -> Check:
