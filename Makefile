@@ -16,7 +16,7 @@ LONG := tests/faults tests/jobs tests/benchmarks tests/toolchain
 NO_INDEX := make env needs the package index once; the installer said above why it did not get \
 	through; check the network, HTTPS_PROXY or the index settings of pip or uv, and run it again
 
-.PHONY: env demo test check bench soak mutants lock clean browser
+.PHONY: env demo test check bench bench-all soak mutants lock clean browser
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -51,6 +51,9 @@ browser: ## Chromium, for the tests of the page
 
 bench: env ## make bench ROW=… ENGINE=… ARGS=…
 	$(BIN)/python -m benchmarks $(if $(ROW),--row '$(ROW)') $(if $(ENGINE),--engine '$(ENGINE)') $(ARGS)
+
+bench-all: env ## every row on every engine: hours; goes on where it stopped, then writes the page
+	$(BIN)/python -m benchmarks --all $(ARGS) && $(BIN)/python -m benchmarks.page
 
 soak: env ## the long tests, which `make test` leaves out
 	$(BIN)/pytest -m soak --timeout=0 tests

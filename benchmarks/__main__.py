@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 from benchmarks import (
@@ -15,6 +16,8 @@ from benchmarks import (
     joins,
     latency,
     log_clients,
+    queries,
+    report,
 )
 from benchmarks.processes import ENGINES
 
@@ -24,11 +27,14 @@ if TYPE_CHECKING:
 COMPARED: Mapping[str, Callable[[tuple[str, ...]], bool]] = {
     "decode": cells.decode,
     "tumbling": cells.tumbling,
+    "tumbling-1k": partial(cells.tumbling, row="tumbling-1k", keys=1_000),
+    "tumbling-1m": partial(cells.tumbling, row="tumbling-1m", keys=1_000_000),
     "hopping": event_time.hopping,
     "session": event_time.session,
     "distinct": event_time.distinct,
     "join": joins.join,
     "as_of": joins.as_of,
+    **{name: partial(queries.query, name) for name in queries.QUERIES},
     "latency": latency.latency,
     "continuous": continuous.continuous,
     "growth": growth.growth,
@@ -45,13 +51,21 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     names = ", ".join([*COMPARED, *ALONE])
     parser.add_argument("--row", default="", help=f"one of {names}, or how they begin")
-    parser.add_argument("--engine", default="", choices=["", *ENGINES],
-                        help=f"millstream beside one of {', '.join(ENGINES)}")  # fmt: skip
+    parser.add_argument("--engine", default="",
+                        help=f"millstream beside some of {','.join(ENGINES)}")  # fmt: skip
+    parser.add_argument("--all", action="store_true",
+                        help="every row that this commit has no result of")  # fmt: skip
     told = parser.parse_args(arguments)
-    engines = tuple(e for e in ENGINES if not told.engine or e in ("millstream", told.engine))
-    chosen = [name for name in (*COMPARED, *ALONE) if name.startswith(told.row)]
+    beside = told.engine.split(",") if told.engine else ENGINES
+    if unknown := set(beside) - set(ENGINES):
+        parser.error(f"no engine is called {', '.join(unknown)}; there are {', '.join(ENGINES)}")
+    engines = tuple(e for e in ENGINES if e == "millstream" or e in beside)
+    rows = (*COMPARED, *ALONE)
+    chosen = [told.row] if told.row in rows else [n for n in rows if n.startswith(told.row)]
     if not chosen:
         parser.error(f"no row begins with {told.row!r}; there are {names}")
+    if told.all:
+        chosen = [name for name in COMPARED if not report.is_kept(name)]
     right = [COMPARED[name](engines) for name in chosen if name in COMPARED]
     for name in chosen:
         if name in ALONE:

@@ -16,6 +16,7 @@ from benchmarks import oracle
 from benchmarks.nexmark import SHARES, Load, fill
 from benchmarks.processes import work
 from benchmarks.report import keep, right, spread, verdict
+from benchmarks.unfinished import Unfinished
 from millstream.testing import broker
 
 if TYPE_CHECKING:
@@ -31,10 +32,10 @@ DENSEST = 100_000
 WINDOW, DELAY = 10, 5
 
 
-def tumbling(engines: tuple[str, ...]) -> bool:
-    """Count and sum per key (100 k keys) in windows of 10 s, topic to topic."""
+def tumbling(engines: tuple[str, ...], row: str = "tumbling", keys: int = 100_000) -> bool:
+    """Count and sum per key in windows of 10 s, topic to topic."""
     with broker() as running:
-        topic, warm = filled(running.address)
+        topic, warm = filled(running.address, Load(0, keys=keys))
         expected = oracle.Windows(running.address, topic, window_ms=WINDOW * 1000,
                                   delay_ms=DELAY * 1000)  # fmt: skip
 
@@ -47,7 +48,7 @@ def tumbling(engines: tuple[str, ...]) -> bool:
             figures = work(engine, "drain", running.address, told)
             return {**figures, "check": expected.check(out)}
 
-        return turns("tumbling", engines, cell)
+        return turns(row, engines, cell, keys)
 
 
 def decode(engines: tuple[str, ...]) -> bool:
@@ -78,13 +79,14 @@ def bids(events: int) -> int:
 def filled(address: str, like: Load | None = None) -> tuple[str, str]:
     """The topic and the one to warm up on, each over the same span of event time."""
     keys = (like or Load(0)).keys
-    topic, rate = fill(address, Load(EVENTS, keys=keys, density=_density(EVENTS)))
-    warm, _ = fill(address, Load(WARM, keys=keys, density=_density(WARM), seed=8))
+    topic, rate = fill(address, Load(EVENTS, keys=keys, density=density(EVENTS)))
+    warm, _ = fill(address, Load(WARM, keys=keys, density=density(WARM), seed=8))
     print(f"generated {bids(EVENTS):,} bids into Kafka at {rate:,.0f} a second", flush=True)
     return topic, warm
 
 
-def _density(events: int) -> int:
+def density(events: int) -> int:
+    """Events a second of event time, so that a set spans the same time whatever its size."""
     return max(1, min(DENSEST, events // SPAN))
 
 
@@ -93,17 +95,22 @@ def turns(
 ) -> bool:
     """Let the engines take turns at a row; whether every cell is right."""
     rounds: dict[str, list[Round]] = {name: [] for name in engines}
+    settings: dict[str, Any] = {"EVENTS": EVENTS, "WARM": WARM, "ROUNDS": ROUNDS,
+                                "density": density(EVENTS), "keys": keys}  # fmt: skip
+    unfinished = Unfinished(row, settings)
     for number in range(ROUNDS):
         for name in engines:
-            figures = {**cell(name), "load": os.getloadavg()[0]}
+            figures = unfinished.round(name, number)
+            if figures is None:
+                figures = {**cell(name), "load": os.getloadavg()[0]}
+                unfinished.add(name, figures)
             rounds[name].append(figures)
             print(f"  {row} {name}, round {number + 1}: {figures['cpu']:.2f} CPU-seconds, "
                   f"{figures['wall']:.2f} s", flush=True)  # fmt: skip
     print(f"\n{row}: {bids(EVENTS):,} bids, {ROUNDS} rounds, median (smallest–largest)")
     for name, found in rounds.items():
         print(f"  {name:14} {_speed(found)}{_ratio(name, rounds)}  {verdict(found)}")
-    settings: dict[str, Any] = {"EVENTS": EVENTS, "WARM": WARM, "ROUNDS": ROUNDS,
-                                "density": _density(EVENTS), "keys": keys}  # fmt: skip
+    unfinished.end()
     return keep(row, settings, rounds)
 
 

@@ -12,6 +12,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from benchmarks.peers import FLINK
+
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("pyspark", "pyarrow", "polars", "numpy", "confluent-kafka", "duckdb")
 
@@ -57,15 +59,15 @@ def keep(row: str, settings: dict[str, Any], cells: dict[str, list[Round]]) -> b
     record = {
         "row": row,
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "commit": _git("rev-parse", "--short", "HEAD"),
-        "changed": bool(_git("status", "--porcelain", "--", "src", "benchmarks/*.py")),
+        "commit": commit(),
         "machine": {
             "cores": os.cpu_count(),
             "load": os.getloadavg(),
             "system": platform.platform(),
             "processor": _processor(),
         },
-        "versions": {"python": platform.python_version()} | {n: version(n) for n in PACKAGES},
+        "versions": {"python": platform.python_version(), "apache-flink": FLINK}
+        | {name: version(name) for name in PACKAGES},
         "settings": settings,
         "verdicts": {name: verdict(rounds) for name, rounds in cells.items()},
         "cells": cells,
@@ -75,6 +77,19 @@ def keep(row: str, settings: dict[str, Any], cells: dict[str, list[Round]]) -> b
     load = " ".join(f"{figure:.1f}" for figure in os.getloadavg())
     print(f"  load {load} on {os.cpu_count()} cores; kept in benchmarks/results/{path.name}")
     return all(right(rounds) for rounds in cells.values())
+
+
+def commit() -> str:
+    """The commit that is measured, with a + if something of it was changed."""
+    changed = _git("status", "--porcelain", "--", "src", "benchmarks/*.py", "benchmarks/engines")
+    return _git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
+
+
+def is_kept(row: str) -> bool:
+    """Whether a row was measured at this very commit."""
+    path = RESULTS / f"{row}.json"
+    told = json.loads(path.read_text())["commit"] if path.exists() else ""
+    return told == commit() and not told.endswith("+")
 
 
 def _git(*arguments: str) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 from pyflink.common import Configuration  # type: ignore[import-not-found]
 from pyflink.table import EnvironmentSettings, TableEnvironment  # type: ignore[import-not-found]
 
+from benchmarks.engines.flink_queries import QUERIES
 from benchmarks.measure import measured
 from benchmarks.processes import main
 
@@ -86,7 +87,8 @@ def as_of(told: dict[str, Any]) -> tuple[str, str]:
 
 
 WORKS = {"tumbling": tumbling, "hopping": hopping, "session": session, "distinct": distinct,
-         "join": join, "as_of": as_of}  # fmt: skip
+         "join": join, "as_of": as_of, **QUERIES}  # fmt: skip
+_SIDES = {"q8": ("id BIGINT, name STRING, ts BIGINT", "seller BIGINT, ts BIGINT")}
 _VERSIONS = """CREATE TEMPORARY VIEW versions AS SELECT auction, price, rt FROM
                (SELECT *, ROW_NUMBER() OVER (PARTITION BY auction ORDER BY rt DESC) AS place
                 FROM theirs) WHERE place = 1"""
@@ -138,10 +140,11 @@ def _run(address: str, told: dict[str, Any], topic: str, other: str | None, out:
     columns, query = WORKS[told.get("work", "tumbling")](told)
     with tempfile.TemporaryDirectory() as folder:
         env = tables(told["store"], folder, told["connector"])
-        two = other is not None
-        _source(env, "ours", address, topic, _NARROW if two else _BID, told["delay"])
+        ours, theirs = _SIDES.get(told.get("work", ""), (_NARROW if other else _BID, _NARROW))
+        _source(env, "ours", address, topic, ours, told["delay"])
         if other is not None:
-            _source(env, "theirs", address, other, _NARROW, told["delay"])
+            _source(env, "theirs", address, other, theirs, told["delay"])
+        if told.get("work") == "as_of":
             env.execute_sql(_VERSIONS)
         _sink(env, address, out, columns)
         with measured() as cost:

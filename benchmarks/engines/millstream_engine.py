@@ -9,6 +9,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 import millstream as ms
+from benchmarks.engines import millstream_queries as queries
 from benchmarks.feeding import FED_SCHEMA, Feed
 from benchmarks.measure import Spent, measured
 from benchmarks.nexmark import BID_SCHEMA
@@ -73,8 +74,15 @@ def _as_of(_bids: ms.Stream, told: dict[str, Any]) -> ms.Stream:
     return _read(told["topic"], "bidder long", told).as_of(timed, on="auction")
 
 
+def _q8(_bids: ms.Stream, told: dict[str, Any]) -> ms.Stream:
+    sources = (ms.Topic(told["topic"], schema="id long, name string, ts timestamp"),
+               ms.Topic(_other(told), schema="seller long, ts timestamp"))  # fmt: skip
+    return queries.q8(*(ms.read(one, time="ts", watermark=told["delay"]) for one in sources))
+
+
 WORKS = {"tumbling": _tumbling, "hopping": _hopping, "session": _session, "distinct": _distinct,
-         "join": _join, "as_of": _as_of}  # fmt: skip
+         "join": _join, "as_of": _as_of, "q1": queries.q1, "q2": queries.q2, "q5": queries.q5,
+         "q7": queries.q7, "q8": _q8}  # fmt: skip
 
 
 def drain(address: str, told: dict[str, Any]) -> dict[str, Any]:

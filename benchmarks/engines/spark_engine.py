@@ -14,6 +14,7 @@ import time
 import uuid
 from typing import Any
 
+from benchmarks.engines import spark_queries as queries
 from benchmarks.feeding import FED_SCHEMA, Feed
 from benchmarks.measure import Spent, measured
 from benchmarks.nexmark import BID_SCHEMA
@@ -125,7 +126,8 @@ def pairs(spark: Any, address: str, topic: str, told: dict[str, Any]) -> Any:
     )
 
 
-WORKS = {"tumbling": windows, "hopping": hops, "session": sessions, "distinct": distinct}
+WORKS = {"tumbling": windows, "hopping": hops, "session": sessions, "distinct": distinct,
+         **queries.OF_BIDS}  # fmt: skip
 
 
 def _to_topic(frame: Any, address: str, out: str, folder: str) -> Any:
@@ -140,11 +142,23 @@ def drain(address: str, told: dict[str, Any]) -> dict[str, Any]:
     for topic, out in outs.items():
         bids = typed(read(spark, address, topic, maxOffsetsPerTrigger=told["rows"]))
         with tempfile.TemporaryDirectory() as folder, measured() as cost:
-            done = (pairs(spark, address, topic, told) if told.get("work") == "join"
-                    else WORKS[told.get("work", "tumbling")](bids, told))  # fmt: skip
-            query = _to_topic(done, address, out, folder)
+            query = _to_topic(_done(spark, address, topic, bids, told), address, out, folder)
             query.trigger(availableNow=True).start().awaitTermination()
     return {"wall": cost.wall, "cpu": cost.cpu}
+
+
+def _done(spark: Any, address: str, topic: str, bids: Any, told: dict[str, Any]) -> Any:
+    name = told.get("work", "tumbling")
+    if name == "join":
+        return pairs(spark, address, topic, told)
+    if name == "q8":
+        other = told["warm_other"] if topic == told["warm"] else told["other"]
+        sides = ((topic, "id long, name string"), (other, "seller long"))
+        return queries.q8(*(
+            typed(read(spark, address, one, maxOffsetsPerTrigger=told["rows"]),
+                  f"{columns}, ts timestamp").withWatermark("ts", told["delay"])
+            for one, columns in sides))  # fmt: skip
+    return WORKS[name](bids, told)
 
 
 def decode(address: str, told: dict[str, Any]) -> dict[str, Any]:

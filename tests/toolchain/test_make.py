@@ -107,6 +107,7 @@ def test_a_changed_lock_installs_again(tree: Path) -> None:
         (["bench", "ROW=produce log", "ENGINE=arrow"],
          "python -m benchmarks --row 'produce log' --engine 'arrow'"),
         (["bench", "ARGS=--list"], "python -m benchmarks   --list"),
+        (["bench-all"], "python -m benchmarks --all"),
         (["soak"], "bin/pytest -m soak --timeout=0 tests"),
         (["mutants"], "python -m benchmarks.mutants"),
         (["clean"], "rm -rf .venv"),

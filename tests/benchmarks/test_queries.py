@@ -1,0 +1,79 @@
+"""The checks of the Nexmark queries find what is wrong; a row goes on where it was broken off."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from benchmarks.queries import QUERIES, Answer
+from benchmarks.unfinished import Unfinished
+from tests.benchmarks.test_checks import filled
+
+from benchmarks import report
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from millstream.testing.local_broker import ThrowAwayBroker
+
+DAY = "1970-01-01T00:00:"
+BIDS = [{"auction": auction, "bidder": 7, "price": price, "ts": ts}
+        for auction, price, ts in ((123, 1.5, 0), (2, 9.0, 900), (2, 4.0, 12_000), (5, 1.0, 30_000))
+        ]  # fmt: skip
+PERSONS = [{"id": 1, "name": "Ann", "ts": 100}, {"id": 2, "name": "Bob", "ts": 11_000},
+           {"id": 9, "name": "Zoe", "ts": 40_000}]  # fmt: skip
+AUCTIONS = [{"seller": 1, "ts": 9_000}, {"seller": 1, "ts": 9_500}, {"seller": 2, "ts": 25_000},
+            {"seller": 8, "ts": 40_000}]  # fmt: skip
+SOLD = {"auction": 2, "bidder": 7, "price": 9.0, "ts": f"{DAY}09.999999Z"}
+LATER = {"auction": 2, "bidder": 7, "price": 4.0, "ts": f"{DAY}19.999999Z"}
+RIGHT: dict[str, list[dict[str, Any]]] = {
+    "q1": [{"auction": bid["auction"], "bidder": 7, "price": float(str(bid["price"])) * 0.908,
+            "ts": f"{DAY}{int(str(bid['ts'])) / 1000:06.3f}Z"} for bid in BIDS],
+    "q2": [{"auction": 123, "price": 1.5}],
+    "q5": [{"window_start": f"1969-12-31T23:59:5{second}Z", "n": 1} for second in (2, 4, 6, 8)]
+          + [{"window_start": f"{DAY}{second:02}Z", "n": 1} for second in (0, 4, 6, 8, 10, 12)],
+    "q7": [SOLD, LATER],
+    "q8": [{"window_start": f"{DAY}00Z", "id": 1, "name": "Ann"}],
+}  # fmt: skip
+
+
+def answer(address: str, name: str) -> Answer:
+    rows = {"bids": BIDS, "persons": PERSONS, "auctions": AUCTIONS}
+    topics = {kind: filled(address, rows[kind]) for kind in QUERIES[name].topics}
+    return Answer(address, QUERIES[name], topics)
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("name", QUERIES)
+def test_an_answer_is_right_only_with_all_its_rows_and_no_other(
+    broker: ThrowAwayBroker, name: str
+) -> None:
+    expected, right = answer(broker.address, name), RIGHT[name]
+    column = next(one for one in ("price", "n", "id") if one in right[0])
+    wrong = {**right[0], column: right[0][column] + 1}
+
+    def faults(rows: list[dict[str, Any]]) -> dict[str, int]:
+        return dict(expected.check(filled(broker.address, rows))["faults"])
+
+    assert faults(right) == {"missing": 0, "phantom": 0}
+    assert faults(right[1:]) == {"missing": 1, "phantom": 0}
+    assert faults([*right, right[0]]) == {"missing": 0, "phantom": 1}
+    assert faults([*right[1:], wrong]) == {"missing": 1, "phantom": 1}
+
+
+def test_a_row_goes_on_with_the_rounds_of_the_same_commit_and_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    first = Unfinished("tumbling", {"EVENTS": 10})
+    first.add("millstream", {"cpu": 1.5})
+
+    again, other = Unfinished("tumbling", {"EVENTS": 10}), Unfinished("tumbling", {"EVENTS": 11})
+
+    assert again.round("millstream", 0) == {"cpu": 1.5}
+    assert again.round("millstream", 1) is None
+    assert again.round("spark-heap", 0) is None
+    assert other.round("millstream", 0) is None
+
+    again.end()
+    assert Unfinished("tumbling", {"EVENTS": 10}).round("millstream", 0) is None
