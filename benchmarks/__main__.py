@@ -17,6 +17,7 @@ from benchmarks import (
     latency,
     log_clients,
     queries,
+    recovery,
     report,
 )
 from benchmarks.processes import ENGINES
@@ -39,6 +40,7 @@ COMPARED: Mapping[str, Callable[[tuple[str, ...]], bool]] = {
     "continuous": continuous.continuous,
     "growth": growth.growth,
     "backlog": backlog.backlog,
+    "recovery": recovery.recovery,
 }
 ALONE: Mapping[str, Callable[[], None]] = {
     "log.produce": log_clients.produce,

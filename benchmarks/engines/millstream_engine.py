@@ -168,6 +168,12 @@ def latency(address: str, told: dict[str, Any]) -> dict[str, Any]:
     return {"wall": cost.wall, "cpu": cost.cpu, "batches": told_batches}
 
 
+def lasting(address: str, told: dict[str, Any]) -> dict[str, Any]:
+    """Run on a checkpoint that stays, until it is killed."""
+    pipeline(told["out"], told).run(kafka=address, checkpoint=f"{told['folder']}/checkpoint")
+    return {}
+
+
 def continuous(address: str, told: dict[str, Any]) -> dict[str, Any]:
     """Rows one by one, in continuous mode, until told to stop."""
     schema = "auction long, price double, ts long"
@@ -232,4 +238,4 @@ def _told(facts: Facts) -> dict[str, Any]:
 
 if __name__ == "__main__":
     main({"drain": drain, "decode": decode, "latency": latency, "continuous": continuous,
-          "growth": growth})  # fmt: skip
+          "growth": growth, "lasting": lasting})  # fmt: skip

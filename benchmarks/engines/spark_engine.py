@@ -189,6 +189,14 @@ def latency(address: str, told: dict[str, Any]) -> dict[str, Any]:
     return {"wall": cost.wall, "cpu": cost.cpu, "batches": [one for one in batches if one["rows"]]}
 
 
+def lasting(address: str, told: dict[str, Any]) -> dict[str, Any]:
+    """Run on a checkpoint that stays, batch after batch, until it is killed."""
+    spark = spark_for(told["store"])
+    bids = typed(read(spark, address, told["topic"], maxOffsetsPerTrigger=told["rows"]))
+    _to_topic(windows(bids, told), address, told["out"], told["folder"]).start().awaitTermination()
+    return {}
+
+
 def growth(address: str, told: dict[str, Any]) -> dict[str, Any]:
     """Small batches over a per-key count with many keys open; then its state, as Parquet."""
     spark = spark_for(told["store"])
@@ -238,4 +246,5 @@ def _told(progress: Any) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main({"drain": drain, "decode": decode, "latency": latency, "growth": growth})
+    main({"drain": drain, "decode": decode, "latency": latency, "growth": growth,
+          "lasting": lasting})  # fmt: skip

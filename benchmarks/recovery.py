@@ -1,0 +1,99 @@
+"""`kill -9` of everything an engine runs, at peak: how long from its start to new answers.
+
+A topic is drained through windows of a second; when a third of the answers are there, the whole
+process tree is killed and the engine started again on its checkpoint. The clock runs from that
+start, the JVM's included, to the first answer a read_committed reader had not seen. Then it
+drains the rest, and all answers are checked: Spark's sink may repeat some, which is counted.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+import uuid
+from typing import TYPE_CHECKING
+
+import psutil
+
+from benchmarks import oracle
+from benchmarks.cells import EVENTS, ROUNDS, SPAN, filled
+from benchmarks.processes import working
+from benchmarks.report import keep, spread, verdict
+from millstream.log.topics import Topics
+from millstream.testing import broker
+
+if TYPE_CHECKING:
+    from benchmarks.report import Round
+
+PATIENCE = 300.0
+
+
+def recovery(engines: tuple[str, ...]) -> bool:
+    """Seconds from the second start to the first new answer, per engine."""
+    chosen = [name for name in engines if name.startswith(("millstream", "spark"))]
+    cells: dict[str, list[Round]] = {name: [] for name in chosen}
+    with broker() as running:
+        topic, _ = filled(running.address)
+        expected = oracle.Windows(running.address, topic, window_ms=1000, delay_ms=0)
+        for number in range(ROUNDS):
+            for name in chosen:
+                figures = _cell(name, running.address, topic, expected)
+                cells[name].append({**figures, "load": os.getloadavg()[0]})
+                print(f"  recovery {name}, round {number + 1}: back after {figures['back']:.1f} s, "
+                      f"{figures['repeated']:,} answers repeated", flush=True)  # fmt: skip
+    print(f"\nrecovery: killed at peak, {ROUNDS} rounds, seconds to the first new answer")
+    for name, rounds in cells.items():
+        print(f"  {name:14} {spread([one['back'] for one in rounds], '.1f')} s  {verdict(rounds)}")
+    return keep("recovery", {"EVENTS": EVENTS, "ROUNDS": ROUNDS}, cells)
+
+
+def _cell(engine: str, address: str, topic: str, expected: oracle.Windows) -> Round:
+    out = f"out-{uuid.uuid4().hex[:8]}"
+    Topics(address).create(out, partitions=1)
+    with tempfile.TemporaryDirectory() as folder:
+        told = {"topic": topic, "out": out, "window": "1 second", "delay": "0 seconds",
+                "batch": "1 second", "rows": 2 * EVENTS // SPAN, "folder": folder}  # fmt: skip
+        with working(engine, "lasting", address, told) as process:
+            killed = _more(address, out, expected.due // 3)
+            _kill(process.pid)
+        began = time.monotonic()
+        with working(engine, "lasting", address, told) as process:
+            _more(address, out, killed)
+            back = time.monotonic() - began
+            _more(address, out, expected.due - 1)
+            _settled(address, out)
+            _kill(process.pid)
+    check = expected.check(out)
+    repeated = check["faults"].pop("twice") if engine.startswith("spark") else 0
+    return {"back": back, "repeated": repeated, "check": check}
+
+
+def _more(address: str, topic: str, than: int) -> int:
+    """How many records there are, once they are more than that."""
+    topics, until = Topics(address), time.monotonic() + PATIENCE
+    while time.monotonic() < until:
+        there = topics.offsets(topic, at="end")[0]
+        if there > than:
+            return there
+        time.sleep(0.05)
+    raise SystemExit(f"{topic} has not had more than {than} records in {PATIENCE:.0f} s")
+
+
+def _settled(address: str, topic: str, seconds: float = 5.0) -> None:
+    """Until nothing more has come for so long."""
+    topics, there, since = Topics(address), -1, time.monotonic()
+    while time.monotonic() < since + seconds:
+        now = topics.offsets(topic, at="end")[0]
+        if now != there:
+            there, since = now, time.monotonic()
+        time.sleep(0.2)
+
+
+def _kill(pid: int) -> None:
+    """The whole tree at once, its Java and Python workers included."""
+    root = psutil.Process(pid)
+    tree = [*root.children(recursive=True), root]
+    for process in tree:
+        process.kill()
+    psutil.wait_procs(tree, timeout=30)
