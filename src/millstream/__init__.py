@@ -14,14 +14,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from millstream.log.consumer import Consumer
     from millstream.log.producer import Producer
+    from millstream.log.share_consumer import ShareConsumer
     from millstream.log.topics import Topics
     from millstream.pipeline import Pipeline
+    from millstream.sinks.alert import Alert, JobAlert
     from millstream.sinks.delta import Delta
+    from millstream.sinks.email import Email
     from millstream.sinks.function import Function
     from millstream.sinks.live import Chart, LiveTable
     from millstream.sinks.postgres import Postgres
     from millstream.sinks.spec import discard
     from millstream.sinks.sqlite import Sqlite
+    from millstream.sinks.webhook import Webhook
     from millstream.sources.files import Files
     from millstream.sources.memory import Memory
     from millstream.sources.rate import Rate
@@ -59,22 +63,27 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Alert",
     "Chart",
     "Consumer",
     "Delta",
+    "Email",
     "Files",
     "Function",
+    "JobAlert",
     "LiveTable",
     "Memory",
     "Pipeline",
     "Postgres",
     "Producer",
     "Rate",
+    "ShareConsumer",
     "Sqlite",
     "Stream",
     "Table",
     "Topic",
     "Topics",
+    "Webhook",
     "aggregate",
     "all_of",
     "any_of",
@@ -111,9 +120,15 @@ __all__ = [
 _HOMES = {
     "millstream.log.consumer": ("Consumer",),
     "millstream.log.producer": ("Producer",),
+    "millstream.log.share_consumer": ("ShareConsumer",),
     "millstream.log.topics": ("Topics",),
     "millstream.pipeline": ("Pipeline",),
+    "millstream.sinks.alert": (
+        "Alert",
+        "JobAlert",
+    ),
     "millstream.sinks.delta": ("Delta",),
+    "millstream.sinks.email": ("Email",),
     "millstream.sinks.function": ("Function",),
     "millstream.sinks.live": (
         "Chart",
@@ -122,6 +137,7 @@ _HOMES = {
     "millstream.sinks.postgres": ("Postgres",),
     "millstream.sinks.spec": ("discard",),
     "millstream.sinks.sqlite": ("Sqlite",),
+    "millstream.sinks.webhook": ("Webhook",),
     "millstream.sources.files": ("Files",),
     "millstream.sources.memory": ("Memory",),
     "millstream.sources.rate": ("Rate",),

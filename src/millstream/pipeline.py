@@ -10,9 +10,12 @@ from millstream.errors import InvalidSpec
 from millstream.plan.graph import Output
 from millstream.plan.names import check_pipeline_name, named_apart, step_names, unique
 from millstream.runtime.continuous_rules import check_continuous, headline
+from millstream.sinks.alert import JobAlert
 from millstream.sinks.spec import Delivery
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from millstream.runtime.job import Job
 
 OnBad = Literal["dead", "stop"]
@@ -31,6 +34,8 @@ class Pipeline:
     A row that cannot be taken goes to `<pipeline>.dead`, or stops the job with
     `on_bad="stop"`; `bad_above` is the share of bad rows per minute that stops it.
 
+    `alerts` watch the job itself (`ms.JobAlert`), where a supervisor runs it.
+
     `mode="continuous"` passes rows one by one from topics to topics in milliseconds: stateless
     steps only, at least once (`docs/continuous.md`); batch, history and buckets mean nothing there.
     """
@@ -44,6 +49,7 @@ class Pipeline:
     on_bad: OnBad
     bad_above: float | None
     mode: Mode
+    alerts: tuple[JobAlert, ...]
 
     def __init__(
         self,
@@ -56,6 +62,7 @@ class Pipeline:
         on_bad: OnBad = "dead",
         bad_above: float | None = None,
         mode: Mode = "micro_batch",
+        alerts: Sequence[JobAlert] = (),
     ) -> None:
         check_pipeline_name(name)
         if not outputs or not all(isinstance(output, Output) for output in outputs):
@@ -76,6 +83,7 @@ class Pipeline:
         for field, value in (("name", name), ("outputs", outputs), ("buckets", buckets),
                              ("delivery", delivery), ("on_bad", on_bad),
                              ("bad_above", bad_above), ("mode", mode),
+                             ("alerts", _checked_alerts(alerts)),
                              ("batch", positive_micros(batch, what="batch")),
                              ("history", not_negative_micros(history, what="history")),
                              ):  # fmt: skip
@@ -112,6 +120,14 @@ def _check_mode(
     if mode == "continuous":
         other = [name for name, value in given.items() if value != _OF_BATCHES[name]]
         check_continuous(outputs, delivery, other)
+
+
+def _checked_alerts(alerts: Sequence[JobAlert]) -> tuple[JobAlert, ...]:
+    if not isinstance(alerts, list | tuple) or not all(isinstance(a, JobAlert) for a in alerts):
+        raise InvalidSpec("Pipeline(alerts=…) needs a list of ms.JobAlert(…)", got=repr(alerts),
+                          do="write alerts on rows as outputs: stream.to(ms.Alert(…))")  # fmt: skip
+    unique([alert.name for alert in alerts], "alert", "give JobAlert(…, name=…)")
+    return tuple(alerts)
 
 
 def _check_bad(on_bad: object, bad_above: object) -> None:

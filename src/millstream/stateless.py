@@ -156,6 +156,13 @@ class RowWise:
                               got="a stream that corrects what it has given (late(keep=…))",
                               do="leave keep= out upstream, or put it after that step")  # fmt: skip
 
+    def need_time_column(self, step: str) -> None:
+        """Refuse rows that carry their event time beside their columns."""
+        if self.node.time == graph.HIDDEN_TIME:
+            raise InvalidSpec(f"{step} needs an event time that is in a column",
+                              got="the results of everything(), which carry it beside them",
+                              do="put it before that window")  # fmt: skip
+
     def need_time(self, step: str) -> EventTime:
         """Refuse a stream without an event time."""
         if self.node.time is None:

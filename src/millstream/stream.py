@@ -22,10 +22,10 @@ from millstream.plan.join_graph import enriched, joined
 from millstream.plan.names import check_given_name
 from millstream.plan.table_graph import FoldedRows, Upheld
 from millstream.plan.taking_back import refuse_unmarked
+from millstream.plan.watching import watched
 from millstream.schema import Scalar, Schema, check_names
 from millstream.sinks.files import FilesSink
 from millstream.sinks.keys import Keyed
-from millstream.sinks.live import Chart, LiveTable
 from millstream.sinks.spec import Discard, Sink
 from millstream.sources.clock import FLAG, OFFSET, ClockCorrection
 from millstream.sources.files import Files
@@ -142,6 +142,7 @@ class Stream(RowWise):
         self.need_settled("top")
         self.need_column(by, "top(by=…)")
         self.need_time("top")
+        self.need_time_column("top")
         if self.columns is not None and not {"window_start", "window_end"} <= set(self.columns):
             raise InvalidSpec("top needs the results of a window",
                               got=", ".join(self.columns),
@@ -297,6 +298,7 @@ class Stream(RowWise):
         spec = interval(on, within, how)
         for side in (self, other):
             side.need_settled("join")
+            side.need_time_column("join")
             if spec.within is not None:
                 side.need_time("join(within=…)")
         check_given_name(name, "join")
@@ -388,9 +390,7 @@ class Stream(RowWise):
             keys = sink.keys
             for key in keys:
                 self.need_column(key, f"{type(sink).__name__}({sink.name!r}, key=…)")
-        if isinstance(sink, Chart | LiveTable):
-            for column in sink.columns:
-                self.need_column(column, f"{type(sink).__name__}({sink.name!r}, …)")
+        keys = watched(sink, keys, columns_of.record_keys(self.node), self.columns)
         refuse_unmarked(self.node, sink, self.columns)
         check_given_name(name, "an output")
         return Output(self.node, sink, name or sink.name, keys)

@@ -18,9 +18,9 @@ from millstream.plan.graph import HIDDEN_TIME, EventTime, Node, Output
 from millstream.plan.join_graph import joined_tables
 from millstream.plan.names import check_given_name
 from millstream.plan.table_graph import KeptWhere, Tallied, Told, Upheld, is_table_of_changes
+from millstream.plan.watching import watched
 from millstream.schema import Scalar, check_names
 from millstream.sinks.keys import Keyed, takes_back
-from millstream.sinks.live import Chart, LiveTable
 from millstream.sinks.spec import Discard, Sink
 from millstream.sources.spec import Source
 from millstream.sources.topic import Topic
@@ -183,6 +183,7 @@ class Table:
         if not isinstance(sink, Sink) or isinstance(sink, Discard):
             raise InvalidSpec("to needs a sink", got=repr(sink), do='write ms.Topic("name")')
         keys = (sink.keys if isinstance(sink, Keyed | Topic) else None) or ()
+        keys = watched(sink, keys, self.key, self.columns)
         if isinstance(sink, Topic):
             keys = keys or self.key
         elif not takes_back(sink):
@@ -193,8 +194,7 @@ class Table:
         if keys and not set(self.key) <= set(keys):
             raise InvalidSpec(f"{type(sink).__name__}({sink.name!r}, key=…) needs the table's key",
                               got=", ".join(keys), do=f"write key={list(self.key)!r}")  # fmt: skip
-        shown = sink.columns if isinstance(sink, Chart | LiveTable) else ()
-        for column in (*keys, *shown):
+        for column in keys:
             columns_of.known(column, self.columns, step=f"{type(sink).__name__}({sink.name!r}, …)")
         check_given_name(name, "an output")
         return Output(self.current(), sink, name or sink.name, keys, table=True)

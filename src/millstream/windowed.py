@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from millstream.condition import check_condition
 from millstream.duration import Duration, not_negative_micros
 from millstream.errors import InvalidSpec
 from millstream.plan import columns as columns_of
 from millstream.plan import graph, sql
-from millstream.plan.graph import EventTime, Node, Policy
+from millstream.plan.graph import HIDDEN_TIME, EventTime, Node, Policy
 from millstream.plan.names import check_given_name
 from millstream.schema import check_names
 from millstream.sinks.spec import Discard, Sink
 from millstream.windows.aggregate_spec import Aggregate
-from millstream.windows.condition import check_condition
 from millstream.windows.counted import Rows
 from millstream.windows.delta import Delta
 from millstream.windows.punctuated import PUNCTUATION, Punctuated
@@ -88,8 +88,13 @@ class Windowed:
         panes: Panes = "accumulating",
     ) -> Windowed:
         """When the window is shown beside on time, and what each pane shows."""
-        self._refuse_panes("trigger")
         spec = trigger(early, late, panes)
+        if isinstance(self.cut, Sliding):
+            raise InvalidSpec("trigger needs a window that is open for a while", got=str(self.cut),
+                              do="leave it out: there is one window per row, and it leaves once, "
+                              "when the watermark has passed the row")  # fmt: skip
+        if spec.late is not None:
+            self._refuse_late("trigger(late=…)")
         return replace(self, policy=replace(self.policy or Policy(), trigger=spec))
 
     def late(
@@ -105,8 +110,10 @@ class Windowed:
         `<pipeline>.late`); `alert_above` the share of late rows per minute worth a warning.
         """
         kept = not_negative_micros(keep, what="late(keep=…)")
+        if isinstance(self.cut, _BY_ROWS):
+            self._refuse_late("late")
         if kept:
-            self._refuse_panes("late(keep=…)")
+            self._refuse_kept("late(keep=…)")
         if alert_above is not None and not 0 <= _number(alert_above) <= 1:
             raise InvalidSpec("late(alert_above=…) needs a share from 0 to 1",
                               got=repr(alert_above), do="write alert_above=0.01")  # fmt: skip
@@ -130,9 +137,8 @@ class Windowed:
     def _node(self, name: str | None, aggregates: dict[str, Aggregate]) -> Node:
         keys = self.grouped.keys
         kind = type(self.cut).__name__.lower()
-        policy = self.policy if _is_shown(self.cut) else None
         return graph.Aggregated(
-            (*keys, "window_start", "window_end", *aggregates, *_pane_columns(policy)),
+            (*keys, "window_start", "window_end", *aggregates, *_pane_columns(self.policy)),
             self._time(),
             self._input(),
             name or f"{kind}({', '.join(keys)})",
@@ -140,7 +146,7 @@ class Windowed:
             keys,
             self.cut,
             tuple(aggregates.items()),
-            policy,
+            self.policy,
             given=name is not None,
         )
 
@@ -153,10 +159,10 @@ class Windowed:
 
     def _time(self) -> EventTime | None:
         """The event time of results: where it is, as DESIGN has it for each window."""
-        cut = self.cut
-        if isinstance(cut, Everything) or not (
-            _is_timed(cut) or (isinstance(cut, _BY_ROWS) and self.grouped.stream.node.time)
-        ):
+        cut, given = self.cut, self.grouped.stream.node.time
+        if isinstance(cut, Everything):
+            return None if given is None else HIDDEN_TIME
+        if not (_is_timed(cut) or (isinstance(cut, _BY_ROWS) and given)):
             return None
         return EventTime("window_end", 0 if isinstance(cut, (Sliding, *_BY_ROWS)) else -1)
 
@@ -166,12 +172,19 @@ class Windowed:
             for condition in conditions(firing):
                 check_condition(condition, names)
 
-    def _refuse_panes(self, word: str) -> None:
-        if isinstance(self.cut, Sliding | Rows | Delta | Punctuated):
-            raise InvalidSpec(f"{word} needs a tumbling, hopping, session or everything window",
+    def _refuse_late(self, word: str) -> None:
+        if isinstance(self.cut, _BY_ROWS):
+            raise InvalidSpec(f"{word} needs a window that rows can be late for",
                               got=str(self.cut),
-                              do="leave it out: such a window is shown once")  # fmt: skip
-        if word.startswith("late") and getattr(self.cut, "clock", "event") == "processing":
+                              do="leave it out: such a window takes every row in the order of "
+                              "the log, however old")  # fmt: skip
+
+    def _refuse_kept(self, word: str) -> None:
+        if isinstance(self.cut, Sliding):
+            raise InvalidSpec(f"{word} needs a window that can be corrected", got=str(self.cut),
+                              do="leave it out, and name rest=…: a row behind the watermark "
+                              "goes there")  # fmt: skip
+        if getattr(self.cut, "clock", "event") == "processing":
             raise InvalidSpec(f"{word} needs a window of event time", got=str(self.cut),
                               do="leave it out: by the batch clock no row is late")  # fmt: skip
 
@@ -217,11 +230,6 @@ def _is_timed(window: Window) -> bool:
     if isinstance(window, Tumbling | Hopping):
         return window.clock == "event"
     return isinstance(window, Session | Sliding)
-
-
-def _is_shown(window: Window) -> bool:
-    """Whether a window's results say which pane they are."""
-    return not isinstance(window, Sliding | Rows | Delta | Punctuated)
 
 
 def _pane_columns(policy: Policy | None) -> tuple[str, ...]:

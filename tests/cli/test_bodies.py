@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.cli.bodies import Format, for_people, for_programs, strict_json, value_alone
+from millstream.cli.bodies import Format, for_people, for_programs, value_alone
 from millstream.log.records import Record
+from millstream.viewing.rows import strict_json
 
 NOON = datetime(2026, 1, 1, 12, 0, 0, 123_000, tzinfo=UTC)
 

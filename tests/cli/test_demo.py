@@ -15,14 +15,18 @@ from subprocess import DEVNULL, PIPE
 from typing import TYPE_CHECKING, Any
 
 import psutil
+import pyarrow.parquet as pq
 import pytest
 from playwright.sync_api import expect
 from tests.console.browsing import PATIENCE, Browsed, browser
 from tests.jobs.stacks import Stack, until
 
-from millstream.cli.moments import iso
+from millstream.jobs.alerts import alerts
+from millstream.jobs.places import StackPlace
 from millstream.log.consumer import Consumer
 from millstream.runtime.inspect import commits, looked_at
+from millstream.sinks.files_writer import committed
+from millstream.viewing.moments import iso
 
 if TYPE_CHECKING:
     import subprocess
@@ -171,9 +175,11 @@ def test_the_demo_shows_on_its_page_what_kafka_and_the_stores_hold(
         second = check_reading(demo, browsed)
         assert second > first
         demo.until("shop-views is back after")
+        alerted(demo)
         sent = demo.close_the_shop()
         expect(rows).to_have_text(f"{sent:,}", timeout=4 * PATIENCE)
         balanced(demo, browsed, sent)
+        stored_and_joined(demo, sent)
         memory = demo.memory()
         assert memory <= MOST_BYTES
         flat = [check_reading(demo, browsed) for _ in range(2)]
@@ -207,6 +213,47 @@ def balanced(demo: Demo, browsed: Browsed, sent: int) -> None:
     until(balance, "all views in windows, late or dead", 120)
     assert tile("dead") == len(in_kafka_raw(demo.stack.kafka, "shop-views.dead"))
     assert tile("late") == len(in_kafka(demo.stack.kafka, "shop.late"))
+
+
+def alerted(demo: Demo) -> None:
+    """The owner has a mail that the checkout fails, and so it does."""
+    demo.until(r"mail for owner@shop\.example: \[.*firing.*\] shop-visitors: pages fail")
+    [found] = alerts(StackPlace(demo.stack.home / "stack"), "shop-visitors", "pages fail")
+    assert found["key"] == {"page": "/checkout"}
+    assert found["state"] in ("firing", "pending", "resolved")
+    row = found["row"]
+    assert row["failures"] > 2
+    assert row["failures"] / row["views"] > 0.3
+    failed = [view for view in good_views(demo) if view["status"] == 503]
+    assert {view["page"] for view in failed} == {"/checkout"}
+    assert len(failed) >= row["failures"]
+
+
+def stored_and_joined(demo: Demo, sent: int) -> None:
+    """Every good view is in the files, and nearly every search (a few come too late) in the
+    rates."""
+    views = good_views(demo)
+    searches = {view["search"] for view in views if view["page"] == "/search"}
+    clicked = {view["search"] for view in views if view["page"] == "/product"} & searches
+
+    def arrived() -> bool:
+        folder = demo.stack.home / "demo" / "views"
+        stored = sum(pq.read_metadata(file).num_rows for file in committed(folder))
+        rates = in_kafka(demo.stack.kafka, "shop.clicks")
+        counted = sum(row["searches"] for row in rates)
+        assert stored <= len(views) <= sent
+        assert counted <= len(searches)
+        assert sum(row["clicked"] for row in rates) <= len(clicked)
+        return stored == len(views) and counted > 0.9 * len(searches)
+
+    until(arrived, "all views in the files, and searches in the rates", 120)
+
+
+def good_views(demo: Demo) -> list[dict[str, Any]]:
+    """The shop's records that are whole."""
+    whole = [value for value in in_kafka_raw(demo.stack.kafka, "shop.views")
+             if value is not None and value.endswith(b"}")]  # fmt: skip
+    return [{"search": None, **json.loads(value)} for value in whole]
 
 
 def in_store(demo: Demo) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -9,8 +10,11 @@ from typing import TYPE_CHECKING
 
 from playwright.sync_api import sync_playwright
 
+from millstream.toolchain.folders import cache_folder
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from playwright.sync_api import Page
 
@@ -20,15 +24,27 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "-
 PATIENCE = 60_000
 
 
+def cached_chromium() -> Path:
+    """Where `make browser` puts one that came from npm."""
+    return cache_folder() / "chromium" / "chromium"
+
+
 def chromium() -> str:
-    """Where the browser is."""
+    """Where the browser is: as `MILLSTREAM_CHROMIUM` says, on the PATH, or in the cache folder."""
+    named = os.environ.get("MILLSTREAM_CHROMIUM")
+    if named:
+        assert os.access(named, os.X_OK), f"MILLSTREAM_CHROMIUM needs a program; got {named!r}"
+        return named
     for name in NAMES:
         found = shutil.which(name)
         if found is not None:
             return found
+    if os.access(cached_chromium(), os.X_OK):
+        return str(cached_chromium())
     raise AssertionError(
-        "the tests of the page need Chromium; got none on the PATH; run `make browser`, or "
-        "install it (Debian, Ubuntu: apt-get install chromium)"
+        "the tests of the page need Chromium; got none in MILLSTREAM_CHROMIUM, on the PATH or in "
+        "the cache folder; run `make browser`, or install it (Debian, Ubuntu: apt-get install "
+        "chromium)"
     )
 
 
@@ -48,6 +64,13 @@ class Browsed:
         """The whole number that stands there."""
         return int(self.text(selector).replace(",", ""))
 
+    def overflow(self) -> int:
+        """By how many pixels the page is wider than its window."""
+        width: int = self.page.evaluate(
+            "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        )
+        return width
+
     def hosts(self) -> set[str]:
         """The hosts that were asked for anything."""
         return {address.split("/")[2] for address in self.asked if "://" in address}
@@ -62,6 +85,7 @@ def browser(*, width: int = 1280, height: int = 900, scheme: str = "light") -> I
             context = running.new_context(
                 viewport={"width": width, "height": height},
                 color_scheme="dark" if scheme == "dark" else "light",
+                locale="en-US",
             )
             context.set_default_timeout(PATIENCE)
             browsed = Browsed(context.new_page())

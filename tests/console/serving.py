@@ -13,14 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
-from millstream.console.app import application
+from millstream.console.app import Console, application
+from millstream.console.limits import Limits
+from millstream.console.server import configured
 from millstream.jobs.book import Book, JobRow
 from millstream.jobs.diary import Diary
 from millstream.jobs.places import StackPlace, stack_place
+from millstream.jobs.stack import KAFKA
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
+
+    from starlette.applications import Starlette
+    from starlette.types import ASGIApp
 
 PLAN = {
     "pipeline": "hot",
@@ -72,6 +78,8 @@ class Served:
 
     place: StackPlace
     port: int
+    app: Starlette
+    console: Console
 
     @property
     def token(self) -> str:
@@ -83,10 +91,13 @@ class Served:
         return f"http://127.0.0.1:{self.port}/#token={self.token}"
 
     def __call__(
-        self, path: str, method: str = "GET", *, token: str | None = "", **headers: str
-    ) -> Asked:
+        self, path: str, method: str = "GET", *, token: str | None = "", body: bytes | None = None,
+        **headers: str,
+    ) -> Asked:  # fmt: skip
         """Ask; the right token is shown unless another (or None) is given."""
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        if body is not None:
+            sent = {"Content-Type": "application/json", "Content-Length": str(len(body)), **sent}
         if token is not None:
             sent["Authorization"] = f"Bearer {token or self.token}"
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
@@ -94,14 +105,16 @@ class Served:
             connection.putrequest(method, path, skip_host="Host" in sent)
             for name, value in sent.items():
                 connection.putheader(name, value)
-            connection.endheaders()
+            connection.endheaders(body)
             answer = connection.getresponse()
             return Asked(answer.status, {k.lower(): v for k, v in answer.getheaders()},
                          answer.read())  # fmt: skip
         finally:
             connection.close()
 
-    def add_job(self, name: str = "hot", *, checkpoint: str = "nowhere") -> JobRow:
+    def add_job(
+        self, name: str = "hot", *, checkpoint: str = "nowhere", about: dict[str, Any] | None = None
+    ) -> JobRow:
         """A job that has run three batches and stopped."""
         job = JobRow(name=name, application="shop", owner="ann", file="hot.py", pipeline=name,
                      kafka=None, checkpoint=checkpoint, lane=None, submitted=time.time(),
@@ -110,7 +123,7 @@ class Served:
             book.add(job)
         self.place.job(name).path.mkdir(parents=True, exist_ok=True)
         diary = Diary(self.place.job(name).facts, "r1", 1)
-        diary.about({**ABOUT, "plan": {**PLAN, "pipeline": name}})
+        diary.about({**ABOUT, "plan": {**PLAN, "pipeline": name}, **(about or {})})
         for batch in (1, 2, 3):
             diary.batch(facts(batch))
         diary.beat(time.time(), {"bids": {0: 10}})
@@ -119,28 +132,54 @@ class Served:
 
 
 @contextmanager
-def served(home: Path, page: Path | None = None) -> Iterator[Served]:
-    """The console over a home, for the length of the block."""
-    place = stack_place(home)
+def served(
+    home: Path,
+    page: Path | None = None,
+    *,
+    limits: Limits | None = None,
+    urls: tuple[str, ...] = (),
+    kafka: str | None = None,
+    port: int = 0,
+) -> Iterator[Served]:
+    """The console over a home, for the length of the block; `kafka` is the stack's.
+
+    A `port` is that of a console before, which this one follows.
+    """
+    place, limits = stack_place(home), limits or Limits()
     place.make()
     with Book(place.book) as book:
         book.tell("up")
-    listening = socket.socket()
-    listening.bind(("127.0.0.1", 0))
-    port = listening.getsockname()[1]
-    app = application(place, port=port, page=page)
-    config = uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=1)
-    server = uvicorn.Server(config)
+        book.set(KAFKA, kafka)
+    console = Console(place, limits)
+    with listening(port) as (held, at):
+        app = application(place, port=at, page=page, urls=urls, limits=limits, console=console)
+        with running(app, limits, held, at):
+            yield Served(place, at, app.app, console)
+
+
+@contextmanager
+def listening(port: int = 0) -> Iterator[tuple[socket.socket, int]]:
+    """A port of the loopback that nobody else has, or that one."""
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", port))
+        yield held, held.getsockname()[1]
+
+
+@contextmanager
+def running(app: ASGIApp, limits: Limits, held: socket.socket, port: int) -> Iterator[None]:
+    """An application served as the console is."""
+    server = uvicorn.Server(configured(app, limits, host="127.0.0.1", port=port))
+    server.config.timeout_graceful_shutdown = 1
     server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
-    thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
+    thread = threading.Thread(target=server.run, args=([held],), daemon=True)
     thread.start()
     try:
         deadline = time.monotonic() + 60
         while not server.started:
             assert time.monotonic() < deadline, "the console did not start"
             time.sleep(0.02)
-        yield Served(place, port)
+        yield
     finally:
         server.should_exit = True
         thread.join(30)
-        listening.close()

@@ -142,7 +142,7 @@ def test_what_nobody_foresaw_is_one_sentence_for_the_asker_and_whole_in_the_log(
     def broken(*_: object) -> None:
         raise RuntimeError("secret detail")
 
-    monkeypatch.setattr("millstream.console.app.state", broken)
+    monkeypatch.setattr("millstream.console.jobs_api.state", broken)
     asked = console("/api/jobs/hot/state")
     assert asked.status == 500
     assert "did not foresee" in asked.json["error"]

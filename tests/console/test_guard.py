@@ -2,40 +2,69 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from starlette.routing import Route
+from tests.console.serving import Served, served
 
-from millstream.console.app import Console
 from millstream.console.guard import OPEN
-from millstream.jobs.places import stack_place
+from millstream.console.limits import Limits
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.console.serving import Served
+
+def routes(console: Served) -> list[tuple[str, str]]:
+    """Every route of the application itself, with a job and the like in place of the names."""
+    filled = []
+    for route in console.app.routes:
+        assert isinstance(route, Route)
+        path = re.sub(
+            r"{(\w+)(:path)?}", lambda word: "hot" if word[1] == "job" else "1", route.path
+        )
+        filled += [(method, path) for method in route.methods or () if method != "HEAD"]
+    assert len(filled) > 25
+    return filled
 
 
-def routes(home: Path) -> list[tuple[str, str]]:
-    """Every documented route with a job in place of the name."""
-    return [
-        (endpoint.method, endpoint.documented_path.replace("{job}", "hot").replace("{step}", "s"))
-        for endpoint in Console(stack_place(home)).endpoints()
-    ]
+def test_only_the_three_open_routes_answer_without_a_token(tmp_path: Path) -> None:
+    with served(tmp_path / "home", limits=Limits(guessing=10_000)) as console:
+        console.add_job()
+        check_tokens(console)
 
 
-def test_only_the_three_open_routes_answer_without_a_token(console: Served, tmp_path: Path) -> None:
-    console.add_job()
+def check_tokens(console: Served) -> None:
     opened = set()
-    for method, path in routes(tmp_path / "home"):
-        for token in (None, "wrong", console.token + "x"):
-            asked = console(path, method, token=token)
+    for method, path in routes(console):
+        for token in (None, "wrong", console.token + "x", "", console.token[:-1]):
+            authorization: dict[str, Any] = (
+                {} if token is None else {"Authorization": f"Bearer {token}"}
+            )
+            asked = console(path, method, token=None, **authorization)
             if asked.status != 401:
                 opened.add(path)
             else:
                 assert "millstream up" in asked.json["error"]
                 assert "bearer" in asked.headers["www-authenticate"].lower()
-    assert opened == OPEN == {"/healthz", "/readyz", "/metrics"}
+    assert opened - {"/"} == OPEN == {"/healthz", "/readyz", "/metrics"}
+
+
+@pytest.mark.parametrize(
+    "authorization", ["{token}", "Basic {token}", "Bearer", "Bearer {token} {token}",
+                      "Bearer\u00e9 {token}", "Bearer \u00e9{token}", "bearer{token}"],
+)  # fmt: skip
+def test_a_token_shown_in_another_way_is_none(console: Served, authorization: str) -> None:
+    shown = authorization.format(token=console.token)
+    assert console("/api/jobs", token=None, Authorization=shown).status == 401
+
+
+def test_a_token_in_an_address_or_cookie_opens_nothing(console: Served) -> None:
+    for path in (f"/api/jobs?token={console.token}", f"/api/jobs?access_token={console.token}"):
+        asked = console(path, token=None, Cookie=f"token={console.token}")
+        assert asked.status == 401
+        assert console.token.encode() not in asked.body
 
 
 @pytest.mark.parametrize(
@@ -54,12 +83,44 @@ def test_only_the_three_open_routes_answer_without_a_token(console: Served, tmp_
     ids=lambda header: " ".join(f"{k} {v}" for k, v in header.items()),
 )
 def test_a_request_for_or_from_another_place_is_refused_on_every_route(
-    console: Served, tmp_path: Path, header: dict[str, str]
+    console: Served, header: dict[str, str]
 ) -> None:
     console.add_job()
-    sent = {name: value.format(port=console.port) for name, value in header.items()}
-    for method, path in [*routes(tmp_path / "home"), ("GET", "/"), ("GET", "/nothing")]:
+    sent: dict[str, Any] = {n: value.format(port=console.port) for n, value in header.items()}
+    for method, path in [*routes(console), ("GET", "/"), ("GET", "/nothing")]:
         assert console(path, method, **sent).status in (403, 421), path
+
+
+def test_a_form_of_another_site_changes_nothing(console: Served) -> None:
+    """What a browser sends without asking: no token, plain text, and the site's own Origin."""
+    console.add_job()
+    body = b'{"to": "start", "again": true}'
+    for origin, status in (("http://evil.example", 403), (None, 401)):
+        for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
+            sent: dict[str, Any] = {"Content-Type": kind}
+            sent |= {"Origin": origin} if origin else {}
+            asked = console("/api/jobs/hot/rewind", "POST", token=None, body=body, **sent)
+            assert asked.status == status
+    plain = console("/api/jobs/hot/rewind", "POST", body=body, Content_Type="text/plain")
+    assert plain.status == 415
+
+
+def test_a_page_for_others_answers_to_the_names_it_was_given_and_to_no_other(
+    tmp_path: Path,
+) -> None:
+    urls = ("https://jobs.example", "http://10.0.0.5:8080")
+    with served(tmp_path / "home", urls=urls) as console:
+        own = f"127.0.0.1:{console.port}"
+        for host, origin in (("jobs.example", "https://jobs.example"),
+                             ("10.0.0.5:8080", "http://10.0.0.5:8080"),
+                             (own, f"http://{own}")):  # fmt: skip
+            assert console("/api/jobs", Host=host, Origin=origin).status == 200
+            assert console("/api/jobs", Host=host, token=None).status == 401
+        for host, origin in (("jobs.example", "http://jobs.example"),
+                             ("jobs.example:443", "https://jobs.example"),
+                             ("jobs.example.evil.example", "https://jobs.example"),
+                             ("jobs.example", "https://evil.example")):  # fmt: skip
+            assert console("/api/jobs", Host=host, Origin=origin).status in (403, 421)
 
 
 def test_the_page_itself_may_ask_under_either_name_of_this_machine(console: Served) -> None:
@@ -91,8 +152,12 @@ def test_no_path_of_a_request_reaches_the_disk(console: Served, path: str) -> No
     assert console(path).status == 404
 
 
-def test_a_large_request_is_refused(console: Served) -> None:
-    assert console("/api/jobs/hot/stop", "POST", Content_Length="1000000").status == 413
+def test_an_upgrade_to_another_protocol_is_not_made(console: Served) -> None:
+    words: dict[str, Any] = {
+        "Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": "x3JJHMbDL1EzLkh9GBhXDw==",
+    }  # fmt: skip
+    assert console("/api/jobs", **words).status == 200
 
 
 def test_the_token_is_readable_by_its_owner_alone(console: Served) -> None:

@@ -198,3 +198,19 @@ def test_results_that_come_too_late_name_the_steps_that_made_them() -> None:
         late = d.late()
         assert [row["step"] for row in late] == ["total"]
         assert late[0]["origin"]["source"] == "tumbling(auction), tumbling(auction)#2"
+
+
+@LANES
+def test_results_can_be_opened_and_met_with_themselves(lane: Any) -> None:
+    """A result's place is a hash of 64 bits; there is room for more places within it."""
+    windows = bids().by("auction").window(ms.tumbling("10 seconds")).agg(prices=ms.collect("price"))
+    prices = windows.explode("prices").by("auction").window(ms.everything())
+    both = windows.union(windows.where("auction > 1")).by("auction").window(ms.everything())
+    streams = (prices.agg(all=ms.collect("prices")), both.agg(n=ms.count()))
+    with drive(*streams, lane=lane, names=("opened", "met")) as d:
+        d.feed("bids", [bid(n, n % 3, price=float(n)) for n in range(30)])
+        d.step()
+        d.finish()
+        opened = {row["auction"]: row["all"] for row in d.rows("opened")}
+        assert opened == {k: [float(n) for n in range(30) if n % 3 == k] for k in range(3)}
+        assert {row["auction"]: row["n"] for row in d.rows("met")} == {0: 3, 1: 3, 2: 6}

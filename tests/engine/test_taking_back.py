@@ -119,3 +119,45 @@ def test_late_panes_of_a_window_are_results_for_every_sink(spark: object) -> Non
         d.feed("bids", [bid(2)])
         d.step()
         assert [(row["n"], row["pane"]) for row in d.rows("out")] == [(1, "on_time"), (2, "late")]
+
+
+def test_a_window_that_loses_all_its_rows_is_taken_out_of_a_keyed_sink(spark: object) -> None:
+    """The late row moves the result of the first window from one group of the second to another."""
+    sizes = kept().by("n").window(ms.tumbling("1 minute"))
+    many = sizes.late(keep="1 hour").agg(windows=ms.count()).select("n", "windows", "window_start")
+    shown = sizes.late(keep="1 hour").agg("by size", windows=ms.count())
+    keyed = ms.Postgres("sizes", key=["n", "window_start"], url="unused")
+    pipeline = ms.Pipeline(
+        "p",
+        many.to(ms.Postgres("many", key=["n", "window_start"], url="unused"), name="many"),
+        shown.to(keyed, name="keyed"),
+        shown.to(ms.Topic("appended")),
+    )
+    with Drive(pipeline, lane="short") as d:
+        d.feed("bids", [bid(1), bid(75)])
+        d.step()
+        for output in ("many", "keyed", "appended"):
+            assert [(row["n"], row["windows"]) for row in d.rows(output)] == [(1, 1)]
+        d.feed("bids", [bid(2)])
+        d.step()
+        place = {"windows": 1, "window_start": at(0)}
+        gone, given = {"n": 1, **place, "_sign": -1}, {"n": 2, **place}
+        assert d.rows("many") == [gone, given]
+        told = [{name: row[name] for name in gone if name in row} for row in d.rows("keyed")]
+        assert told == [gone, given]
+        assert [(row["n"], row["pane"]) for row in d.rows("appended")] == [(2, "late")]
+
+
+def test_an_early_pane_whose_rows_are_taken_back_before_the_end_is_taken_back(
+    spark: object,
+) -> None:
+    sizes = kept().by("n").window(ms.tumbling("1 minute")).trigger(early=ms.each())
+    keyed = ms.Postgres("sizes", key=["n", "window_start"], url="unused")
+    with Drive(ms.Pipeline("p", sizes.agg(windows=ms.count()).to(keyed)), lane="short") as d:
+        d.feed("bids", [bid(1), bid(15)])
+        d.step()
+        assert [(row["n"], row["pane"]) for row in d.rows("sizes")] == [(1, "early")]
+        d.feed("bids", [bid(2)])
+        d.step()
+        told = [(row["n"], row["pane"], row.get("_sign", 1)) for row in d.rows("sizes")]
+        assert told == [(1, "early", -1), (2, "early", 1)]

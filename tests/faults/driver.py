@@ -112,6 +112,13 @@ def small_batches(budget: int) -> None:
     vars(engine)["Sizing"] = partial(planner.Sizing, budget=budget)
 
 
+def read_ahead_all() -> None:
+    """Let every row be worth reading ahead."""
+    from millstream.runtime import ahead
+
+    ahead.LEAST = 1
+
+
 class Diary:
     """What a run said about itself, a line of JSON each; it is read after the run is dead."""
 
@@ -134,6 +141,7 @@ def main(path: str) -> int:
         sabotage.GUARDS[guard]()
     if config.budget is not None:
         small_batches(config.budget)
+    read_ahead_all()
     try:
         pipeline_of(config).run(
             until=config.until,

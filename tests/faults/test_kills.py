@@ -12,7 +12,7 @@ import pytest
 from tests.faults.judging import Report, differences, verdict_on
 from tests.faults.running import Run
 
-from millstream.runtime.faultpoints import POINTS
+from millstream.runtime.faultpoints import AHEAD, POINTS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,6 +37,7 @@ def test_a_job_killed_at_each_step_of_the_protocol_loses_and_repeats_nothing(
             job.wait_held(point)
             job.kill()
             report.kills[point] += 1
+    killed_with_rows_read_ahead(replace(config, lane="short"), feed, tmp_path)
     with Run(replace(config, until="finished"), tmp_path, name="last") as job:
         job.succeed()
 
@@ -47,6 +48,21 @@ def test_a_job_killed_at_each_step_of_the_protocol_loses_and_repeats_nothing(
     assert verdict["once"]["rows"]
     assert verdict["dead"]["rows"]
     assert all(report.kills[point] for point in POINTS)
+
+
+def killed_with_rows_read_ahead(config: Config, feed: Feed, folder: Path) -> None:
+    """Two batches; the third is in hand, and what has come meanwhile has been read ahead."""
+    with Run(config, folder, name="ahead") as job:
+        for count in (1, 2):
+            feed.send()
+            job.wait_batches(count)
+        job.arm("before commit")
+        feed.send()
+        job.wait_held("before commit")
+        job.arm(AHEAD)
+        feed.send()
+        job.wait_held(AHEAD)
+        job.kill()
 
 
 def test_the_verifier_is_red_when_the_ledger_is_not_asked(

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+import urllib.error
+import urllib.request
+from typing import TYPE_CHECKING, Any
 
 from tests.cli.bids import lines, pipeline_file
 from tests.jobs.stacks import Stack, until
 
+from millstream.jobs.book import Book
 from millstream.runtime.inspect import looked_at
 
 if TYPE_CHECKING:
@@ -31,7 +35,7 @@ def test_a_job_is_stopped_rewound_and_started_again(
     millstream.ok("produce", topic, stdin=lines([1, 2, 11]))
     millstream.ok("run", file, "--checkpoint", str(job), "--until", "caught-up")
     (tmp_path / "hot.py").write_text((tmp_path / "hot.py").read_text() + IN_ITS_PROCESS)
-    stack.up()
+    page = stack.up()
     millstream.ok("jobs", "submit", file, "--checkpoint", str(job), "--no-wait")
     first = until(lambda: stack.job(topic).run and stack.holder(topic), "its process")
 
@@ -45,6 +49,28 @@ def test_a_job_is_stopped_rewound_and_started_again(
     refused = millstream("jobs", "rewind", topic, "--to", "7", "--again")
     assert refused.code == 4
     assert stack.job(topic).wanted == "stopped"
+
+    url = f"{page}api/jobs/{topic}/rewind"
+    status, told = posted(stack, url, {"to": "7", "again": True})
+    assert (status, told["error"]) == (404, refused.err.strip().removeprefix("error: "))
+    status, told = posted(stack, url, {"to": "start", "into": "-2"})
+    assert status == 200, told
+    assert f"{topic} is back at the start, into outputs that end in -2" in " ".join(told["said"])
+    assert [row["lane"] for row in _commits(stack, job)] == ["short", "rewind", "rewind"]
+    with Book(stack.place.book, read_only=True) as book:
+        events = [event.event for event in book.events(topic)]
+    assert events[-1] == "rewound"
+
+
+def posted(stack: Stack, url: str, wish: dict[str, object]) -> tuple[int, dict[str, Any]]:
+    """What the page's server answers to a wish."""
+    headers = {"Authorization": f"Bearer {stack.place.token()}", "Content-Type": "application/json"}
+    request = urllib.request.Request(url, json.dumps(wish).encode(), headers)
+    try:
+        with urllib.request.urlopen(request, timeout=280) as answer:
+            return answer.status, json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read())
 
 
 def _commits(stack: Stack, job: Path) -> list[dict[str, str]]:

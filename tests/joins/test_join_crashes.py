@@ -13,6 +13,8 @@ from tests.oracles import joins as oracle
 from tests.oracles import joins_as_of, joins_tables
 
 import millstream as ms
+from millstream.runtime import durable
+from millstream.runtime.checkpoint import Checkpoint
 from millstream.runtime.faultpoints import POINTS
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ def pipeline() -> ms.Pipeline:
     outputs = {
         "pairs": left.join(right, on=on, within="3 seconds", how="full"),
         "then": left.as_of(rows, on=on, how="left"),
+        "now": left.lookup(rows, on=on, how="left"),
         "view": others.join(rows, on=on, how="left").changes(),
     }
     return ms.Pipeline("small", *(one.to(ms.Topic(name)) for name, one in outputs.items()))
@@ -51,6 +54,15 @@ def fed(small: Small, topic: str, rows: list[Row]) -> None:
         record = {"key": None, "value": json.dumps(told).encode(), "headers": None,
                   "timestamp": None}  # fmt: skip
         small.world.log.append(topic, 0, record)
+
+
+def committed(small: Small) -> list[dict[str, tuple[int, int]]]:
+    """What each batch that counts has read of the topics: `lookup` depends on the cuts."""
+    checkpoint = Checkpoint(small.folder)
+    intents = [durable.read(checkpoint.path(batch, "intent"), "intent")
+               for batch in checkpoint.batches("commit")]  # fmt: skip
+    return [{name: tuple(told["ranges"]["0"]) for name, told in intent["sources"].items()}
+            for intent in intents]  # fmt: skip
 
 
 def test_joins_that_crash_at_each_step_of_the_protocol_lose_and_repeat_nothing(
@@ -74,7 +86,7 @@ def test_joins_that_crash_at_each_step_of_the_protocol_lose_and_repeat_nothing(
     small.finish()
 
     found = {name: [row for _, output, row in small.world.sinks.rows if output == name]
-             for name in ("pairs", "then", "view")}  # fmt: skip
+             for name in ("pairs", "then", "now", "view")}  # fmt: skip
     pairs = oracle.joined(
         [oracle.Batch((left, right), EVER)], on=[("k", "j")], within=(-3, 3), how="full"
     )
@@ -85,6 +97,15 @@ def test_joins_that_crash_at_each_step_of_the_protocol_lose_and_repeat_nothing(
     assert Counter((r["n"], r["m"]) for r in found["then"]) == Counter(
         (event["n"], version and version["m"]) for event, version in then[0].pairs
     )
+    batches = [joins_as_of.Batch(left[slice(*span["a"])], right[slice(*span["tb"])], EVER)
+               for span in committed(small)]  # fmt: skip
+    now = [pair for one in joins_as_of.lookup(batches, on=[("k", "j")], how="left")
+           for pair in one.pairs]  # fmt: skip
+    assert Counter((r["n"], r["m"]) for r in found["now"]) == Counter(
+        (event["n"], version and version["m"]) for event, version in now
+    )
+    assert sorted(r["n"] for r in found["now"]) == [row["n"] for row in left]
+    assert sum(bool(batch.events) for batch in batches) > 1
     kept: dict[int, Row] = {}
     for row in found["view"]:
         if row["change"] == "delete":

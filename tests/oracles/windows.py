@@ -270,7 +270,7 @@ def fires(trigger: Trigger | None, group: Group, clock: int, answers: Answers) -
 def show(told: Told, policy: Policy, group: Group, pane: Pane, clock: int) -> None:
     """Let a pane leave: to sinks as the panes are asked for, to later operators whole."""
     stands = bool(sum(row.get("_sign", 1) for row in group.rows))
-    if policy.panes == "retracting":
+    if policy.panes == "retracting" or not stands:
         told.panes += [replace(old, retract=True) for old in group.shown]
     shown = pane
     if policy.panes == "discarding":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -112,6 +113,61 @@ def test_ranges_that_follow_each_other_give_every_record_once(
             at = {p: last for p, (_, last) in ranges.items()}
         for some in offsets.values():
             assert len(some) == len(set(some)) == (5 * 700 + 3 * 20) // 2
+
+
+def test_what_follows_some_offsets_is_what_a_range_of_that_size_holds(
+    broker: ThrowAwayBroker, varied: str, both: tuple[WireFetcher, ClientFetcher]
+) -> None:
+    """Aborted rows and the marks of transactions among it."""
+    ends = Topics(broker.address).offsets(varied, at="end")
+    ahead = WireFetcher(Cluster(broker.address), varied)
+    at, pieces = dict.fromkeys(ends, 0), 0
+    while at != ends:
+        found = ahead.following(at, COLUMNS, least=1, most=30_000)
+        assert found is not None
+        ranges, table = found
+        assert {p: first for p, (first, _) in ranges.items()} == {p: at[p] for p in ranges}
+        assert table.sort_by([("partition", "ascending"), ("offset", "ascending")]) == rows(
+            both[0], ranges
+        )
+        at |= {p: end for p, (_, end) in ranges.items()}
+        pieces += 1
+    ahead.close()
+    assert pieces > 3
+
+
+def test_nothing_follows_while_it_is_too_little_or_not_committed(
+    broker: ThrowAwayBroker, topic: str
+) -> None:
+    Topics(broker.address).create(topic)
+    ahead = WireFetcher(Cluster(broker.address), topic)
+    writer = Producer({"bootstrap.servers": broker.address, "transactional.id": topic})
+    writer.init_transactions()
+    writer.begin_transaction()
+    writer.produce(topic, b"x" * 1000)
+    writer.flush()
+
+    assert ahead.following({0: 0}, COLUMNS, least=1, most=10_000) is None
+    writer.commit_transaction()
+    assert ahead.following({0: 0}, COLUMNS, least=100_000, most=200_000) is None
+    deadline = time.monotonic() + 60
+    while (found := ahead.following({0: 0}, COLUMNS, least=500, most=10_000)) is None:
+        assert time.monotonic() < deadline
+    assert (found[0], found[1]["value"].to_pylist()) == ({0: (0, 2)}, [b"x" * 1000])
+    ahead.close()
+
+
+def test_where_nothing_can_be_read_ahead_it_says_so_and_can_be_tried_again(
+    broker: ThrowAwayBroker, varied: str, topic: str
+) -> None:
+    ahead = WireFetcher(Cluster(broker.address), varied)
+    with pytest.raises(OSError, match="error 1"):
+        ahead.following({0: 10**9}, COLUMNS, least=1, most=10_000)
+    assert ahead.following({0: 0}, COLUMNS, least=1, most=10_000) is not None
+    ahead.close()
+    nowhere = WireFetcher(Cluster(broker.address), topic)
+    with pytest.raises(OSError, match="no leader"):
+        nowhere.following({0: 0}, COLUMNS, least=1, most=10_000)
 
 
 def test_records_that_come_after_the_range_wait_for_the_next_one(

@@ -6,6 +6,9 @@
     read:                               # sources; without it: events of k string, v long, ts
       events: {schema: "k string, v long, ts timestamp", time: ts, watermark: 5 seconds}
     pipeline: events.by("k").window(tumbling("10 seconds")).agg(n=count())
+    functions: |                        # Python, where a step takes a function; seldom needed
+      def doubled(visit):
+          return [{**row, "v": 2 * row["v"]} for row in visit.rows]
     steps:                              # each is one batch
       - feed: |
           k  v  ts
@@ -17,7 +20,8 @@
           a  10..20  1
 
 `pipeline` is Python over the public names; as a mapping it names several outputs, each of
-which the next may use. A step may `feed` (a table; for several sources or partitions a mapping
+which the next may use; `functions` are defined with `timedelta` and the plain builtins at hand.
+A step may `feed` (a table; for several sources or partitions a mapping
 `events`, `events/1`), set a source's `watermark`, move the `clock`, `restart` first or `finish`;
 it must say which `panes` leave (a table, a mapping by output, or none), and may say which rows
 are `late` (a table of the row's columns and `windows`, `step`), how many are `dead` (or how
@@ -30,7 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from tests.transcripts import tables
@@ -46,7 +50,8 @@ if TYPE_CHECKING:
 
     from tests.transcripts.tables import Table
 
-PARTS = ("title", "about", "zero", "read", "pipeline", "within_a_run", "steps", "refused")
+PARTS = ("title", "about", "zero", "read", "functions", "pipeline", "within_a_run", "steps",
+         "refused")  # fmt: skip
 READ = ("schema", "time", "watermark", "idle", "ahead")
 SCHEMA = "k string, v long, ts timestamp"
 ACTIONS = ("restart", "feed", "watermark", "clock", "finish")
@@ -101,6 +106,7 @@ class Transcript:
     title: str
     zero: datetime
     sources: dict[str, dict[str, str | None]]
+    functions: str
     outputs: dict[str, str]
     steps: tuple[Step, ...]
     refusal: str | None
@@ -113,7 +119,7 @@ class Transcript:
 
     def build(self) -> ms.Pipeline:
         """The pipeline anew."""
-        return _built(self.sources, self.outputs)
+        return _built(self.sources, self.functions, self.outputs)
 
 
 def transcripts(files: Sequence[Path]) -> list[Transcript]:
@@ -140,12 +146,13 @@ def transcript(item: Item) -> Transcript:
                           do="say what happens")  # fmt: skip
     zero = _time(parts["zero"], datetime(1970, 1, 1, tzinfo=UTC)) if "zero" in parts else ZERO
     sources = _sources(parts.get("read"))
+    functions = parts["functions"].text() if "functions" in parts else ""
     outputs = _expressions(parts["pipeline"])
     refusal = parts["refused"].text() if "refused" in parts else None
 
     steps: tuple[Step, ...] = ()
     if "steps" in parts:
-        columns = _columns(parts["pipeline"], sources, outputs)
+        columns = _columns(parts["pipeline"], sources, functions, outputs)
         schemas = {name: str(options["schema"]) for name, options in sources.items()}
         reader = _Reader(zero, columns, schemas)
         steps = tuple(reader.step(one) for one in parts["steps"].sequence())
@@ -153,16 +160,19 @@ def transcript(item: Item) -> Transcript:
             raise parts["steps"].refuse("a transcript needs a step", got="none", do="write one")
     if "within_a_run" in parts:
         parts["within_a_run"].yes()
-    return Transcript(item, parts["title"].text(), zero, sources, outputs, steps, refusal,
-                      "within_a_run" in parts)  # fmt: skip
+    return Transcript(item, parts["title"].text(), zero, sources, functions, outputs, steps,
+                      refusal, "within_a_run" in parts)  # fmt: skip
 
 
 def _columns(
-    item: Item, sources: dict[str, dict[str, str | None]], outputs: dict[str, str]
+    item: Item,
+    sources: dict[str, dict[str, str | None]],
+    functions: str,
+    outputs: dict[str, str],
 ) -> dict[str, tuple[str, ...]]:
     """The columns of each output, known while building."""
     try:
-        pipeline = _built(sources, outputs)
+        pipeline = _built(sources, functions, outputs)
     except (MillstreamError, SyntaxError, NameError, TypeError, AttributeError) as error:
         raise item.refuse("a pipeline that can be built is needed", got=error,
                           do="correct it") from error  # fmt: skip
@@ -190,14 +200,16 @@ def _expressions(item: Item) -> dict[str, str]:
 
 
 class _Names(Mapping[str, Any]):
-    """The public names, and the streams that are there already."""
+    """The public names, the streams that are there already, and the transcript's functions."""
 
-    def __init__(self, streams: dict[str, ms.Stream]) -> None:
-        self._streams = streams
+    def __init__(self, streams: dict[str, ms.Stream], functions: dict[str, Any]) -> None:
+        self._streams, self._functions = streams, functions
 
     def __getitem__(self, name: str) -> Any:
         if name in self._streams:
             return self._streams[name]
+        if name in self._functions:
+            return self._functions[name]
         if name.startswith("_") or not hasattr(ms, name):
             raise KeyError(name)
         return getattr(ms, name)
@@ -209,15 +221,19 @@ class _Names(Mapping[str, Any]):
         return len(self._streams)
 
 
-def _built(sources: dict[str, dict[str, Any]], outputs: dict[str, str]) -> ms.Pipeline:
+def _built(
+    sources: dict[str, dict[str, Any]], functions: str, outputs: dict[str, str]
+) -> ms.Pipeline:
     streams = {}
+    defined: dict[str, Any] = {"__name__": "transcript", "timedelta": timedelta}
+    exec(functions, defined)
     for name, options in sources.items():
         others = {k: v for k, v in options.items() if k != "schema"}
         streams[name] = ms.read(ms.Topic(name, schema=options["schema"]), **others)
     made = []
     for name, text in outputs.items():
         code = f"({text.strip()})"
-        streams[name] = eval(code, {"__builtins__": {}}, _Names(streams))
+        streams[name] = eval(code, {"__builtins__": {}}, _Names(streams, defined))
         made.append(streams[name].to(ms.Topic(name)))
     return ms.Pipeline("transcript", *made)
 

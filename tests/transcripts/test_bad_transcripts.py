@@ -123,6 +123,8 @@ def test_rows_in_another_order_are_told_as_such(tmp_path: Path) -> None:
          "story.yaml:3 a known name is needed; got delay; write one of schema, time,"),
         ("n=count()", "n=cout()",
          "story.yaml:3 a pipeline that can be built is needed; got name 'cout' is not defined"),
+        ("about: A story to spoil.", "about: A story.\nfunctions: def f(visit)",
+         "story.yaml:4 a pipeline that can be built is needed; got expected ':'"),
         ('by("k")', 'by("key")', "story.yaml:3 a pipeline that can be built is needed; got "),
         ("n=count()", "n=count(", "story.yaml:3 a pipeline that can be built is needed; got "),
         ("a  2  2", "a  2", "story.yaml:5 the table needs 3 cells in each row; got 2 in line 8"),

@@ -151,6 +151,44 @@ def test_panes_flow_and_late_rows_are_the_oracles(
             check_doors(left, right)
 
 
+@st.composite
+def corrected(draw: st.DrawFn) -> list[oracle.Batch]:
+    """Batches in which rows of earlier ones, or of their own, are taken back."""
+    given_so_far: list[dict[str, Any]] = []
+    made = []
+    for batch in draw(batches()):
+        come = [{**row, "_sign": 1} for row in batch.rows]
+        given_so_far += come
+        for _ in range(draw(st.integers(0, 3)) if given_so_far else 0):
+            place = draw(st.integers(0, len(given_so_far) - 1))
+            come.append({**given_so_far.pop(place), "_sign": -1})
+            if not given_so_far:
+                break
+        made.append(oracle.Batch(come, batch.before, batch.after, batch.clock))
+    return made
+
+
+@settings(max_examples=60)
+@given(data=st.data(), made=corrected(), cut=cuts)
+def test_a_window_that_loses_all_its_rows_takes_back_what_it_has_shown(
+    data: st.DataObject, made: list[oracle.Batch], cut: dict[str, int]
+) -> None:
+    window, fixed = data.draw(st.sampled_from(WINDOWS))
+    early, when_early = data.draw(st.sampled_from(FIRINGS))
+    keep = data.draw(st.sampled_from([0, 25]))
+    panes = data.draw(st.sampled_from(get_args(Panes)))
+    wanted = oracle.run(made, window=fixed, keys=["k"], aggregates=ASKED, early=when_early,
+                        keep=keep, panes=panes)  # fmt: skip
+    kernel = PanesKernel(window, ["k"], AGGREGATES, ROWS, trigger=Trigger(early, None, panes),
+                         keep=keep, retractable=True)  # fmt: skip
+    with Driver(kernel, **cut) as driver:
+        for batch, right in zip(made, wanted, strict=True):
+            left = stepped(driver, batch)
+            assert by_window([(*shown(row)[:-1], row["_sign"] < 0) for row in left.rows]) == (
+                by_window([told(pane) for pane in right.panes])
+            )
+
+
 @settings(max_examples=200)
 @given(data=st.data(), made=batches(), cut=cuts)
 def test_windows_that_overlap_leave_on_time_as_the_oracles_do(

@@ -16,16 +16,21 @@ from millstream.windows import aggregates, folding, lifted, sliding_kernel
 from millstream.windows.counted import Rows
 from millstream.windows.counted_kernel import RowsKernel
 from millstream.windows.delta import Delta
-from millstream.windows.delta_kernel import delta_kernel
+from millstream.windows.delta_kernel import Moved, delta_kernel
 from millstream.windows.punctuated import Punctuated
-from millstream.windows.punctuated_kernel import punctuated_kernel
+from millstream.windows.punctuated_kernel import punctuated_kernel, punctuating
+from millstream.windows.row_panes_kernel import RowPanesKernel
 from millstream.windows.sliding import Sliding
 from millstream.windows.sliding_kernel import SlidingKernel
+from millstream.windows.touched import CountedWindows, CutWindows
+from millstream.windows.trigger import AnyOf, Each, Every, Trigger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.steps.kernel import Kernel
+    from millstream.windows.touched import Touching
+    from millstream.windows.trigger import Panes
 
 COLUMNS = pa.schema(
     [("k", pa.int64()), ("v", pa.float64()), ("l", pa.int64()), ("_punctuation", pa.bool_())]
@@ -35,6 +40,15 @@ ANSWERS: dict[str, aggregates.Aggregate] = {
     "total": aggregates.sum("v"),
     "most": aggregates.max("l"),
 }
+
+
+def shown(windows: Touching, panes: Panes = "retracting") -> Kernel:
+    """A kernel that shows its windows early: some by their rows, the others by the clock."""
+    schema = COLUMNS.append(pa.field("_time", pa.int64()))
+    trigger = Trigger(AnyOf((Each(3), Every(2))), None, panes)
+    return RowPanesKernel(windows, ["k"], ANSWERS, schema, trigger)
+
+
 KERNELS: dict[str, Callable[[], Kernel]] = {
     "rows": lambda: RowsKernel(Rows(4, 4), ["k"], ANSWERS, COLUMNS),
     "rows sliding": lambda: RowsKernel(Rows(6, 4), ["k"], ANSWERS, COLUMNS),
@@ -42,6 +56,13 @@ KERNELS: dict[str, Callable[[], Kernel]] = {
     "punctuated": lambda: punctuated_kernel(Punctuated("p"), ["k"], ANSWERS, COLUMNS),
     "all keys": lambda: punctuated_kernel(Punctuated("p", all_keys=True), ["k"], ANSWERS, COLUMNS),
     "sliding": lambda: SlidingKernel(Sliding(1_000), ["k"], ANSWERS, COLUMNS),
+}
+SHOWN: dict[str, Callable[[], Kernel]] = {
+    "rows": lambda: shown(CountedWindows(Rows(4, 4))),
+    "rows sliding": lambda: shown(CountedWindows(Rows(6, 4)), "accumulating"),
+    "delta": lambda: shown(CutWindows(Moved(Delta("v", 3), COLUMNS))),
+    "punctuated": lambda: shown(CutWindows(punctuating(Punctuated("p"))), "discarding"),
+    "all keys": lambda: shown(CutWindows(punctuating(Punctuated("p", all_keys=True)))),
 }
 
 
@@ -64,25 +85,36 @@ def rows(count: int, keys: int, *, first: int = 0, marks: int = 7) -> pa.Table:
     )
 
 
-def three_batches(made: Kernel, keys: int) -> int:
-    """Calls for a batch that opens windows for all keys, one that adds to them, the finish."""
+def four_batches(made: Kernel, keys: int) -> int:
+    """Calls to open windows for all keys, to add to them, for a later clock, for the finish."""
     each, marks = 2 * keys, 2 * keys // 10
     with Driver(made, ranges=2) as driver:
         batches = [rows(each, keys, first=at * each, marks=marks) for at in range(2)]
 
         def work() -> None:
-            driver.step(batches[0], before=MIN_TIME, after=each)
-            driver.step(batches[1], before=each, after=2 * each)
-            driver.step(rows(0, 1), before=2 * each, after=END_OF_TIME)
+            driver.step(batches[0], before=MIN_TIME, after=each, clock=0)
+            driver.step(batches[1], before=each, after=2 * each, clock=1)
+            driver.step(rows(0, 1), before=2 * each, after=2 * each, clock=3)
+            driver.step(rows(0, 1), before=2 * each, after=END_OF_TIME, clock=4)
 
         return calls(work)
 
 
 @pytest.mark.parametrize("kind", KERNELS)
 def test_the_number_of_calls_does_not_follow_the_number_of_keys(kind: str) -> None:
-    three_batches(KERNELS[kind](), 10)
-    few, many = (three_batches(KERNELS[kind](), keys) for keys in (1_000, 100_000))
+    few, many = _calls(KERNELS[kind])
     assert many < 2 * few
+
+
+@pytest.mark.parametrize("kind", SHOWN)
+def test_the_number_of_calls_does_not_follow_the_number_of_keys_that_are_shown(kind: str) -> None:
+    few, many = _calls(SHOWN[kind])
+    assert many < 2 * few
+
+
+def _calls(made: Callable[[], Kernel]) -> tuple[int, int]:
+    four_batches(made(), 10)
+    return four_batches(made(), 1_000), four_batches(made(), 100_000)
 
 
 @pytest.mark.parametrize(

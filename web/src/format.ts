@@ -3,8 +3,18 @@
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 
-export const count = (n: number | null | undefined): string => (n === null || n === undefined ? "–" : whole.format(n));
-export const compact = (n: number): string => (Math.abs(n) < 10_000 ? (Number.isInteger(n) ? whole.format(n) : n.toFixed(1)) : short.format(n));
+export const NONE = "–";
+
+export const count = (n: number | null | undefined): string => (n === null || n === undefined ? NONE : whole.format(n));
+
+export function compact(n: number | null | undefined): string {
+  if (n === null || n === undefined) return NONE;
+  return Math.abs(n) < 10_000 ? (Number.isInteger(n) ? whole.format(n) : n.toFixed(1)) : short.format(n);
+}
+
+export const counted = (n: number, one: string, many = `${one}s`): string => `${count(n)} ${n === 1 ? one : many}`;
+
+export const share = (part: number): string => `${part > 0 && part < 0.01 ? "< 1" : Math.round(part * 100)} %`;
 
 export function bytes(n: number): string {
   let value = n;
@@ -27,11 +37,16 @@ export function since(iso: string): string {
   return past < 100 ? `${Math.round(past)} s` : seconds(past);
 }
 
+/** The time of day; with its day when that is another than today, UTC. */
 export function clock(iso: string): string {
   const at = new Date(iso);
-  return at.getUTCFullYear() > 9000 ? "the end" : at.toISOString().slice(11, 19);
+  if (Number.isNaN(at.getTime())) return iso;
+  if (at.getUTCFullYear() > 9000) return "the end";
+  const text = at.toISOString();
+  return text.slice(0, 10) === new Date().toISOString().slice(0, 10) ? text.slice(11, 19) : `${text.slice(0, 10)} ${text.slice(11, 19)}`;
 }
 
+/** A value of a result: ISO times are shortened, everything else is left as it is. */
 export function moment(text: string): string {
   const match = /^(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.0+)?(\.\d+)?Z$/.exec(text);
   if (!match) return text;

@@ -1,79 +1,172 @@
-// The way to the server: the token, plain calls, and events over fetch (an EventSource sends no token).
+// The way to the server: plain calls, and events over fetch (an EventSource could send no token).
 
-const KEY = "millstream token";
+import { useCallback, useEffect, useState } from "preact/hooks";
+import { answered, bearer, lost, refuse } from "./connection";
 
-export function token(): string | null {
-  const given = new URLSearchParams(location.hash.slice(1)).get("token");
-  if (given) {
-    localStorage.setItem(KEY, given);
-    history.replaceState(null, "", location.pathname + "#/");
+const SHORTEST = 500, LONGEST = 8000, SILENCE = 45_000;
+
+/** The server answered, and refused in one sentence. */
+export class Refusal extends Error {
+  constructor(readonly status: number, sentence: string, readonly wait: number) {
+    super(sentence);
   }
-  return localStorage.getItem(KEY);
 }
 
-export function forgetToken(): void {
-  localStorage.removeItem(KEY);
+async function call(path: string, init: RequestInit): Promise<Response> {
+  const answer = await fetch(path, { ...init, headers: { ...bearer(), ...init.headers } });
+  if (answer.ok) {
+    answered();
+    return answer;
+  }
+  if (answer.status === 401) refuse();
+  throw new Refusal(answer.status, await sentenceOf(answer), 1000 * Number(answer.headers.get("Retry-After") ?? 0));
 }
 
-const headers = (): HeadersInit => ({ Authorization: `Bearer ${localStorage.getItem(KEY) ?? ""}` });
-
-export async function ask(method: "POST" | "DELETE", path: string): Promise<void> {
-  const answer = await fetch(path, { method, headers: headers() });
-  if (!answer.ok) throw new Error(await sentence(answer));
-}
-
-async function sentence(answer: Response): Promise<string> {
+async function sentenceOf(answer: Response): Promise<string> {
   try {
-    return ((await answer.json()) as { error: string }).error;
+    return String(((await answer.json()) as { error: unknown }).error);
   } catch {
     return `the server answered ${answer.status}`;
   }
 }
 
-export type Link = "live" | "connecting" | "refused" | "gone";
+export const told = (error: unknown): string =>
+  error instanceof Refusal ? error.message : "the server does not answer; trying again";
 
-/** Watches a stream of pictures until the returned function is called; comes back after a break. */
-export function watch<T>(path: string, show: (picture: T) => void, link: (state: Link) => void): () => void {
-  const ending = new AbortController();
-  let pause = 500;
-  const connect = async (): Promise<void> => {
-    while (!ending.signal.aborted) {
-      try {
-        const answer = await fetch(path, { headers: headers(), signal: ending.signal });
-        if (answer.status === 401 || answer.status === 404) {
-          link(answer.status === 401 ? "refused" : "gone");
-          return;
-        }
-        if (!answer.ok || !answer.body) throw new Error(await sentence(answer));
-        link("live");
-        pause = 500;
-        await read(answer.body, show);
-      } catch (error) {
-        if (ending.signal.aborted) return;
-        console.warn(error);
-      }
-      link("connecting");
-      await new Promise((done) => setTimeout(done, pause));
-      pause = Math.min(pause * 2, 8000);
-    }
-  };
-  void connect();
-  return () => ending.abort();
+/** Asks for a change. */
+export async function tell<T>(method: "POST" | "DELETE", path: string, body?: unknown): Promise<T> {
+  const init: RequestInit = body === undefined ? { method } : { method, body: JSON.stringify(body), headers: { "Content-Type": "application/json" } };
+  return (await (await call(path, init)).json()) as T;
 }
 
-async function read<T>(body: ReadableStream<Uint8Array>, show: (picture: T) => void): Promise<void> {
+export async function ask<T>(path: string, signal?: AbortSignal): Promise<T> {
+  return (await (await call(path, { signal: signal ?? null })).json()) as T;
+}
+
+export async function askText(path: string, signal?: AbortSignal): Promise<string> {
+  return await (await call(path, { signal: signal ?? null })).text();
+}
+
+export interface Asked<T> { answer: T | null; error: string | null; again: () => void }
+
+/** An answer that is asked for again every so many seconds (0: once), and after a break. */
+export function useAsked<T>(path: string | null, every: number, how: (path: string, signal: AbortSignal) => Promise<T> = ask): Asked<T> {
+  const [shown, show] = useState<{ path: string | null; answer: T | null; error: string | null }>({ path: null, answer: null, error: null });
+  const [turn, next] = useState(0);
+  useEffect(() => {
+    if (path === null) return;
+    const ending = new AbortController();
+    void (async () => {
+      for (let tries = 0; !ending.signal.aborted; ) {
+        let pause = every * 1000;
+        try {
+          const answer = await how(path, ending.signal);
+          if (ending.signal.aborted) return;
+          show({ path, answer, error: null });
+          tries = 0;
+        } catch (error) {
+          if (ending.signal.aborted) return;
+          show((before) => ({ path, answer: before.path === path ? before.answer : null, error: told(error) }));
+          if (error instanceof Refusal && error.status < 500 && error.status !== 429 && !every) return;
+          if (!(error instanceof Refusal)) lost(null);
+          pause = Math.max(pause, backoff(tries++), error instanceof Refusal ? error.wait : 0);
+        }
+        if (!pause) return;
+        do await rest(pause, ending.signal); while (document.hidden && !ending.signal.aborted);
+      }
+    })();
+    return () => ending.abort();
+  }, [path, every, turn]);
+  const again = useCallback(() => next((n) => n + 1), []);
+  return shown.path === path ? { answer: shown.answer, error: shown.error, again } : { answer: null, error: null, again };
+}
+
+const backoff = (tries: number): number => Math.min(LONGEST, SHORTEST * 2 ** tries);
+
+/** Waits; coming back online ends it early. */
+function rest(pause: number, signal: AbortSignal): Promise<void> {
+  return new Promise((done) => {
+    const over = () => {
+      clearTimeout(timer);
+      removeEventListener("online", over);
+      done();
+    };
+    const timer = setTimeout(over, pause);
+    addEventListener("online", over);
+    signal.addEventListener("abort", over);
+  });
+}
+
+export interface Heard { name: string; data: unknown }
+
+/** Follows server-sent events until `ending`; comes back after a break, later each time. `begun` hears each beginning. */
+export async function follow(path: () => string, hear: (event: Heard) => void, gone: (sentence: string) => void, ending: AbortSignal, begun?: () => void): Promise<void> {
+  for (let tries = 0; !ending.aborted; ) {
+    let wait = 0;
+    try {
+      const answer = await call(path(), { signal: ending });
+      tries = 0;
+      begun?.();
+      await read(answer.body!, hear);
+      if (!ending.aborted) lost(null);
+    } catch (error) {
+      if (ending.aborted) return;
+      if (error instanceof Refusal) {
+        if (error.status < 500 && error.status !== 429) {
+          if (error.status !== 401) gone(error.message);
+          return;
+        }
+        wait = error.wait;
+      }
+      lost(error instanceof Refusal ? error.message : null);
+    }
+    await rest(Math.max(wait, backoff(tries++)), ending);
+  }
+}
+
+async function read(body: ReadableStream<Uint8Array>, hear: (event: Heard) => void): Promise<void> {
   const reader = body.getReader();
   const decoder = new TextDecoder();
-  let text = "";
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) return;
-    text += decoder.decode(value, { stream: true });
-    let end: number;
-    while ((end = text.indexOf("\n\n")) >= 0) {
-      const event = text.slice(0, end);
-      text = text.slice(end + 2);
-      if (event.startsWith("data: ")) show(JSON.parse(event.slice(6)) as T);
+  let text = "", last = Date.now();
+  const silent = setInterval(() => { if (Date.now() - last > SILENCE) void reader.cancel(); }, 5000);
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      last = Date.now();
+      text += decoder.decode(value, { stream: true });
+      for (let end = text.indexOf("\n\n"); end >= 0; end = text.indexOf("\n\n")) {
+        const event = parsed(text.slice(0, end));
+        text = text.slice(end + 2);
+        if (event) hear(event);
+      }
     }
+  } finally {
+    clearInterval(silent);
   }
+}
+
+function parsed(block: string): Heard | null {
+  let name = "message";
+  const data: string[] = [];
+  for (const line of block.split("\n")) {
+    if (line.startsWith("event: ")) name = line.slice(7);
+    if (line.startsWith("data: ")) data.push(line.slice(6));
+  }
+  return data.length ? { name, data: JSON.parse(data.join("\n")) } : null;
+}
+
+/** The newest picture of a stream; `gone` says why there will be no other. */
+export function useWatched<T>(path: string): { picture: T | null; gone: string | null } {
+  const [shown, show] = useState<{ path: string; picture: T | null; gone: string | null }>({ path, picture: null, gone: null });
+  useEffect(() => {
+    const ending = new AbortController();
+    const end = (gone: string) => show((before) => ({ path, picture: before.picture, gone }));
+    void follow(() => path, ({ name, data }) => {
+      if (name === "gone") end(String(data));
+      else show({ path, picture: data as T, gone: null });
+    }, end, ending.signal);
+    return () => ending.abort();
+  }, [path]);
+  return shown.path === path ? shown : { picture: null, gone: null };
 }

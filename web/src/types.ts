@@ -1,4 +1,41 @@
 // What the API gives, as far as the page shows it.
+//
+// Every route below needs `Authorization: Bearer TOKEN`; errors are `{ "error": "one sentence" }` with
+// 400 wrong input, 401 token, 404 no such thing, 409 not now, 410 gone from the log, 413/414/431 too large,
+// 415 a body that is not application/json, 429 too many requests (Retry-After: seconds), 503 Kafka away or too many readers.
+// In text of records whatever steers a screen (control characters, direction marks) is written out as \uXXXX.
+//
+// jobs
+//   GET    /api/jobs                                        JobFacts[]
+//   GET    /api/jobs/{job}                                  JobDetail
+//   DELETE /api/jobs/{job}                                  202
+//   POST   /api/jobs/{job}/stop | restart                   202
+//   POST   /api/jobs/{job}/rewind        body RewindWish    RewindDone   answers when it is done (up to minutes); 409 while one is under way
+//   GET    /api/jobs/{job}/commits?last=50&before=BATCH     Commits      newest last; `before` pages back
+//   GET    /api/jobs/{job}/watermarks?last=300              WatermarkHistory
+//   GET    /api/jobs/{job}/late?topic=&step=&at=end&from=&before=&limit=50                     LatePage
+//   GET    /api/jobs/{job}/dead?reason=&step=&source=&state=&at=end&from=&before=&limit=50     DeadPage
+//   GET    /api/jobs/{job}/log?last=100                     JSON lines
+//   GET    /api/jobs/{job}/state, /api/jobs/{job}/state/{step}?key=NAME=VALUE
+//   GET    /api/jobs/{job}/results                          Result[]
+//   GET    /api/stream, /api/jobs/{job}/stream              server-sent events, a picture a second
+// topics and groups
+//   GET    /api/topics?internal=false                       TopicFacts[]
+//   GET    /api/topics/{topic}                              TopicDetail
+//   GET    /api/topics/{topic}/records?at=end&partition=&where=&format=auto&from=&before=&limit=50   RecordsPage
+//            at: beginning | end | -1h | 2026-01-01T12:00 (UTC) | @1200 (an offset); `end` gives the last records, all
+//            others read forward. `before=page.earlier` pages back, `from=page.later` goes on (then `at` is left out).
+//            partition may be given several times; format: auto | json | text | hex; where: as `millstream tail --where`
+//   GET    /api/topics/{topic}/records/{partition}/{offset}?format=auto   StoredRecord   one record, cut only beyond 1 MB
+//   GET    /api/topics/{topic}/follow?partition=&where=&format=auto       server-sent events: data: Followed;
+//            `event: dropped` (you were too slow) and `event: gone` (no such topic any more, Kafka away) carry one sentence as
+//            a JSON string and end the stream. Pausing is closing it; going on without a gap: records?from=Followed.later
+//   GET    /api/groups                                      GroupFacts[]
+//   GET    /api/groups/{group}                              GroupDetail
+// alerts
+//   GET    /api/alerts?job=&alert=                          AlertFacts[]   the worst first
+//   GET    /api/alerts/{job}/{alert}/told?last=50           AlertTold[]    newest first
+//   POST   /api/alerts/{job}/{alert}/silence   body SilenceWish   { job, alert, key, silenced_until }
 
 export type State =
   | "starting" | "running" | "catching up" | "idle" | "failing" | "hung" | "stopped" | "failed";
@@ -14,10 +51,17 @@ export interface PlanStep { number: number; from: number[]; step: string; [word:
 export interface PlanOutput { output: string; from: number; to: string }
 export interface Plan { steps: PlanStep[]; outputs: PlanOutput[]; dead: string; stages: { stage: number; name: string; path: string[] }[] }
 
-export interface StepFacts {
-  in: number; out: number; late: number; dead: number; rows_per_second: number; busy: number;
-  watermark: string | null; state_rows: number | null; state_bytes: number | null;
+/** An operator at one place: a partition of a source, a range of buckets of a step. */
+export interface Instance {
+  instance: string; where: string; in: number; out: number; late: number; dead: number; rows_per_second: number; busy: number;
+  watermark: string | null; state_rows: number | null; state_bytes: number | null; idle?: boolean;
 }
+/** `behind` were behind the watermark and used all the same; late ones are not among them. */
+export interface StepFacts {
+  in: number; out: number; late: number; behind: number; dead: number; rows_per_second: number; busy: number;
+  watermark: string | null; state_rows: number | null; state_bytes: number | null; instances: Instance[];
+}
+export interface SourceFacts { watermark: string | null; held_by: number | null; idle: number[]; partitions: number; instances: Instance[] }
 
 export interface Batch {
   batch: number; at: string; rows: number; late: number; dead: number; lane: string; seconds: number;
@@ -29,7 +73,7 @@ export interface Lane { lane: string; when: string; runs: Record<string, string>
 
 export interface JobDetail extends JobFacts {
   file: string; submitted: string; kafka: string | null; plan: Plan | null; lanes: Lane[] | null; leaving: string[] | null;
-  steps: Record<string, StepFacts>; lags: Lag[]; batches_shown: Batch[]; watermarks: Record<string, string | null>;
+  steps: Record<string, StepFacts>; sources: Record<string, SourceFacts>; lags: Lag[]; batches_shown: Batch[]; watermarks: Record<string, string | null>;
   state_rows: number; state_bytes: number; events: { at: string; event: string; detail: string | null }[];
 }
 
@@ -38,3 +82,99 @@ export interface Result {
   output: string; kind: "Chart" | "LiveTable"; batch: number; rows: Record<string, Value>[];
   x?: string; y?: string[]; by?: string | null; shape?: "line" | "bars"; key: string[]; keep: number;
 }
+
+// ---- topics, records, groups
+
+/** Part of a record as text. `size` is its true size in bytes; `cut` says that `text` is only its beginning. */
+export interface Body { kind: "json" | "text" | "bytes" | "none"; text: string; size: number; cut: boolean }
+export interface StoredRecord {
+  topic: string; partition: number; offset: number; timestamp: string; key: Body; value: Body;
+  headers: { name: string; value: Body }[]; headers_total: number;
+}
+/** Records by time, oldest first. `scanned` were looked at, for `unknown` of them `where` had no answer (a field is
+ * missing, or of another type). `earlier`/`later` go on from here and are null where there is nothing more;
+ * `complete` is false when the scan stopped at its limit, so that there may be fewer records than asked for. `gone`
+ * counts offsets of `from` that retention has removed. */
+export interface RecordsPage {
+  topic: string; records: StoredRecord[]; scanned: number; unknown: number; gone: number; complete: boolean;
+  earlier: string | null; later: string | null;
+}
+/** What came in a quarter of a second; `left_out` matched but are not shown (too many), `skipped` were never read. */
+export interface Followed { records: StoredRecord[]; scanned: number; left_out: number; skipped: number; later: string }
+
+export interface TopicFacts {
+  topic: string; partitions: number; replicas: number; offsets_held: number; internal: boolean; compacted: boolean;
+  read_by: string[]; written_by: string[];
+}
+/** `stable` is where committed records end: below `latest` while a transaction is open. */
+export interface Partition {
+  partition: number; leader: number | null; replicas: number[]; isr: number[]; earliest: number; latest: number; stable: number;
+}
+/** Settings of the topic itself, secrets as ***. */
+export interface TopicDetail extends TopicFacts { id: string; settings: Record<string, string>; parts: Partition[] }
+
+/** `lag`, `members` and `topics` are null where there are too many groups to ask them all. */
+export interface GroupFacts { group: string; state: string; members: number | null; topics: string[] | null; lag: number | null }
+export interface GroupPartition {
+  topic: string; partition: number; committed: number | null; earliest: number; end: number; lag: number; gone: number; member: string | null;
+}
+export interface GroupDetail {
+  group: string; state: string; lag: number;
+  members: { member: string; client: string; host: string; partitions: string[]; idle: boolean }[]; partitions: GroupPartition[];
+}
+
+// ---- commits, watermarks, late and dead rows
+
+export interface Commit {
+  batch: number; at: string | null; lane: string; rows: number; late: number; dead: number; seconds: number; finished: boolean;
+  outputs: Record<string, number>; watermarks: Record<string, string | null>; reachable: boolean;
+}
+export interface Commits { job: string; commits: Commit[]; earlier: number | null; suffix: string }
+/** One of `into` (a suffix such as "-2": new outputs) and `again: true` (the same outputs). `to`: a batch number, start, or a time. */
+export interface RewindWish { to: string; into?: string; again?: boolean }
+export interface RewindDone { job: string; said: string[] }
+
+/** `delay` is by how many seconds the watermark was behind the wall clock when the batch was committed; null before the
+ * first row and at the end of time. `clock` is the batch clock (null in old entries), `held_by` the partition that
+ * holds the watermark back. */
+export interface WatermarkPoint {
+  batch: number; at: string; clock: string | null; watermarks: Record<string, string | null>; delay: Record<string, number | null>;
+  held_by: Record<string, number | null>;
+}
+export interface WatermarkHistory { job: string; now: string; sources: string[]; points: WatermarkPoint[] }
+
+/** `topics` are all that take late rows of this job, `topic` the one shown (null: there is none); `elsewhere` are sinks
+ * that are no topics. `strange` records are not of this job. */
+export interface LatePage {
+  job: string; topic: string | null; topics: string[]; elsewhere: string[]; rows: LateRow[]; scanned: number; strange: number;
+  complete: boolean; earlier: string | null; later: string | null;
+}
+export interface LateRow {
+  place: string; at: string; step: string; reason: string; watermark: string | null; windows: { start: string; end: string }[];
+  origin: { source: string; partition: number; offset: number; index: number }; row: Body;
+}
+export interface DeadPage {
+  job: string; topic: string; rows: DeadRow[]; scanned: number; strange: number; complete: boolean;
+  earlier: string | null; later: string | null;
+}
+/** `record` is as it was, with the topic, partition and offset it came from; `place` is where it lies in the dead topic. */
+export interface DeadRow { place: string; step: string; reason: string; state: "waiting" | "retried" | "dropped"; record: StoredRecord }
+
+// ---- alerts
+
+/** One standing of an alert: on `rows` of a pipeline or on the `job` itself. `key` is null where no key stands out;
+ * `row` is the last that raised it; `problem` says why somebody could not be told; `untracked` counts keys beyond those
+ * that are watched. */
+export interface AlertFacts {
+  job: string; alert: string; on: "rows" | "job"; when: string; key: Record<string, Value> | null;
+  state: "pending" | "firing" | "resolved" | "ok"; since: string | null; row: Record<string, Value> | null;
+  episode: string | null; silenced_until: string | null; notified: "yes" | "waiting" | "silenced" | "failed" | null;
+  problem: string | null; to: string[]; untracked: number;
+}
+/** What was told of an alert. */
+export interface AlertTold {
+  at: string; state: string; key: Record<string, Value>; episode: string; outcome: string; tries: number;
+  problem: string | null; told: string | null;
+}
+/** `for`: a duration such as "1 hour", or null to end a silence; `key`: only this key of it. */
+export interface SilenceWish { for: string | null; key?: Record<string, Value> | null }

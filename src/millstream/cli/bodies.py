@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from enum import StrEnum
-from functools import cached_property
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from millstream.cli.escape import in_json, one_line, readable
-from millstream.cli.moments import iso
 from millstream.cli.output import json_text, painted
+from millstream.viewing.escape import in_json, one_line, readable
+from millstream.viewing.moments import iso
+from millstream.viewing.rows import strict_json
 
 if TYPE_CHECKING:
     from millstream.log.records import Record
@@ -22,72 +21,6 @@ class Format(StrEnum):
     json = "json"
     text = "text"
     hex = "hex"
-
-
-def strict_json(raw: bytes | str) -> object:
-    """What JSON text means; `NaN` and `Infinity` are no JSON.
-
-    Raises:
-        ValueError: it is not JSON, or nested beyond reason.
-    """
-    try:
-        text = raw if isinstance(raw, str) else raw.decode()
-        return json.loads(text, parse_constant=_no_constant)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-
-
-def _no_constant(word: str) -> NoReturn:
-    raise ValueError(f"{word} is not JSON")
-
-
-class RecordRow:
-    """A record seen by a filter: its JSON value's fields and its own `_names`."""
-
-    def __init__(self, record: Record) -> None:
-        self._record = record
-
-    @cached_property
-    def json(self) -> object:
-        """The decoded value, `None` where it is no JSON."""
-        try:
-            return strict_json(self._record.value or b"")
-        except ValueError:
-            return None
-
-    def field(self, path: tuple[str, ...]) -> object:
-        """The value at that path, `None` when there is none."""
-        record = self._record
-        match path:
-            case ("_key",):
-                return _decoded(record.key)
-            case ("_topic",):
-                return record.topic
-            case ("_partition",):
-                return record.partition
-            case ("_offset",):
-                return record.offset
-            case ("_timestamp",):
-                return record.timestamp
-            case ("_headers", name):
-                return _decoded(next((raw for key, raw in record.headers if key == name), None))
-        found = self.json
-        for part in path:
-            found = _inside(found, part)
-        return found
-
-
-def _decoded(raw: bytes | None) -> str | None:
-    return None if raw is None else raw.decode("utf-8", "backslashreplace")
-
-
-def _inside(found: object, part: str) -> object:
-    if isinstance(found, dict):
-        return found.get(part)
-    if isinstance(found, list) and part.isascii() and part.isdigit() and len(part) < 10:
-        place = int(part)
-        return found[place] if place < len(found) else None
-    return None
 
 
 def for_people(record: Record, form: Format) -> str:

@@ -5,11 +5,11 @@ from typing import Annotated, Any
 
 import typer
 
-from millstream.cli.moments import iso
 from millstream.cli.options import Shape, command
 from millstream.cli.output import Output, print_rows
 from millstream.cli.pipelines import Checkpoint, load
 from millstream.errors import InvalidInput
+from millstream.viewing.moments import iso
 
 MaybeFile = Annotated[
     str | None,

@@ -11,11 +11,11 @@ import typer
 
 from millstream.cli.bodies import Format, for_people, for_programs
 from millstream.cli.connect import cluster_of
-from millstream.cli.moments import iso
 from millstream.cli.options import DryRun, Kafka, Shape, command
 from millstream.cli.output import Output, counted, json_text, print_rows, say, warn
 from millstream.cli.pipelines import Checkpoint, load
 from millstream.errors import InvalidInput, NotFound
+from millstream.viewing.moments import iso
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -14,6 +14,7 @@ import typer
 from millstream.cli.connect import cluster_of
 from millstream.cli.jobs import handed_over
 from millstream.cli.local import start_broker, start_stack
+from millstream.cli.mailbox import Mailbox
 from millstream.cli.options import Kafka, command
 from millstream.cli.output import say
 from millstream.cli.shop import PARTITIONS, TOPIC, Shop
@@ -60,13 +61,14 @@ def demo(
     """See it work: a shop's page views, counted by event time on a live page.
 
     Starts the local stack if it is not up, opens a shop that sends page views (some of them
-    late, some broken), and runs two jobs on them. One job is killed in front of you and comes
-    back without losing a row. Enter closes the shop, and opens it again. Ctrl-C ends it all and
-    leaves no process.
+    late, some broken, some from phones with wrong clocks), and runs two jobs on them: views are
+    stored and counted, searches joined with clicks, and the owner gets a mail when pages fail.
+    One job is killed in front of you and comes back without losing a row. Enter closes the shop,
+    and opens it again. Ctrl-C ends it all and leaves no process.
     """
     _check(seconds, rate, kill_after)
     _refuse_a_second()
-    with _some_stack(kafka) as (cluster, page):
+    with _mailbox(), _some_stack(kafka) as (cluster, page):
         from millstream.log.topics import Topics
 
         Topics(cluster).create(TOPIC, partitions=PARTITIONS, exists_ok=True)
@@ -101,6 +103,27 @@ def _refuse_a_second() -> None:
             "one demo runs at a time", got=f"{' and '.join(living)}, at work for another",
             do="see its page with `millstream status`, or end it with Ctrl-C or `millstream down`",
         )  # fmt: skip
+
+
+@contextmanager
+def _mailbox() -> "Iterator[None]":
+    """A mail server of the demo's own, where its pipelines find it."""
+    address = _folder() / "mail-server"
+    with Mailbox(lambda to, subject: say(f"mail for {to}: {subject}")) as mailbox:
+        address.write_text(mailbox.url)
+        try:
+            yield
+        finally:
+            address.unlink(missing_ok=True)
+
+
+def _folder() -> Path:
+    """Where the demo keeps its copy of the pipelines, and what they store."""
+    from millstream.toolchain.folders import home_folder
+
+    folder = home_folder() / "demo"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
 
 
 @contextmanager
@@ -179,11 +202,7 @@ def shop_file() -> Path:
 
 def _submit(shop: Shop, kafka: str | None) -> None:
     """Hand both pipelines over, from a copy that the user may edit; wait until they run."""
-    from millstream.toolchain.folders import home_folder
-
-    folder = home_folder() / "demo"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    file = folder / "shop.py"
+    file = _folder() / "shop.py"
     shutil.copy(shop_file(), file)
     _forget()
     with _still("reading the pipelines"):
@@ -312,7 +331,9 @@ def _introduce(page: str, cluster: "Cluster", kafka: str | None) -> None:
 
 try in another terminal:
   millstream jobs list
+  millstream alerts list
   millstream tail shop.pages{where}
+  millstream tail shop.clicks{where}
   millstream tail shop-views.dead{where}
   millstream state show --checkpoint {checkpoint} 'tumbling(page)' --key page=/
   kill -9 a job's process (`millstream jobs list -o json` has its pid), and watch it come back

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from millstream.cli.connect import topics_of
-from millstream.cli.moments import moment
 from millstream.cli.options import DryRun, Kafka, Shape, command
 from millstream.cli.output import Output, print_facts, print_json, print_rows, say
 from millstream.errors import NotFound
+from millstream.viewing.moments import moment
 
 if TYPE_CHECKING:
     from millstream.log.topics import Topics

@@ -22,12 +22,14 @@ from millstream.cli.pipelines import Loaded, load
 from millstream.errors import MillstreamError
 from millstream.jobs.book import Book
 from millstream.jobs.diary import BATCHES_KEPT, RUNNING, Diary
+from millstream.jobs.job_alerts import rules_of
 from millstream.jobs.logs import Log, rotate_open_file
 from millstream.jobs.places import JobPlace, stack_place
 from millstream.jobs.policy import FINISHED, Ending
 from millstream.jobs.stack import KAFKA
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import FrameType
 
     from millstream.jobs.book import JobRow
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from millstream.pipeline import Pipeline
     from millstream.runtime.facts import Facts
     from millstream.runtime.job import Job
+    from millstream.sinks.spec import Sink
 
 _BEAT = 1.0
 _WAITED = 30.0
@@ -91,7 +94,7 @@ class JobProcess:
     def _whole_run(self) -> Ending:
         loaded, pipeline = load(f"{self._job.file}:{self._job.pipeline}")
         cluster = _cluster(self._kafka)
-        self._diary.about(_about(self._job, loaded, pipeline, cluster))
+        self._diary.about(about_run(loaded, pipeline, cluster))
         self._catch_up()
         loaded.for_spark()
         from millstream.runtime.job import Job
@@ -155,21 +158,40 @@ def _cluster(kafka: str | None) -> Cluster:
     return Cluster.resolve(kafka)
 
 
-def _about(job: JobRow, loaded: Loaded, pipeline: Pipeline, cluster: Cluster) -> dict[str, Any]:
+def about_run(loaded: Loaded, pipeline: Pipeline, cluster: Cluster) -> dict[str, Any]:
     """What the run is a run of, for those who look at it from outside."""
     from millstream.plan.explain import described
     from millstream.plan.stages import cut
     from millstream.runtime.physical import leaving, outlined
     from millstream.sources.topic import Topic
 
-    reads = cut(pipeline.outputs).reads
+    stages = cut(pipeline.outputs)
+    late = _late(pipeline.name, [node.rest for node in stages.steps.values()])
+    written = [output.sink.name for output in pipeline.outputs if isinstance(output.sink, Topic)]
     return {
         "kafka": cluster.address,
         "version": version_of(loaded.file),
-        "topics": {n: r.source.name for n, r in reads.items() if isinstance(r.source, Topic)},
+        "topics": {
+            n: r.source.name for n, r in stages.reads.items() if isinstance(r.source, Topic)
+        },
+        "writes": sorted({*written, *late["topics"], f"{pipeline.name}.dead"}),
+        "late": late,
+        "alerts": rules_of(pipeline),
         "plan": described(pipeline.name, pipeline.outputs),
         "lanes": outlined(pipeline),
         "leaving": leaving(pipeline),
+    }
+
+
+def _late(pipeline: str, rests: Sequence[Sink | None]) -> dict[str, list[str]]:
+    """Where late rows go: the topics, and whatever else takes them."""
+    from millstream.sinks.spec import Discard
+    from millstream.sources.topic import Topic
+
+    sinks = [Topic(f"{pipeline}.late") if rest is None else rest for rest in rests]
+    return {
+        "topics": sorted({sink.name for sink in sinks if isinstance(sink, Topic)}),
+        "elsewhere": sorted({repr(s) for s in sinks if not isinstance(s, Topic | Discard)}),
     }
 
 

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from millstream.cli.confirm import confirm
-from millstream.cli.escape import one_line
-from millstream.cli.moments import iso
 from millstream.cli.options import Kafka, Shape, Yes, command
 from millstream.cli.output import Output, print_facts, print_rows, say
 from millstream.cli.pipelines import Checkpoint, File, load
 from millstream.cli.rewind import Again, Into, To, rewound
 from millstream.cli.run import Lane
 from millstream.errors import InvalidInput, MillstreamError
+from millstream.viewing.escape import one_line
+from millstream.viewing.moments import iso
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's name.")]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait until it has happened.")]
 COLUMNS = ["job", "state", "since", "application", "owner", "rows_per_second", "lag", "restarts"]
+INSTANCE_COLUMNS = ["operator", "instance", "where", "in", "out", "rows_per_second", "busy",
+                    "watermark", "state_rows", "state_bytes", "late", "dead"]  # fmt: skip
 _PATIENCE = 120.0
 _POLL = 0.1
 
@@ -38,7 +40,8 @@ def register(app: typer.Typer) -> None:
     command(group, "submit", "millstream jobs submit hot.py",
             "millstream jobs submit hot.py:hot-auctions --application shop")(submit)  # fmt: skip
     command(group, "list", "millstream jobs list", "millstream jobs list -o json")(list_jobs)
-    command(group, "show", "millstream jobs show hot-auctions")(show)
+    command(group, "show", "millstream jobs show hot-auctions",
+            "millstream jobs show hot-auctions --instances")(show)  # fmt: skip
     command(group, "stop", "millstream jobs stop hot-auctions")(stop)
     command(group, "restart", "millstream jobs restart hot-auctions")(restart)
     command(group, "rewind", "millstream jobs rewind hot-auctions --to -1h --again")(rewind)
@@ -125,11 +128,21 @@ def list_jobs(output: Shape = Output.table) -> None:
     print_rows(rows, COLUMNS, output, none="no jobs; submit one with `millstream jobs submit FILE`")
 
 
-def show(name: JobName, output: Shape = Output.table) -> None:
+def show(
+    name: JobName,
+    instances: Annotated[
+        bool,
+        typer.Option("--instances", help="Its operators by instance: rows, busy share, state."),
+    ] = False,
+    output: Shape = Output.table,
+) -> None:
     """Show one job: how it stands, what it runs, what happened to it."""
     from millstream.jobs.overview import overview
     from millstream.jobs.places import stack_place
 
+    if instances:
+        _show_instances(name, output)
+        return
     with _book() as book:
         job, events = book.job(name), book.events(name, last=10)
     [row] = overview(name)
@@ -148,6 +161,20 @@ def show(name: JobName, output: Shape = Output.table) -> None:
     print_facts(_for_people(facts), output)
     sys.stdout.write("\n")
     print_rows(history, ["at", "event", "detail"], output, none="nothing has happened yet")
+
+
+def _show_instances(name: str, output: Output) -> None:
+    from millstream.jobs.detail import detail
+    from millstream.jobs.places import stack_place
+
+    told = detail(stack_place(), name)
+    rows = [
+        {"operator": operator, **one}
+        for kind in ("sources", "steps")
+        for operator, part in told[kind].items()
+        for one in part["instances"]
+    ]
+    print_rows(rows, INSTANCE_COLUMNS, output, none=f"{name} has committed no batch yet")
 
 
 def stop(name: JobName, no_wait: NoWait = False) -> None:

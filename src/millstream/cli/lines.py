@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from json import JSONDecodeError
 from typing import TYPE_CHECKING, NamedTuple
 
-from millstream.cli.bodies import Format, strict_json
-from millstream.cli.escape import shortened
+from millstream.cli.bodies import Format
 from millstream.errors import InvalidInput, SetupFailed
+from millstream.viewing.escape import shortened
+from millstream.viewing.rows import strict_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -1,26 +1,32 @@
 """`millstream up | down | status`: the broker, the supervisor and the page on this machine."""
 
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from millstream.cli.connect import topics_of
-from millstream.cli.moments import iso
 from millstream.cli.options import Kafka, Shape, command
-from millstream.cli.output import Output, print_facts, say
+from millstream.cli.output import Output, print_facts, say, warn
+from millstream.cli.page_address import Others, PageHost, PageToken, PageUrl
 from millstream.errors import InvalidInput
+from millstream.viewing.moments import iso
+
+if TYPE_CHECKING:
+    from millstream.log.cluster import ClusterStatus
 
 
 def register(app: typer.Typer) -> None:
     """Adds `up`, `down` and `status`."""
     command(app, "up", "millstream up", "millstream up --port 9092 --page-port 8080",
+            "millstream up --brokers 3",
             "millstream up --kafka kafka.example:9092")(up)  # fmt: skip
     command(app, "down", "millstream down")(down)
     command(app, "status", "millstream status", "millstream status -o json")(status)
 
 
 def up(
+    *,
     port: Annotated[
         int | None,
         typer.Option("--port", metavar="N", help="Where Kafka listens; else as before, or free."),
@@ -31,9 +37,16 @@ def up(
             "--page-port", metavar="N", help="Where the page is; else as before, or free."
         ),
     ] = None,
+    brokers: Annotated[
+        int | None,
+        typer.Option("--brokers", metavar="N", help="A cluster of so many; else as before, or 1."),
+    ] = None,
     only_broker: Annotated[
         bool, typer.Option("--only-broker", help="No jobs and no page: only Kafka.")
     ] = False,
+    page_host: PageHost = None,
+    page_url: PageUrl = None,
+    page_token: PageToken = None,
     kafka: Kafka = None,
     output: Shape = Output.table,
 ) -> None:
@@ -43,65 +56,108 @@ def up(
     keeps its data and its port until the next `millstream up`. With --kafka no broker is
     started and jobs use that one. What is up already stays as it is; jobs that ran at the last
     `down` run again.
+
+    With --brokers 3 Kafka is a cluster: topics are kept on three brokers, and one may die without
+    anything being lost or held up. It has a folder of its own beside the one broker's.
     """
     for option, value in (("--port", port), ("--page-port", page_port)):
         if value is not None and not 0 < value < 65536:
             raise InvalidInput(f"{option} needs a number from 1 to 65535", got=str(value))
+    others = Others(page_host, tuple(page_url or ()), page_token)
+    others.check()
     if kafka is None:
-        start_broker(port)
+        start_broker(port, brokers)
     if not only_broker:
-        start_stack(kafka, page_port)
+        start_stack(kafka, page_port, others)
     _show(output, kafka)
     say("next: `millstream jobs submit FILE`, `millstream topics create clicks`, "
         "`millstream demo`, or `millstream down`")  # fmt: skip
 
 
-def start_broker(port: int | None) -> None:
-    """Start the local broker; one that runs already stays as it is."""
-    from millstream.log import broker
+def start_broker(port: int | None, brokers: int | None = None) -> None:
+    """Start the local Kafka; what runs already stays as it is, nodes that died are brought back."""
+    from millstream.log import broker, cluster
 
-    address = broker.running_address()
-    if address is None:
+    single, several = broker.running_address(), cluster.running_address()
+    _refuse_another(single, several, port=port, brokers=brokers)
+    if several or (single is None and (cluster.is_chosen() if brokers is None else brokers != 1)):
+        _start_cluster(port, brokers)
+    elif single is None:
         say("starting the local broker …")
         broker.start(port=port, say=say)
-    elif port is not None and address != f"127.0.0.1:{port}":
+        cluster.choose(chosen=False)
+
+
+def _start_cluster(port: int | None, brokers: int | None) -> None:
+    from millstream.log import cluster
+
+    now = cluster.status()
+    if now.nodes and not now.down:
+        return
+    names = f" {', '.join(map(str, now.down))}" if now.running else "s"
+    say(f"starting the local broker{names} …")
+    cluster.start(brokers=brokers, port=port, say=say)
+    cluster.choose(chosen=True)
+
+
+def _refuse_another(
+    single: str | None, several: str | None, *, port: int | None, brokers: int | None
+) -> None:
+    """What runs already cannot listen elsewhere, nor be of another number."""
+    running = single or several
+    if running is None:
+        return
+    first = running.partition(",")[0]
+    if port is not None and first != f"127.0.0.1:{port}":
         raise InvalidInput(f"--port {port} needs a broker that is not running yet",
-                           got=f"one at {address}", do="end it with `millstream down`")  # fmt: skip
+                           got=f"one at {first}", do="end it with `millstream down`")  # fmt: skip
+    if brokers is not None and (brokers == 1) != (single is not None):
+        raise InvalidInput(f"--brokers {brokers} needs no other Kafka to run here",
+                           got="one broker" if single else "a cluster of several",
+                           do="end it with `millstream down`")  # fmt: skip
 
 
-def start_stack(kafka: str | None, page_port: int | None) -> None:
+def start_stack(kafka: str | None, page_port: int | None, others: Others | None = None) -> None:
     """Start the supervisor and the page; what is up already stays as it is."""
     from millstream.jobs import stack
     from millstream.jobs.book import Book
     from millstream.jobs.places import stack_place
     from millstream.log.broker_folder import free_port, refuse_taken
 
-    now = stack.status()
+    now, others = stack.status(), others or Others()
     if now.supervisor is None or now.console is None:
         say("starting the supervisor and the page …")
     with Book(stack_place().book, read_only=True) as book:
-        before = book.setting(stack.PAGE_PORT)
-    chosen = page_port or (int(before) if before else free_port())
+        before = stack.page_address(book)
+    page = others.address(page_port or before.port or free_port())
     if now.console is None:
-        refuse_taken(chosen)
-    elif before != str(chosen):
-        raise InvalidInput(f"--page-port {chosen} needs a page that is not up yet",
+        refuse_taken(page.port)
+    elif page.port != before.port or others.token or (others.said and page != before):
+        raise InvalidInput(f"a page at {page.host} port {page.port} needs one that is not up yet",
                            got=f"one at {now.page}",
                            do="end it with `millstream down`")  # fmt: skip
-    stack.up(kafka=kafka, page_port=chosen)
+    else:
+        page = before
+    if others.token is not None and now.console is None:
+        stack_place().take_token(str(others.own_token()))
+    if any(url.startswith("http://") for url in page.urls):
+        warn("the page and its token go over the network unencrypted: put a proxy with TLS before "
+             "it, and give its https address as --page-url")  # fmt: skip
+    stack.up(kafka=kafka, page=page)
 
 
 def down() -> None:
     """Stop the page, the jobs, the supervisor and the local Kafka broker; what they hold stays."""
     from millstream.jobs import stack
-    from millstream.log.broker import stop
+    from millstream.log.local import stop
 
     if stack.down(say):
         say("the page and the supervisor have stopped")
-    if stop(say=say):
-        say("the local broker has stopped")
+    ended = stop(say=say)
+    if ended > 1:
+        say(f"the {ended} local brokers have stopped")
     else:
-        say("no local broker was running")
+        say("the local broker has stopped" if ended else "no local broker was running")
 
 
 def status(kafka: Kafka = None, output: Shape = Output.table) -> None:
@@ -128,9 +184,11 @@ def _of_kafka(kafka: str) -> tuple[dict[str, object], str | None]:
 
 def _of_broker() -> tuple[dict[str, object], str | None]:
     """The local broker in facts, and what to do where something is amiss."""
-    from millstream.log import broker
+    from millstream.log import broker, cluster
 
     now = broker.status()
+    if not now.running and cluster.is_chosen():
+        return _of_cluster(cluster.status())
     started = None if now.started is None else datetime.fromtimestamp(now.started, UTC)
     facts: dict[str, object] = {
         "running": now.running,
@@ -149,3 +207,34 @@ def _of_broker() -> tuple[dict[str, object], str | None]:
             f"it runs but does not answer: it may be starting, paused or stuck; see {now.log_file}"
         )
     return facts, None
+
+
+def _of_cluster(now: "ClusterStatus") -> tuple[dict[str, object], str | None]:
+    """A local cluster in facts, and which of its nodes are amiss."""
+    silent = sorted({*now.running} - {*now.answering})
+    facts: dict[str, object] = {
+        "running": bool(now.running),
+        "answering": bool(now.answering),
+        "address": now.address if now.running else None,
+        "brokers": len(now.nodes),
+        "up": list(now.answering),
+        "down": list(now.down),
+        "controllers": list(now.controllers),
+        "pids": [status.pid for status in now.nodes.values()],
+        "topics": len(topics_of(now.address).list()) if _most(now) else None,
+        "folder": str(now.folder),
+        "log_files": [str(status.log_file) for status in now.nodes.values()],
+    }
+    if not now.running:
+        return facts, "start it with `millstream up`"
+    amiss = [f"broker {node} is down" for node in now.down]
+    amiss += [f"broker {node} runs but does not answer" for node in silent]
+    if not amiss:
+        return facts, None
+    reach = "" if _most(now) else "; without most controllers nothing is written"
+    return facts, f"{', '.join(amiss)}{reach}; `millstream up` starts those that are down"
+
+
+def _most(now: "ClusterStatus") -> bool:
+    """Whether enough controllers answer for the cluster to work."""
+    return 2 * len({*now.controllers} & {*now.answering}) > len(now.controllers)

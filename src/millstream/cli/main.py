@@ -12,6 +12,9 @@ import typer
 
 from millstream.cli import (
     about,
+    acks,
+    alerts,
+    brokers,
     check,
     commits,
     dead,
@@ -38,8 +41,8 @@ if TYPE_CHECKING:
 
 COMMANDS: tuple[ModuleType, ...] = (
     *(demo, init, local),
-    *(run, dev, jobs, check, plan, commits, state, dead, rewind),
-    *(topics, produce, tail, groups),
+    *(run, dev, jobs, alerts, check, plan, commits, state, dead, rewind),
+    *(topics, produce, tail, groups, brokers, acks),
     *(doctor, about),
 )
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, TextIO
 
-from millstream.cli.escape import in_json, one_line
+from millstream.viewing.escape import in_json, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -4,10 +4,10 @@ import sys
 
 import typer
 
-from millstream.cli.escape import one_line
 from millstream.cli.options import Shape, command
 from millstream.cli.output import Output, print_json
 from millstream.cli.pipelines import File, load
+from millstream.viewing.escape import one_line
 
 
 def register(app: typer.Typer) -> None:

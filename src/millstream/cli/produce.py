@@ -13,12 +13,12 @@ import typer
 
 from millstream.cli.bodies import Format
 from millstream.cli.connect import check_partitions, cluster_of
-from millstream.cli.escape import shortened
 from millstream.cli.lines import Entry, Lines, Rules, Spool
-from millstream.cli.moments import point
 from millstream.cli.options import Kafka, TopicName, command
 from millstream.cli.output import complain, counted, say, warn
 from millstream.errors import InvalidInput
+from millstream.viewing.escape import shortened
+from millstream.viewing.moments import point
 
 if TYPE_CHECKING:
     from millstream.log.producer import Producer

@@ -12,10 +12,10 @@ from millstream.log.topics import Topics
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from millstream.cli.moments import Moment
-    from millstream.cli.selection import Selection
     from millstream.log.records import Record
     from millstream.log.settings import Cluster
+    from millstream.viewing.moments import Moment
+    from millstream.viewing.selection import Selection
 
 FURTHER = 8
 """How many times further back to look where the last records were not enough."""

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millstream.cli.moments import point
 from millstream.cli.options import Kafka, command
 from millstream.cli.output import say, warn
 from millstream.cli.pipelines import Checkpoint, File, load
+from millstream.viewing.moments import point
 
 if TYPE_CHECKING:
     from datetime import datetime

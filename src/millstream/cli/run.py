@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import typer
 
 from millstream.cli.connect import cluster_of
-from millstream.cli.moments import iso
 from millstream.cli.options import Kafka, Shape, command
 from millstream.cli.output import Output, colored, json_text, say, screen, warn
 from millstream.cli.pipelines import Checkpoint, File, libraries_print_to, load
 from millstream.errors import Unavailable
+from millstream.viewing.moments import iso
 
 if TYPE_CHECKING:
     from pathlib import Path

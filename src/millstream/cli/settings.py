@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from millstream.cli.escape import shortened
 from millstream.duration import positive_micros
 from millstream.errors import InvalidInput, InvalidSpec
+from millstream.viewing.escape import shortened
 
 
 def settings_of(pairs: list[str] | None) -> dict[str, str]:

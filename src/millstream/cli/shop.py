@@ -26,7 +26,7 @@ class Shop:
 
     def __init__(self, cluster: Cluster, *, seed: int, rate: float) -> None:
         self._cluster, self._rate = cluster, rate
-        self._records = shop_records(seed)
+        self._records = shop_records(seed, rate)
         self._ending, self._open = threading.Event(), threading.Event()
         self._open.set()
         self._still = threading.Event()

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 import typer
 
 from millstream.cli.commits import MaybeFile, folder_of
-from millstream.cli.moments import iso
 from millstream.cli.options import Shape, command
 from millstream.cli.output import Output, print_json, print_table, say
 from millstream.cli.pipelines import Checkpoint
 from millstream.errors import InvalidInput, NotFound
+from millstream.viewing.moments import iso
 
 
 def register(app: typer.Typer) -> None:
@@ -54,7 +54,7 @@ def show(
         known = ", ".join(row["step"] for row in told.steps) or "no steps"
         raise NotFound(f"the checkpoint {found.folder} needs a step {step!r}", got=known)
     if key:
-        wanted = _key(key)
+        wanted = key_pairs(key)
         if len(steps) != 1:
             raise InvalidInput("--key needs one step", got=f"{len(steps)}",
                                do="name the STEP after the file")  # fmt: skip
@@ -66,7 +66,8 @@ def show(
     _print(told.batch, told.at, steps, output)
 
 
-def _key(pairs: list[str]) -> dict[str, str]:
+def key_pairs(pairs: list[str]) -> dict[str, str]:
+    """`--key NAME=VALUE`, as often as it is given, as a mapping."""
     wanted: dict[str, str] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")

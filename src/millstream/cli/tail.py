@@ -10,13 +10,13 @@ import typer
 
 from millstream.cli.bodies import Format, for_people, for_programs, value_alone
 from millstream.cli.connect import check_partitions, cluster_of
-from millstream.cli.moments import Moment, moment
 from millstream.cli.options import Kafka, Shape, TopicName, command
-from millstream.cli.output import Output, say
-from millstream.cli.selection import Selection
+from millstream.cli.output import Output, counted, say
 from millstream.cli.stdout import watched_stdout
-from millstream.cli.where.parser import parse
 from millstream.errors import InvalidInput
+from millstream.viewing.moments import Moment, moment
+from millstream.viewing.selection import Selection
+from millstream.viewing.where.parser import parse
 
 if TYPE_CHECKING:
     from millstream.cli.reading import Section
@@ -36,6 +36,7 @@ def register(app: typer.Typer) -> None:
         "millstream tail clicks --from-beginning --key ann",
         "millstream tail clicks --where \"price > 10 and shop.country in ('de', 'fr')\"",
         "millstream tail clicks -n 1 --no-follow",
+        "millstream tail jobs --share workers --limit 10",
     )(tail)
 
 
@@ -80,6 +81,12 @@ def tail(
         typer.Option("--format", "-f", metavar="json|text|hex", help="How values are read."),
     ] = Format.json,
     values: Annotated[bool, typer.Option("--values", help="The values alone.")] = False,
+    share: Annotated[
+        str | None,
+        typer.Option(
+            "--share", metavar="GROUP", help="Take records as a member of this share group."
+        ),
+    ] = None,
     output: Shape = Output.table,
     kafka: Kafka = None,
 ) -> None:
@@ -91,6 +98,9 @@ def tail(
     record's own _key, _partition, _offset, _timestamp and _headers.NAME with = != < <= > >=,
     in (…), like 'a%', is null, and joins with and, or, not, ( ). A missing field is unknown,
     as in SQL, and an unknown record is not shown. Only committed records are read.
+
+    With --share each record is taken as from a queue: it is acknowledged once it is shown, and no
+    other member of the group gets it.
     """
     if sum([begin is not None, from_beginning, last is not None]) > 1:
         raise InvalidInput(
@@ -111,6 +121,11 @@ def tail(
         write=writer(output, form, values=values),
         limit=limit,
     )
+    if share is not None:
+        chosen = (begin, from_beginning, last, no_follow, key, where, partition)
+        _refuse_choices(any(option not in (None, False) for option in chosen))
+        _shown(lambda: _take(topic, share, view, cluster_of(kafka)), view)
+        return
     newest = LAST if last is None and begin is None and not from_beginning else last or 0
     section = section_of(topic, partition or [], cluster_of(kafka))
     _show(section, view, beginning=beginning, last=newest, follow=not no_follow)
@@ -138,12 +153,41 @@ class View:
 
 def _show(section: "Section", view: View, *, beginning: Moment, last: int, follow: bool) -> None:
     """Writes records until there are enough, the end is reached, or somebody ends it."""
+    _shown(lambda: _read(section, view, beginning=beginning, last=last, follow=follow), view)
+
+
+def _shown(read: Callable[[], None], view: View) -> None:
     try:
-        _read(section, view, beginning=beginning, last=last, follow=follow)
+        read()
     except KeyboardInterrupt:
         _sum_up(view)
         raise
     _sum_up(view)
+
+
+def _take(topic: str, group: str, view: View, cluster: "Cluster") -> None:
+    """Writes records of a queue, each acknowledged when it has been written."""
+    from millstream.log.share_consumer import ShareConsumer
+
+    most = 1 if view.limit is not None else 100
+    with (
+        ShareConsumer(topic, group=group, kafka=cluster, most=most) as queue,
+        watched_stdout(queue.stop),
+    ):
+        for record in queue:
+            view.show(record)
+            queue.acknowledge(record)
+            if view.full:
+                return
+
+
+def _refuse_choices(chosen: bool) -> None:
+    if chosen:
+        raise InvalidInput(
+            "--share needs to show every record it takes, as they come",
+            got="it with --from, -n, --until-end, --key, --where or --partition",
+            do="leave those out; --limit N stops after N",
+        )
 
 
 def _read(section: "Section", view: View, *, beginning: Moment, last: int, follow: bool) -> None:
@@ -158,9 +202,14 @@ def _read(section: "Section", view: View, *, beginning: Moment, last: int, follo
 
 
 def _sum_up(view: View) -> None:
-    summary = view.selection.summary(view.shown)
-    if summary is not None:
-        say(summary)
+    """Say what a filter left out."""
+    selection = view.selection
+    if selection.key is None and selection.where is None:
+        return
+    text = f"{view.shown} of {counted(selection.seen, 'record')} shown"
+    if selection.unknown:
+        text += f"; in {selection.unknown} a field of --where was missing, null or of another type"
+    say(text)
 
 
 def _follow(section: "Section", view: View, places: dict[int, int], *, until_end: bool) -> None:

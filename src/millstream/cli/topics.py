@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from millstream.cli.confirm import confirm
-from millstream.cli.connect import topics_of
+from millstream.cli.connect import cluster_of, topics_of
 from millstream.cli.options import DryRun, Kafka, Shape, TopicName, Yes, command
 from millstream.cli.output import Output, counted, print_facts, print_json, print_rows, say, warn
 from millstream.cli.settings import duration, settings_of
-from millstream.errors import InvalidInput
+from millstream.errors import InvalidInput, MillstreamError
 
 if TYPE_CHECKING:
     from millstream.log.topic_info import TopicInfo
@@ -71,8 +71,9 @@ def create(
         int, typer.Option("--partitions", "-p", metavar="N", help="How many can be read at once.")
     ] = 1,
     replicas: Annotated[
-        int, typer.Option("--replicas", metavar="N", help="Copies, at most one per broker.")
-    ] = 1,
+        int | None,
+        typer.Option("--replicas", metavar="N", help="Copies, at most one per broker."),
+    ] = None,
     retention: Annotated[
         str | None,
         typer.Option("--retention", metavar="DURATION", help="How long records stay: '7 days'."),
@@ -114,18 +115,35 @@ def create(
 
 
 def describe(topic: TopicName, kafka: Kafka = None, output: Shape = Output.table) -> None:
-    """Show a topic's partitions, offsets and own settings."""
+    """Show a topic's partitions, offsets and own settings, and who controls the cluster.
+
+    Of each partition: the broker that leads it, those that keep it, those in sync (isr).
+    """
     info = topics_of(kafka).describe(topic)
     partitions = [
         {**asdict(part), "replicas": list(part.replicas), "isr": list(part.isr)}
         for part in info.partitions
     ]
-    facts = {**_row(info), "id": info.id, "settings": dict(info.settings)}
+    facts = {**_row(info), "id": info.id, "settings": dict(info.settings), **_control(kafka)}
     if output is Output.json:
         print_json({**facts, "partitions": partitions})
         return
     print_facts(facts, output)
     print_rows(partitions, list(partitions[0]), output, none="it has no partitions")
+
+
+def _control(kafka: str | None) -> dict[str, object]:
+    """Who controls the cluster, where that can be asked."""
+    from millstream.log.cluster_wire import quorum
+
+    cluster = cluster_of(kafka)
+    if cluster.settings:
+        return {}
+    try:
+        told = quorum(cluster)
+    except MillstreamError:
+        return {}
+    return {"controllers": sorted(told.voters), "controller_in_charge": told.leader}
 
 
 def alter(

@@ -6,9 +6,10 @@ import json
 import random
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import count
 from typing import TYPE_CHECKING
 
-from millstream.cli.moments import iso
+from millstream.viewing.moments import iso
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,11 +18,12 @@ if TYPE_CHECKING:
 PRODUCTS = ("teapot", "lamp", "kettle", "chair", "clock", "mug", "rug", "vase")
 COUNTRIES = ("de", "fr", "nl", "pl", "at", "dk")
 LATE_SHARE, BROKEN_SHARE = 0.01, 0.003
+OUTAGE = (0.15, 0.4)  # the part of each minute in which the checkout hardly ever works
 _NEXT = {
     "/": ("/search", "/product", "/product", None),
     "/search": ("/product", "/product", "/", None),
     "/product": ("/product", "/cart", "/search", None),
-    "/cart": ("/checkout", "/product", None),
+    "/cart": ("/checkout", "/checkout", "/product"),
     "/checkout": ("/thanks", "/thanks", None),
     "/thanks": (None,),
 }
@@ -32,6 +34,7 @@ class _Visit:
     user: str
     country: str
     page: str = "/"
+    search: str | None = None
 
 
 @dataclass(frozen=True)
@@ -65,18 +68,20 @@ class Record:
         return text[: len(text) // 2] if self.broken else text
 
 
-def page_views(seed: int, *, visitors: int = 8) -> Iterator[dict[str, object]]:
+def page_views(seed: int, *, visitors: int = 8, rate: float = 50.0) -> Iterator[dict[str, object]]:
     """Views of a web shop without end: visitors come, look around, sometimes buy, and leave.
 
     Each view has user, country, page, product (where there is one), status and milliseconds
-    to load.
+    to load; a search has an id and a word, and the product that is clicked in its answer has
+    that id, too. At so many views a second, the checkout fails for a quarter of each minute.
     """
     chance = random.Random(seed)
     visits = [_newcomer(chance) for _ in range(visitors)]
-    while True:
+    for number in count():
         place = chance.randrange(len(visits))
         visit = visits[place]
-        yield _view(visit, chance)
+        broken = OUTAGE[0] <= number / rate / 60 % 1 < OUTAGE[1]
+        yield _view(visit, chance, f"s{number}", 0.9 if broken else 0.02)
         following = chance.choice(_NEXT[visit.page])
         if following is None:
             visits[place] = _newcomer(chance)
@@ -84,11 +89,11 @@ def page_views(seed: int, *, visitors: int = 8) -> Iterator[dict[str, object]]:
             visit.page = following
 
 
-def shop_records(seed: int) -> Iterator[Record]:
+def shop_records(seed: int, rate: float = 50.0) -> Iterator[Record]:
     """The shop's records without end: some views come very late, some records are broken, and
     one phone in twenty has a clock that is hours off."""
     chance = random.Random(seed * 7919 + 1)
-    for view in page_views(seed):
+    for view in page_views(seed, rate=rate):
         draw = chance.random()
         behind = chance.uniform(30, 60) if draw < LATE_SHARE else chance.uniform(0, 0.5)
         yield Record(view, behind, draw > 1 - BROKEN_SHARE, _hours_off(str(view["user"])) * 3600.0)
@@ -103,11 +108,17 @@ def _newcomer(chance: random.Random) -> _Visit:
     return _Visit(f"user-{chance.randrange(1000):03d}", chance.choice(COUNTRIES))
 
 
-def _view(visit: _Visit, chance: random.Random) -> dict[str, object]:
+def _view(visit: _Visit, chance: random.Random, search: str, failing: float) -> dict[str, object]:
     view: dict[str, object] = {"user": visit.user, "country": visit.country, "page": visit.page}
     if visit.page in ("/product", "/cart"):
         view["product"] = chance.choice(PRODUCTS)
-    fails = visit.page == "/checkout" and chance.random() < 0.2
+    if visit.page == "/product" and visit.search is not None:
+        view["search"] = visit.search
+    visit.search = None
+    if visit.page == "/search":
+        visit.search = search
+        view |= {"search": search, "word": chance.choice(PRODUCTS)}
+    fails = visit.page == "/checkout" and chance.random() < failing
     view["status"] = 503 if fails else 200
     view["ms"] = round(chance.lognormvariate(4, 0.6))
     return view

@@ -1,8 +1,9 @@
-"""The one guard before every route: who may ask, from where, and what a browser may do.
+"""The one guard before every route: who may ask, from where, how often, and what a browser may do.
 
 - Host names this address: a name that an attacker's DNS points here is refused.
 - Origin, where a browser sends one, is this page: no other site reads or changes anything.
-- A token, unless the path is one of the few that are open.
+- A token, unless the path is one of the few that are open; never one in an address.
+- So many requests a second, so many wrong tokens, so large a body, and no more.
 - No other host is ever asked for anything, no inline script runs, nothing is framed or kept.
 """
 
@@ -10,12 +11,19 @@ from __future__ import annotations
 
 import json
 import secrets
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 
+from millstream.console.limits import Buckets, Limits
+
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+    from collections.abc import Iterable
+
+    from starlette.applications import Starlette
+    from starlette.types import Message, Receive, Scope, Send
 
 OPEN = frozenset({"/healthz", "/readyz", "/metrics"})
 _POLICY = (
@@ -31,21 +39,47 @@ _HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-_LARGEST_BODY = 4096
+_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A status, one sentence, and in how many seconds to come again where that helps."""
+
+    status: int
+    sentence: str
+    again: int = 0
 
 
 class Guard:
-    """ASGI middleware around the whole application."""
+    """ASGI middleware around the whole application.
 
-    def __init__(self, app: ASGIApp, *, port: int, token: str) -> None:
-        self._app, self._token = app, token
-        self._hosts = {f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]")}
-        self._origins = {f"http://{host}" for host in self._hosts}
+    It answers to the names of the loopback at its port, and to the addresses in `urls`
+    (`https://jobs.example`), which a page that others reach is given.
+    """
+
+    def __init__(
+        self,
+        app: Starlette,
+        *,
+        port: int,
+        token: str,
+        urls: Iterable[str] = (),
+        limits: Limits | None = None,
+    ) -> None:
+        self.app, self._token, self._limits = app, token.encode(), limits or Limits()
+        given = [urlsplit(url) for url in urls]
+        own = [f"{name}:{port}" for name in _LOOPBACK]
+        self._hosts = {*own, *(url.netloc.lower() for url in given)}
+        self._origins = {*(f"http://{host}" for host in own),
+                         *(f"{url.scheme}://{url.netloc}".lower() for url in given)}  # fmt: skip
+        self._asked = Buckets(self._limits.rate, self._limits.burst)
+        self._guessed = Buckets(self._limits.guesses, self._limits.guessing)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request through, or refuse it in one sentence."""
         if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
 
         async def covered(message: Message) -> None:
@@ -56,44 +90,74 @@ class Guard:
                 headers.setdefault("Cache-Control", "no-store")
             await send(message)
 
-        refused = self._refused(scope) if scope["type"] == "http" else (400, "HTTP is needed")
+        refused = (
+            self._refused(scope) if scope["type"] == "http" else Refusal(400, "HTTP is needed")
+        )
         if refused is not None:
-            await _answer(covered, *refused)
+            await _answer(covered, refused)
             return
-        await self._app(scope, receive, covered)
+        await self.app(scope, receive, covered)
 
-    def _refused(self, scope: Scope) -> tuple[int, str] | None:
-        headers, path = Headers(scope=scope), scope["path"]
-        if len(headers.getlist("host")) != 1 or headers["host"] not in self._hosts:
-            return 421, "the Host header needs to name this address"
-        origins = headers.getlist("origin")
-        if any(origin not in self._origins for origin in origins):
-            return 403, "the Origin needs to be this page"
+    def _refused(self, scope: Scope) -> Refusal | None:
+        if scope["type"] != "http":
+            return Refusal(400, "HTTP is needed")
+        headers = Headers(scope=scope)
+        return self._from_elsewhere(headers) or self._too_much(scope, headers) or (
+            self._unknown(scope, headers)
+        )  # fmt: skip
+
+    def _from_elsewhere(self, headers: Headers) -> Refusal | None:
+        hosts = headers.getlist("host")
+        if len(hosts) != 1 or hosts[0].lower() not in self._hosts:
+            return Refusal(421, "the Host header needs to name this address")
+        if any(origin.lower() not in self._origins for origin in headers.getlist("origin")):
+            return Refusal(403, "the Origin needs to be this page")
         if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-            return 403, "the request needs to come from this page"
-        if int(headers.get("content-length") or 0) > _LARGEST_BODY:
-            return 413, "requests need to be small"
-        if path in OPEN or not path.startswith("/api/"):
-            return None
-        if not self._knows(headers.get("authorization", "")):
-            return 401, (
-                "this needs the token; open the link that `millstream up` prints, or send "
-                "Authorization: Bearer …"
-            )
+            return Refusal(403, "the request needs to come from this page")
         return None
+
+    def _too_much(self, scope: Scope, headers: Headers) -> Refusal | None:
+        again = self._asked.refused(_client(scope))
+        if again:
+            return Refusal(429, "this needs fewer requests; come again later", again)
+        lengths = headers.getlist("content-length")
+        if any(not one.isascii() or not one.isdecimal() or len(one) > 18 for one in lengths):
+            return Refusal(400, "Content-Length needs a whole number")
+        if any(int(one) > self._limits.body for one in lengths):
+            return Refusal(413, f"a request needs a body of at most {self._limits.body} bytes")
+        return None
+
+    def _unknown(self, scope: Scope, headers: Headers) -> Refusal | None:
+        """No token is needed for the open routes and for the page, which holds no facts."""
+        if scope["path"] in OPEN or not scope["path"].startswith("/api/"):
+            return None
+        shown = headers.getlist("authorization")
+        if len(shown) == 1 and self._knows(shown[0]):
+            return None
+        again = self._guessed.refused(_client(scope), take=bool(shown))
+        if again:
+            return Refusal(429, "this needs fewer wrong tokens; come again later", again)
+        return Refusal(401, "this needs the token; open the link that `millstream up` prints, or "
+                            "send Authorization: Bearer …")  # fmt: skip
 
     def _knows(self, authorization: str) -> bool:
         kind, _, shown = authorization.partition(" ")
-        return kind.lower() == "bearer" and secrets.compare_digest(
-            shown.strip().encode(), self._token.encode()
-        )
+        given = shown.strip().encode("latin-1", "replace")
+        return secrets.compare_digest(given, self._token) and kind.lower() == "bearer"
 
 
-async def _answer(send: Send, status: int, sentence: str) -> None:
-    body = json.dumps({"error": sentence}).encode()
+def _client(scope: Scope) -> str:
+    client = scope.get("client")
+    return str(client[0]) if client else ""
+
+
+async def _answer(send: Send, refused: Refusal) -> None:
+    body = json.dumps({"error": refused.sentence}).encode()
     headers = [(b"content-type", b"application/json"),
                (b"content-length", str(len(body)).encode())]  # fmt: skip
-    if status == 401:
+    if refused.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
+    if refused.again:
+        headers.append((b"retry-after", str(refused.again).encode()))
+    await send({"type": "http.response.start", "status": refused.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -1,7 +1,8 @@
 """`/metrics`: what jobs did and how they stand, in Prometheus' text format.
 
 Names follow Prometheus' rules: base units, `_total` for what only grows. Labels hold names of
-pipelines, sources, sinks, steps, topics, phases and states, never a key or a record.
+pipelines, sources, sinks, steps and their instances, topics, phases and states, never a key or a
+record.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.jobs.book import STATES, Book
 from millstream.jobs.diary import BUCKETS, DiaryReader
+from millstream.jobs.instances import totals_by_instance
 from millstream.jobs.lag import lags
 
 if TYPE_CHECKING:
@@ -42,7 +44,11 @@ HELP: dict[str, tuple[str, str]] = {
     "millstream_step_rows_in_total": ("counter", "Rows that a step took in."),
     "millstream_step_rows_out_total": ("counter", "Rows that a step gave."),
     "millstream_step_rows_late_total": ("counter", "Rows that came too late for a step."),
+    "millstream_step_rows_behind_total": ("counter", "Rows behind the watermark that were used."),
     "millstream_step_busy_seconds_total": ("counter", "Time spent in a step."),
+    "millstream_instance_rows_in_total": ("counter", "Rows that one instance of a step took in."),
+    "millstream_instance_busy_seconds_total": ("counter", "Time spent in one instance of a step."),
+    "millstream_partition_rows_in_total": ("counter", "Rows read of one partition of a source."),
     "millstream_supervisor_up": ("gauge", "1 while the supervisor lives."),
     "millstream_page_readers": ("gauge", "Readers that the page updates now."),
 }
@@ -118,10 +124,22 @@ def _totals(metrics: _Metrics, name: str, totals: dict[str, dict[str, float]]) -
     metrics.add("millstream_batches_total", total("batches"), pipeline=name)
     metrics.add("millstream_busy_seconds_total", total("busy_seconds"), pipeline=name)
     _histogram(metrics, name, totals)
+    _by_instance(metrics, name, totals)
     for metric, label in (("in", "rows_in"), ("out", "rows_out"), ("late", "rows_late"),
-                          ("seconds", "busy_seconds")):  # fmt: skip
+                          ("behind", "rows_behind"), ("seconds", "busy_seconds")):  # fmt: skip
         for step, value in totals.get(f"step_{metric}", {}).items():
             metrics.add(f"millstream_step_{label}_total", value, pipeline=name, step=step)
+
+
+def _by_instance(metrics: _Metrics, name: str, totals: dict[str, dict[str, float]]) -> None:
+    """Instances are as many as a job has tasks and partitions, whatever its data."""
+    for (step, instance), counts in totals_by_instance(totals, "steps").items():
+        labels = {"pipeline": name, "step": step, "instance": instance}
+        metrics.add("millstream_instance_rows_in_total", counts["in"], **labels)
+        metrics.add("millstream_instance_busy_seconds_total", counts["seconds"], **labels)
+    for (source, partition), counts in totals_by_instance(totals, "sources").items():
+        metrics.add("millstream_partition_rows_in_total", counts["in"], pipeline=name,
+                    source=source, partition=partition)  # fmt: skip
 
 
 def _histogram(metrics: _Metrics, name: str, totals: dict[str, dict[str, float]]) -> None:

@@ -21,13 +21,8 @@ if TYPE_CHECKING:
 LOG = logging.getLogger(__name__)
 EVERY = 1.0
 QUEUE = 2
-READERS = 200
 _KEEP_ALIVE = 15
 _END = b""
-
-
-class TooManyReaders(Exception):
-    """The page is being watched by as many as it serves."""
 
 
 class Pulse:
@@ -43,11 +38,6 @@ class Pulse:
     def readers(self) -> int:
         """How many watch now."""
         return sum(map(len, self._readers.values()))
-
-    def refuse_more(self) -> None:
-        """Raise TooManyReaders when there is no room for one more."""
-        if self.readers >= READERS:
-            raise TooManyReaders
 
     async def watch(self, name: str, look: Callable[[], Any]) -> AsyncGenerator[bytes]:
         """Server-sent events: the picture now, and every new one.

@@ -11,7 +11,16 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from millstream.console.guard import OPEN
-from millstream.errors import InvalidInput, MillstreamError, NotFound, Unavailable
+from millstream.errors import (
+    AlreadyRunning,
+    DataGone,
+    InvalidInput,
+    InvalidSpec,
+    MillstreamError,
+    NotFound,
+    Unavailable,
+)
+from millstream.viewing.escape import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -22,8 +31,31 @@ LOG = logging.getLogger(__name__)
 _STATUS: tuple[tuple[type[MillstreamError], int], ...] = (
     (NotFound, 404),
     (InvalidInput, 400),
+    (InvalidSpec, 400),
     (Unavailable, 503),
+    (AlreadyRunning, 409),
+    (DataGone, 410),
 )
+_OTHER_ANSWERS = {
+    400: "a wrong parameter or body",
+    401: "no token, or a wrong one",
+    404: "no such thing",
+    408: "the body came too slowly",
+    409: "not while something else is under way",
+    410: "gone from the log",
+    413: "the body is too large",
+    415: "the body is not application/json",
+    429: "too many requests: come again after Retry-After seconds",
+    503: "Kafka is away, or too many read already",
+}
+
+
+class Refused(Exception):
+    """A request that cannot be dealt with: a status and one sentence."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        self.status, self.sentence = status, sentence
+        super().__init__(sentence)
 
 
 @dataclass(frozen=True)
@@ -36,14 +68,24 @@ class Parameter:
     kind: str = "string"
     many: bool = False
     default: Any = None
+    words: tuple[str, ...] = ()
 
 
 JOB = Parameter("job", "the job's name")
 
 
+def asked_for(name: str, about: str, **more: Any) -> Parameter:
+    """A parameter of the query."""
+    return Parameter(name, about, "query", **more)
+
+
 @dataclass(frozen=True)
 class Endpoint:
-    """One route: what it does, and what it says about itself."""
+    """One route: what it does, and what it says about itself.
+
+    `body` is the JSON schema of what it takes; `also` are statuses it may answer with beside
+    those that its parameters bring.
+    """
 
     method: str
     path: str
@@ -52,25 +94,25 @@ class Endpoint:
     parameters: Sequence[Parameter] = field(default=())
     gives: str = "application/json"
     status: int = 200
+    body: dict[str, Any] | None = None
+    also: tuple[int, ...] = ()
 
     def route(self) -> Route:
         """For the application."""
-        return Route(self.path, _told(self.handler), methods=[self.method])
+        return Route(self.path, self._told, methods=[self.method])
 
     @property
     def documented_path(self) -> str:
         """The path as OpenAPI writes it."""
         return self.path.replace(":path}", "}")
 
-
-def _told(
-    handler: Callable[[Request], Awaitable[Response]],
-) -> Callable[[Request], Awaitable[Response]]:
-    """Errors as one sentence with a status; what nobody foresaw is logged whole."""
-
-    async def answering(request: Request) -> Response:
+    async def _told(self, request: Request) -> Response:
+        """Errors as one sentence with a status; what nobody foresaw is logged whole."""
         try:
-            return await handler(request)
+            self._check_query(request)
+            return await self.handler(request)
+        except Refused as refused:
+            return JSONResponse({"error": refused.sentence}, refused.status)
         except MillstreamError as error:
             status = next((code for kind, code in _STATUS if isinstance(error, kind)), 500)
             return JSONResponse({"error": str(error)}, status)
@@ -79,21 +121,14 @@ def _told(
             sentence = "the console met something it did not foresee; see console.out in its folder"
             return JSONResponse({"error": sentence}, 500)
 
-    return answering
-
-
-def number(request: Request, name: str, otherwise: int, *, most: int) -> int:
-    """A whole number of the query, from 1 to `most`.
-
-    Raises:
-        InvalidInput: it is none.
-    """
-    text = request.query_params.get(name)
-    if text is None:
-        return otherwise
-    if not text.isascii() or not text.isdecimal() or not 1 <= int(text) <= most:
-        raise InvalidInput(f"{name} needs a whole number from 1 to {most}", got=repr(text[:40]))
-    return int(text)
+    def _check_query(self, request: Request) -> None:
+        known = {one.name: one for one in self.parameters if one.place == "query"}
+        for name in request.query_params:
+            if name not in known:
+                raise InvalidInput(f"this route needs parameters from {', '.join(known) or 'none'}",
+                                   got=shortened(name))  # fmt: skip
+            if not known[name].many and len(request.query_params.getlist(name)) > 1:
+                raise InvalidInput(f"{name} needs to be given once", got="it several times")
 
 
 def openapi(endpoints: Sequence[Endpoint], version: str) -> dict[str, Any]:
@@ -106,7 +141,7 @@ def openapi(endpoints: Sequence[Endpoint], version: str) -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {"title": "Millstream", "version": version,
-                 "description": "Jobs of the local stack: looked at, stopped, started anew."},
+                 "description": "Jobs, topics, groups and alerts of the local stack."},
         "paths": paths,
         "components": {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
@@ -117,7 +152,6 @@ def openapi(endpoints: Sequence[Endpoint], version: str) -> dict[str, Any]:
 
 
 def _operation(endpoint: Endpoint) -> dict[str, Any]:
-    error = {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}}
     token = endpoint.path not in OPEN
     words = endpoint.path.replace("{", "").replace("}", "").replace(":path", "").strip("/")
     operation: dict[str, Any] = {
@@ -128,19 +162,38 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
         "responses": {
             str(endpoint.status): {"description": "the answer",
                                    "content": {endpoint.gives: {"schema": {}}}},
+            **{str(status): _refusal(status) for status in sorted(_refusals(endpoint))},
         },
     }  # fmt: skip
-    if token:
-        operation["responses"]["401"] = {"description": "no token, or a wrong one", **error}
-    if any(parameter.place == "path" for parameter in endpoint.parameters):
-        operation["responses"]["404"] = {"description": "no such thing", **error}
-    if any(parameter.place == "query" for parameter in endpoint.parameters):
-        operation["responses"]["400"] = {"description": "a wrong parameter", **error}
+    if endpoint.body is not None:
+        content = {"application/json": {"schema": endpoint.body}}
+        operation["requestBody"] = {"required": True, "content": content}
     return operation
+
+
+def _refusals(endpoint: Endpoint) -> set[int]:
+    """What else a route may answer with."""
+    places = {parameter.place for parameter in endpoint.parameters}
+    found = {400, 429, *endpoint.also}
+    if endpoint.path not in OPEN:
+        found.add(401)
+    if "path" in places:
+        found.add(404)
+    if endpoint.body is not None:
+        found |= {413, 415}
+    return found
+
+
+def _refusal(status: int) -> dict[str, Any]:
+    schema = {"$ref": "#/components/schemas/Error"}
+    return {"description": _OTHER_ANSWERS[status],
+            "content": {"application/json": {"schema": schema}}}  # fmt: skip
 
 
 def _parameter(parameter: Parameter) -> dict[str, Any]:
     one: dict[str, Any] = {"type": parameter.kind}
+    if parameter.words:
+        one["enum"] = list(parameter.words)
     if parameter.default is not None:
         one["default"] = parameter.default
     schema = {"type": "array", "items": one} if parameter.many else one

@@ -5,18 +5,35 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+from typing import TYPE_CHECKING
 
 import uvicorn
 
-from millstream.console.app import application
+from millstream.console.app import Console, application
+from millstream.console.connections import connection
+from millstream.console.limits import Limits
 from millstream.console.page import built_page
 from millstream.jobs.book import Book
 from millstream.jobs.logs import Log
 from millstream.jobs.places import StackPlace, stack_place
-from millstream.jobs.stack import PAGE_PORT, UP, keep
+from millstream.jobs.stack import UP, keep, page_address
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
 
 _LOOK = 0.5
 _SLOW_READERS = 3
+
+
+def configured(app: ASGIApp, limits: Limits, *, host: str, port: int) -> uvicorn.Config:
+    """How the application is served: within its limits, over plain HTTP/1.1, and logging no
+    request, for its address may hold what was looked for."""
+    return uvicorn.Config(
+        app, host=host, port=port, http=connection(limits), ws="none", lifespan="off",
+        log_config=None, access_log=False, server_header=False, date_header=False,
+        proxy_headers=False, h11_max_incomplete_event_size=limits.headers,
+        limit_concurrency=limits.connections, timeout_graceful_shutdown=_SLOW_READERS,
+    )  # fmt: skip
 
 
 def run() -> None:
@@ -24,21 +41,22 @@ def run() -> None:
     place = stack_place()
     log = Log(place.log("console"), process="console")
     with Book(place.book, read_only=True) as book:
-        port = int(book.setting(PAGE_PORT) or 0)
-    page = built_page()
-    config = uvicorn.Config(
-        application(place, port=port, page=page),
-        host="127.0.0.1", port=port, log_config=None, access_log=False, lifespan="off",
-        timeout_graceful_shutdown=_SLOW_READERS, server_header=False, date_header=False,
-    )  # fmt: skip
+        address = page_address(book)
+    page, limits = built_page(), Limits()
+    console = Console(place, limits)
+    app = application(place, port=address.port, page=page, urls=address.urls, limits=limits,
+                      console=console)  # fmt: skip
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    server = uvicorn.Server(config)
-    log("console began", port=port, page=page is not None)
+    server = uvicorn.Server(configured(app, limits, host=address.host, port=address.port))
+    log("console began", host=address.host, port=address.port, page=page is not None)
     watching = threading.Thread(target=_look_after, args=(place, server, log), daemon=True)
     watching.start()
-    server.run()
-    log("console ended")
-    log.close()
+    try:
+        server.run()
+    finally:
+        console.rewinds.end()
+        log("console ended")
+        log.close()
 
 
 def _look_after(place: StackPlace, server: uvicorn.Server, log: Log) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.jobs.book import Book
 from millstream.jobs.diary import DiaryReader
+from millstream.jobs.instances import instances_of
 from millstream.jobs.lag import lags
 from millstream.jobs.overview import moment, row_of
 
@@ -43,6 +44,7 @@ def detail(place: StackPlace, name: str) -> dict[str, Any]:
         "lanes": about.get("lanes"),
         "leaving": about.get("leaving"),
         "steps": _steps(totals, batches),
+        "sources": _sources(totals, batches),
         "lags": [
             {"source": lag.source, "topic": lag.topic, "partition": lag.partition, "lag": lag.lag,
              "position": lag.position, "first": lag.first, "end": lag.end, "warning": lag.warning}
@@ -50,6 +52,7 @@ def detail(place: StackPlace, name: str) -> dict[str, Any]:
         ],
         "batches_shown": [_batch(entry) for entry in batches],
         "watermarks": batches[-1].facts["watermarks"] if batches else {},
+        "watermark_history": [_watermarks(entry) for entry in batches],
         "state_rows": batches[-1].facts["state_rows"] if batches else 0,
         "state_bytes": batches[-1].facts["state_bytes"] if batches else 0,
         "events": [{"at": moment(e.at), "event": e.event, "detail": e.detail} for e in events],
@@ -57,8 +60,13 @@ def detail(place: StackPlace, name: str) -> dict[str, Any]:
 
 
 def _steps(totals: dict[str, dict[str, float]], batches: list[BatchEntry]) -> dict[str, Any]:
-    """Per operator: rows in and out, what left by other doors, rows a second, share of time."""
-    recent = [entry for entry in batches if entry.at > time.time() - _RATE_WINDOW]
+    """Per operator: rows in and out, what left by other doors, rows a second, share of time.
+
+    `behind` are rows behind the watermark that were used all the same; late ones are not among
+    them.
+    """
+    since = time.time() - _RATE_WINDOW
+    recent = [entry for entry in batches if entry.at > since]
     steps: dict[str, Any] = {}
     for step, rows in totals.get("step_in", {}).items():
         now = [e.facts["steps"][step] for e in recent if step in e.facts.get("steps", {})]
@@ -68,6 +76,7 @@ def _steps(totals: dict[str, dict[str, float]], batches: list[BatchEntry]) -> di
             "in": int(rows),
             "out": int(totals.get("step_out", {}).get(step, 0)),
             "late": int(totals.get("step_late", {}).get(step, 0)),
+            "behind": int(totals.get("step_behind", {}).get(step, 0)),
             "dead": int(totals.get("step_dead", {}).get(step, 0)),
             "seconds": round(totals.get("step_seconds", {}).get(step, 0.0), 3),
             "rows_per_second": round(sum(one["in"] for one in now) / _RATE_WINDOW, 1),
@@ -75,8 +84,41 @@ def _steps(totals: dict[str, dict[str, float]], batches: list[BatchEntry]) -> di
             "watermark": last.get("watermark"),
             "state_rows": last.get("state_rows"),
             "state_bytes": last.get("state_bytes"),
-        }
+            "instances": instances_of(step, "steps", totals, batches, since=since,
+                                      window=_RATE_WINDOW),
+        }  # fmt: skip
     return steps
+
+
+def _sources(totals: dict[str, dict[str, float]], batches: list[BatchEntry]) -> dict[str, Any]:
+    """Per source: its watermark, the partition that holds it back, those that are idle, and
+    what each partition has given."""
+    if not batches:
+        return {}
+    last, since = batches[-1].facts, time.time() - _RATE_WINDOW
+    return {
+        source: {
+            "watermark": last["watermarks"].get(source),
+            "held_by": last.get("held_by", {}).get(source),
+            "idle": told["idle"],
+            "partitions": told["partitions"],
+            "instances": instances_of(source, "sources", totals, batches, since=since,
+                                      window=_RATE_WINDOW),
+        }
+        for source, told in last.get("sources", {}).items()
+    }  # fmt: skip
+
+
+def _watermarks(entry: BatchEntry) -> dict[str, Any]:
+    """How far event time had come after a batch, and which partition held each source back."""
+    facts = entry.facts
+    return {
+        "batch": facts["batch"],
+        "at": moment(entry.at),
+        "clock": facts.get("clock"),
+        "watermarks": facts["watermarks"],
+        "held_by": facts.get("held_by", {}),
+    }
 
 
 def _batch(entry: BatchEntry) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from millstream.jobs.database import looked_at, opened, transaction
+from millstream.jobs.instances import counted
 from millstream.jobs.policy import Ending
 
 if TYPE_CHECKING:
@@ -91,8 +92,10 @@ class Diary:
             for phase, seconds in facts["phases"].items():
                 self._add("phase_seconds", phase, seconds)
             for step, counts in facts.get("steps", {}).items():
-                for metric in ("in", "out", "late", "dead", "seconds"):
+                for metric in ("in", "out", "late", "behind", "dead", "seconds"):
                     self._add(f"step_{metric}", step, counts.get(metric, 0))
+            for metric, part, value in counted(facts):
+                self._add(metric, part, value)
 
     def _add(self, metric: str, part: str, value: float) -> None:
         self._totals[metric, part] = self._totals.get((metric, part), 0.0) + value

@@ -88,9 +88,7 @@ class StackPlace:
         try:
             return file.read_text().strip()
         except FileNotFoundError:
-            draft = self.path / f".token.{secrets.token_hex(4)}"
-            with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as new:
-                new.write(secrets.token_urlsafe(32))
+            draft = self._token_draft(secrets.token_urlsafe(32))
             try:
                 os.link(draft, file)
             except FileExistsError:
@@ -98,6 +96,17 @@ class StackPlace:
             finally:
                 draft.unlink()
             return file.read_text().strip()
+
+    def take_token(self, token: str) -> None:
+        """From now on this is the secret; a console that runs still wants the one before."""
+        self.make()
+        self._token_draft(token).replace(self.path / "token")
+
+    def _token_draft(self, token: str) -> Path:
+        draft = self.path / f".token.{secrets.token_hex(4)}"
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as new:
+            new.write(token)
+        return draft
 
 
 def stack_place(home: Path | None = None) -> StackPlace:

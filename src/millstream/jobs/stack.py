@@ -11,6 +11,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from ipaddress import ip_address
 from signal import SIGKILL, SIGTERM
 from typing import TYPE_CHECKING, Literal
 
@@ -27,6 +28,8 @@ Part = Literal["supervisor", "console"]
 PARTS: tuple[Part, ...] = ("supervisor", "console")
 PROGRAMS = {"supervisor": "millstream.jobs.supervisor", "console": "millstream.console.server"}
 UP, KAFKA, PAGE_PORT = "up", "kafka", "page port"
+PAGE_HOST, PAGE_URLS = "page host", "page urls"
+LOOPBACK = "127.0.0.1"
 _READY = 60.0
 _ENDING = 10.0
 _POLL = 0.05
@@ -39,6 +42,29 @@ class StackStatus:
     supervisor: int | None
     console: int | None
     page: str | None
+
+
+@dataclass(frozen=True)
+class PageAddress:
+    """Where the page listens, and the addresses (`https://jobs.example`) others know it by."""
+
+    port: int
+    host: str = LOOPBACK
+    urls: tuple[str, ...] = ()
+
+    @property
+    def url(self) -> str:
+        """What to type to reach it."""
+        return self.urls[0] if self.urls else f"http://{LOOPBACK}:{self.port}"
+
+
+def page_address(book: Book) -> PageAddress:
+    """Where the page of a stack is, or will be."""
+    return PageAddress(
+        port=int(book.setting(PAGE_PORT) or 0),
+        host=book.setting(PAGE_HOST) or LOOPBACK,
+        urls=tuple((book.setting(PAGE_URLS) or "").split()),
+    )
 
 
 def launch(place: StackPlace, part: Part) -> bool:
@@ -62,7 +88,7 @@ def keep(place: StackPlace, part: Part, *, up: bool) -> bool:
     return up and not place.life(part).held() and launch(place, part)
 
 
-def up(*, kafka: str | None, page_port: int) -> StackStatus:
+def up(*, kafka: str | None, page: PageAddress) -> StackStatus:
     """Start supervisor and console, and return when the page answers.
 
     Raises:
@@ -73,13 +99,15 @@ def up(*, kafka: str | None, page_port: int) -> StackStatus:
     place.token()
     with Book(place.book) as book:
         book.set(KAFKA, kafka)
-        book.set(PAGE_PORT, str(page_port))
+        book.set(PAGE_PORT, str(page.port))
+        book.set(PAGE_HOST, None if page.host == LOOPBACK else page.host)
+        book.set(PAGE_URLS, " ".join(page.urls) or None)
         book.set(UP, "yes")
         book.tell("up")
     for part in PARTS:
         launch(place, part)
     deadline = time.monotonic() + _READY
-    while not _answers(page_port):
+    while not _answers(page):
         if time.monotonic() > deadline:
             raise _silent(place)
         time.sleep(_POLL)
@@ -117,12 +145,12 @@ def status() -> StackStatus:
     """How the stack stands."""
     place = stack_place()
     with Book(place.book, read_only=True) as book:
-        port = book.setting(PAGE_PORT)
+        address = page_address(book)
     pids = {}
     for part in PARTS:
         holder = place.life(part).holder()
         pids[part] = None if holder is None else holder.pid
-    page = f"http://127.0.0.1:{port}/" if port is not None and pids["console"] else None
+    page = f"{address.url}/" if address.port and pids["console"] else None
     return StackStatus(pids["supervisor"], pids["console"], page)
 
 
@@ -159,12 +187,14 @@ def _ended(place: StackPlace, part: Part) -> int:
     return 1
 
 
-def _answers(port: int) -> bool:
+def _answers(page: PageAddress) -> bool:
     import http.client
 
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1)
+    anywhere = ip_address(page.host).is_unspecified
+    connection = http.client.HTTPConnection(LOOPBACK if anywhere else page.host, page.port,
+                                            timeout=1)  # fmt: skip
     try:
-        connection.request("GET", "/healthz")
+        connection.request("GET", "/healthz", headers={"Host": f"{LOOPBACK}:{page.port}"})
         return connection.getresponse().status == 200
     except OSError:
         return False

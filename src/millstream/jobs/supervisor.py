@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from millstream.jobs import policy, process
 from millstream.jobs.book import Book
 from millstream.jobs.diary import RUNNING, DiaryReader
+from millstream.jobs.job_alerts import AlertWatch
 from millstream.jobs.lag import LagWatch
 from millstream.jobs.logs import Log
 from millstream.jobs.places import StackPlace, stack_place
@@ -162,6 +163,8 @@ def run(home: Path | None = None) -> None:
     log("supervisor began")
     watch = LagWatch(place, log)
     watch.start()
+    alerts = AlertWatch(place, watch.of, log)
+    alerts.start()
     supervisor = Supervisor(place, watch.of, log)
     try:
         while not ended.is_set() and supervisor.wanted():
@@ -169,6 +172,7 @@ def run(home: Path | None = None) -> None:
             _guarded(supervisor, log)
             ended.wait(max(0.01, _TURN - (time.monotonic() - began)))
     finally:
+        alerts.close()
         watch.close()
         supervisor.close()
         log("supervisor ended")

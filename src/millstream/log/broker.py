@@ -4,8 +4,9 @@
     status.address            # "127.0.0.1:23456", for any Kafka client
     stop()
 
-One process is broker and controller (KRaft). It listens on the loopback only and keeps its
-address over restarts. What it has acknowledged survives `kill -9` of the broker.
+One process is broker and controller (KRaft), unless it is given a seat among others
+(`log/cluster.py`). It listens on the loopback only and keeps its address over restarts. What it
+has acknowledged survives `kill -9` of the broker.
 """
 
 from __future__ import annotations
@@ -17,8 +18,6 @@ import shutil
 import signal
 import subprocess
 import time
-import uuid
-from base64 import urlsafe_b64encode
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,6 +35,7 @@ from millstream.log.broker_folder import (
     refuse_newer,
     refuse_taken,
 )
+from millstream.log.broker_settings import Seat
 from millstream.toolchain.folders import home_folder, written_in
 from millstream.toolchain.jars import jars
 from millstream.toolchain.java import find_java
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 _POLL = 0.05
 _LAST_RESORT = 10.0  # seconds the system gets to end a process after SIGKILL
 _OPTIONS = (
-    "-Xmx512m",
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
     "-XX:+ExitOnOutOfMemoryError",
@@ -83,6 +82,7 @@ def start(
     port: int | None = None,
     timeout: float = 30,
     settings: Mapping[str, str | int] | None = None,
+    seat: Seat | None = None,
     say: Callable[[str], None] | None = None,
 ) -> BrokerStatus:
     """Start the folder's broker and return when it answers; it goes on without this process.
@@ -93,6 +93,7 @@ def start(
             start a free one.
         timeout: seconds it gets to answer before it is killed again.
         settings: Kafka broker settings beside Millstream's own, for this start.
+        seat: its place in a cluster of several; without one it is a cluster by itself.
         say: told what takes time.
 
     Raises:
@@ -102,14 +103,14 @@ def start(
         SetupFailed: no Java, no jars, a folder that cannot be written or is from a later version.
     """
     place = _place(folder)
-    command = _command(find_java().executable, jars("broker", say=say))
+    command = _command(find_java().executable, jars("broker", say=say), seat)
     with _writing(place):
         place.make()
         descriptor = place.life.take()
     if descriptor is None:
         raise _already(place)
     try:
-        port = _prepare(place, command, port=port, settings=settings or {})
+        port = _prepare(place, command, port=port, seat=seat, settings=settings or {})
     except BaseException:
         os.close(descriptor)
         raise
@@ -117,7 +118,8 @@ def start(
     try:
         _launch(place, command, descriptor)
         _await_answer(place, port, timeout=timeout, logged=logged)
-        wake_coordinators(port)
+        if seat is None:
+            wake_coordinators(port)
     except BaseException:
         kill(place.path)
         raise
@@ -215,8 +217,15 @@ def _writing(place: BrokerFolder) -> AbstractContextManager[None]:
     return written_in(place.path, "MILLSTREAM_HOME")
 
 
-def _command(java: Path, class_path: Sequence[Path]) -> list[str]:
-    return [str(java), *_OPTIONS, "-cp", os.pathsep.join(str(jar) for jar in class_path)]
+def _command(java: Path, class_path: Sequence[Path], seat: Seat | None) -> list[str]:
+    heap = Seat.heap if seat is None else seat.heap
+    return [
+        str(java),
+        f"-Xmx{heap}m",
+        *_OPTIONS,
+        "-cp",
+        os.pathsep.join(str(jar) for jar in class_path),
+    ]
 
 
 def _prepare(
@@ -224,6 +233,7 @@ def _prepare(
     command: Sequence[str],
     *,
     port: int | None,
+    seat: Seat | None,
     settings: Mapping[str, str | int],
 ) -> int:
     """Bring the folder to where the broker can be launched, and say on which port it will be."""
@@ -234,12 +244,12 @@ def _prepare(
     if port is None:
         port = free_port()
     refuse_taken(port)
-    controller = free_port(besides=port)
+    seat = seat or Seat({1: free_port(besides=port)})
     with _writing(place):
-        place.configure(port=port, controller=controller, settings=settings)
+        place.configure(seat.settings(port, settings))
         place.remember(Note(FORMAT, kafka, port))
         if not place.data.exists():
-            _format(place, command)
+            _format(place, command, seat.cluster)
     return port
 
 
@@ -260,10 +270,9 @@ def _kafka_version(class_path: str) -> str:
     return found[1]
 
 
-def _format(place: BrokerFolder, command: Sequence[str]) -> None:
-    """Give the folder its cluster id; a start killed half-way leaves nothing that looks done."""
+def _format(place: BrokerFolder, command: Sequence[str], cluster: str) -> None:
+    """Give the folder the cluster's id; a start killed half-way leaves nothing that looks done."""
     shutil.rmtree(place.unfinished, ignore_errors=True)
-    cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     done = subprocess.run(
         [*command, "kafka.tools.StorageTool", "format",
          f"--cluster-id={cluster}", "--config", "format.properties"],

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from millstream.errors import Damaged, InvalidInput, SetupFailed, Unavailable
+from millstream.log.broker_settings import properties
 from millstream.log.processes import LifeLock
 
 if TYPE_CHECKING:
@@ -49,51 +50,10 @@ rootLogger.level = info
 rootLogger.appenderRef.file.ref = file
 """
 
-# One node that is its own controller. Paths are relative: the broker runs inside its folder, so
-# that no character of the folder's name meets Kafka's list syntax.
-_ONE_NODE: Mapping[str, str | int] = {
-    "process.roles": "broker,controller",
-    "node.id": 1,
-    "listener.security.protocol.map": "BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT",
-    "inter.broker.listener.name": "BROKER",
-    "controller.listener.names": "CONTROLLER",
-    "log.dirs": "data",
-}
-_DEFAULTS: Mapping[str, str | int] = {
-    "offsets.topic.replication.factor": 1,
-    "offsets.topic.num.partitions": 4,
-    "transaction.state.log.replication.factor": 1,
-    "transaction.state.log.min.isr": 1,
-    "transaction.state.log.num.partitions": 4,
-    "share.coordinator.state.topic.replication.factor": 1,
-    "share.coordinator.state.topic.min.isr": 1,
-    "share.coordinator.state.topic.num.partitions": 4,
-    "group.initial.rebalance.delay.ms": 0,
-    # A killed broker is let in again only when its old session has run out: 9 s by default.
-    "broker.session.timeout.ms": 2000,
-    "broker.heartbeat.interval.ms": 400,
-    # A laptop may sleep for weeks; a job's committed offsets must still be there.
-    "offsets.retention.minutes": 525_600,
-    # Record timestamps are event times here: old ones must not be deleted within minutes of their
-    # arrival, future ones not refused. Size bounds the disk; a topic may set its own retention.
-    "log.retention.ms": -1,
-    "log.retention.bytes": 8 << 30,
-    "log.message.timestamp.after.max.ms": (1 << 63) - 1,
-    "log.cleaner.dedupe.buffer.size": 32 << 20,
-}
 # What a folder can hold while its first start, here or in another process, is under way.
 _FIRST_FILES = frozenset(
     {"broker.lock", "broker.json", "server.properties", "format.properties", "log4j2.properties"}
 )
-_OWN = frozenset(_ONE_NODE) | {
-    "listeners",
-    "advertised.listeners",
-    "controller.quorum.voters",
-    "controller.quorum.bootstrap.servers",
-    "metadata.log.dir",
-    "log.dir",
-    "broker.id",
-}
 
 
 @dataclass(frozen=True)
@@ -178,16 +138,10 @@ class BrokerFolder:
     def remember(self, note: Note) -> None:
         self._write("broker.json", json.dumps(asdict(note)))
 
-    def configure(self, *, port: int, controller: int, settings: Mapping[str, str | int]) -> None:
+    def configure(self, told: Mapping[str, str | int]) -> None:
         """Write what the broker is told at this start."""
-        listeners = {
-            "listeners": f"BROKER://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
-            "advertised.listeners": f"BROKER://127.0.0.1:{port}",
-            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-        }
-        told = {**_DEFAULTS, **_checked(settings), **_ONE_NODE, **listeners}
-        self._write("server.properties", _properties(told))
-        self._write("format.properties", _properties(told | {"log.dirs": self.unfinished.name}))
+        self._write("server.properties", properties(told))
+        self._write("format.properties", properties({**told, "log.dirs": self.unfinished.name}))
         self._write("log4j2.properties", _LOGGING)
 
     def _write(self, name: str, text: str) -> None:
@@ -255,30 +209,6 @@ def _listener(port: int) -> str:
             if listens and connection.pid is not None:
                 return f"{psutil.Process(connection.pid).name()} (pid {connection.pid})"
     return "another process"
-
-
-def _checked(settings: Mapping[str, str | int]) -> Mapping[str, str | int]:
-    for name, value in settings.items():
-        if name in _OWN:
-            raise InvalidInput(
-                "a local broker's place, roles and listeners are its own",
-                got=f"the setting {name!r}",
-                do="leave it out",
-            )
-        if not (text := f"{name}={value}").isascii() or not text.isprintable():
-            raise InvalidInput(
-                "a broker's setting is one line of plain ASCII", got=repr(text), do="rewrite it"
-            )
-    return settings
-
-
-def _properties(settings: Mapping[str, str | int]) -> str:
-    return "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items())
-
-
-def _escaped(value: str | int) -> str:
-    text = str(value).lower() if isinstance(value, bool) else str(value)
-    return text.replace("\\", "\\\\")
 
 
 def _order(version: str) -> tuple[int, ...]:

@@ -17,13 +17,13 @@ from millstream.errors import InvalidInput, MillstreamError
 from millstream.log.client_settings import ClientSetting, client_settings
 from millstream.log.consumer_options import (
     Start,
-    checked_commit,
     checked_isolation,
     checked_start,
     checked_topics,
     chosen,
     client_config,
 )
+from millstream.log.keeping import Delivery, Keeping, mode_of
 from millstream.log.link import ANSWER_TIME, Link
 from millstream.log.names import check_group
 from millstream.log.places import (
@@ -45,9 +45,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from millstream.log.offsets import Offsets
+
 _SINGLY = 1_000
 _WAIT = 0.1
-_COMMIT_EVERY = 1.0
 _SETTLED = 2.0
 
 
@@ -71,6 +72,11 @@ class Consumer:
     member that dies leaves the rest to the others: nothing is lost, the last records may come
     again. `commit="manual"` leaves it to `commit()`.
 
+    `delivery` says the same by what it promises: "at_least_once" is the above; "at_most_once"
+    commits before records are handed out, so that none comes again and those in hand at a crash
+    are lost; "exactly_once" keeps positions in `offsets` (`SqlOffsets`), beside your own result
+    and in its transaction, inside which `commit()` is called.
+
     `until_end=True` stops at the end as it was when reading began, otherwise reading goes on
     until `stop()`. `isolation="read_committed"` hides records of open and aborted
     transactions. A record gone from the log raises `DataGone`: positions never jump.
@@ -87,13 +93,17 @@ class Consumer:
         until_end: bool = False,
         isolation: Literal["read_committed", "read_uncommitted"] = "read_committed",
         commit: Literal["auto", "manual"] | None = None,
+        delivery: Delivery | None = None,
+        offsets: Offsets | None = None,
         patience: Duration = "30 seconds",
         settings: Mapping[str, ClientSetting] | None = None,
     ) -> None:
         self.topics = checked_topics(topics)
         self.group = None if group is None else check_group(group)
         self._start = checked_start(start, self.topics, grouped=group is not None)
-        self._commits = checked_commit(commit, grouped=group is not None)
+        self._keeping = Keeping(
+            mode_of(delivery, commit, offsets, grouped=group is not None), offsets
+        )
         self._until_end = until_end
         self._isolation = checked_isolation(isolation)
         config = {
@@ -107,9 +117,7 @@ class Consumer:
         self._closed = False
         self._ends: dict[Slot, int] = {}
         self._in_hand: dict[Slot, int] = {}
-        self._committed: dict[Slot, int] = {}
-        self._committed_at = time.monotonic()
-        begin = self._begin(slots) if self.group is None else {}
+        begin = self._begin_alone(slots) if self.group is None else {}
         self._reader = Reader(self._link, self._link.consumer(config), patience=wait)
         if self.group is None:
             self._reader.assign(begin)
@@ -126,6 +134,7 @@ class Consumer:
                     return
                 reader.buffer.extend(reader.fetch(_SINGLY, _WAIT))
                 self._finished()
+                self._keeping.ahead(reader, reader.buffered())
                 continue
             record = from_message(reader.buffer.popleft())
             slot = (record.topic, record.partition)
@@ -171,12 +180,16 @@ class Consumer:
     def commit(self) -> None:
         """Commit the position after every record handed out, and return when it is done.
 
+        With `delivery="exactly_once"` it is written in the transaction that is open.
+
         Raises:
             MillstreamError: the group has given the partitions to another member meanwhile.
+            Fenced: another reader has gone on from the position kept beside the result.
         """
-        self._need_group("commit()")
+        if self._keeping.offsets is None:
+            self._need_group("commit()")
         self._check_open()
-        self._commit(self.position())
+        self._keeping.asked(self._reader)
 
     def lag(self) -> dict[Slot, int]:
         """How many offsets are left up to the end, per topic and partition."""
@@ -218,8 +231,7 @@ class Consumer:
         self._closed = True
         self._stopped.set()
         try:
-            if self._commits == "auto":
-                self._commit(self._moved())
+            self._keeping.closing(self._reader)
         finally:
             self._reader.client.close()
 
@@ -236,7 +248,8 @@ class Consumer:
             self.close()
             return
         owned = self._reader.next
-        owned.update({slot: at for slot, at in self._in_hand.items() if slot in owned})
+        if self._keeping.mode != "before":
+            owned.update({slot: at for slot, at in self._in_hand.items() if slot in owned})
         try:
             self.close()
         except MillstreamError as second:
@@ -251,7 +264,7 @@ class Consumer:
             return places
 
         def leaving() -> None:
-            me._before_leaving()
+            me._keeping.leaving(me._reader)
 
         self._reader.subscribe(self.topics, begin, leaving)
 
@@ -277,6 +290,7 @@ class Consumer:
             raise
         self._in_hand = before
         owned.update({slot: at for slot, at in reached.items() if slot in owned})
+        self._keeping.ahead(self._reader, {slot: owned[slot] for slot in reached if slot in owned})
         return batch
 
     def _over(self, reached: Mapping[Slot, int] = MappingProxyType({})) -> bool:
@@ -296,25 +310,24 @@ class Consumer:
         )
 
     def _finished(self) -> None:
-        """What was handed out is worked on; commit it now and then."""
+        """What was handed out is worked on."""
         self._in_hand = {}
-        if self._commits == "auto" and time.monotonic() - self._committed_at > _COMMIT_EVERY:
-            self._commit(self._moved(), wait=False)
+        self._keeping.finished(self._reader)
 
-    def _moved(self) -> dict[Slot, int]:
-        at = self._reader.next
-        return {slot: at[slot] for slot in at if self._committed.get(slot) != at[slot]}
+    def _begin_alone(self, slots: Sequence[Slot]) -> dict[Slot, int]:
+        """Where partitions begin outside of a group: where they were kept, else at `start`."""
+        kept = self._kept_beside(slots)
+        return {**self._begin([slot for slot in slots if slot not in kept]), **kept}
 
-    def _commit(self, places: Mapping[Slot, int], *, wait: bool = True) -> None:
-        self._committed_at = time.monotonic()
-        self._reader.commit(places, wait=wait)
-        self._committed.update(places)
-
-    def _before_leaving(self) -> None:
-        """Partitions go to another member: it must not begin before what is finished here."""
-        if self._commits == "auto":
-            with suppress(MillstreamError):
-                self._commit(self._moved())
+    def _kept_beside(self, slots: Sequence[Slot]) -> dict[Slot, int]:
+        """Positions kept beside the user's result, if the log still holds them."""
+        if self._keeping.offsets is None or not slots:
+            return {}
+        kept = dict(self._keeping.offsets.positions(slots))
+        held = bounds(self._link, kept)
+        self._keeping.forget(dict.fromkeys(slots))
+        self._keeping.known(kept)
+        return {slot: check_offset(slot, at, held[slot]) for slot, at in kept.items()}
 
     def _begin(self, slots: Sequence[Slot]) -> dict[Slot, int]:
         """Where partitions begin that have no committed offset."""
@@ -329,6 +342,8 @@ class Consumer:
 
     def _begin_in_group(self, slots: Sequence[Slot]) -> dict[Slot, int]:
         """Where the group has committed; else at `start`, which is then the group's from now on."""
+        if self._keeping.offsets is not None:
+            return self._begin_alone(slots)
         committed = self._ask_committed(slots)
         places = {slot: at for slot, at in committed.items() if at is not None}
         fresh = self._begin([slot for slot in slots if slot not in places]) if slots else {}
@@ -336,7 +351,7 @@ class Consumer:
             with suppress(MillstreamError):
                 self._reader.commit(fresh)
         places |= fresh
-        self._committed.update(places)
+        self._keeping.known(places)
         return places
 
     def _ask_committed(self, slots: Sequence[Slot]) -> dict[Slot, int | None]:

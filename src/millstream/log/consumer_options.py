@@ -53,14 +53,6 @@ def checked_start(
     return check_place(start, what="start")
 
 
-def checked_commit(commit: str | None, *, grouped: bool) -> str:
-    if commit not in (None, "auto", "manual"):
-        raise InvalidInput('commit needs "auto" or "manual"', got=repr(commit))
-    if commit == "auto" and not grouped:
-        raise InvalidInput('commit="auto" needs a group', got="none", do="say group=...")
-    return commit or ("auto" if grouped else "manual")
-
-
 def checked_isolation(isolation: str) -> bool:
     if isolation not in ("read_committed", "read_uncommitted"):
         raise InvalidInput(

@@ -11,8 +11,8 @@ import re
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, ShareConsumer
+from confluent_kafka.admin import AdminClient, ClusterMetadata
 
 from millstream.errors import (
     DataGone,
@@ -64,6 +64,11 @@ _SETTLING = {
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
 }
+_ONE_BROKER = 1.0  # seconds a client may try for one that has gone, where there are others
+_TAKING_OVER = 30.0  # seconds in which other brokers take over what one that died led
+_LOST = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT}
+NOT_EVERYWHERE_YET = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART})
+"""What a broker says of a new topic that another broker knows already."""
 _LOCKED_OUT = {
     KafkaError._AUTHENTICATION,
     KafkaError._SSL,
@@ -111,8 +116,10 @@ class Complaints:
         """Begin anew; the last words stay, for the client does not repeat them."""
         self.locked_out: KafkaError | None = None
         self.all_down = False
+        self.heard = False
 
     def hear(self, error: KafkaError) -> None:
+        self.heard = True
         if error.code() in _LOCKED_OUT:
             self.locked_out = error
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
@@ -130,6 +137,7 @@ class Link:
         self.fatal: KafkaError | None = None
         self._hidden: tuple[str, ...] = ()
         self._admin: AdminClient | None = None
+        self._several = "," in cluster.address
 
     @property
     def admin(self) -> AdminClient:
@@ -144,6 +152,9 @@ class Link:
     def consumer(self, settings: Mapping[str, str]) -> Consumer:
         return self._open(Consumer, settings)
 
+    def share_consumer(self, settings: Mapping[str, str]) -> ShareConsumer:
+        return self._open(ShareConsumer, settings)
+
     def ping(self, timeout: float = ANSWER_TIME) -> None:
         """Return if the cluster answers within `timeout`; raise as soon as it refuses."""
         self.call("this", lambda admin: admin.describe_cluster(request_timeout=timeout))
@@ -154,10 +165,17 @@ class Link:
 
     def metadata(self) -> dict[str, list[int]]:
         """The partitions of every topic."""
+        topics = self._told().topics
+        return {name: sorted(topic.partitions) for name, topic in topics.items()}
+
+    def brokers(self) -> int:
+        """How many brokers answer now."""
+        return len(self._told().brokers)
+
+    def _told(self) -> ClusterMetadata:
         self.ping()
         try:
-            topics = self.admin.list_topics(timeout=ANSWER_TIME).topics
-            return {name: sorted(topic.partitions) for name, topic in topics.items()}
+            return self.admin.list_topics(timeout=ANSWER_TIME)
         except KafkaException as failed:
             raise self.failure(failed, "listing the topics") from None
 
@@ -166,23 +184,53 @@ class Link:
         return self.call_all(doing, lambda admin: {"": ask(admin)})[""]
 
     def call_all(
-        self, doing: str, ask: Callable[[AdminClient], Mapping[_K, Future[_T]]]
+        self,
+        doing: str,
+        ask: Callable[[AdminClient], Mapping[_K, Future[_T]]],
+        *,
+        settling: frozenset[int] = frozenset(),
     ) -> dict[_K, _T]:
-        """The answers to one request about several things; the first failure is raised."""
+        """The answers to one request about several things; the first failure is raised.
+
+        While a cluster changes its mind about leaders it is asked again, and so for the
+        errors in `settling`. Where several brokers are named, one that goes away is no reason
+        to give up: a client that knew no other begins anew with those that were named, and as
+        long as one of them answers, others get the time to take over what that one led.
+        """
         if self._admin is not None:
             self._admin.poll(0)
             self.complaints.hope()
-        until = time.monotonic() + ANSWER_TIME
+        began = time.monotonic()
         while True:
             try:
                 return {name: self._answer(future) for name, future in ask(self.admin).items()}
             except KafkaException as failed:
                 self.admin.poll(0)
-                if failed.args[0].code() not in _SETTLING or time.monotonic() > until:
+                code = failed.args[0].code()
+                lost = self._several and code in _LOST
+                if not (lost or code in _SETTLING | settling) or self._is_over(began):
                     raise self.failure(failed, doing) from None
+                if lost:
+                    self._admin = None
+                    self.complaints.hope()
                 time.sleep(0.05)
 
+    def _is_over(self, began: float) -> bool:
+        """Whether a question asked since then is to be given up."""
+        waited = time.monotonic() - began
+        if waited < ANSWER_TIME:
+            return False
+        return not self._several or waited > _TAKING_OVER or not self._someone_answers()
+
+    def _someone_answers(self) -> bool:
+        try:
+            self._open(AdminClient, {}).describe_cluster(request_timeout=1.0).result(1.5)
+        except (KafkaException, TimeoutError):
+            return False
+        return True
+
     def _answer(self, future: Future[_T]) -> _T:
+        stuck = time.monotonic() + _ONE_BROKER
         while True:
             try:
                 return future.result(timeout=0.1)
@@ -192,6 +240,8 @@ class Link:
             self.admin.poll(0)
             if self.complaints.all_down or self.complaints.locked_out is not None:
                 raise KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+            if self._several and self.complaints.heard and time.monotonic() > stuck:
+                raise KafkaException(KafkaError(KafkaError._TRANSPORT))
 
     def failure(self, problem: KafkaException | KafkaError, doing: str) -> MillstreamError:
         """What librdkafka or the broker says, as an error of ours."""

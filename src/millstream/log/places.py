@@ -9,7 +9,7 @@ from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from millstream.errors import DataGone, InvalidInput
-from millstream.log.link import ANSWER_TIME, Link
+from millstream.log.link import ANSWER_TIME, NOT_EVERYWHERE_YET, Link
 from millstream.log.records import milliseconds
 
 if TYPE_CHECKING:
@@ -121,5 +121,6 @@ def _ask(link: Link, slots: list[Slot], spec: OffsetSpec, *, committed: bool) ->
             isolation_level=level,
             request_timeout=ANSWER_TIME,
         ),
+        settling=NOT_EVERYWHERE_YET,
     )
     return {(at.topic, at.partition): found.offset for at, found in answers.items()}

@@ -153,6 +153,10 @@ class Reader:
         if self._held:
             self.client.pause([TopicPartition(*slot) for slot in self._held])
 
+    def buffered(self) -> dict[Slot, int]:
+        """Where the records end that were fetched and not handed on."""
+        return {_slot(message): (message.offset() or 0) + 1 for message in self.buffer}
+
     def pause(self, slots: Iterable[Slot]) -> None:
         """Keep what was fetched of these partitions aside, and fetch no more."""
         for slot in slots:
@@ -236,7 +240,10 @@ class Reader:
             self._link.ping()
 
     def _forget(self, slots: Iterable[Slot]) -> None:
-        for slot in slots:
+        """They are another member's now, and so is what was fetched of them."""
+        gone = set(slots)
+        self.buffer = deque(message for message in self.buffer if _slot(message) not in gone)
+        for slot in gone:
             self.next.pop(slot, None)
             self.eof.pop(slot, None)
             self._held.pop(slot, None)

@@ -145,7 +145,7 @@ class Cluster:
         address = kafka if kafka is not None else os.environ.get("MILLSTREAM_KAFKA") or None
         if address is not None:
             return cls(address, outside_settings())
-        from millstream.log.broker import running_address
+        from millstream.log.local import running_address
 
         local = running_address()
         if local is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,12 +16,15 @@ from confluent_kafka.admin import (
 )
 
 from millstream.errors import NotFound
-from millstream.log.link import ANSWER_TIME, Link
+from millstream.log.link import ANSWER_TIME, NOT_EVERYWHERE_YET, Link
 from millstream.log.names import no_such
 from millstream.log.places import Slot, bounds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+
+_SPREADING = 2.0  # seconds in which a new topic comes to be known to every broker
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +73,17 @@ def known(link: Link, names: Sequence[str]) -> dict[str, TopicDescription]:
     Raises:
         NotFound: one does not exist; the message names those near it.
     """
-    try:
-        return _describe(link, names)
-    except NotFound:
-        there = link.topic_names()
-        missing = next((name for name in names if name not in there), names[0])
-        raise no_such(
-            "topic", missing, there, do=f"make it with `millstream topics create {missing}`"
-        ) from None
+    until = time.monotonic() + _SPREADING
+    while True:
+        try:
+            return _describe(link, names)
+        except NotFound:
+            if time.monotonic() > until or link.brokers() == 1:
+                break
+            time.sleep(0.05)
+    there = link.topic_names()
+    missing = next((name for name in names if name not in there), names[0])
+    raise no_such("topic", missing, there, do=f"make it with `millstream topics create {missing}`")
 
 
 def slots_of(link: Link, names: Sequence[str]) -> list[Slot]:
@@ -93,6 +100,7 @@ def infos(link: Link, names: Sequence[str]) -> list[TopicInfo]:
     answers = link.call_all(
         "reading the settings of topics",
         lambda admin: admin.describe_configs(resources, request_timeout=ANSWER_TIME),
+        settling=NOT_EVERYWHERE_YET,
     )
     configs = {resource.name: entries for resource, entries in answers.items()}
     return [_info(topic, held, configs.get(name, {})) for name, topic in sorted(topics.items())]

@@ -105,7 +105,8 @@ def refused(said: str) -> InvalidInput:
     invalid = _INVALID.search(said)
     if invalid:
         value, name, reason = invalid.groups()
+        kind = "group" if name.startswith("share.") else "topic"
         return InvalidInput(
-            f"the topic setting {name} needs another value", got=repr(value), do=reason or None
+            f"the {kind} setting {name} needs another value", got=repr(value), do=reason or None
         )
     return InvalidInput("the topic needs other settings", got=said)

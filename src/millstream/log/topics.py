@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from millstream.log.topic_settings import Setting
 
 _VISIBLE = 10.0
+_AS_THE_CLUSTER = -1
 
 
 TopicList = list[TopicInfo]
@@ -83,7 +84,7 @@ class Topics:
         name: str,
         *,
         partitions: int = 1,
-        replicas: int = 1,
+        replicas: int | None = None,
         settings: Mapping[str, Setting] | None = None,
         retention: Duration | None = None,
         retention_bytes: int | None = None,
@@ -92,7 +93,8 @@ class Topics:
     ) -> TopicInfo:
         """Make a topic and return it once it can be used.
 
-        `retention` and `retention_bytes` bound what is kept, per partition; `compact` keeps
+        `replicas` is on how many brokers each partition is kept, as the cluster has it unless
+        said. `retention` and `retention_bytes` bound what is kept, per partition; `compact` keeps
         the last value of each key instead. With `exists_ok` a topic of that name is
         returned as it is.
 
@@ -101,7 +103,8 @@ class Topics:
         """
         check_topic(name)
         _count(partitions, "partitions")
-        _count(replicas, "replicas")
+        if replicas is not None:
+            _count(replicas, "replicas")
         config = topic_settings.texts(
             settings, retention=retention, retention_bytes=retention_bytes, compact=compact
         )
@@ -113,7 +116,8 @@ class Topics:
                 got=f"{name}, which exists",
                 do="choose another, or say exists_ok=True",
             )
-        new = NewTopic(name, num_partitions=partitions, replication_factor=replicas, config=config)
+        copies = _AS_THE_CLUSTER if replicas is None else replicas
+        new = NewTopic(name, num_partitions=partitions, replication_factor=copies, config=config)
         self._link.call_all(
             f"creating the topic {name}",
             lambda admin: admin.create_topics([new], request_timeout=ANSWER_TIME),

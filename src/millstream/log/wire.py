@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 _METADATA, _FETCH = (3, 5), (1, 11)
 _CLIENT = b"millstream"
-_TIMEOUT = 30.0
+_TIMEOUT = 10.0  # seconds without a byte after which a broker is given up, and another asked
+_LARGEST = 1 << 30
 _ALL_PARTITIONS = 32 << 20  # bytes of one answer, unless a single batch is larger
 READ_COMMITTED = 1
 
@@ -56,6 +57,8 @@ class Connection:
     def answer(self) -> memoryview:
         """What it is answered, without the header."""
         (size,) = struct.unpack(">i", self._exactly(4))
+        if not 4 <= size <= _LARGEST:
+            raise WireError(f"an answer of {size} bytes, which no Kafka gives")
         answer = self._exactly(size)
         if struct.unpack_from(">i", answer)[0] != self._asked:
             raise WireError("an answer to another question")
@@ -76,14 +79,17 @@ class Connection:
         self._socket.close()
 
 
-class _Answer:
+class Answer:
     """Reads an answer from its front to its end."""
 
     def __init__(self, data: memoryview) -> None:
         self._data, self._place = data, 0
 
     def numbers(self, form: str) -> tuple[Any, ...]:
-        found = struct.unpack_from(f">{form}", self._data, self._place)
+        try:
+            found = struct.unpack_from(f">{form}", self._data, self._place)
+        except struct.error:
+            raise WireError("an answer that ends too early") from None
         self._place += struct.calcsize(f">{form}")
         return found
 
@@ -107,7 +113,7 @@ def leaders(connection: Connection, topic: str) -> dict[int, tuple[str, int]]:
     """Host and port of the broker that leads each partition of a topic, where there is one."""
     name = topic.encode()
     connection.ask(_METADATA, struct.pack(">ih", 1, len(name)) + name + b"\0")
-    told = _Answer(connection.answer())
+    told = Answer(connection.answer())
     told.number("i")
     brokers: dict[int, tuple[str, int]] = {}
     for _ in told.count():
@@ -132,15 +138,16 @@ def leaders(connection: Connection, topic: str) -> dict[int, tuple[str, int]]:
 
 
 def ask_for(
-    connection: Connection, topic: str, places: Iterable[tuple[int, int]], *, most: int, wait: int
-) -> None:
+    connection: Connection, topic: str, places: Iterable[tuple[int, int]], *, most: int, wait: int,
+    least: int = 1,
+) -> None:  # fmt: skip
     """Ask for what lies at these offsets of these partitions: up to `most` bytes of each,
-    waiting `wait` milliseconds where there is nothing yet."""
+    waiting `wait` milliseconds where there are not `least` bytes of all yet."""
     parts = [struct.pack(">iiqqi", partition, -1, offset, -1, most) for partition, offset in places]
     name = topic.encode()
     connection.ask(
         _FETCH,
-        struct.pack(">iiiibii", -1, wait, 1, _ALL_PARTITIONS, READ_COMMITTED, 0, -1)
+        struct.pack(">iiiibii", -1, wait, least, _ALL_PARTITIONS, READ_COMMITTED, 0, -1)
         + struct.pack(">ih", 1, len(name))
         + name
         + struct.pack(">i", len(parts))
@@ -151,7 +158,7 @@ def ask_for(
 
 def answered(connection: Connection) -> list[Part]:
     """What it was answered, partition by partition."""
-    told = _Answer(connection.answer())
+    told = Answer(connection.answer())
     _, error, _ = told.numbers("ihi")
     if error:
         raise WireError(f"error {error}")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from millstream.errors import InvalidSpec
 from millstream.plan import sql
 from millstream.plan.graph import (
+    HIDDEN_TIME,
     Drop,
     EventTime,
     Explode,
@@ -66,9 +67,10 @@ def replaced(columns: tuple[str, ...] | None, names: Sequence[str]) -> tuple[str
 
 
 def followed(time: EventTime | None, items: Items) -> EventTime | None:
-    """The event time after a select: it follows its column, also under a new name."""
-    if time is None:
-        return None
+    """The event time after a select: it follows its column, also under a new name; one that is
+    carried beside the columns stays."""
+    if time is None or time == HIDDEN_TIME:
+        return time
     copies = [name for name, text in items
               if (sql.renamed(text) or "").lower() == time.column.lower()]  # fmt: skip
     if time.column in copies or any(name == EVERY for name, _ in items):

@@ -207,7 +207,8 @@ def _rest(node: Stateful, pipeline: str) -> str:
 
 def _sink(sink: Sink, keys: tuple[str, ...]) -> str:
     if not isinstance(sink, Topic):
-        return repr(sink)
+        again = getattr(sink, "at_least_once", False)
+        return f"{sink!r}, at least once, under ids that stay the same" if again else repr(sink)
     return f"topic {sink.name}" + (f", key {', '.join(keys)}" if keys else "")
 
 

@@ -78,7 +78,8 @@ class Node(ABC):
         return any(below.corrects for below in self.inputs)
 
 
-HIDDEN_TIME = EventTime("_time")  # of tables: beside the user's columns, whatever those are
+# Of tables and of everything(): beside the user's columns, whatever those are.
+HIDDEN_TIME = EventTime("_time")
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from millstream.errors import InvalidInput
@@ -11,7 +11,9 @@ from millstream.eventtime.moment import END_OF_TIME, MIN_TIME
 from millstream.eventtime.watermark import Quiet, advance
 from millstream.plan.graph import Read, Stateful
 from millstream.runtime import envelopes
+from millstream.runtime.ahead import Track
 from millstream.runtime.faultpoints import reached
+from millstream.runtime.instances import bounded, of_source
 from millstream.runtime.protocol import (
     Head,
     Intent,
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from millstream.plan.stages import Stage
+    from millstream.runtime.ahead import Ahead, Taken
     from millstream.runtime.checkpoint import Checkpoint
     from millstream.runtime.kernels import Typed
     from millstream.runtime.work import Decodes
@@ -60,6 +63,7 @@ class BatchRun:
     attempt: str
     parallel: int
     stop_at_bad: bool = False
+    ahead: Ahead | None = None
     _reports: dict[str, Report] = field(default_factory=dict)
     _watermarks: dict[str, int] = field(default_factory=dict)
     _steps: dict[str, StepChange] = field(default_factory=dict)
@@ -81,11 +85,11 @@ class BatchRun:
 
     def try_stage(self, stage: Stage) -> None:
         """Run one stage for nothing: only whether it raises is of interest."""
-        self.lane.run(self._work(stage))
+        self.lane.run(replace(self._work(stage), ahead=None))
 
     def run(self) -> Prepared:
         """Pass the whole graph in order; each operator takes in what those before it emitted."""
-        counts, steps = {"late": 0, "dead": 0}, {}
+        counts, steps = {"late": 0, "dead": 0, "ahead": 0}, {}
         for stage in self.typed.stages.stages:
             began = time.perf_counter()
             self._under_way = stage
@@ -94,13 +98,18 @@ class BatchRun:
             told = {
                 "in": done.rows_in,
                 "out": done.left.get("results", 0),
-                "late": sum(done.left.get(c, 0) for c in ("late", "discarded", "applied")),
+                "late": done.late_rows,
                 "behind": done.left.get("behind", 0),
                 "unplaced": done.left.get("unplaced", 0),
                 "dead": self._bury(stage, done),
+                "ahead": done.ahead,
             }
             counts = {door: count + told[door] for door, count in counts.items()}
-            steps[stage.name] = {**told, "seconds": time.perf_counter() - began}
+            steps[stage.name] = {
+                **told,
+                "seconds": time.perf_counter() - began,
+                "instances": bounded(done.instances.values()),
+            }
         reached("in the middle of a run", self.intent.batch)
         rows = {
             "rows": sum(report.rows for report in self._reports.values()),
@@ -108,6 +117,7 @@ class BatchRun:
             "extra": sum(report.extra for report in self._reports.values()),
             "read": {name: report.rows for name, report in self._reports.items()},
             "sizes": {name: (r.bytes, r.rows) for name, r in self._reports.items()},
+            "sources": {name: of_source(report) for name, report in self._reports.items()},
         }
         return Prepared(
             batch=self.intent.batch,
@@ -144,7 +154,16 @@ class BatchRun:
             after=lambda reports: self._after(stage, reports),
             parallel=self.parallel,
             decoded=self._decoded,
+            ahead=None if self.ahead is None else self._taken,
         )
+
+    def _taken(self, read: Read, ranges: Ranges) -> Taken:
+        """What has been read ahead of a source, which is left where this batch ends."""
+        assert self.ahead is not None
+        name = self.typed.stages.names[read]
+        told = self.intent.sources[name]
+        ends = {partition: end for partition, (_, end) in told.ranges.items()}
+        return self.ahead.take(name, ranges, Track(ends, told.identity, self.decoders[name]))
 
     def _made_by(self, stage: Stage) -> str:
         """The steps whose results flow into a stage."""

@@ -122,7 +122,7 @@ class DeadRows:
 
     def rows(self, selection: Selection) -> Iterator[tuple[DeadRow, State]]:
         """The selected rows from the oldest on, each with what became of it."""
-        marks = self._marks()
+        marks = self.marks()
         for row in self._read(selection):
             yield row, marks.state(row.origin)
 
@@ -172,7 +172,8 @@ class DeadRows:
         with reader:
             yield from reader
 
-    def _marks(self) -> Marks:
+    def marks(self) -> Marks:
+        """What has been done about rows so far."""
         marks = Marks()
         for record in self._records(self.marks_topic):
             body = json.loads(record.value or b"{}")
@@ -198,7 +199,7 @@ class DeadRows:
 
     def _meant(self, selection: Selection, found: Survey, *, again: bool) -> Iterator[DeadRow]:
         """Each selected record once that is still to be dealt with; the others are counted."""
-        marks, taken = self._marks(), Marks()
+        marks, taken = self.marks(), Marks()
         for row in self._read(selection):
             if taken.state(row.origin) != "waiting":
                 continue

@@ -13,12 +13,13 @@ import time
 import uuid
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from millstream.errors import UserCodeFailed
 from millstream.eventtime.watermark import Quiet, Silence, advance
 from millstream.plan.graph import Read
 from millstream.plan.stages import cut
+from millstream.runtime.ahead import Ahead
 from millstream.runtime.batch import BatchRun
 from millstream.runtime.compare import refuse_changes
 from millstream.runtime.due import at_least, reads_all, something_due
@@ -54,35 +55,13 @@ if TYPE_CHECKING:
     from millstream.runtime.checkpoint import Checkpoint
     from millstream.runtime.facts import Facts
     from millstream.runtime.isolation import Piece
+    from millstream.runtime.outside import World
     from millstream.runtime.work import Decodes, Lane
-    from millstream.sinks.spec import Sink, Writer
     from millstream.sources.spec import Extent, Ranges, Reader
 
 
 ROUNDS = 3
 ON_DRIVER = 20_000  # records of a trial that need no Spark tasks
-
-
-class World(Protocol):
-    """What lies outside the engine: the log, the sinks, the time."""
-
-    def reader(self, name: str, read: Read) -> Reader:
-        """A source opened for this run."""
-
-    def writer_of(self, sink: Sink) -> str:
-        """Which writer takes rows for a sink; those with the same name commit together."""
-
-    def writer(self, name: str, job: str) -> Writer:
-        """That writer, opened for this run."""
-
-    def clock(self) -> int:
-        """Now, in microseconds."""
-
-    def ahead(self, read: Read, clock: int) -> tuple[int | None, int | None]:
-        """How far ahead a row may be, and of which clock (None: its record's timestamp).
-
-        `clock` is that of the batch.
-        """
 
 
 class Engine:
@@ -114,7 +93,7 @@ class Engine:
         self._final = False
         self._teller = Teller(self.typed.stages, pipeline.bad_above)
         self._sizing = sizing or Sizing(pipeline.batch / 1e6)
-        self._limited = False
+        self._limited = self._reads_ahead = False
         self._attempts = 0
         self._begun: Intent | None = None
         self._held = ExitStack()
@@ -138,6 +117,8 @@ class Engine:
         reads = self.typed.stages.reads
         self._readers = {name: self._reader(name, read) for name, read in reads.items()}
         self._silences = {name: Silence(read.idle) for name, read in reads.items()}
+        self._ahead = Ahead(self._readers)
+        self._held.callback(self._ahead.close)
         self._merger = Merger(str(self.checkpoint.incarnation), of=self.checkpoint.buckets)
         self._held.callback(self._merger.close)
         self._housekeeping = Housekeeping(self.checkpoint, self.pipeline.history, self._merger)
@@ -197,6 +178,7 @@ class Engine:
                for name, ranges in self.waiting().items()}  # fmt: skip
         fixed = self.head.ends if final else None
         self.ends, self._final = {**now, **(fixed or {})}, final
+        self._ahead.stop()
 
     def waiting(self) -> dict[str, Ranges]:
         """What has not been read yet, per source and partition."""
@@ -257,6 +239,9 @@ class Engine:
         }
         batch, self._next = self._next, self._next + 1
         lane = self._forced or choose_lane(chosen, self._sizing)
+        self._reads_ahead = lane == "short" and self.ends is None and not (self._limited or finish)
+        if not self._reads_ahead:
+            self._ahead.stop()
         return Intent(uuid.uuid4().hex, batch, self.head.batch, self.checkpoint.incarnation,
                       clock, lane, finish, sources, self.ends if self._final else None,
                       rewound.again(waiting, finish=finish) if rewound else None)  # fmt: skip
@@ -343,6 +328,7 @@ class Engine:
             attempt=f"{self._attempts}",
             parallel=parallelism(self._spark),
             stop_at_bad=self.pipeline.on_bad == "stop",
+            ahead=self._ahead if self._reads_ahead else None,
         )
 
     def _finish(

@@ -16,9 +16,11 @@ class Facts:
     """The facts of one batch: `rows` were read, `late` and `dead` left by those doors.
 
     Changes of a table that were late were applied all the same; they count as late.
-    `read` has the rows per source; `steps` per stage the rows in and out, late and dead, the
-    seconds it took, and what it remembers afterwards; `held_by` per source the partition
-    that holds its watermark back; `alerts` what is worth a warning.
+    `read` has the rows per source; `steps` per stage the rows in and out, late and dead, those
+    behind the watermark that were used all the same, the seconds it took, what it remembers
+    afterwards, and all that per instance; `sources` per source what its partitions gave, how far
+    each has come, and which are idle; `held_by` the partition that holds its watermark back;
+    `ahead` how many rows had been read before the batch began; `alerts` what is worth a warning.
     """
 
     batch: int
@@ -38,6 +40,10 @@ class Facts:
     steps: dict[str, dict[str, Any]] = field(default_factory=dict)
     held_by: dict[str, int | None] = field(default_factory=dict)
     alerts: tuple[str, ...] = ()
+    clock: datetime | None = None
+    behind: int = 0
+    ahead: int = 0
+    sources: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Any:
         return getattr(self, name)
@@ -48,6 +54,7 @@ class Facts:
         body["watermarks"] = {
             name: None if at is None else at.isoformat() for name, at in self.watermarks.items()
         }
+        body["clock"] = None if self.clock is None else self.clock.isoformat()
         return body
 
 

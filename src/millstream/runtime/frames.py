@@ -161,8 +161,16 @@ def _explode(step: Explode, frame: DataFrame, clock: int) -> DataFrame:
         f"if(_at < {_ELEMENTS}, bigint(_at), "
         f"raise_error('explode needs fewer than {_ELEMENTS} elements in a row'))"
     )
-    moved = {"_origin": _moved(frame, f"_origin.sub * {_ELEMENTS} + {place}", "sub")}
+    moved = {"_origin": _moved(frame, f"{_within(_ELEMENTS)} + {place}", "sub")}
     return opened.selectExpr(*(moved.get(name, sql.quoted(name)) for name in frame.columns))
+
+
+def _within(places: int) -> str:
+    """A row's place with room for so many within it.
+
+    That of a result is a hash of 64 bits: it is shifted, for a product would overflow.
+    """
+    return f"shiftleft(_origin.sub, {(places - 1).bit_length()})"
 
 
 def _moved(frame: DataFrame, value: str, part: str) -> str:
@@ -183,7 +191,7 @@ def _union(tree: Union, leaves: Mapping[Node, DataFrame], clock: int) -> DataFra
         frames = [
             frame.selectExpr(
                 "* except (_origin)",
-                _moved(frame, f"_origin.sub * {len(frames)} + {place}", "sub"),
+                _moved(frame, f"{_within(len(frames))} + {place}", "sub"),
             )
             for place, frame in enumerate(frames)
         ]

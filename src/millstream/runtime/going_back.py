@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from millstream.pipeline import Pipeline
     from millstream.runtime.checkpoint import Checkpoint
-    from millstream.runtime.engine import World
+    from millstream.runtime.outside import World
     from millstream.sinks.spec import Writer
 
 POINTS = ("before rewind", "after rewind", "a sink has gone back", "before commit", "after commit")

@@ -73,9 +73,12 @@ def looked_at(folder: Path) -> LookedAt:
     return LookedAt(folder)
 
 
-def commits(checkpoint: Checkpoint, last: int | None = None) -> list[Row]:
-    """What each batch was, oldest first; the last so many, or all that are still kept."""
-    numbers = checkpoint.batches("commit")
+def commits(
+    checkpoint: Checkpoint, last: int | None = None, before: int | None = None
+) -> list[Row]:
+    """What each batch was, oldest first; the last so many (of those before a batch), or all that
+    are still kept."""
+    numbers = [n for n in checkpoint.batches("commit") if before is None or n < before]
     rows = []
     for number in numbers if last is None else numbers[-last:] if last else []:
         try:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from millstream.errors import InvalidSpec, MillstreamError
 from millstream.plan.graph import Aggregated, ancestry
 from millstream.runtime.analysis import analysed_by
+from millstream.runtime.calm import Calm
 from millstream.runtime.checkpoint import Checkpoint
 from millstream.runtime.continuous_places import refuse_other_mode
 from millstream.runtime.continuous_rules import MODE as CONTINUOUS
@@ -68,12 +69,12 @@ class Job:
         self.folder = Path(checkpoint) if checkpoint else checkpoint_folder(pipeline.name)
         self._until, self._on_batch, self._take_over = until, on_batch, take_over
         self._on_phase = on_phase or (lambda phase: None)
-        self._checkpoint = Checkpoint(self.folder)
+        self._checkpoint, self._calm = Checkpoint(self.folder), Calm()
         self._world = KafkaWorld(
             pipeline.name, kafka, folder=self.folder,
             take_over=take_over, owned=self._checkpoint.owned,
             epoch=lambda: self._checkpoint.incarnation, waiting=self._on_phase,
-            delivery=pipeline.delivery,
+            delivery=pipeline.delivery, calm=self._calm.seconds,
         )  # fmt: skip
         self._pipeline, self._lane = pipeline, lane
         self._stop, self._over = threading.Event(), threading.Event()
@@ -164,6 +165,7 @@ class Job:
         while not self._stop.is_set():
             self._turn()
             facts = engine.step()
+            self._calm.looked(found=facts is not None)
             if facts is not None:
                 self._tell(engine, facts)
             elif self._until == "caught_up":

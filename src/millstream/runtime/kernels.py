@@ -163,7 +163,8 @@ def kernel_of(step: Stateful, sides: Sequence[pa.Schema]) -> Kernel:
         )  # fmt: skip
     if isinstance(step, Upheld | Tallied | FoldedRows | Told):
         return table_kernel(step, timed[0])
-    passing = [field for field in sides[0] if field.name not in HIDDEN or field.name in ORIGIN]
+    passing = [field for field in sides[0]
+               if field.name in ORIGIN or field.name not in (*HIDDEN, TIME)]  # fmt: skip
     if isinstance(step, InOrder):
         return OrderedKernel(Ordered(), pa.schema(passing))
     if isinstance(step, Ranked):

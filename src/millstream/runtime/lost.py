@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from millstream.log.settings import Cluster
     from millstream.pipeline import Pipeline
     from millstream.runtime.checkpoint import Checkpoint
-    from millstream.runtime.engine import World
+    from millstream.runtime.outside import World
     from millstream.runtime.protocol import SourceState
     from millstream.sources.spec import Extent
 

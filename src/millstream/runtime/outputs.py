@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from millstream.pipeline import Pipeline
     from millstream.plan.stages import Stages
-    from millstream.runtime.engine import World
+    from millstream.runtime.outside import World
     from millstream.runtime.protocol import Intent, Prepared, StagedFiles
 
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from millstream.log.settings import Cluster
     from millstream.pipeline import Pipeline
     from millstream.runtime.checkpoint import Checkpoint
-    from millstream.runtime.engine import World
+    from millstream.runtime.outside import World
     from millstream.sinks.spec import Sink, Writer
     from millstream.sources.spec import Ranges
 

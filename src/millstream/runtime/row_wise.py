@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import InvalidSpec, UserCodeFailed
+from millstream.plan.graph import HIDDEN_TIME
 from millstream.runtime.failures import where_it_was_raised
 from millstream.schema import check_names
 
@@ -55,8 +56,7 @@ def _line(error: Exception) -> str:
 
 
 def _check_columns(name: str, step: Transform, frame: DataFrame, made: DataFrame) -> None:
-    kept = ["_origin"] if step.time is None else ["_origin", step.time.column]
-    for column in kept:
+    for column in _kept(step):
         if column not in made.columns:
             what = "" if column == "_origin" else ", which holds the event time"
             raise InvalidSpec(
@@ -66,6 +66,13 @@ def _check_columns(name: str, step: Transform, frame: DataFrame, made: DataFrame
             )
     old = set(frame.columns)
     check_names([column for column in made.columns if column not in old], name)
+
+
+def _kept(step: Transform) -> list[str]:
+    """The columns that a function leaves as they are; what is carried is within the origin."""
+    if step.time is None or step.time == HIDDEN_TIME:
+        return ["_origin"]
+    return ["_origin", step.time.column]
 
 
 def _check_plan(name: str, step: Transform, frame: DataFrame, made: DataFrame) -> None:
@@ -96,7 +103,7 @@ def _unrepeatable(name: str, got: str, do: str = "leave it out") -> InvalidSpec:
 def _check_kept(name: str, step: Transform, before: Any, after: Any) -> None:
     """The origin and the event time are the very columns that were handed in."""
     old, new = _attributes(before), _attributes(after)
-    for column in ("_origin", *(() if step.time is None else (step.time.column,))):
+    for column in _kept(step):
         if old[column] != new[column]:
             raise InvalidSpec(f"{name} needs to leave the column {column} as it is",
                               got="another one of that name",

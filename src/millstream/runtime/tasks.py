@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import gc
 import json
-from dataclasses import asdict, dataclass
+import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from millstream.runtime import exchange_files
-from millstream.runtime.work import Files, Step, execute, prepare, read_flow, timed
+from millstream.runtime.instances import here, instance, taking
+from millstream.runtime.work import Files, Step, execute, late_of, prepare, read_flow, timed
 from millstream.sources.decode import ORIGIN, Report
 from millstream.state.hashing import buckets_of
 
@@ -63,18 +65,23 @@ class Decode:
     heard: Accumulator[dict[Any, Any]]
     fetch: Fetching | None = None
 
-    def tables(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-        """Chunks of rows, and in the end the report."""
-        report, bad, first = Report(), [], None
+    def tables(
+        self, batches: Iterable[pa.RecordBatch], report: Report | None = None
+    ) -> Iterator[pa.Table]:
+        """Chunks of rows, and in the end the report, which is added to `report`."""
+        report, bad, first = Report() if report is None else report, [], None
+        mark = time.perf_counter()
         for raw in chunks(batches if self.fetch is None else self.fetch(batches)):
             first = first or (raw["partition"][0].as_py(), raw["offset"][0].as_py())
             rows = self.decoder(raw)
+            rows.report.took(time.perf_counter() - mark, here())
             report.add(rows.report)
             bad.append(rows.bad)
             yield rows.good
+            mark = time.perf_counter()
         if self.reports and first is not None:
             dead = self.files.stage("bad", bad)
-            self.heard.add({(self.leaf, *first): {"report": asdict(report), "dead": dead}})
+            self.heard.add({(self.leaf, *first): {"report": report, "dead": dead}})
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         begin_task()
@@ -115,18 +122,23 @@ class Exchange:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         begin_task()
-        tables = self.decode.tables(batches) if self.decode else chunks(batches)
+        began, report = time.perf_counter(), Report()
+        tables = self.decode.tables(batches, report) if self.decode else chunks(batches)
         outgoing: list[list[pa.Table]] = [[] for _ in range(self.parallel)]
         everywhere: list[pa.Table] = []
+        did = instance(taking())
         for rows in tables:
             prepared, part = prepare(
                 self.step, rows, self.moment, self.files, self.sources, self.side
             )
+            did["in"] += rows.num_rows
+            did["late"] += late_of(part)
             yield told(part)
             cut = parted(prepared.exchange, self.step.buckets, self.parallel)
             for pid, table in enumerate(cut):
                 if table.num_rows:
                     outgoing[pid].append(table)
+                    did["out"] += table.num_rows
             if prepared.everywhere is not None and prepared.everywhere.num_rows:
                 everywhere.append(prepared.everywhere)
         if any(outgoing):
@@ -134,6 +146,8 @@ class Exchange:
         if everywhere:
             whole = self._written([everywhere], self.step.sides)
             yield told({"exchange": {**whole, "everywhere": True}})
+        seconds = time.perf_counter() - began
+        yield told({"instance": {**did, "dead": report.bad, "seconds": seconds}})
 
     def _written(self, parts: list[list[pa.Table]], side: int) -> dict[str, Any]:
         name = self.files.name("exchange")
@@ -176,9 +190,12 @@ class Leave:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         begin_task()
-        tables = self.decode.tables(batches) if self.decode else chunks(batches)
+        began, report = time.perf_counter(), Report()
+        tables = self.decode.tables(batches, report) if self.decode else chunks(batches)
         staged = self.files.stage("results", (self.leaving(rows) for rows in tables))
-        yield told({"results": staged, "rows_in": staged[1] if staged else 0})
+        rows = staged[1] if staged else 0
+        did = {"in": rows, "out": rows, "dead": report.bad, "seconds": time.perf_counter() - began}
+        yield told({"results": staged, "rows_in": rows, "instance": instance(taking(), **did)})
 
     def leaving(self, rows: pa.Table) -> pa.Table:
         """The output's columns, with the event time beside them."""

@@ -6,11 +6,17 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import InvalidInput
+from millstream.eventtime.moment import MIN_TIME
+from millstream.eventtime.watermark import before
 from millstream.plan.graph import Aggregated
 from millstream.runtime.facts import Facts, moment_of
+from millstream.runtime.instances import COUNTS, MOST, with_state
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from millstream.plan.stages import Stages
+    from millstream.runtime.instances import Instance
     from millstream.runtime.protocol import Head, Intent, Prepared, SourceState
 
 MINUTE = 60_000_000
@@ -21,6 +27,7 @@ class Teller:
 
     def __init__(self, stages: Stages, bad_above: float | None = None) -> None:
         self._bad_above = bad_above
+        self._delays = {name: read.delay for name, read in stages.reads.items()}
         self._read: deque[tuple[int, int, int]] = deque()
         self._limits = {
             name: node.policy.alert_above
@@ -51,11 +58,34 @@ class Teller:
             state_rows=sum(run.rows for run in runs),
             state_bytes=sum(run.bytes for run in runs),
             read=told.get("read", {}),
-            steps={name: {**one, **_remembered(after, name)} for name, one in steps.items()},
+            steps={name: {**one, **_remembered(after, name, one.get("instances", ()))}
+                   for name, one in steps.items()},
             held_by={name: _slowest(state, intent.sources[name].idle)
                      for name, state in after.sources.items() if name in intent.sources},
             alerts=self._alerts(intent.clock, steps),
+            clock=moment_of(intent.clock),
+            behind=sum(one.get("behind", 0) for one in steps.values()),
+            ahead=told.get("ahead", 0),
+            sources={name: self._source(name, state, intent, told.get("sources", {}).get(name, ()))
+                     for name, state in after.sources.items() if name in intent.sources},
         )  # fmt: skip
+
+    def _source(
+        self, name: str, state: SourceState, intent: Intent, read: Sequence[Instance]
+    ) -> dict[str, Any]:
+        """A source's partitions: what each gave, how far its event time has come, who is idle."""
+        idle = intent.sources[name].idle
+        delay = self._delays[name]
+        gave = {one["instance"]: one for one in read}
+        silent = {"where": "", **dict.fromkeys(COUNTS, 0)}
+        instances = [
+            {**silent, "instance": str(p), **gave.pop(str(p), {}),
+             "watermark": _iso(before(state.times[p], delay)) if p in state.times else None,
+             "idle": p in idle}
+            for p in _shown_partitions(state, gave)
+        ]  # fmt: skip
+        return {"idle": list(idle), "partitions": len(state.next),
+                "instances": [*instances, *gave.values()]}  # fmt: skip
 
     def refuse_too_many_bad(self, clock: int, facts: Facts) -> None:
         """Stop the job when too many of a minute's rows were bad; what is committed stays.
@@ -102,14 +132,28 @@ def _slowest(state: SourceState, idle: tuple[int, ...]) -> int | None:
     return min(awake, key=lambda p: (awake[p], p), default=None)
 
 
-def _remembered(head: Head, name: str) -> dict[str, Any]:
+def _shown_partitions(state: SourceState, gave: Mapping[str, Instance]) -> list[int]:
+    """Of a source with very many partitions those that gave rows, and those furthest behind."""
+    if len(state.next) <= MOST:
+        return sorted(state.next)
+    slow = sorted(state.next, key=lambda p: (state.times.get(p, MIN_TIME), p))
+    active = [p for p in slow if str(p) in gave]
+    return sorted(list(dict.fromkeys([slow[0], *active, *slow]))[:MOST])
+
+
+def _remembered(head: Head, name: str, instances: Sequence[Instance]) -> dict[str, Any]:
     """What a step holds after a batch; nothing for a stage that ends in outputs."""
     step = head.steps.get(name)
     if step is None:
         return {}
-    at = moment_of(step.watermark)
     return {
         "state_rows": sum(run.rows for run in step.runs),
         "state_bytes": sum(run.bytes for run in step.runs),
-        "watermark": None if at is None else at.isoformat(),
+        "watermark": _iso(step.watermark),
+        "instances": with_state(instances, step),
     }
+
+
+def _iso(micros: int) -> str | None:
+    at = moment_of(micros)
+    return None if at is None else at.isoformat()

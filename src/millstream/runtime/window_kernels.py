@@ -7,17 +7,20 @@ from typing import TYPE_CHECKING
 from millstream.windows.counted import Rows
 from millstream.windows.counted_kernel import RowsKernel
 from millstream.windows.delta import Delta
-from millstream.windows.delta_kernel import delta_kernel
+from millstream.windows.delta_kernel import Moved, delta_kernel
 from millstream.windows.kernel import TumblingKernel
 from millstream.windows.panes_kernel import PanesKernel
 from millstream.windows.processing import ProcessingTime
-from millstream.windows.punctuated_kernel import punctuated_kernel
+from millstream.windows.punctuated_kernel import punctuated_kernel, punctuating
+from millstream.windows.row_panes_kernel import RowPanesKernel
 from millstream.windows.session import Session
 from millstream.windows.session_kernel import SessionKernel
 from millstream.windows.sliced_kernel import SlicedKernel
 from millstream.windows.sliding import Sliding
 from millstream.windows.sliding_kernel import SlidingKernel
 from millstream.windows.spec import Everything, Hopping, Tumbling
+from millstream.windows.touched import CountedWindows, CutWindows
+from millstream.windows.trigger import Trigger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from millstream.plan.graph import Policy, Window
     from millstream.steps.kernel import Kernel
     from millstream.windows.aggregate_spec import Aggregate
+    from millstream.windows.punctuated import Punctuated
 
 
 def window_kernel(
@@ -46,12 +50,32 @@ def window_kernel(
         return SessionKernel(window, keys, aggregates, schema, trigger=trigger, keep=keep,
                              panes=policy is not None, retractable=retractable)  # fmt: skip
     if isinstance(window, Sliding):
-        return SlidingKernel(window, keys, aggregates, schema)
+        return SlidingKernel(window, keys, aggregates, schema, panes=policy is not None)
+    return _by_rows(window, keys, aggregates, schema, policy)
+
+
+def _by_rows(
+    window: Rows | Delta | Punctuated,
+    keys: Sequence[str],
+    aggregates: Mapping[str, Aggregate],
+    schema: pa.Schema,
+    policy: Policy | None,
+) -> Kernel:
+    """Windows that rows make: added up blindly unless they are shown before they close."""
+    if policy is not None:
+        trigger = policy.trigger or Trigger()
+        return RowPanesKernel(_touching(window, schema), keys, aggregates, schema, trigger)
     if isinstance(window, Rows):
         return RowsKernel(window, keys, aggregates, schema)
     if isinstance(window, Delta):
         return delta_kernel(window, keys, aggregates, schema)
     return punctuated_kernel(window, keys, aggregates, schema)
+
+
+def _touching(window: Rows | Delta | Punctuated, schema: pa.Schema) -> CountedWindows | CutWindows:
+    if isinstance(window, Rows):
+        return CountedWindows(window)
+    return CutWindows(Moved(window, schema) if isinstance(window, Delta) else punctuating(window))
 
 
 def _fixed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -15,6 +16,8 @@ from millstream.formats.json.times import GREATEST, LEAST
 from millstream.plan.graph import Read
 from millstream.plan.stages import POSITION
 from millstream.runtime import envelopes
+from millstream.runtime.instances import add as add_instance
+from millstream.runtime.instances import instance, of_buckets
 from millstream.runtime.staging import stage as stage_file
 from millstream.runtime.staging import unstage
 from millstream.state.hashing import hash_keys
@@ -23,11 +26,13 @@ from millstream.state.view import View
 from millstream.steps.kernel import Late, Prepared, Replicates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from millstream.plan.graph import Stateful
     from millstream.plan.stages import Side, Stage
+    from millstream.runtime.ahead import Taken
+    from millstream.runtime.instances import Instance
     from millstream.sources.decode import Report, Rows
     from millstream.sources.spec import Ranges, Reader
     from millstream.state.manifest import Manifest
@@ -100,7 +105,8 @@ class Step:
 class Work:
     """One stage of one batch.
 
-    `columns`, `before` and what `after` gives are those of each side of the stage.
+    `columns`, `before` and what `after` gives are those of each side of the stage. `ahead` hands
+    over what has been read of a source's ranges before the batch began.
     """
 
     stage: Stage
@@ -117,6 +123,7 @@ class Work:
     after: Callable[[dict[Read, Report]], tuple[int, ...]]
     parallel: int
     decoded: dict[Read, pa.Table] = field(default_factory=dict)
+    ahead: Callable[[Read, Ranges], Taken] | None = None
 
     @property
     def empty(self) -> bool:
@@ -151,6 +158,8 @@ class Done:
     held: int = END_OF_TIME
     wake: int = END_OF_TIME
     rows_in: int = 0
+    ahead: int = 0
+    instances: dict[str, Instance] = field(default_factory=dict)
 
     def take(self, part: dict[str, Any]) -> None:
         """Take in what one task did (as `execute` and `prepare` tell it)."""
@@ -167,6 +176,13 @@ class Done:
         self.held = min(self.held, part.get("held", END_OF_TIME))
         self.wake = min(self.wake, part.get("wake", END_OF_TIME))
         self.rows_in += part.get("rows_in", 0)
+        if "instance" in part:
+            add_instance(self.instances, part["instance"])
+
+    @property
+    def late_rows(self) -> int:
+        """How many rows were late, wherever they went."""
+        return sum(self.left.get(count, 0) for count in ("late", "discarded", "applied"))
 
 
 class Lane(Protocol):
@@ -227,6 +243,7 @@ def execute(
 ) -> dict[str, Any]:  # fmt: skip
     """After the shuffle: run the kernel over a range of buckets, stage what leaves,
     write what it remembers."""
+    began = time.perf_counter()
     outcome = step.kernel.run(sides, step.views(buckets), moment)
     results = map(_within_years, outcome.results)
     part: dict[str, Any] = {"results": files.stage("results", results)}
@@ -244,7 +261,17 @@ def execute(
                              of=step.buckets).to_json()
         for table, delta in outcome.deltas.items() if delta.num_rows
     }  # fmt: skip
+    taken = sum(table.num_rows for side in sides for table in side)
+    did = {"in": taken, "out": part["results"][1] if part["results"] else 0,
+           "late": late_of(part), "seconds": time.perf_counter() - began}  # fmt: skip
+    part["instance"] = {**instance(of_buckets(buckets), **did), "buckets": list(buckets)}
     return part
+
+
+def late_of(part: Mapping[str, Any]) -> int:
+    """How many rows one task found to be late, wherever they went."""
+    staged = part.get("late")
+    return int((staged[1] if staged else 0) + part.get("discarded", 0) + part.get("applied", 0))
 
 
 def _within_years(results: pa.Table) -> pa.Table:

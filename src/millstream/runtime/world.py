@@ -44,11 +44,13 @@ class KafkaWorld:
         epoch: Callable[[], int] = lambda: 0,
         waiting: Callable[[str], None] = lambda why: None,
         delivery: Delivery = "exactly_once",
+        calm: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._pipeline, self._kafka, self._take_over = pipeline, kafka, take_over
         self._folder = folder
         self._owned, self._epoch, self._waiting = owned, epoch, waiting
         self._delivery: Delivery = delivery
+        self._calm = calm
         self._sinks: dict[str, list[OpenSink]] = {}
         self._resolved: Cluster | None = None
         self._ledger: dict[str, str] = {}
@@ -67,7 +69,8 @@ class KafkaWorld:
         if isinstance(read.source, Topic):
             from millstream.sources.topic_reader import TopicReader
 
-            return TopicReader(self.cluster, read.source.name, f"millstream.{self._pipeline}")
+            return TopicReader(self.cluster, read.source.name, f"millstream.{self._pipeline}",
+                               waiting=self._waiting)  # fmt: skip
         if not isinstance(read.source, OpenSource):
             raise InvalidSpec("a running pipeline needs sources it can open", got=repr(read.source),
                               do="implement millstream.sources.spec.OpenSource")  # fmt: skip
@@ -104,12 +107,13 @@ class KafkaWorld:
 
             kind = PlainTopicWriter if self._delivery == "at_least_once" else TopicWriter
             return kind(self.cluster, self._pipeline, job, take_over=self._take_over,
-                        told=_told, owned=self._owned)  # fmt: skip
+                        told=_told, owned=self._owned, waiting=self._waiting)  # fmt: skip
         sinks = self._sinks[name]
         return sinks[0].writer(
             Opening(
                 self._pipeline, job, self._epoch(), tuple(sinks), take_over=self._take_over,
                 delivery=self._delivery, waiting=self._waiting, owned=self._owned, told=_told,
+                calm=self._calm,
             )
         )  # fmt: skip
 

@@ -89,6 +89,11 @@ def _unquestioned() -> None:
     """Nobody else can be the owner."""
 
 
+def _never_calm() -> float:
+    """There is always something to do."""
+    return 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Opening:
     """What a writer is told of the run it is opened for.
@@ -98,7 +103,8 @@ class Opening:
     may be taken from it. `delivery` is what the pipeline promises: only `at_least_once` writes
     without a ledger. `patience` is for how many seconds a system that does not answer is asked
     again; `waiting` hears meanwhile why. `owned` raises `Fenced` where a newer run owns the job;
-    `told` hears the steps of the protocol, for tests.
+    `told` hears the steps of the protocol, for tests. `calm` says for how many seconds the run
+    has had nothing to do (0 while it reads, however slowly).
     """
 
     pipeline: str
@@ -111,6 +117,7 @@ class Opening:
     waiting: Callable[[str], None] = field(default=_unheard)
     owned: Callable[[], None] = field(default=_unquestioned)
     told: Callable[[str], None] = field(default=_unheard)
+    calm: Callable[[], float] = field(default=_never_calm)
 
 
 class Writer(Protocol):

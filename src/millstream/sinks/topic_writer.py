@@ -40,11 +40,12 @@ class TopicWriter:
         take_over: bool = False,
         told: Callable[[str], None] = lambda point: None,
         owned: Callable[[], None] = lambda: None,
+        waiting: Callable[[str], None] = lambda why: None,
         patience: float = 120.0,
     ) -> None:
         self._cluster, self._pipeline, self._job = cluster, pipeline, job
         self._take_over, self._told, self._patience = take_over, told, patience
-        self._owned = owned
+        self._owned, self._waiting = owned, waiting
         self._group = f"millstream.ledger.{pipeline}"
         self._topics: set[str] = set()
         self._producer: Any = None
@@ -129,12 +130,12 @@ class TopicWriter:
                 do="give this pipeline another name, or say --take-over to end that job's writing",
             )
         zombie = self._made(owner)
-        self._ask(lambda: zombie.init_transactions(self._patience))
+        self._ask(lambda: zombie.init_transactions(_CALL_SECONDS))
 
     def _connect(self) -> None:
         self._lost_sight = False
         self._producer = self._made(self._job)
-        self._ask(lambda: self._producer.init_transactions(self._patience))
+        self._ask(lambda: self._producer.init_transactions(_CALL_SECONDS))
 
     def _made(self, job: str) -> Any:
         from confluent_kafka import Producer
@@ -199,7 +200,7 @@ class TopicWriter:
             self._sign(intent, batch)
             if outputs:
                 self._told("before a sink's commit")
-            self._producer.commit_transaction(TRANSACTION_MS / 1000)
+            self._commit()
         except KafkaException as raised:
             if not self._is_in(raised, intent):
                 return False
@@ -207,6 +208,24 @@ class TopicWriter:
             self._told("after a sink's commit")
         self._last = intent
         return True
+
+    def _commit(self) -> None:
+        """Commit; a cluster that cannot yet is asked again, as long as a transaction may last."""
+        from confluent_kafka import KafkaException
+
+        deadline = time.monotonic() + TRANSACTION_MS / 1000
+        while True:
+            try:
+                self._producer.commit_transaction(_CALL_SECONDS)
+            except KafkaException as raised:
+                if not raised.args[0].retriable() or time.monotonic() > deadline:
+                    raise
+                self._wait_for(raised.args[0].str())
+            else:
+                return
+
+    def _wait_for(self, why: str) -> None:
+        self._waiting(f"waiting for Kafka at {self._cluster.address}: {why}")
 
     def _is_in(self, raised: Any, intent: str) -> bool:
         """Whether a transaction that ended with an error is in after all: the ledger is asked.
@@ -224,6 +243,7 @@ class TopicWriter:
             raise self._fenced() from raised
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             raise self._too_large() from raised
+        self._wait_for(self._why)
         owner, found = self._anew()
         if intent == NOTHING:
             return owner == self._job
@@ -315,6 +335,7 @@ class TopicWriter:
                         got=error.str(),
                         do="start it, or name another with --kafka",
                     ) from raised
+                self._wait_for(error.str())
                 time.sleep(0.2)
 
     def _fenced(self) -> Fenced:

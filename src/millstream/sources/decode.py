@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,13 +24,27 @@ _HIDDEN_FROM = {"_key": "key", "_headers": "headers", "_timestamp": "timestamp"}
 
 
 @dataclass(slots=True)
+class PartReport:
+    """What was read of one partition: records, bad ones, the seconds it took, and where."""
+
+    rows: int = 0
+    bad: int = 0
+    seconds: float = 0.0
+    where: str = ""
+
+
+@dataclass(slots=True)
 class Report:
-    """What a slice of a source held: rows, bytes, largest time per partition, oddities."""
+    """What a slice of a source held: rows, bytes, largest time per partition, oddities.
+
+    `parts` tells the rows, and what they cost, partition by partition.
+    """
 
     rows: int = 0
     bytes: int = 0
     extra: int = 0
     times: dict[int, int] = field(default_factory=dict)
+    parts: dict[int, PartReport] = field(default_factory=dict)
 
     def add(self, other: Report) -> None:
         """Take another slice's figures in."""
@@ -39,6 +53,20 @@ class Report:
         self.extra += other.extra
         for partition, time in other.times.items():
             self.times[partition] = max(time, self.times.get(partition, time))
+        for partition, part in other.parts.items():
+            known = self.parts.setdefault(partition, PartReport())
+            known.rows, known.bad = known.rows + part.rows, known.bad + part.bad
+            known.seconds, known.where = known.seconds + part.seconds, part.where
+
+    def took(self, seconds: float, where: str) -> None:
+        """What reading all of it took, and where it was read; shared out by rows."""
+        for part in self.parts.values():
+            part.seconds, part.where = seconds * part.rows / max(1, self.rows), where
+
+    @property
+    def bad(self) -> int:
+        """How many records were bad."""
+        return sum(part.bad for part in self.parts.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +76,29 @@ class Rows:
     good: pa.Table
     bad: pa.Table
     report: Report
+
+
+def counted(rows: Rows) -> Rows:
+    """The same rows, with the report saying how many each partition gave, good and bad."""
+    parts: dict[int, PartReport] = {}
+    for partition, count in per_partition(rows.good["_partition"]).items():
+        parts[partition] = PartReport(count)
+    for partition, count in per_partition(rows.bad["partition"]).items():
+        known = parts.setdefault(partition, PartReport())
+        known.rows, known.bad = known.rows + count, count
+    return replace(rows, report=replace(rows.report, parts=parts))
+
+
+def per_partition(column: pa.ChunkedArray) -> dict[int, int]:
+    """How often each partition stands in a column of them."""
+    partitions = column.to_numpy()
+    if not len(partitions):
+        return {}
+    first = int(partitions[0])
+    if partitions[-1] == first and (partitions == first).all():
+        return {first: len(partitions)}
+    found, counts = np.unique(partitions, return_counts=True)
+    return dict(zip(found.tolist(), counts.tolist(), strict=True))
 
 
 def _json() -> Opener:
@@ -128,7 +179,7 @@ class Decoder:
             extra=decoded.extra,
             times=self._largest(good),
         )
-        return Rows(good, self._bad(raw, reasons), report)
+        return counted(Rows(good, self._bad(raw, reasons), report))
 
     def _skipped(self, raw: pa.Table, positions: np.ndarray) -> dict[int, tuple[str, str]]:
         """Which of the good rows a later step cannot take, as an earlier try has found."""

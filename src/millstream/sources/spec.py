@@ -147,6 +147,31 @@ class Reader(Protocol):
         """Let go of connections."""
 
 
+class Following(Protocol):
+    """A second way into a source, for whoever reads ahead of the batch in hand in a thread."""
+
+    def wait(
+        self, starts: Mapping[int, int], *, least: int, most: int
+    ) -> tuple[Ranges, pa.Table] | None:
+        """What lies behind these offsets, once it is `least` bytes: the ranges it fills, and the
+        records as `Reader.table` gives them. None if it is less after a moment; not many more
+        than `most` bytes, however much there is.
+
+        Whatever it raises means that there is nothing to be read ahead now.
+        """
+
+    def close(self) -> None:
+        """Let go of connections."""
+
+
+@runtime_checkable
+class ReadsAhead(Protocol):
+    """A reader whose records can be read before a batch asks for them."""
+
+    def following(self, more: Sequence[str]) -> Following | None:
+        """A second way in, for these columns beside the usual; None where there is none."""
+
+
 def read_columns(more: Sequence[str] = ()) -> list[str]:
     """The columns reading gives."""
     return [*(name for name in ("key", "headers") if name in more),

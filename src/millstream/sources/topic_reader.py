@@ -15,27 +15,35 @@ from millstream.sources import topic_troubles as troubles
 from millstream.sources.spec import Extent, Offsets, Ranges, Scan, raw_schema, read_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from millstream.log.settings import Cluster
+    from millstream.sources.spec import Following
     from millstream.sources.topic_fetch import Fetcher
 
 _PLACES = [("partition", "ascending"), ("offset", "ascending")]
 _LOOK_SECONDS = 5.0
-_PATIENCE = 30.0
+_PATIENCE = 10.0
 _OUTAGE = 120.0
+_SETTLING = 3.0  # seconds in which a new topic comes to be known to every broker
 _AGAIN = 0.25
 
 
 class TopicReader:
     """One topic of one cluster."""
 
-    def __init__(self, cluster: Cluster, topic: str, group: str) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        topic: str,
+        group: str,
+        *,
+        waiting: Callable[[str], None] = lambda why: None,
+    ) -> None:
         from confluent_kafka import Consumer
-        from confluent_kafka.admin import AdminClient
 
         if cluster.settings:
             raise InvalidSpec(
@@ -44,8 +52,8 @@ class TopicReader:
                 do="read it with ms.Consumer, or name an open listener with --kafka",
             )
         self._cluster, self._topic, self._group = cluster, topic, group
-        self._address = cluster.address
-        self._admin = AdminClient(dict(cluster.client()), logger=LOG)
+        self._address, self._waiting = cluster.address, waiting
+        self._admin = self._asking()
         self._committer = Consumer(
             cluster.client(**{"group.id": group, "enable.auto.commit": "false"}), logger=LOG
         )
@@ -54,6 +62,12 @@ class TopicReader:
         self._identity: str | None = None
         self._looked = 0.0
         self._fetcher: Fetcher | None = None
+
+    def _asking(self) -> Any:
+        """A client for questions, which knows the brokers that were named and no others yet."""
+        from confluent_kafka.admin import AdminClient
+
+        return AdminClient(dict(self._cluster.client()), logger=LOG)
 
     def extent(self) -> Extent:
         """First offsets and stable ends; partitions and identity are looked at now and then.
@@ -64,13 +78,15 @@ class TopicReader:
             NotFound: the topic does not exist.
             Unavailable: the broker did not answer in time.
         """
-        deadline = time.monotonic() + (_OUTAGE if self._first else 0.0)
+        deadline = time.monotonic() + (_OUTAGE if self._first else _SETTLING)
         while True:
             try:
                 return self._extent()
-            except Unavailable:
+            except Unavailable as trouble:
                 if time.monotonic() > deadline:
                     raise
+                self._waiting(f"waiting for Kafka at {self._address}: {trouble.got}")
+                self._admin = self._asking()  # the old one may try for ever for a broker that died
                 time.sleep(_AGAIN)
 
     def _extent(self) -> Extent:
@@ -78,7 +94,9 @@ class TopicReader:
 
         if not self._first or time.monotonic() - self._looked > _LOOK_SECONDS:
             self._look()
-        self._ends = self._offsets(OffsetSpec.latest(), self._first)
+        before, self._ends = self._ends, self._offsets(OffsetSpec.latest(), self._first)
+        if any(end < before.get(partition, end) for partition, end in self._ends.items()):
+            self._look()  # a log that ends earlier than it did may be another one
         return Extent(dict(self._first), dict(self._ends), self._identity)
 
     def _look(self) -> None:
@@ -99,9 +117,14 @@ class TopicReader:
         futures = self._admin.list_offsets(
             asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_PATIENCE
         )
-        return {tp.partition: int(self._answer(future).offset) for tp, future in futures.items()}
+        return {
+            tp.partition: int(self._answer(future, described=True).offset)
+            for tp, future in futures.items()
+        }
 
-    def _answer(self, future: Any) -> Any:
+    def _answer(self, future: Any, *, described: bool = False) -> Any:
+        """What a broker says; of a topic that has been `described`, one that does not know it
+        yet, or no longer, is asked again."""
         from confluent_kafka import KafkaError, KafkaException
 
         try:
@@ -109,7 +132,9 @@ class TopicReader:
         except TimeoutError as error:
             raise troubles.unavailable(self._topic, self._address, "no answer") from error
         except KafkaException as error:
-            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART and described:
+                self._looked = 0.0
+            elif error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise troubles.unknown(self._topic, self._address) from None
             raise troubles.unavailable(self._topic, self._address, error.args[0].str()) from error
 
@@ -138,6 +163,13 @@ class TopicReader:
         found = pa.concat_tables([empty, *self._fetcher.read(ranges, columns, live=live)])
         return found if len(ranges) == 1 else found.sort_by(_PLACES)
 
+    def following(self, more: Sequence[str]) -> Following | None:
+        """A connection of its own to read ahead by, where records are fetched by our own means."""
+        columns = read_columns(more)
+        if self._cluster.settings or "headers" in columns:
+            return None
+        return TopicFollowing(self._cluster, self._topic, columns)
+
     def originals(self, places: Mapping[int, Sequence[int]]) -> pa.Table:
         """Single records, fetched by a consumer of our own."""
         from millstream.sources.originals import fetch
@@ -159,6 +191,28 @@ class TopicReader:
         self._committer.close()
         if self._fetcher is not None:
             self._fetcher.close()
+
+
+class TopicFollowing:
+    """Reads a topic on from where somebody else stands, in a thread of its own."""
+
+    def __init__(self, cluster: Cluster, topic: str, columns: list[str]) -> None:
+        from millstream.sources.topic_wire import WireFetcher
+
+        self._fetcher, self._columns = WireFetcher(cluster, topic), columns
+
+    def wait(
+        self, starts: Mapping[int, int], *, least: int, most: int
+    ) -> tuple[Ranges, pa.Table] | None:
+        """As `Following.wait`; committed records only."""
+        found = self._fetcher.following(starts, self._columns, least=least, most=most)
+        if found is None or len(found[0]) == 1:
+            return found
+        return found[0], found[1].sort_by(_PLACES)
+
+    def close(self) -> None:
+        """Let go of connections."""
+        self._fetcher.close()
 
 
 def check_still_there(

@@ -6,6 +6,7 @@ While a fetch is parsed, the broker is already busy with the next one.
 from __future__ import annotations
 
 import time
+from collections import deque
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +18,7 @@ from millstream.sources import topic_troubles as troubles
 from millstream.sources.spec import raw_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from millstream.log.record_batches import Records
     from millstream.log.settings import Cluster
@@ -42,6 +43,7 @@ class WireFetcher:
         self._cluster, self._topic = cluster, topic
         self._leaders: dict[int, Place] = {}
         self._connections: dict[Place, Connection] = {}
+        self._servers = deque(_place(server) for server in cluster.address.split(","))
 
     def read(
         self, ranges: Ranges, columns: Sequence[str], *, live: bool = False
@@ -79,13 +81,46 @@ class WireFetcher:
                     yield _raw(found, part.partition, columns)
                 given[part.partition] = found.next
 
+    def following(
+        self, starts: Mapping[int, int], columns: Sequence[str], *, least: int, most: int
+    ) -> tuple[Ranges, pa.Table] | None:
+        """What lies behind these offsets, once it is `least` bytes, and which ranges that fills;
+        None if it is less after a moment. Not many more than `most` bytes, however much there is.
+
+        Raises:
+            OSError: no answer, or one that cannot be used now; the next try may go well.
+            UnknownFormat: another client has to read this log.
+        """
+        try:
+            asked = self._ask(dict(starts), time.monotonic(), least=least, most=most // len(starts))
+            parts = [part for place in asked for part in self._answer(place)]
+        except OSError:
+            self.close()
+            raise
+        if any(part.error for part in parts):
+            self.close()
+            raise wire.WireError(f"error {next(part.error for part in parts if part.error)}")
+        if sum(len(part.records) for part in parts) < least:
+            return None
+        ranges, tables = {}, []
+        for part in parts:
+            first, whole = starts[part.partition], batches(part.records)
+            if whole and whole[-1].last >= first:
+                end = whole[-1].last + 1
+                found = records(part.records, part.aborted, first, end, keys="key" in columns)
+                ranges[part.partition] = (first, end)
+                tables.append(_raw(found, part.partition, columns))
+        return (ranges, pa.concat_tables(tables)) if tables else None
+
     def close(self) -> None:
         """Let go of connections."""
         for connection in self._connections.values():
             connection.close()
         self._connections, self._leaders = {}, {}
 
-    def _ask(self, at: dict[int, int], began: float) -> dict[Place, list[int]]:
+    def _ask(
+        self, at: dict[int, int], began: float, *, least: int = 1, most: int | None = None
+    ) -> dict[Place, list[int]]:
         """Ask every broker for what is missing of the partitions it leads."""
         if not set(at) <= set(self._leaders):
             self._leaders = self._look()
@@ -97,8 +132,9 @@ class WireFetcher:
                 raise wire.WireError(f"partition {partition} has no leader")
             asked.setdefault(self._leaders[partition], []).append(partition)
         for place, partitions in asked.items():
-            wire.ask_for(self._connection(place), self._topic,
-                         [(p, at[p]) for p in partitions], most=_MOST, wait=_WAIT)  # fmt: skip
+            places = [(p, at[p]) for p in partitions]
+            wire.ask_for(self._connection(place), self._topic, places,
+                         most=most or _MOST, wait=_WAIT, least=least)  # fmt: skip
         return asked
 
     def _answer(self, place: Place) -> list[Part]:
@@ -140,14 +176,14 @@ class WireFetcher:
         time.sleep(_AGAIN)
 
     def _look(self) -> dict[int, Place]:
-        """Who leads, as the first broker says that answers."""
+        """Who leads, as the first broker says that answers; one that does not is asked last."""
         trouble: OSError = wire.WireError("no broker is named")
-        for server in self._cluster.address.split(","):
-            host, _, port = server.strip().rpartition(":")
+        for place in tuple(self._servers):
             try:
-                return wire.leaders(self._connection((host.strip("[]"), int(port))), self._topic)
+                return wire.leaders(self._connection(place), self._topic)
             except OSError as error:
                 trouble = error
+                self._servers.rotate(-1)
                 self.close()
         raise trouble
 
@@ -165,6 +201,11 @@ class WireFetcher:
             yield from other.read(left, columns)
         finally:
             other.close()
+
+
+def _place(server: str) -> Place:
+    host, _, port = server.strip().rpartition(":")
+    return host.strip("[]"), int(port)
 
 
 def _raw(found: Records, partition: int, columns: Sequence[str]) -> pa.Table:

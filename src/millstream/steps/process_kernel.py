@@ -50,7 +50,8 @@ class ProcessKernel:
     each event-time timer that waits comes once; those set then do not come.
 
     State: the declared columns per key, as the function leaves them; its timers.
-    Emits: the rows the function returns, in order of their key's hash, at once.
+    Emits: the rows the function returns, in order of their key's hash, at once; with the
+    event time in their column `time`, without one where there is no such column.
     """
 
     def __init__(self, spec: Process, input_schema: pa.Schema, time: str | None = None) -> None:
@@ -194,14 +195,14 @@ class ProcessKernel:
         if not rows:
             return []
         table = _typed(rows, self._output, "gives")
-        times: Any = np.zeros(len(rows), np.int64)
+        times = pa.nulls(len(rows), pa.int64())
         if self._time is not None:
             if table[self._time].null_count:
                 raise InvalidInput("process needs an event time in every row it gives",
                                    got=f"a null {self._time}", do="fill it")  # fmt: skip
-            times = table[self._time].cast(pa.int64())
+            times = plain(table[self._time].cast(pa.int64()))
         signs = pa.array(np.ones(len(rows), np.int8))
-        return [table.append_column(TIME, pa.array(plain_of(times))).append_column("_sign", signs)]
+        return [table.append_column(TIME, times).append_column("_sign", signs)]
 
     def _as_state(self, kept: list[Row]) -> pa.Table:
         schema = pa.schema([*self._keys, *self._state.value_fields, pa.field(GONE, pa.bool_())])
@@ -216,11 +217,6 @@ class ProcessKernel:
     def _placed(self, table: pa.Table, orders: Any) -> pa.Table:
         hashes = hash_keys([table[name] for name in self.spec.by], table.num_rows)
         return table.add_column(0, ORDER, pa.array(orders)).add_column(1, HASH, pa.array(hashes))
-
-
-def plain_of(values: Any) -> Any:
-    """A chunked column as one array; arrays as they are."""
-    return plain(values) if isinstance(values, pa.ChunkedArray) else values
 
 
 def _keyed(part: pa.Table, keys: pa.Schema) -> pa.Table:

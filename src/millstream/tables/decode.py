@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.sources.decode import ORIGIN, Rows
+from millstream.sources.decode import ORIGIN, Rows, counted
 from millstream.tables.debezium import TOMBSTONE, Debezium
 from millstream.tables.upserts import AT, POSITION, SIGN, Upserts, change_schema
 
@@ -65,7 +65,7 @@ class ChangeDecoder:
             bad = pa.concat_tables([bad, _bad(good, reasons, bad.schema)])
             good = good.take(pa.array(np.delete(np.arange(good.num_rows), list(reasons))))
         good = good.select(self.columns().names).cast(self.columns())
-        return Rows(good, bad, replace(found.report, times=_largest(good)))
+        return counted(Rows(good, bad, replace(found.report, times=_largest(good))))
 
     def _refused(self, good: pa.Table, stamps: pa.ChunkedArray) -> dict[int, str]:
         """Which changes are bad rows after all, and why."""

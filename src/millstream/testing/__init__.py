@@ -1,5 +1,6 @@
 """Real parts for tests: `Drive` runs a pipeline by hand, `broker()` is a Kafka of one's own,
-`postgres()` a PostgreSQL of one's own, `SinkSuite` the checks that a sink of one's own passes.
+`brokers()` one of several nodes, `postgres()` a PostgreSQL of one's own, `SinkSuite` the checks
+that a sink of one's own passes.
 """
 
 from __future__ import annotations
@@ -10,15 +11,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from millstream.testing.drive import Drive
     from millstream.testing.local_broker import broker
+    from millstream.testing.local_brokers import brokers
     from millstream.testing.local_postgres import postgres
     from millstream.testing.sink_suite import SinkSuite
 
-__all__ = ["Drive", "SinkSuite", "broker", "postgres"]
+__all__ = ["Drive", "SinkSuite", "broker", "brokers", "postgres"]
 
 _HOMES = {
     "Drive": "millstream.testing.drive",
     "SinkSuite": "millstream.testing.sink_suite",
     "broker": "millstream.testing.local_broker",
+    "brokers": "millstream.testing.local_brokers",
     "postgres": "millstream.testing.local_postgres",
 }
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from millstream.errors import MillstreamError
 from millstream.log import broker as local
+from millstream.log.broker_folder import free_port
+from millstream.log.broker_settings import Seat
 from millstream.testing.watchdog import watched
 
 if TYPE_CHECKING:
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
 # Housekeeping without the minutes between its rounds: a test of retention or compaction waits
 # for the broker to look, not for the clock.
-_QUICK: Mapping[str, str | int] = {
+QUICK: Mapping[str, str | int] = {
     "log.initial.task.delay.ms": 100,
     "log.retention.check.interval.ms": 200,
     "log.cleaner.backoff.ms": 200,
@@ -27,12 +29,17 @@ _QUICK: Mapping[str, str | int] = {
 class ThrowAwayBroker:
     """A broker that can be hurt: killed, paused and started again on the same folder and port."""
 
-    def __init__(self, status: local.BrokerStatus, settings: Mapping[str, str | int]) -> None:
+    def __init__(
+        self,
+        status: local.BrokerStatus,
+        settings: Mapping[str, str | int],
+        seat: Seat | None = None,
+    ) -> None:
         assert status.address is not None
         self.folder = status.folder
         self.address: str = status.address
         self.log_file = status.log_file
-        self._settings = settings
+        self._settings, self._seat = settings, seat
 
     @property
     def pid(self) -> int | None:
@@ -52,7 +59,7 @@ class ThrowAwayBroker:
 
     def start(self) -> None:
         """Bring it back after `kill` or `stop`: the same records, the same address."""
-        local.start(self.folder, settings=self._settings)
+        local.start(self.folder, settings=self._settings, seat=self._seat)
 
     def pause(self) -> None:
         """SIGSTOP: connections stay open and nothing is answered."""
@@ -68,6 +75,7 @@ def broker(
     *,
     port: int | None = None,
     settings: Mapping[str, str | int] | None = None,
+    relayed: tuple[int, int] | None = None,
     timeout: float = 60,
 ) -> Iterator[ThrowAwayBroker]:
     """A real Kafka broker on a free port, in a folder of its own; both are gone afterwards.
@@ -81,17 +89,20 @@ def broker(
     Args:
         port: of 127.0.0.1, instead of a free one.
         settings: Kafka broker settings, such as `{"num.partitions": 4}`.
+        relayed: a second port to listen on, and the one that clients of it are told instead:
+            that of a relay of yours, between them and the broker.
         timeout: seconds it gets to answer.
     """
-    told = {**_QUICK, **(settings or {})}
+    seat = None if relayed is None else Seat({1: free_port()}, relayed=relayed)
+    told = {**QUICK, **(settings or {})}
     folder = Path(tempfile.mkdtemp(prefix="millstream-broker-"))
     with watched(folder, "broker"):
         try:
-            status = local.start(folder, port=port, settings=told, timeout=timeout)
+            status = local.start(folder, port=port, settings=told, seat=seat, timeout=timeout)
         except MillstreamError as error:
             error.add_note(_end_of_log(folder))  # the file itself goes with the folder
             raise
-        yield ThrowAwayBroker(status, told)
+        yield ThrowAwayBroker(status, told, seat)
 
 
 def _end_of_log(folder: Path) -> str:

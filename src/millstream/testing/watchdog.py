@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-Kind = Literal["broker", "postgres"]
+Kind = Literal["broker", "brokers", "postgres"]
 _LOOK = 0.5
 _PATIENCE = 10.0
 
@@ -68,11 +68,15 @@ def _end_of(kind: Kind) -> Callable[[Path], object]:
         from millstream.log import broker
 
         return broker.kill
+    if kind == "brokers":
+        from millstream.log import cluster
+
+        return cluster.kill
     from millstream.testing import postgres_process
 
     return postgres_process.end
 
 
 if __name__ == "__main__":
-    assert sys.argv[3] in ("broker", "postgres")
+    assert sys.argv[3] in ("broker", "brokers", "postgres")
     watch(int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])  # type: ignore[arg-type]

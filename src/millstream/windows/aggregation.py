@@ -116,7 +116,7 @@ def shown_once(
             START: pa.array(starts).cast(BOUND),
             END: pa.array(ends).cast(BOUND),
             **of.answers(groups),
-            **(_on_time(len(ends)) if panes else {}),
+            **(on_time(len(ends)) if panes else {}),
             "_time": pa.array(ends - 1),
             "_sign": pa.array(np.ones(len(ends), np.int8)),
         }
@@ -132,7 +132,7 @@ def in_chunks(groups: pa.Table) -> Iterator[pa.Table]:
         yield groups.slice(first, each)
 
 
-def _on_time(count: int) -> dict[str, pa.Array]:
+def on_time(count: int) -> dict[str, pa.Array]:
     """The pane columns of windows that are shown once."""
     return {
         "pane": pa.repeat(pa.scalar("on_time"), count),

@@ -48,6 +48,7 @@ class Extent(Protocol):
     """Where windows lie."""
 
     parts: tuple[Part, ...]
+    moves: bool
 
     def placed(self, rows: pa.Table, before: int, keep: int) -> Placed:
         """Rows on their way to groups, before the shuffle."""
@@ -61,14 +62,15 @@ class Extent(Protocol):
     def held(self, after: int) -> int:
         """The smallest event time of a window that may still leave on time."""
 
-    def bounds(self, groups: pa.Table) -> tuple[pa.Array, pa.Array, Ints]:
-        """Start, end and event time of each group's window."""
+    def bounds(self, groups: pa.Table) -> tuple[pa.Array, pa.Array, pa.Array]:
+        """Start, end and event time of each group's window; null where there is none."""
 
 
 class Laid:
     """Tumbling and hopping windows."""
 
     parts: tuple[Part, ...] = ()
+    moves = False
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -94,15 +96,17 @@ class Laid:
             return END_OF_TIME
         return int(self._layout.ends(np.array([opened], np.int64))[0]) - 1
 
-    def bounds(self, groups: pa.Table) -> tuple[pa.Array, pa.Array, Ints]:
+    def bounds(self, groups: pa.Table) -> tuple[pa.Array, pa.Array, pa.Array]:
         windows = orders_of(groups)
         ends = self._layout.ends(windows)
         starts = pa.array(self._layout.starts(windows)).cast(BOUND)
-        return starts, pa.array(ends).cast(BOUND), ends - 1
+        return starts, pa.array(ends).cast(BOUND), pa.array(ends - 1)
 
 
 class Whole:
     """The one window over everything: no bounds, and an end only at the end of time."""
+
+    moves = False
 
     def __init__(self, *, timed: bool) -> None:
         self.parts: tuple[Part, ...] = (_latest_part(),) if timed else ()
@@ -123,11 +127,11 @@ class Whole:
     def held(self, after: int) -> int:
         return END_OF_TIME if after == END_OF_TIME else MIN_TIME
 
-    def bounds(self, groups: pa.Table) -> tuple[pa.Array, pa.Array, Ints]:
+    def bounds(self, groups: pa.Table) -> tuple[pa.Array, pa.Array, pa.Array]:
         none = pa.nulls(groups.num_rows, BOUND)
         if not self.parts:
-            return none, none, np.zeros(groups.num_rows, np.int64)
-        return none, none, int_values(plain(groups[LATEST]))
+            return none, none, pa.nulls(groups.num_rows, pa.int64())
+        return none, none, plain(groups[LATEST])
 
 
 def extent_of(spec: Tumbling | Hopping | Everything, *, timed: bool) -> Laid | Whole:

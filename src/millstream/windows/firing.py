@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from millstream.condition import condition
 from millstream.eventtime.moment import END_OF_TIME, MIN_TIME
-from millstream.windows.condition import condition
 from millstream.windows.trigger import AllOf, AnyOf, Each, Every, When, conditions
 
 if TYPE_CHECKING:
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from millstream.windows.condition import Value
+    from millstream.condition import Value
     from millstream.windows.trigger import Firing
 
     Ints = NDArray[np.int64]
+    Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,25 @@ class Groups:
     new: Ints
     since: Ints
     answers: pa.Table | None
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What becomes of groups at the end of a batch.
+
+    `fires` and, for those, `labels`: the kind of pane; `stays`: whether the group is
+    remembered; `at`: the batch clock from which it fires if nothing more comes.
+    """
+
+    fires: Mask
+    labels: Ints
+    stays: Mask
+    at: Ints
+
+    @property
+    def waits(self) -> Ints:
+        """The places of groups that will fire by the clock if nothing more comes."""
+        return np.flatnonzero(self.stays & ~self.fires & (self.at < END_OF_TIME))
 
 
 class Ready:

@@ -18,7 +18,15 @@ from millstream.state.hashing import hash_keys
 from millstream.state.sorting import arrange, hashes_of
 from millstream.state.spec import HASH, ORDER, StateColumn
 from millstream.windows.accumulators import accumulator
-from millstream.windows.aggregation import BOUND, END, START, require_columns, require_unique
+from millstream.windows.aggregation import (
+    BOUND,
+    END,
+    ON_TIME_FIELDS,
+    START,
+    on_time,
+    require_columns,
+    require_unique,
+)
 from millstream.windows.parts import Part, rows_part
 
 if TYPE_CHECKING:
@@ -40,7 +48,8 @@ class Lifted:
     """The keys, parts and answers of a window's aggregates.
 
     `spanning` says whether the smallest and largest time inside are kept too, as the
-    bounds of the window; `retractable`, whether rows may be taken back.
+    bounds of the window; `retractable`, whether rows may be taken back; `panes`, whether
+    results say that they are the only pane of their window.
     """
 
     def __init__(
@@ -51,14 +60,16 @@ class Lifted:
         *,
         spanning: bool,
         retractable: bool = False,
+        panes: bool = False,
     ) -> None:
+        self._panes = panes
         self.keys = tuple(keys)
         require_columns(self.keys, input_schema)
         self._answers = {
             name: accumulator(aggregate, input_schema, retractable=retractable)
             for name, aggregate in aggregates.items()
         }
-        parts = [rows_part(), *(_span_parts() if spanning else ())]
+        parts = [rows_part(), *(span_parts() if spanning else ())]
         parts += [part for answer in self._answers.values() for part in answer.parts]
         self._parts = {part.column.name: part for part in parts}
         self.key_fields = tuple(input_schema.field(key) for key in self.keys)
@@ -68,6 +79,7 @@ class Lifted:
                 pa.field(START, BOUND),
                 pa.field(END, BOUND),
                 *(pa.field(name, answer.type) for name, answer in self._answers.items()),
+                *(ON_TIME_FIELDS if panes else ()),
             ]
         )
         require_unique(self.output.names)
@@ -94,6 +106,7 @@ class Lifted:
                 START: starts.cast(BOUND),
                 END: ends.cast(BOUND),
                 **{name: answer.finish(windows) for name, answer in self._answers.items()},
+                **(on_time(windows.num_rows) if self._panes else {}),
                 TIME: ends,
                 SIGN: pa.array(np.ones(windows.num_rows, np.int8)),
             }
@@ -162,7 +175,9 @@ def require_no_retraction(rows: pa.Table, window: str) -> None:
         )
 
 
-def _span_parts() -> tuple[Part, Part]:
+def span_parts() -> tuple[Part, Part]:
+    """The smallest and the largest time inside."""
+
     def lift(rows: pa.Table, _signs: Ints | None) -> pa.Array:
         if TIME not in rows.column_names:
             return pa.nulls(rows.num_rows, pa.int64())

@@ -45,10 +45,14 @@ class PaneState:
     Stored rows are whole: the newest one counts. In a batch, what is stored and what has
     come are put together part by part. Beside the totals there are, where they are needed,
     the same parts of what is new since the last pane (`new:`) and of what the last pane
-    held (`shown:`).
+    held (`shown:`). `numbered` are keys that tell groups of the same keys apart; `aside` is
+    what a window remembers beside its totals.
     """
 
-    def __init__(self, of: Aggregation, *, fresh: bool, shown: bool) -> None:
+    def __init__(
+        self, of: Aggregation, *, fresh: bool, shown: bool,
+        numbered: Sequence[pa.Field] = (), aside: Sequence[StateColumn] = (),
+    ) -> None:  # fmt: skip
         self.of, self.fresh, self.shown = of, fresh, shown
         totals = [column for column in of.spec.values if column.name != ARRIVED]
         self.totals = [field.name for column in totals for field in column.fields]
@@ -63,8 +67,10 @@ class PaneState:
             copies = [StateColumn(SHOWN_PARTS + field.name, field.type, "first")
                       for column in totals for field in column.fields]  # fmt: skip
             copies.append(StateColumn(SHOWN, pa.int8(), "first"))
-        keys = of.spec.keys
-        self.working = StateSpec(keys, (*values, *copies))
+        keys = pa.schema([*of.spec.keys, *numbered])
+        self.working = StateSpec(keys, (*values, *aside, *copies))
+        self._given = [*of.spec.visible.names, *(field.name for field in numbered),
+                       *(column.name for column in aside)]  # fmt: skip
         fields = [field for column in self.working.values for field in column.fields]
         self.stored = StateSpec(
             keys, tuple(StateColumn(field.name, field.type, "last") for field in fields)
@@ -73,7 +79,7 @@ class PaneState:
     def come(self, batch: pa.Table, clock: int) -> pa.Table:
         """The groups of a batch as rows of the working spec."""
         count = batch.num_rows
-        columns = {name: batch[name] for name in self.of.spec.visible.names}
+        columns = {name: batch[name] for name in self._given}
         columns[PANES] = pa.array(np.zeros(count, np.int64))
         columns[SINCE] = pa.array(np.full(count, clock))
         if self.fresh:

@@ -7,21 +7,20 @@ second table remembers which groups wait for the clock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from millstream.eventtime.moment import END_OF_TIME, MIN_TIME
 from millstream.state.combine import combine
 from millstream.state.hashing import buckets_of
 from millstream.state.sorting import hashes_of, orders_of
 from millstream.state.spec import HASH, ORDER, StateSpec
 from millstream.steps.kernel import ROWS, Outcome, Prepared
-from millstream.windows.aggregation import Aggregation, in_chunks
+from millstream.windows.aggregation import Aggregation
+from millstream.windows.clock_timers import TIMERS, ClockTimers
 from millstream.windows.extent import extent_of
-from millstream.windows.firing import Groups, Ready
+from millstream.windows.firing import Decided, Groups, Ready
 from millstream.windows.pane_rows import PaneRows
 from millstream.windows.pane_state import (
     ARRIVED,
@@ -46,9 +45,7 @@ if TYPE_CHECKING:
     from millstream.windows.spec import Everything, Hopping, Tumbling
 
     Ints = NDArray[np.int64]
-    Mask = NDArray[np.bool_]
 
-TIMERS = "timers"
 WINDOW = "_window"
 PIECE_BYTES = 64 << 20
 
@@ -59,8 +56,9 @@ class PanesKernel:
     State: one row per window and key, until the window has left and `keep` has passed; one
     timer per group that waits for the clock.
     Emits: keys, bounds, aggregates, `pane`, `pane_index` and, retracting, `retract`. A
-    window leaves on time once, if it ever had a row. To later operators flows the on-time
-    pane, then each change as the old row taken back and the new one.
+    window leaves on time once, if it ever had a row; one whose rows were all taken back takes
+    back what it has shown. To later operators flows the on-time pane, then each change as the
+    old row taken back and the new one.
     """
 
     def __init__(
@@ -83,17 +81,20 @@ class PanesKernel:
         self._early = Ready(self.trigger.early, self._of.names)
         self._late = Ready(self.trigger.late or Each(), self._of.names)
         kind = self.trigger.panes
+        emptied = retractable and self.trigger.early is not None
         self._state = PaneState(
-            self._of, fresh=kind == "discarding", shown=kind == "retracting" or keep > 0
+            self._of,
+            fresh=kind == "discarding",
+            shown=kind == "retracting" or keep > 0 or emptied,
         )
         self._rows = PaneRows(self._state, self._extent, kind, labelled=panes)
         timer_keys = pa.schema([pa.field(WINDOW, pa.int64()), *self._of.spec.keys])
-        self._timers = StateSpec(timer_keys, ())
+        self._timers = ClockTimers(timer_keys)
 
     @property
     def tables(self) -> dict[str, StateSpec]:
         """The groups, and the clock times at which some of them may fire."""
-        return {ROWS: self._state.stored, TIMERS: self._timers}
+        return {ROWS: self._state.stored, TIMERS: self._timers.spec}
 
     def output(self) -> pa.Schema:
         """Keys, bounds, aggregates, `pane`, `pane_index`, `retract` where panes are."""
@@ -114,8 +115,7 @@ class PanesKernel:
     ) -> Outcome:
         """Put batch and state together, let fire what may, keep what goes on."""
         floors = {ROWS: self._extent.first_open(moment.after, self.keep)}
-        if moment.clock < END_OF_TIME:
-            floors[TIMERS] = moment.clock + 1
+        floors |= self._timers.floor(moment.clock)
         outcome = Outcome((), {}, floors, held=self._extent.held(moment.after))
         batch = self._of.together(sides[0])
         come = self._extent.entered(batch, self._extent.first_open(moment.before, self.keep))
@@ -133,28 +133,24 @@ class PanesKernel:
         for view, mine in state[ROWS].in_pieces(come, PIECE_BYTES):
             groups = self._groups(view, mine, within(asked, view), moment)
             decided = self._decided(groups, moment)
-            fired = np.flatnonzero(decided.fires)
-            firing, labels = groups.take(pa.array(fired)), decided.labels[fired]
-            if len(fired):
-                yield from in_chunks(self._rows.shown(firing, labels))
-                flow += in_chunks(self._rows.flow(firing, labels))
+            shown, flowing = self._rows.left(groups, decided)
+            yield from shown
+            flow += flowing
             after = self._state.after_firing(groups, decided.fires, decided.labels, moment.clock)
             kept.append(after.filter(pa.array(decided.stays)))
             timers.append(self._waiting(groups, decided))
         outcome.flow = flow
         outcome.deltas = {
             ROWS: combine(pa.concat_tables(kept), self._state.stored),
-            TIMERS: combine(pa.concat_tables(timers), self._timers),
+            TIMERS: combine(pa.concat_tables(timers), self._timers.spec),
         }
-        outcome.wake = self._wake(outcome.deltas[TIMERS], state[TIMERS], moment.clock)
+        outcome.wake = self._timers.wake(outcome.deltas[TIMERS], state[TIMERS], moment.clock)
 
     def _asked(self, timers: View, clock: int) -> pa.Table:
         """The groups whose time has come by the clock."""
-        tables = [self._timers.visible.empty_table(), *timers.scan(MIN_TIME, clock + 1)]
-        due = pa.concat_tables(tables)
-        return due.drop_columns([ORDER]).rename_columns(
-            [ORDER if name == WINDOW else name for name in due.column_names if name != ORDER]
-        )
+        due = self._timers.asked(timers, clock)
+        names = due.column_names
+        return due.rename_columns([ORDER if name == WINDOW else name for name in names])
 
     def _groups(self, view: View, come: pa.Table, asked: pa.Table, moment: Moment) -> pa.Table:
         """Every group that may fire or change, with what it had and what has come."""
@@ -207,29 +203,9 @@ class PanesKernel:
 
     def _waiting(self, groups: pa.Table, decided: Decided) -> pa.Table:
         """A timer for each group that will fire by the clock if nothing more comes."""
-        waits = np.flatnonzero(decided.stays & ~decided.fires & (decided.at < END_OF_TIME))
+        waits = decided.waits
         those = groups.take(pa.array(waits))
-        columns = {ORDER: pa.array(decided.at[waits]), HASH: those[HASH], WINDOW: those[ORDER]}
-        return pa.table(columns | {key: those[key] for key in self._of.keys})
-
-    def _wake(self, new: pa.Table, timers: View, clock: int) -> int:
-        known = timers.next_order(clock + 1) if clock < END_OF_TIME else None
-        soonest = int(orders_of(new)[0]) if new.num_rows else END_OF_TIME
-        return soonest if known is None else min(known, soonest)
-
-
-@dataclass(frozen=True, slots=True)
-class Decided:
-    """What becomes of groups at the end of a batch.
-
-    `fires` and, for those, `labels`: the kind of pane; `stays`: whether the group is
-    remembered; `at`: the batch clock from which it fires if nothing more comes.
-    """
-
-    fires: Mask
-    labels: Ints
-    stays: Mask
-    at: Ints
+        return self._timers.waiting(those.append_column(WINDOW, those[ORDER]), decided.at[waits])
 
 
 def within(rows: pa.Table, view: View) -> pa.Table:

@@ -33,8 +33,12 @@ def punctuated_kernel(
     input_schema: pa.Schema,
 ) -> CutKernel:
     """The kernel over rows that have the truth of the spec's SQL in a column `_punctuation`."""
-    cutter = AllKeys(spec) if spec.all_keys else EachKey(spec)
-    return CutKernel(cutter, keys, aggregates, input_schema)
+    return CutKernel(punctuating(spec), keys, aggregates, input_schema)
+
+
+def punctuating(spec: Punctuated) -> EachKey | AllKeys:
+    """The cutter of a spec."""
+    return AllKeys(spec) if spec.all_keys else EachKey(spec)
 
 
 class EachKey:

@@ -65,10 +65,11 @@ class SlidingKernel:
         input_schema: pa.Schema,
         *,
         retractable: bool = False,
+        panes: bool = False,
     ) -> None:
         self.spec = spec
         self._lifted = Lifted(
-            keys, aggregates, input_schema, spanning=False, retractable=retractable
+            keys, aggregates, input_schema, spanning=False, retractable=retractable, panes=panes
         )
         self._cell = max(1, spec.size // _CELLS)
         fields = self._lifted.key_fields
@@ -83,7 +84,7 @@ class SlidingKernel:
         return {WAITING: self._waiting, PAST: self._past}
 
     def output(self) -> pa.Schema:
-        """Keys, `window_start`, `window_end`, the aggregates in the order given."""
+        """Keys, `window_start`, `window_end`, the aggregates as given, the pane if asked."""
         return self._lifted.output
 
     def due(self, watermark: int) -> int:

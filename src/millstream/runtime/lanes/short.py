@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from millstream.plan.graph import Read
+from millstream.runtime.ahead import Taken, together
 from millstream.runtime.failures import user_code
 from millstream.runtime.frames import build, packed, unpacked
+from millstream.runtime.instances import DRIVER, instance, of_buckets
 from millstream.runtime.tasks import Leave, without_origin
 from millstream.runtime.work import Done, Work, execute, prepare, read_flow
 
@@ -30,7 +33,7 @@ class ShortLane:
 
     def run(self, work: Work) -> Done:
         """Read, decode, SQL, kernel, files: one after the other, on the driver."""
-        done = Done()
+        began, done = time.perf_counter(), Done()
         tables: dict[Node, pa.Table] = {}
         for leaf in work.stage.leaves:
             if isinstance(leaf, Read):
@@ -47,6 +50,7 @@ class ShortLane:
             self._leave(work, sides[0], done)
         else:
             self._close(work.step, work, sides, work.moment(after), done)
+        _one_instance(work, done, time.perf_counter() - began)
         return done
 
     def _leave(self, work: Work, rows: pa.Table, done: Done) -> None:
@@ -75,8 +79,14 @@ class ShortLane:
         if leaf in work.decoded:
             return work.decoded[leaf]
         reader, ranges, decoder = work.readers[leaf]
-        raw = reader.table(ranges, decoder.more)
-        rows = decoder(raw)
+        taken = Taken((), ranges) if work.ahead is None else work.ahead(leaf, ranges)
+        done.ahead += sum(part.report.rows for part in taken.rows)
+        parts = list(taken.rows)
+        if taken.left or not parts:
+            began = time.perf_counter()
+            parts.append(decoder(reader.table(taken.left, decoder.more)))
+            parts[-1].report.took(time.perf_counter() - began, DRIVER)
+        rows = together(parts, partitions=len(ranges))
         if leaf in work.reports:
             done.reports[leaf] = rows.report
             staged = work.files.stage("bad", [rows.bad])
@@ -100,6 +110,17 @@ class ShortLane:
             built = build(side.tree, frames, work.clock)
             made = unpacked(built, side.carried).toArrow()
         return made.select(columns.names).cast(columns)
+
+
+def _one_instance(work: Work, done: Done, seconds: float) -> None:
+    """What the stage did is what its one instance did: it takes rows in and owns all buckets."""
+    buckets = (0, 1 if work.step is None else work.step.buckets)
+    name = "take 0" if work.step is None else of_buckets(buckets)
+    dead = sum(report.bad for report in done.reports.values())
+    did = {"in": done.rows_in, "out": done.left.get("results", 0), "late": done.late_rows,
+           "dead": dead, "seconds": seconds}  # fmt: skip
+    one = instance(name, **did)
+    done.instances = {name: one if work.step is None else {**one, "buckets": list(buckets)}}
 
 
 def _time(work: Work) -> tuple[str, int] | None:

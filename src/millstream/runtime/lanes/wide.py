@@ -123,8 +123,7 @@ class WideLane:
         for key, said in sorted(heard.items()):
             leaf = work.stage.leaves[key[0]]
             assert isinstance(leaf, Read)
-            report = Report(**said["report"])
-            done.reports.setdefault(leaf, Report()).add(report)
+            done.reports.setdefault(leaf, Report()).add(said["report"])
             if said["dead"]:
                 done.bad.setdefault(leaf, []).append(said["dead"][0])
 

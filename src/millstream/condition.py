@@ -1,0 +1,194 @@
+"""Conditions over columns, compiled from SQL text to Arrow.
+
+Kernels and sinks know no Spark, so `when(sql)` and `Alert(when=sql)` take the part of SQL that
+can be said here with Spark's meaning: names, literals, arithmetic, comparisons, `and or not`,
+`is null`, `in`, `between`, `abs`, `coalesce`. Nulls are unknown; NaN is equal to itself and the
+largest. Anything else is refused while the pipeline is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from millstream.errors import InvalidSpec
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Value = Callable[["pa.Table"], Any]
+
+_ARITHMETIC = {"Add": "add", "Sub": "subtract", "Mul": "multiply"}
+_COMPARISONS = {"EQ": "equal", "NEQ": "not_equal", "GT": "greater", "GTE": "greater_equal",
+                "LT": "less", "LTE": "less_equal"}  # fmt: skip
+
+
+AGGREGATES = "the window's aggregates"
+
+
+def check_condition(sql: str, columns: tuple[str, ...], *, of: str = AGGREGATES) -> None:
+    """Refuse while building what `condition` could not compile; `of` are the columns there are."""
+    _Compiler(sql, columns, of).compile(_parsed(sql))
+
+
+def condition(sql: str, columns: tuple[str, ...]) -> Value:
+    """A function from a table to one boolean per row, null where unknown.
+
+    Raises:
+        InvalidSpec: the text is no condition, names another column, or says more than can
+            be said here.
+    """
+    return _Compiler(sql, columns, AGGREGATES).compile(_parsed(sql))
+
+
+def _parsed(sql: str) -> Any:
+    import sqlglot
+    from sqlglot.errors import SqlglotError
+
+    try:
+        return sqlglot.parse_one(sql, read="spark")
+    except SqlglotError as error:
+        raise InvalidSpec("when needs a condition in SQL", got=repr(sql),
+                          do="correct it") from error  # fmt: skip
+
+
+class _Compiler:
+    def __init__(self, sql: str, columns: tuple[str, ...], of: str) -> None:
+        self._sql, self._columns, self._of = sql, columns, of
+
+    def compile(self, node: Any) -> Value:
+        """The value of one node of the parsed text."""
+        kind = type(node).__name__
+        if kind in _ARITHMETIC or kind in _COMPARISONS:
+            return self._binary(kind, node)
+        made = getattr(self, f"_{kind.lower()}", None)
+        if made is None:
+            raise InvalidSpec(
+                "when needs a condition of names, numbers, arithmetic and comparisons",
+                got=f"{node.sql(dialect='spark')} in {self._sql!r}",
+                do="make it an aggregate of its own, or put a where after the window"
+                if self._of == AGGREGATES
+                else "make it a column of its own with .with_columns(…)",
+            )
+        value: Value = made(node)
+        return value
+
+    def _binary(self, kind: str, node: Any) -> Value:
+        left, right = self.compile(node.this), self.compile(node.expression)
+        if kind in _ARITHMETIC:
+            name = _ARITHMETIC[kind]
+            return lambda rows: _compute(name, left(rows), right(rows))
+        name = _COMPARISONS[kind]
+        return lambda rows: _compared(name, left(rows), right(rows))
+
+    def _paren(self, node: Any) -> Value:
+        return self.compile(node.this)
+
+    def _column(self, node: Any) -> Value:
+        name = next((c for c in self._columns if c.lower() == node.name.lower()), None)
+        if name is None or node.table:
+            raise InvalidSpec(f"when needs names of {self._of}",
+                              got=node.sql(dialect="spark"),
+                              do=f"choose from {', '.join(self._columns)}")  # fmt: skip
+        return lambda rows: rows[name]
+
+    def _literal(self, node: Any) -> Value:
+        import pyarrow as pa
+
+        text = node.this
+        whole = text.lstrip("-").isdigit()
+        scalar = pa.scalar(text if node.is_string else int(text) if whole else float(text))
+        return lambda _rows: scalar
+
+    def _boolean(self, node: Any) -> Value:
+        import pyarrow as pa
+
+        scalar = pa.scalar(bool(node.this))
+        return lambda _rows: scalar
+
+    def _null(self, _node: Any) -> Value:
+        import pyarrow as pa
+
+        return lambda _rows: pa.scalar(None)
+
+    def _neg(self, node: Any) -> Value:
+        value = self.compile(node.this)
+        return lambda rows: _compute("negate", value(rows))
+
+    def _abs(self, node: Any) -> Value:
+        value = self.compile(node.this)
+        return lambda rows: _compute("abs", value(rows))
+
+    def _div(self, node: Any) -> Value:
+        left, right = self.compile(node.this), self.compile(node.expression)
+        return lambda rows: _compute("divide", _double(left(rows)), _double(right(rows)))
+
+    def _and(self, node: Any) -> Value:
+        left, right = self.compile(node.this), self.compile(node.expression)
+        return lambda rows: _compute("and_kleene", left(rows), right(rows))
+
+    def _or(self, node: Any) -> Value:
+        left, right = self.compile(node.this), self.compile(node.expression)
+        return lambda rows: _compute("or_kleene", left(rows), right(rows))
+
+    def _not(self, node: Any) -> Value:
+        value = self.compile(node.this)
+        return lambda rows: _compute("invert", value(rows))
+
+    def _is(self, node: Any) -> Value:
+        if type(node.expression).__name__ != "Null":
+            raise InvalidSpec("when needs `is null` after a value",
+                              got=node.sql(dialect="spark"), do="write n is not null")  # fmt: skip
+        value = self.compile(node.this)
+        return lambda rows: _compute("is_null", value(rows))
+
+    def _in(self, node: Any) -> Value:
+        value = self.compile(node.this)
+        found = [self.compile(one) for one in node.expressions]
+
+        def inside(rows: pa.Table) -> Any:
+            hits = [_compared("equal", value(rows), one(rows)) for one in found]
+            answer = hits[0]
+            for hit in hits[1:]:
+                answer = _compute("or_kleene", answer, hit)
+            return answer
+
+        return inside
+
+    def _between(self, node: Any) -> Value:
+        value = self.compile(node.this)
+        low, high = self.compile(node.args["low"]), self.compile(node.args["high"])
+        return lambda rows: _compute(
+            "and_kleene",
+            _compared("greater_equal", value(rows), low(rows)),
+            _compared("less_equal", value(rows), high(rows)),
+        )
+
+    def _coalesce(self, node: Any) -> Value:
+        values = [self.compile(one) for one in (node.this, *node.expressions)]
+        return lambda rows: _compute("coalesce", *(value(rows) for value in values))
+
+
+def _compute(name: str, *values: Any) -> Any:
+    import pyarrow.compute as pc
+
+    return pc.call_function(name, list(values))
+
+
+def _double(value: Any) -> Any:
+    import pyarrow as pa
+
+    return value.cast(pa.float64())
+
+
+def _compared(name: str, left: Any, right: Any) -> Any:
+    """A comparison in which NaN is equal to itself and larger than every other number."""
+    import pyarrow as pa
+
+    plain = _compute(name, left, right)
+    if not (pa.types.is_floating(left.type) or pa.types.is_floating(right.type)):
+        return plain
+    nan_left = _compute("is_nan", _double(left))
+    nan_right = _compute("is_nan", _double(right))
+    ranked = _compute(name, nan_left.cast(pa.int8()), nan_right.cast(pa.int8()))
+    return _compute("if_else", _compute("or", nan_left, nan_right), ranked, plain)

@@ -1,0 +1,79 @@
+"""Routes for alerts: how they stand, what was told of them, and keeping them quiet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from starlette.responses import JSONResponse, Response
+
+from millstream.console.asking import aside, body, number, word
+from millstream.console.routes import JOB, Endpoint, Parameter, asked_for
+from millstream.duration import positive_micros
+from millstream.errors import InvalidInput
+from millstream.jobs.alerts import alerts, notifications, silence, unsilence
+from millstream.viewing.shown import bounded
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from millstream.console.limits import Limits
+    from millstream.jobs.places import StackPlace
+
+_TOLD, _MOST_TOLD = 50, 500
+_ALERT = Parameter("alert", "the alert's name")
+_SILENCE = {
+    "type": "object",
+    "required": ["for"],
+    "additionalProperties": False,
+    "properties": {
+        "for": {"type": ["string", "null"], "description": "'1 hour'; null ends the silence"},
+        "key": {"type": ["object", "null"], "description": "only this key of it"},
+    },
+}
+
+
+class AlertsApi:
+    """Alerts of the stack's jobs."""
+
+    def __init__(self, place: StackPlace, limits: Limits) -> None:
+        self._place, self._limits = place, limits
+
+    async def alerts(self, request: Request) -> Response:
+        """Every alert as it stands."""
+        found = await aside(alerts, self._place, word(request, "job"), word(request, "alert"))
+        return JSONResponse(bounded(found))
+
+    async def told(self, request: Request) -> Response:
+        """What was told of an alert."""
+        path, last = request.path_params, number(request, "last", _TOLD, most=_MOST_TOLD)
+        found = await aside(notifications, self._place, path["job"], path["alert"], last)
+        return JSONResponse(bounded(found))
+
+    async def silence(self, request: Request) -> Response:
+        """Keep an alert quiet for a while, or no longer."""
+        path = request.path_params
+        wish = await body(request, self._limits, **{"for": str | None, "key": dict | None})
+        if "for" not in wish:
+            raise InvalidInput("a silence needs `for`", got="none", do="give a duration, or null")
+        place, key = (self._place, path["job"], path["alert"]), wish.get("key")
+        if wish["for"] is None:
+            done = await aside(unsilence, *place, key=key)
+        else:
+            seconds = positive_micros(wish["for"], what="for") / 1e6
+            done = await aside(silence, *place, seconds=seconds, key=key)
+        return JSONResponse(done)
+
+    def endpoints(self) -> list[Endpoint]:
+        """Every route with its description."""
+        last = asked_for("last", f"how many, at most {_MOST_TOLD}", kind="integer", default=_TOLD)
+        chosen = [asked_for("job", "only those of this job"),
+                  asked_for("alert", "only the one of this name")]  # fmt: skip
+        return [
+            Endpoint("GET", "/api/alerts", self.alerts, "every alert as it stands, worst first",
+                     chosen, also=(404,)),
+            Endpoint("GET", "/api/alerts/{job}/{alert:path}/told", self.told,
+                     "what was told of an alert, newest first", [JOB, _ALERT, last]),
+            Endpoint("POST", "/api/alerts/{job}/{alert:path}/silence", self.silence,
+                     "keep an alert quiet for a while, or no longer", [JOB, _ALERT],
+                     body=_SILENCE, also=(408,)),
+        ]  # fmt: skip

@@ -1,0 +1,281 @@
+"""Topics followed live: one consumer for all readers of a topic, and a short queue for each.
+
+Four times a second each reader is given what has come. A topic that is faster than a page can
+show is shown in part, with the number of what was left out; a reader that does not take what it
+is given is told so and dropped, and costs the others nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from starlette.concurrency import run_in_threadpool
+
+from millstream.errors import MillstreamError, NotFound, Unavailable
+from millstream.log.consumer import Consumer
+from millstream.viewing.places import text_of
+from millstream.viewing.rows import RecordRow
+from millstream.viewing.shown import Form, shown
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from millstream.log.records import Record
+    from millstream.log.settings import Cluster
+    from millstream.viewing.selection import Selection
+
+LOG = logging.getLogger(__name__)
+TICK = 0.25
+QUEUE = 20
+SHOWN = 50
+TOPICS = 16
+BEHIND = 50_000
+_LOOK_BEHIND = 2.0
+_LINGER = 5.0
+_CHECK = 5.0
+_KEEP_ALIVE = 15.0
+_END = b""
+_SLOW = "you were too slow for this topic; follow it again, with a filter if it is a fast one"
+
+
+@dataclass
+class Reader:
+    """Somebody who follows a topic: which records, and what has gathered since the last tick."""
+
+    selection: Selection
+    partitions: frozenset[int] = frozenset()
+    form: Form = "auto"
+    queue: asyncio.Queue[bytes] = field(default_factory=lambda: asyncio.Queue(QUEUE))
+    records: list[Record] = field(default_factory=list)
+    scanned: int = 0
+    left_out: int = 0
+    skipped: int = 0
+    heard: float = field(default_factory=time.monotonic)
+
+    def offer(self, row: RecordRow) -> None:
+        """Take a record, if it is one of those that are followed."""
+        if self.partitions and row.record.partition not in self.partitions:
+            return
+        self.scanned += 1
+        if not self.selection.takes_row(row):
+            return
+        if len(self.records) < SHOWN:
+            self.records.append(row.record)
+        else:
+            self.left_out += 1
+
+    def taken(self) -> dict[str, Any] | None:
+        """What has gathered; None where it is nothing."""
+        if not (self.scanned or self.skipped):
+            return None
+        told = {"records": self.records, "scanned": self.scanned, "left_out": self.left_out,
+                "skipped": self.skipped}  # fmt: skip
+        self.records, self.scanned, self.left_out, self.skipped = [], 0, 0, 0
+        return told
+
+    def give(self, event: bytes) -> bool:
+        """Queue an event; False where the reader has been dropped for being slow."""
+        if self.queue.full():
+            while not self.queue.empty():
+                self.queue.get_nowait()
+            self.queue.put_nowait(b"event: dropped\n" + _data(_SLOW))
+            self.queue.put_nowait(_END)
+            return False
+        self.queue.put_nowait(event)
+        self.heard = time.monotonic()
+        return True
+
+
+class Followed:
+    """One topic that is followed, from its end on, by a thread of its own."""
+
+    def __init__(self, cluster: Cluster, topic: str) -> None:
+        self._consumer = Consumer(topic, kafka=cluster, start="end")
+        self._lock = threading.Lock()
+        self._readers: tuple[Reader, ...] = ()
+        self._trouble: str | None = None
+        self._over = False
+        self._left = self._checked = time.monotonic()
+        threading.Thread(target=self._read, name=f"follow {topic}", daemon=True).start()
+
+    @property
+    def readers(self) -> int:
+        """How many follow it now."""
+        return len(self._readers)
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended, or has had no reader for a while."""
+        alone = not self._readers and time.monotonic() - self._left > _LINGER
+        return self._over or alone
+
+    def join(self, reader: Reader) -> None:
+        """One more reader; it is told at once where following begins."""
+        with self._lock:
+            self._readers = (*self._readers, reader)
+        reader.give(_data({"records": [], "scanned": 0, "left_out": 0, "skipped": 0,
+                           "later": self._places()}))  # fmt: skip
+
+    def leave(self, reader: Reader) -> None:
+        """One reader less."""
+        with self._lock:
+            self._readers = tuple(one for one in self._readers if one is not reader)
+        self._left = time.monotonic()
+
+    def stop(self) -> None:
+        """End the thread; it lets go of its connections."""
+        self._consumer.stop()
+
+    def tick(self, events: list[tuple[Reader, bytes]]) -> None:
+        """Give readers what was made for them; drop the slow ones."""
+        for reader, event in events:
+            if not reader.give(event):
+                self.leave(reader)
+
+    def events(self) -> list[tuple[Reader, bytes]]:
+        """What each reader is to be given now; a record is written out once for all of them."""
+        self._check()
+        with self._lock:
+            told = [(reader, reader.taken()) for reader in self._readers]
+        written: dict[tuple[int, int, Form], bytes] = {}
+        places, now, made = self._places(), time.monotonic(), []
+        for reader, taken in told:
+            if taken is not None:
+                made.append((reader, _event(taken, reader.form, places, written)))
+            elif now - reader.heard > _KEEP_ALIVE:
+                made.append((reader, b": still here\n\n"))
+        if self._over:
+            gone = b"event: gone\n" + _data(self._trouble or "the console is ending")
+            made += [pair for reader, _ in told for pair in ((reader, gone), (reader, _END))]
+        return made
+
+    def _check(self) -> None:
+        """A consumer that waits at its end is told nothing of a topic that is deleted."""
+        if time.monotonic() - self._checked < _CHECK or self._over:
+            return
+        self._checked = time.monotonic()
+        try:
+            self._consumer.lag()
+        except NotFound:
+            self._trouble = f"the topic {self._consumer.topics[0]} is no longer there"
+            self.stop()
+        except MillstreamError:
+            LOG.info("Kafka is away; the consumer says so when it lasts")
+
+    def _places(self) -> str:
+        at = self._consumer.position()
+        return text_of({partition: offset for (_, partition), offset in at.items()})
+
+    def _read(self) -> None:
+        try:
+            looked = time.monotonic()
+            for record in self._consumer:
+                row = RecordRow(record)
+                with self._lock:
+                    for reader in self._readers:
+                        reader.offer(row)
+                if time.monotonic() - looked > _LOOK_BEHIND:
+                    looked = time.monotonic()
+                    self._catch_up()
+        except MillstreamError as error:
+            self._trouble = str(error)
+        except Exception:
+            LOG.exception("following %s failed", self._consumer.topics)
+            self._trouble = "following met something it did not foresee; see console.out"
+        finally:
+            self._over = True
+            self._consumer.close()
+
+    def _catch_up(self) -> None:
+        """A follower shows what comes now: far behind, it goes on at the end and says so."""
+        behind = sum(self._consumer.lag().values())
+        if behind > BEHIND:
+            self._consumer.seek_to("end")
+            with self._lock:
+                for reader in self._readers:
+                    reader.skipped += behind
+
+
+class Following:
+    """All topics that are followed now."""
+
+    def __init__(self, tick: float = TICK) -> None:
+        self._tick = tick
+        self._topics: dict[tuple[Cluster, str], Followed] = {}
+        self._tasks: dict[tuple[Cluster, str], asyncio.Task[None]] = {}
+
+    @property
+    def readers(self) -> int:
+        """How many follow something now."""
+        return sum(followed.readers for followed in self._topics.values())
+
+    async def open(self, cluster: Cluster, topic: str) -> Followed:
+        """The topic as it is followed by all its readers.
+
+        Raises:
+            NotFound: there is no such topic.
+            Unavailable: Kafka is away, or too many topics are followed already.
+        """
+        key = (cluster, topic)
+        known = self._topics.get(key)
+        if known is not None and not known.over:
+            return known
+        if len(self._topics) >= TOPICS:
+            raise Unavailable("the page needs fewer topics to follow", got=str(len(self._topics)),
+                              do="stop following one of them")  # fmt: skip
+        followed = await run_in_threadpool(Followed, cluster, topic)
+        raced = self._topics.get(key)
+        if raced is not None and not raced.over:
+            followed.stop()
+            return raced
+        self._topics[key] = followed
+        self._tasks[key] = asyncio.create_task(self._beat(key, followed))
+        return followed
+
+    async def watch(self, followed: Followed, reader: Reader) -> AsyncGenerator[bytes]:
+        """Server-sent events for one reader, until it leaves, is dropped, or the topic ends."""
+        followed.join(reader)
+        try:
+            while (event := await reader.queue.get()) != _END:
+                yield event
+        finally:
+            followed.leave(reader)
+
+    async def _beat(self, key: tuple[Cluster, str], followed: Followed) -> None:
+        try:
+            over = False
+            while not over:
+                await asyncio.sleep(self._tick)
+                over = followed.over
+                followed.tick(await run_in_threadpool(followed.events))
+        finally:
+            followed.stop()
+            if self._topics.get(key) is followed:
+                del self._topics[key], self._tasks[key]
+
+
+def _event(
+    taken: dict[str, Any], form: Form, places: str, written: dict[tuple[int, int, Form], bytes]
+) -> bytes:
+    records = []
+    for record in taken.pop("records"):
+        key = (record.partition, record.offset, form)
+        if key not in written:
+            written[key] = _json(shown(record, form))
+        records.append(written[key])
+    rest = _json({**taken, "later": places})
+    return b'data: {"records":[' + b",".join(records) + b"]," + rest[1:] + b"\n\n"
+
+
+def _data(told: Any) -> bytes:
+    return b"data: " + _json(told) + b"\n\n"
+
+
+def _json(told: Any) -> bytes:
+    return json.dumps(told, separators=(",", ":")).encode()

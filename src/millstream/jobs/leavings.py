@@ -1,0 +1,222 @@
+"""Rows that left a job by the other doors: too late, or dead; a page of them at a time."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from millstream.errors import InvalidInput, NotFound
+from millstream.jobs.book import Book
+from millstream.jobs.diary import DiaryReader
+from millstream.jobs.kafka import cluster_of
+from millstream.viewing.escape import harmless
+from millstream.viewing.moments import iso
+from millstream.viewing.places import text_of
+from millstream.viewing.shown import IN_A_LIST, body, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.jobs.book import JobRow
+    from millstream.jobs.places import StackPlace
+    from millstream.log.records import Record
+    from millstream.runtime.dead import Marks
+    from millstream.runtime.dead import Selection as DeadSelection
+    from millstream.viewing.pages import Page, Pages, Takes
+
+STATES = ("waiting", "retried", "dropped")
+_ENVELOPE = {"step", "reason", "watermark", "windows", "origin", "row"}
+_PLACE, _EDGES, _MOST_WINDOWS = ("partition", "offset", "index"), ("start", "end"), 100
+
+
+def late_rows(
+    place: StackPlace, name: str, look: Callable[[Pages, Takes], Page], *,
+    topic: str | None = None, step: str | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """A page of the rows that came too late; `look` says which page.
+
+    Raises:
+        NotFound: no such job, or none of its late rows go to that topic.
+    """
+    job = _job(place, name)
+    topics, elsewhere = _late_topics(place, job)
+    if topic is not None and topic not in topics:
+        raise NotFound(f"this needs a topic that takes late rows of {name}",
+                       got=", ".join(topics) or "none")  # fmt: skip
+    chosen = topic or (topics[0] if topics else None)
+    taking = _Late(step)
+    page = None if chosen is None else _page(place, name, chosen, look, taking)
+    return {
+        "job": name, "topic": chosen, "topics": topics, "elsewhere": elsewhere,
+        "rows": [_late_row(record) for record in page.records] if page else [],
+        **_around(page, taking.seen, taking.strange),
+    }  # fmt: skip
+
+
+def dead_rows(
+    place: StackPlace, name: str, look: Callable[[Pages, Takes], Page], *,
+    selection: DeadSelection, state: str | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """A page of the rows that no step could take, each with what became of it.
+
+    Raises:
+        NotFound: there is no such job.
+        InvalidInput: there is no such state.
+    """
+    from millstream.runtime.dead import DeadRows
+
+    if state is not None and state not in STATES:
+        raise InvalidInput(f"state needs one of {', '.join(STATES)}", got=repr(state[:40]))
+    job = _job(place, name)
+    dead = DeadRows(job.pipeline, cluster_of(place, name), _suffix(job))
+    taking = _Dead(selection, dead.marks(), state)
+    page = _page(place, name, dead.topic, look, taking)
+    return {
+        "job": name, "topic": dead.topic,
+        "rows": [taking.shown(record) for record in page.records] if page else [],
+        **_around(page, taking.seen, taking.strange),
+    }  # fmt: skip
+
+
+@dataclass
+class _Late:
+    """Takes envelopes of late rows, of one step or of all."""
+
+    step: str | None
+    seen: int = 0
+    strange: int = 0
+
+    def takes(self, record: Record) -> bool:
+        self.seen += 1
+        envelope = _opened(record)
+        if envelope is None:
+            self.strange += 1
+            return False
+        return self.step is None or envelope["step"] == self.step
+
+
+@dataclass
+class _Dead:
+    """Takes dead rows that are selected and in a state."""
+
+    selection: DeadSelection
+    marks: Marks
+    state: str | None
+    seen: int = 0
+    strange: int = 0
+
+    def takes(self, record: Record) -> bool:
+        from millstream.runtime.dead import opened
+
+        self.seen += 1
+        row = opened(record)
+        if row is None:
+            self.strange += 1
+            return False
+        if self.state not in (None, self.marks.state(row.origin)):
+            return False
+        return self.selection.takes(row)
+
+    def shown(self, record: Record) -> dict[str, Any]:
+        from millstream.runtime.dead import opened
+
+        row = opened(record)
+        assert row is not None
+        return {
+            "place": text_of({record.partition: record.offset}), "step": row.step,
+            "reason": body(row.reason.encode(), "text", IN_A_LIST.value)["text"],
+            "state": self.marks.state(row.origin), "record": shown(row.record),
+        }  # fmt: skip
+
+
+def _late_row(record: Record) -> dict[str, Any]:
+    envelope = _opened(record)
+    assert envelope is not None
+    origin = envelope["origin"]
+    return {
+        "place": text_of({record.partition: record.offset}),
+        "at": iso(record.timestamp),
+        "step": _word(envelope["step"]),
+        "reason": _word(envelope["reason"]),
+        "watermark": None if envelope["watermark"] is None else _word(envelope["watermark"]),
+        "windows": [{edge: _word(window[edge]) for edge in _EDGES}
+                    for window in (envelope["windows"] or [])[:_MOST_WINDOWS]],
+        "origin": {**{word: origin[word] for word in _PLACE}, "source": _word(origin["source"])},
+        "row": body(envelope["row"].encode(errors="replace"), "auto", IN_A_LIST.value),
+    }  # fmt: skip
+
+
+def _word(text: str) -> str:
+    return harmless(text[: IN_A_LIST.key])
+
+
+def _opened(record: Record) -> dict[str, Any] | None:
+    """The envelope of a late row; None where it is something else: anybody may write there."""
+    try:
+        found = json.loads(record.value or b"")
+    except (ValueError, RecursionError):
+        return None
+    return found if _is_envelope(found) else None
+
+
+def _is_envelope(found: Any) -> bool:
+    if not isinstance(found, dict) or set(found) != _ENVELOPE:
+        return False
+    origin, windows = found["origin"], found["windows"] or []
+    return (
+        all(isinstance(found[word], str) for word in ("step", "reason", "row"))
+        and isinstance(found["watermark"], str | None)
+        and isinstance(origin, dict)
+        and isinstance(origin.get("source"), str)
+        and all(isinstance(origin.get(word), int) for word in _PLACE)
+        and isinstance(windows, list)
+        and all(_is_window(window) for window in windows)
+    )
+
+
+def _is_window(window: Any) -> bool:
+    return isinstance(window, dict) and all(isinstance(window.get(edge), str) for edge in _EDGES)
+
+
+def _page(
+    place: StackPlace, name: str, topic: str, look: Callable[[Pages, Takes], Page], taking: Takes
+) -> Page | None:
+    """What `look` finds; None where the topic has never been written to."""
+    from millstream.viewing.pages import Pages
+
+    try:
+        pages = Pages(cluster_of(place, name), topic)
+    except NotFound:
+        return None
+    return look(pages, taking)
+
+
+def _around(page: Page | None, scanned: int, strange: int) -> dict[str, Any]:
+    earlier, later = (None, None) if page is None else (page.earlier, page.later)
+    return {
+        "scanned": scanned, "strange": strange, "complete": page is None or page.complete,
+        "earlier": None if earlier is None else text_of(earlier),
+        "later": None if later is None else text_of(later),
+    }  # fmt: skip
+
+
+def _late_topics(place: StackPlace, job: JobRow) -> tuple[list[str], list[str]]:
+    """The topics that take late rows, and what else does."""
+    with DiaryReader(place.job(job.name).facts).at_once() as diary:
+        told = (diary.about() or {}).get("late") or {"topics": [], "elsewhere": []}
+    suffix = _suffix(job)
+    return [f"{topic}{suffix}" for topic in told["topics"]], list(told["elsewhere"])
+
+
+def _suffix(job: JobRow) -> str:
+    from millstream.runtime.rewind import suffix_of
+
+    folder = Path(job.checkpoint)
+    return suffix_of(folder) if (folder / "job").exists() else ""
+
+
+def _job(place: StackPlace, name: str) -> JobRow:
+    with Book(place.book, read_only=True) as book:
+        return book.job(name)

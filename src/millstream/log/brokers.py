@@ -1,0 +1,211 @@
+"""The brokers of a cluster: what each holds and leads, and moving partitions between them."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from millstream.errors import InvalidInput, NotFound
+from millstream.log import cluster_wire
+from millstream.log.link import ANSWER_TIME, Link
+from millstream.log.settings import Cluster
+from millstream.log.topics import Topics
+
+if TYPE_CHECKING:
+    from millstream.log.cluster_wire import Quorum
+    from millstream.log.places import Slot
+    from millstream.log.topic_info import TopicInfo
+
+Told = Callable[[int, int], None]
+"""Told how many partitions have arrived, of how many."""
+
+_LOOK = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerInfo:
+    """One broker. `address` is None for one that is down.
+
+    `votes` says that it is one of the controllers, `controls` that it is the one in charge;
+    `holds` counts the partitions it keeps, `leads` those it leads, and `behind` those of which
+    it lacks the newest records.
+    """
+
+    node: int
+    address: str | None
+    votes: bool
+    controls: bool
+    holds: int
+    leads: int
+    behind: int
+
+
+class Brokers:
+    """The brokers of a cluster with an open listener.
+
+    brokers = Brokers()
+    [broker.node for broker in brokers.list() if broker.address is None]    # those down
+    brokers.move("bids", to=[1, 2, 4])
+    """
+
+    def __init__(self, kafka: str | Cluster | None = None) -> None:
+        self._cluster = Cluster.resolve(kafka)
+        self._topics = Topics(self._cluster)
+        self._link = Link(self._cluster)
+
+    def quorum(self) -> Quorum:
+        """Who controls the cluster."""
+        return cluster_wire.quorum(self._cluster)
+
+    def list(self) -> tuple[BrokerInfo, ...]:
+        """All brokers by number: those that answer, those that vote, those that hold something."""
+        addresses, quorum = self._alive(), self.quorum()
+        holds: Counter[int] = Counter()
+        leads: Counter[int] = Counter()
+        behind: Counter[int] = Counter()
+        for topic in self._topics.list(internal=True):
+            for part in topic.partitions:
+                holds.update(part.replicas)
+                behind.update(set(part.replicas) - set(part.isr))
+                leads.update([] if part.leader is None else [part.leader])
+        return tuple(
+            BrokerInfo(node, addresses.get(node), node in quorum.voters, node == quorum.leader,
+                       holds[node], leads[node], behind[node])
+            for node in sorted({*addresses, *quorum.voters, *holds})
+        )  # fmt: skip
+
+    def move(
+        self,
+        topic: str,
+        to: Sequence[int],
+        *,
+        partitions: Sequence[int] | None = None,
+        replicas: int | None = None,
+        told: Told | None = None,
+    ) -> int:
+        """Spread a topic's partitions over these brokers and return when they are there.
+
+        They take turns in leading. Records can be read and written meanwhile. Each partition
+        keeps the number of its copies unless `replicas` says another. Gives how many partitions
+        were moved.
+
+        Raises:
+            InvalidInput: a broker or partition is not there, or brokers are fewer than copies.
+        """
+        info = self._topics.describe(topic)
+        wanted = spread(info, self._checked(to), partitions=partitions, replicas=replicas)
+        return self._move(wanted, told)
+
+    def empty(self, node: int, *, told: Told | None = None) -> int:
+        """Move all that a broker holds to the others, and return when it holds nothing.
+
+        Raises:
+            InvalidInput: a partition has as many copies as there are brokers.
+        """
+        alive = self._alive()
+        if node not in alive:
+            raise NotFound(f"there is no broker {node}", do=_those(alive))
+        others = [other for other in alive if other != node]
+        return self._move(without(node, self._topics.list(internal=True), others), told)
+
+    def forget(self, node: int) -> None:
+        """Have the cluster forget a broker that has ended and holds nothing."""
+        cluster_wire.unregister(self._cluster, node)
+
+    def _move(self, wanted: Mapping[Slot, Sequence[int]], told: Told | None) -> int:
+        if not wanted:
+            return 0
+        cluster_wire.move(self._cluster, wanted)
+        while left := len(wanted.keys() & cluster_wire.moving(self._cluster).keys()):
+            if told is not None:
+                told(len(wanted) - left, len(wanted))
+            time.sleep(_LOOK)
+        cluster_wire.elect(self._cluster, wanted)
+        if told is not None:
+            told(len(wanted), len(wanted))
+        return len(wanted)
+
+    def _checked(self, nodes: Sequence[int]) -> Sequence[int]:
+        alive = self._alive()
+        for node in nodes:
+            if node not in alive:
+                raise InvalidInput(
+                    "a move needs brokers that are up", got=f"broker {node}", do=_those(alive)
+                )
+        if not nodes or len(set(nodes)) != len(nodes):
+            raise InvalidInput("a move needs brokers, each once", got=repr(list(nodes)))
+        return nodes
+
+    def _alive(self) -> dict[int, str]:
+        told = self._link.call(
+            "asking for the brokers",
+            lambda admin: admin.describe_cluster(request_timeout=ANSWER_TIME),
+        )
+        return {node.id: f"{node.host}:{node.port}" for node in told.nodes}
+
+
+def spread(
+    topic: TopicInfo,
+    to: Sequence[int],
+    *,
+    partitions: Sequence[int] | None = None,
+    replicas: int | None = None,
+) -> dict[Slot, tuple[int, ...]]:
+    """Which brokers each partition belongs on: in turn, so that each leads as many as another.
+
+    Partitions that are there already are left out.
+    """
+    there = {part.partition: part for part in topic.partitions}
+    chosen = sorted(there) if partitions is None else list(partitions)
+    if missing := set(chosen) - there.keys():
+        raise InvalidInput(f"{topic.name} has partitions {_span(there)}", got=str(min(missing)))
+    found: dict[Slot, tuple[int, ...]] = {}
+    for number in chosen:
+        copies = len(there[number].replicas) if replicas is None else replicas
+        if not 1 <= copies <= len(to):
+            raise InvalidInput(
+                f"{topic.name}/{number} needs at least as many brokers as copies, {copies}",
+                got=f"brokers {', '.join(map(str, to))}",
+                do="name more brokers, or fewer copies",
+            )
+        nodes = tuple(to[(number + place) % len(to)] for place in range(copies))
+        if nodes != there[number].replicas:
+            found[topic.name, number] = nodes
+    return found
+
+
+def without(
+    node: int, topics: Sequence[TopicInfo], others: Sequence[int]
+) -> dict[Slot, tuple[int, ...]]:
+    """Where partitions go that a broker holds: each time to the one that then holds least."""
+    load = Counter(n for topic in topics for part in topic.partitions for n in part.replicas)
+    found: dict[Slot, tuple[int, ...]] = {}
+    for topic in topics:
+        for part in topic.partitions:
+            if node not in part.replicas:
+                continue
+            free = [other for other in others if other not in part.replicas]
+            if not free:
+                raise InvalidInput(
+                    f"{topic.name}/{part.partition} needs a broker for each of its "
+                    f"{len(part.replicas)} copies",
+                    got=f"no other than those without broker {node}",
+                    do="add one first with `millstream brokers add`",
+                )
+            heir = min(free, key=lambda other: (load[other], other))
+            load[heir] += 1
+            found[topic.name, part.partition] = tuple(
+                heir if n == node else n for n in part.replicas
+            )
+    return found
+
+
+def _those(nodes: Mapping[int, str]) -> str:
+    return f"there are {', '.join(map(str, sorted(nodes)))}"
+
+
+def _span(partitions: Mapping[int, object]) -> str:
+    return f"0 to {max(partitions)}"

@@ -1,0 +1,161 @@
+"""From the rows of a batch to what each key of an alert has seen, in the order of time."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millstream.condition import condition
+from millstream.errors import InvalidSpec
+from millstream.formats.json.encode import encode
+from millstream.sinks.alert import Alert
+from millstream.sinks.alert_rule import Seen
+from millstream.sinks.notice_texts import LARGEST_KEY, shortened
+from millstream.sinks.rows import SIGN, chunks, columns_of, visible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+    from millstream.condition import Value
+    from millstream.sinks.spec import Staged
+
+    Bools = NDArray[np.bool_]
+    Ints = NDArray[np.int64]
+
+_CHUNK = 20_000
+_SPAN = ("window_start", "window_end")
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What a key has seen: the row as JSON where it raises."""
+
+    key: str
+    seen: Seen
+    row: str | None
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    table: pa.Table
+    keys: list[str]
+    times: Ints
+    raises: Bools
+    clears: Bools
+    early: Bools
+    late: Bools
+
+
+class AlertRows:
+    """The rows of one output of one batch, as an alert sees them."""
+
+    def __init__(self, staged: Staged) -> None:
+        assert isinstance(staged.sink, Alert)
+        self._staged, self._alert = staged, staged.sink
+        self._by = staged.keys if staged.sink.by is None else staged.sink.by
+        self._now = time.time_ns() // 1000
+        self._conditions: tuple[Value, Value | None] | None = None
+        self.clock: int | None = None
+
+    def observed(self, tracked: Callable[[str], bool]) -> Iterator[Observed]:
+        """What the keys that are raised or tracked already have seen: per key in order of time;
+        of several rows of one time the last."""
+        raised: set[str] = set()
+        for chunk in self._chunks():
+            raised.update(key for key, up in zip(chunk.keys, chunk.raises, strict=True) if up)
+            settled = chunk.times[~chunk.early]
+            if len(settled):
+                latest = int(settled.max())
+                self.clock = latest if self.clock is None else max(self.clock, latest)
+        last: dict[tuple[str, int], Observed] = {}
+        for chunk in self._chunks():
+            for one in self._of(chunk, lambda key: key in raised or tracked(key)):
+                last[one.key, one.seen.time] = one
+        yield from sorted(last.values(), key=lambda one: (one.key, one.seen.time))
+
+    def _chunks(self) -> Iterator[_Chunk]:
+        for table in chunks(self._staged, _CHUNK):
+            rows, signs = visible(table), _signs(table)
+            raises, clears = self._judged(rows)
+            there = signs > 0
+            pane = rows["pane"].to_numpy(zero_copy_only=False) if "pane" in rows.column_names else (
+                np.full(rows.num_rows, "on_time")
+            )  # fmt: skip
+            yield _Chunk(rows, self._keys(rows), self._times(table), raises & there,
+                         clears | ~there, (pane == "early") & there, pane == "late")  # fmt: skip
+
+    def _judged(self, rows: pa.Table) -> tuple[Bools, Bools]:
+        if self._conditions is None:
+            names = tuple(columns_of(rows))
+            clears = self._alert.clears
+            self._conditions = (condition(self._alert.when, names),
+                                None if clears is None else condition(clears, names))  # fmt: skip
+        when, over = self._conditions
+        raises = self._answer(when, rows)
+        return raises, ~raises if over is None else self._answer(over, rows) & ~raises
+
+    def _answer(self, value: Value, rows: pa.Table) -> Bools:
+        """Whether a condition is true, row by row; what is unknown is not true."""
+        try:
+            found = value(rows)
+            if isinstance(found, pa.Scalar):
+                found = pa.array([found.as_py()] * rows.num_rows, pa.bool_())
+            answer: Bools = pc.fill_null(found.cast(pa.bool_()), pa.scalar(value=False)).to_numpy(
+                zero_copy_only=False
+            )
+        except pa.ArrowException as error:
+            raise InvalidSpec(
+                f"Alert({self._alert.name!r}) needs conditions that fit the types of its columns",
+                got=f"{error} for {', '.join(map(repr, self._alert.conditions))}",
+                do="cast the column with .with_columns(…) before the alert",
+            ) from error
+        return answer
+
+    def _keys(self, rows: pa.Table) -> list[str]:
+        if not self._by:
+            return ["{}"] * rows.num_rows
+        found = encode(rows.select(list(self._by))).to_pylist()
+        return [shortened(key.decode(), LARGEST_KEY) for key in found]
+
+    def _times(self, table: pa.Table) -> Ints:
+        """Event times, or the time it is now where rows have none."""
+        if "_time" not in table.column_names:
+            return np.full(table.num_rows, self._now, np.int64)
+        times: Ints = pc.fill_null(table["_time"].cast(pa.int64()), self._now).to_numpy()
+        return times
+
+    def _of(self, chunk: _Chunk, wanted: Callable[[str], bool]) -> Iterator[Observed]:
+        places = [place for place, key in enumerate(chunk.keys) if wanted(key)]
+        if not places:
+            return
+        part = chunk.table.take(pa.array(places, pa.int64()))
+        texts, ends = encode(part).to_pylist(), self._ends(part)
+        for place, body, end in zip(places, texts, ends, strict=True):
+            at, up = int(chunk.times[place]), bool(chunk.raises[place])
+            seen = Seen(at, up, bool(chunk.clears[place]), None if end is None else at + end,
+                        bool(chunk.early[place]), bool(chunk.late[place]))  # fmt: skip
+            yield Observed(chunk.keys[place], seen, shortened(body.decode()) if up else None)
+
+    def _ends(self, part: pa.Table) -> list[int | None]:
+        """For how long each row speaks if nothing follows it."""
+        if self._alert.absent is not None:
+            return [self._alert.absent] * part.num_rows
+        if self._staged.table or not set(_SPAN) <= set(part.column_names):
+            return [None] * part.num_rows
+        bounds: list[Any] = [part[name].cast(pa.int64()) for name in _SPAN]
+        lengths: list[int | None] = pc.subtract(bounds[1], bounds[0]).to_pylist()
+        return [None if length is None else 2 * length for length in lengths]
+
+
+def _signs(table: pa.Table) -> Ints:
+    if SIGN not in table.column_names:
+        return np.ones(table.num_rows, np.int64)
+    signs: Ints = table[SIGN].to_numpy()
+    return signs

@@ -1,0 +1,66 @@
+"""Records are written by strangers: nothing in them may steer the reader's terminal."""
+
+from __future__ import annotations
+
+import re
+
+# Control characters (C0, DEL, C1), marks that reverse or hide text, line separators,
+# half surrogates and invisible tags.
+_UNSAFE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff"
+    "\U000e0000-\U000e007f]"
+)
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def one_line(text: str) -> str:
+    """The text on one line, every character that a terminal would obey written out.
+
+    >>> one_line("red \\x1b[31m\\nnext")
+    'red \\\\x1b[31m\\\\nnext'
+    """
+    return _UNSAFE.sub(lambda found: _written_out(found.group()), text)
+
+
+def readable(raw: bytes) -> str:
+    """Bytes as one harmless line; what is not UTF-8 appears as `\\xff`."""
+    return one_line(raw.decode("utf-8", "backslashreplace"))
+
+
+def in_json(text: str) -> str:
+    """JSON text with the same characters as `\\uXXXX`: still the same JSON, now harmless."""
+    return _UNSAFE.sub(lambda found: _json_escape(found.group()), text)
+
+
+def harmless(text: str) -> str:
+    """The same characters as `\\uXXXX`, line breaks and tabs as they are: JSON stays the same JSON.
+
+    >>> harmless('{\\n  "name": "\u202eevil"}')
+    '{\\n  "name": "\\\\u202eevil"}'
+    """
+    return _UNSAFE.sub(lambda found: _kept_or_escaped(found.group()), text)
+
+
+def shortened(text: str, limit: int = 60) -> str:
+    """The text quoted for an error message; a long one is cut and its length told."""
+    shown = one_line(text)
+    return f"'{shown}'" if len(shown) <= limit else f"'{shown[:limit]}…' ({len(text)} characters)"
+
+
+def _written_out(character: str) -> str:
+    if character in _SHORT:
+        return _SHORT[character]
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+
+
+def _kept_or_escaped(character: str) -> str:
+    return character if character in _SHORT else _json_escape(character)
+
+
+def _json_escape(character: str) -> str:
+    code = ord(character)
+    if code < 0x10000:
+        return f"\\u{code:04x}"
+    code -= 0x10000
+    return f"\\u{0xD800 + (code >> 10):04x}\\u{0xDC00 + (code & 0x3FF):04x}"

@@ -1,0 +1,313 @@
+"""Topics a page at a time, forward or backward, by a bounded scan.
+
+A page never looks at more than `Bounds` allows: where a filter is rare it gives what it found,
+says how many records it looked at, and where to go on. Over several partitions records are by
+time as far as they were looked at; within one they are in the log's order, and paging shows
+each exactly once. Only committed records are seen.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from confluent_kafka import Message, TopicPartition
+
+from millstream.errors import InvalidInput
+from millstream.log.consumer_options import client_config
+from millstream.log.link import Link
+from millstream.log.names import check_topic
+from millstream.log.places import offsets_at
+from millstream.log.reading import Reader
+from millstream.log.records import Record, from_message
+from millstream.log.topic_info import slots_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from millstream.log.places import Place
+    from millstream.log.settings import Cluster
+
+Places = dict[int, int]
+_FURTHER = 4
+_TOGETHER = 500
+_WAIT = 0.05
+_PATIENCE = 3.0
+_GRACE = 2.0
+_SETTINGS = {"queued.max.messages.kbytes": "16384", "fetch.wait.max.ms": "20"}
+
+
+class Takes(Protocol):
+    """Whoever says which records are wanted."""
+
+    def takes(self, record: Record) -> bool:
+        """Whether this one is; asked once for each record that is looked at."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How far one page looks."""
+
+    records: int = 20_000
+    bytes: int = 64_000_000
+    seconds: float = 3.0
+
+
+@dataclass(frozen=True)
+class Page:
+    """Records, oldest first. `earlier` and `later` go on from here, None where nothing is.
+
+    `complete` is false where the scan came to its bounds before it had enough; `gone` counts
+    the offsets asked for that the log no longer holds.
+    """
+
+    records: list[Record]
+    complete: bool
+    earlier: Places | None
+    later: Places | None
+    gone: int = 0
+
+
+@dataclass
+class _Budget:
+    """What is left of the bounds."""
+
+    records: int
+    bytes: int
+    until: float
+
+    @classmethod
+    def of(cls, bounds: Bounds) -> _Budget:
+        return cls(bounds.records, bounds.bytes, time.monotonic() + bounds.seconds)
+
+    def spend(self, record: Record) -> None:
+        self.records -= 1
+        self.bytes -= len(record.value or b"") + len(record.key or b"")
+
+    @property
+    def out(self) -> bool:
+        return self.records <= 0 or self.bytes <= 0 or time.monotonic() > self.until
+
+
+@dataclass
+class _Range:
+    """Offsets of one partition that are read: from `at` up to `end`."""
+
+    at: int
+    end: int
+    enough: bool = False
+
+    @property
+    def done(self) -> bool:
+        return self.enough or self.at >= self.end
+
+
+@dataclass
+class Pages:
+    """Some partitions of a topic (all, unless some are named), looked at.
+
+    Raises:
+        NotFound: there is no such topic.
+        InvalidInput: it has no such partition.
+    """
+
+    cluster: Cluster
+    topic: str
+    partitions: Sequence[int] = ()
+    bounds: Bounds = field(default_factory=Bounds)
+
+    def __post_init__(self) -> None:
+        self._link = Link(self.cluster)
+        there = [part for _, part in slots_of(self._link, [check_topic(self.topic)])]
+        for wanted in self.partitions:
+            if wanted not in there:
+                raise InvalidInput(f"partition needs one that {self.topic} has, 0 to {max(there)}",
+                                   got=str(wanted))  # fmt: skip
+        slots = [(self.topic, part) for part in self.partitions or there]
+        self.first = _by_partition(offsets_at(self._link, slots, "start"))
+        self.end = _by_partition(offsets_at(self._link, slots, "end", committed=True))
+
+    def places(self, place: Place | int) -> Places:
+        """The offset of a moment (or one offset for all) in each partition, within the log."""
+        if isinstance(place, int):
+            return {part: min(max(place, self.first[part]), self.end[part]) for part in self.end}
+        slots = [(self.topic, part) for part in self.end]
+        found = _by_partition(offsets_at(self._link, slots, place, committed=True))
+        return {part: min(offset, self.end[part]) for part, offset in found.items()}
+
+    def after(self, places: Mapping[int, int], selection: Takes, limit: int) -> Page:
+        """The first records from these places on."""
+        begin, gone = self._within(places, otherwise=self.first)
+        found: dict[int, list[Record]] = {part: [] for part in begin}
+
+        def take(record: Record) -> bool:
+            kept = found[record.partition]
+            if selection.takes(record):
+                kept.append(record)
+            return len(kept) < limit
+
+        budget = _Budget.of(self.bounds)
+        ranges = {part: _Range(begin[part], self.end[part]) for part in begin}
+        self._read(ranges, budget, take)
+        taken = _merged(found, limit, newest=False)
+        later = {
+            part: kept[0].offset if (kept := found[part]) else ranges[part].at for part in begin
+        }
+        return Page(
+            records=taken,
+            complete=len(taken) == limit or all(one.done for one in ranges.values()),
+            earlier=begin if begin != self.first else None,
+            later=later if any(later[part] < self.end[part] for part in later) else None,
+            gone=gone,
+        )
+
+    def before(self, places: Mapping[int, int], selection: Takes, limit: int) -> Page:
+        """The last records before these places."""
+        top, gone = self._within(places, otherwise=self.end)
+        found: dict[int, list[Record]] = {part: [] for part in top}
+        looked = self._look_back(dict(top), found, selection, limit)
+        bottom = {part: kept[0].offset for part, kept in found.items() if len(kept) == limit}
+        taken = _merged(found, limit, newest=True)
+        earlier = {
+            part: kept[-1].offset + 1 if (kept := found[part]) else bottom.get(part, looked[part])
+            for part in top
+        }
+        return Page(
+            records=taken,
+            complete=len(taken) == limit or looked == self.first,
+            earlier=earlier if any(earlier[p] > self.first[p] for p in earlier) else None,
+            later=top if any(top[part] < self.end[part] for part in top) else None,
+            gone=gone,
+        )
+
+    def one(self, partition: int, offset: int) -> Record | None:
+        """The record of an offset; None where there is none (any more, or yet)."""
+        held = self.first[partition] <= offset < self.end[partition]
+        found: list[Record] = []
+
+        def take(record: Record) -> bool:
+            found.append(record)
+            return False
+
+        if held:
+            span = {partition: _Range(offset, offset + 1)}
+            self._read(span, _Budget.of(self.bounds), take)
+        return found[0] if found else None
+
+    def _within(
+        self, places: Mapping[int, int], otherwise: Mapping[int, int]
+    ) -> tuple[Places, int]:
+        """The places of our partitions inside what the log holds, and how much is gone."""
+        wanted = {part: places.get(part, otherwise[part]) for part in self.end}
+        inside = {p: min(max(at, self.first[p]), self.end[p]) for p, at in wanted.items()}
+        return inside, sum(max(0, self.first[p] - at) for p, at in wanted.items())
+
+    def _look_back(
+        self, low: Places, found: dict[int, list[Record]], selection: Takes, limit: int
+    ) -> Places:
+        """Find the last records below `low`, further and further back; where it ended.
+
+        A piece that was not read to its end is as if it had not been looked at, for it would
+        leave a hole. The first may then be too large: a single offset is always looked at.
+        """
+        budget, step, moved = _Budget.of(self.bounds), limit, False
+        while True:
+            pieces = {
+                part: _Range(max(self.first[part], low[part] - step), low[part])
+                for part, kept in found.items()
+                if len(kept) < limit and low[part] > self.first[part]
+            }
+            if not pieces:
+                return low
+            begin = {part: piece.at for part, piece in pieces.items()}
+            new: dict[int, list[Record]] = {part: [] for part in pieces}
+            self._read(pieces, budget, partial(_keep, selection, new))
+            for part in [part for part, piece in pieces.items() if piece.done]:
+                found[part] = (new[part] + found[part])[-limit:]
+                low[part], moved = begin[part], True
+            if budget.out:
+                if moved or step == 1:
+                    return low
+                step = 1
+                budget = _Budget(len(pieces) + 1, self.bounds.bytes, time.monotonic() + _GRACE)
+            else:
+                step *= _FURTHER
+
+    def _read(
+        self, ranges: Mapping[int, _Range], budget: _Budget, take: Callable[[Record], bool]
+    ) -> None:
+        """Hand on what these ranges hold until they are done or the budget is out.
+
+        A range has enough when `take` says false. It is done, too, when the log goes on after
+        its end: what is missing in between are markers, or records that were compacted away.
+        """
+        open_ones = {part: one for part, one in ranges.items() if not one.done}
+        if not open_ones:
+            return
+        settings = {**client_config(None, "read_committed", until_end=True), **_SETTINGS}
+        reader = Reader(self._link, self._link.consumer(settings), patience=_PATIENCE)
+        try:
+            reader.assign({(self.topic, part): one.at for part, one in open_ones.items()})
+            while open_ones and not budget.out:
+                for message in reader.fetch(_TOGETHER, _WAIT):
+                    _hand_on(message, open_ones, budget, take)
+                if not budget.out:
+                    _reach_ends(reader, open_ones)
+                for part in [part for part, one in open_ones.items() if one.done]:
+                    del open_ones[part]
+                    reader.client.pause([TopicPartition(self.topic, part)])
+        finally:
+            reader.client.close()
+
+
+def _hand_on(
+    message: Message,
+    ranges: Mapping[int, _Range],
+    budget: _Budget,
+    take: Callable[[Record], bool],
+) -> None:
+    one = ranges.get(message.partition())  # type: ignore[arg-type]
+    if one is None or one.done or budget.out:
+        return
+    record = from_message(message)
+    if record.offset >= one.end:
+        one.at = one.end
+    else:
+        budget.spend(record)
+        one.enough = not take(record)
+        one.at = record.offset + 1
+
+
+def _reach_ends(reader: Reader, ranges: Mapping[int, _Range]) -> None:
+    """All before a partition's end has been handed on: what it has no record for is read, too."""
+    for (_, part), eof in reader.eof.items():
+        if part in ranges and not ranges[part].enough:
+            ranges[part].at = max(ranges[part].at, min(ranges[part].end, eof))
+
+
+def _keep(selection: Takes, new: dict[int, list[Record]], record: Record) -> bool:
+    if selection.takes(record):
+        new[record.partition].append(record)
+    return True
+
+
+def _merged(found: dict[int, list[Record]], limit: int, *, newest: bool) -> list[Record]:
+    """Take the newest (or oldest) records by time, each partition from its end (or beginning).
+
+    What was taken is no longer in `found`, so the rest of each partition is in one piece.
+    """
+    place = -1 if newest else 0
+    taken: list[Record] = []
+    while len(taken) < limit:
+        heads = [(kept[place].timestamp, part) for part, kept in found.items() if kept]
+        if not heads:
+            break
+        part = (max if newest else min)(heads)[1]
+        taken.append(found[part].pop(place))
+    return taken[::-1] if newest else taken
+
+
+def _by_partition(offsets: Mapping[tuple[str, int], int]) -> Places:
+    return {part: offset for (_, part), offset in offsets.items()}

@@ -1,0 +1,39 @@
+"""Which records are shown, and how many were not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from millstream.viewing.rows import RecordRow
+
+if TYPE_CHECKING:
+    from millstream.log.records import Record
+    from millstream.viewing.where.tree import Condition
+
+
+@dataclass
+class Selection:
+    """Takes records by key and condition, and counts what it saw."""
+
+    key: bytes | None = None
+    where: Condition | None = None
+    seen: int = 0
+    unknown: int = 0
+
+    def restart(self) -> None:
+        """Counts from nothing, for reading the same records again."""
+        self.seen = self.unknown = 0
+
+    def takes(self, record: Record) -> bool:
+        """Whether this record is to be shown."""
+        return self.takes_row(RecordRow(record))
+
+    def takes_row(self, row: RecordRow) -> bool:
+        """The same for a record that several look at: its value is decoded once for all."""
+        self.seen += 1
+        if self.key is not None and row.record.key != self.key:
+            return False
+        answer = True if self.where is None else self.where.answer(row)
+        self.unknown += answer is None
+        return answer is True

@@ -1,0 +1,133 @@
+"""The page goes on: a server that restarts, hands that use no mouse, colours one chooses."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect
+from tests.console.browsing import PATIENCE, Browsed, browser
+from tests.console.serving import Served, facts, served
+
+from millstream.console.page import built_page
+from millstream.jobs.book import Book
+from millstream.jobs.diary import Diary
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LOST = "Connection lost, trying again"
+
+
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The built page."""
+    monkeypatch.setenv("MILLSTREAM_HOME", str(tmp_path / "home"))
+    page = built_page()
+    assert page is not None, "the page is not built; run `make env`"
+    return page
+
+
+def one_more_batch(console: Served, batch: int) -> None:
+    """The job has read another hundred rows."""
+    diary = Diary(console.place.job("hot").facts, f"r{batch}", 1)
+    diary.batch(facts(batch))
+    diary.beat(time.time(), None)
+    diary.close()
+
+
+def test_a_server_that_restarts_is_found_again_and_the_page_goes_on(
+    built: Path, tmp_path: Path
+) -> None:
+    with browser() as browsed:
+        page = browsed.page
+        with served(tmp_path / "home", built) as console:
+            console.add_job()
+            page.goto(console.link)
+            page.locator("[data-job=hot] a").click()
+            rows = page.locator(".tile[data-fact=rows] .value")
+            expect(rows).to_have_text("300", timeout=PATIENCE)
+        expect(page.get_by_text(LOST)).to_be_visible(timeout=PATIENCE)
+        expect(rows).to_have_text("300")
+        expect(page.get_by_role("button", name="Start")).to_be_disabled()
+        with served(tmp_path / "home", built, port=console.port) as again:
+            one_more_batch(again, 4)
+            expect(rows).to_have_text("400", timeout=PATIENCE)
+            expect(page.get_by_text(LOST)).to_have_count(0)
+            one_more_batch(again, 5)
+            expect(rows).to_have_text("500", timeout=PATIENCE)
+        assert [said for said in browsed.complaints if "Failed to load" not in said
+                and "ERR_" not in said] == []  # fmt: skip
+
+
+def test_a_job_that_dies_and_comes_back_is_seen_doing_so(built: Path, tmp_path: Path) -> None:
+    with served(tmp_path / "home", built) as console, browser() as browsed:
+        page = browsed.page
+        console.add_job()
+        page.goto(console.link)
+        state = page.locator("[data-job=hot] [data-fact=state]")
+        for name, restarts in (("running", 0), ("failing", 0), ("running", 1)):
+            with Book(console.place.book) as book:
+                book.note("hot", state=name, restarts=restarts,
+                          reason="killed by SIGKILL" if name == "failing" else None)  # fmt: skip
+            expect(state).to_have_text(name, timeout=PATIENCE)
+        expect(page.locator("[data-job=hot] [data-fact=restarts]")).to_have_text("1")
+        expect(page.get_by_text("killed by SIGKILL")).to_have_count(0)
+
+
+def focused(browsed: Browsed) -> str:
+    """What has the focus, in words; it must be seen to have it."""
+    words: str = browsed.page.evaluate(
+        """() => {
+            const one = document.activeElement;
+            const line = (style) => style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0;
+            const seen = line(getComputedStyle(one)) || line(getComputedStyle(one, "::after"))
+                || one.tagName === "MAIN" || one === document.body;
+            return (seen ? "" : "unseen: ") + (one.ariaLabel ?? one.innerText ?? one.tagName).trim();
+        }"""
+    )
+    return words
+
+
+def tab_to(browsed: Browsed, words: str) -> None:
+    """Press Tab until that has the focus; nothing on the way may hide it."""
+    met = []
+    for _ in range(60):
+        browsed.page.keyboard.press("Tab")
+        met.append(focused(browsed))
+        assert not met[-1].startswith("unseen"), met
+        if words in met[-1]:
+            return
+    raise AssertionError(f"{words!r} is not reached by Tab; got {met}")
+
+
+def test_everything_is_reached_by_keyboard_alone(built: Path, tmp_path: Path) -> None:
+    with served(tmp_path / "home", built) as console, browser() as browsed:
+        page = browsed.page
+        console.add_job()
+        page.goto(console.link)
+        expect(page.locator("[data-job=hot]")).to_be_visible(timeout=PATIENCE)
+        page.keyboard.press("Tab")
+        assert focused(browsed) == "Skip to the content"
+        page.keyboard.press("Enter")
+        tab_to(browsed, "hot")
+        page.keyboard.press("Enter")
+        expect(page.locator(".tile[data-fact=rows]")).to_be_visible(timeout=PATIENCE)
+        tab_to(browsed, "batches")
+        page.keyboard.press("Home")
+        expect(page.locator("[data-fact=batch]")).to_contain_text("batch 1 ")
+        page.keyboard.press("ArrowRight")
+        expect(page.locator("[data-fact=batch]")).to_contain_text("batch 2 ")
+        page.evaluate("document.querySelector('main').focus()")
+        tab_to(browsed, "Plan")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", name="Logical plan")).to_be_visible(timeout=PATIENCE)
+        page.evaluate("document.activeElement.blur()")
+        tab_to(browsed, "Dark")
+        page.keyboard.press("Enter")
+        assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "dark"
+        page.reload()
+        expect(page.get_by_role("heading", name="Logical plan")).to_be_visible(timeout=PATIENCE)
+        assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "dark"
+        assert browsed.complaints == []

@@ -1,0 +1,140 @@
+"""Facts by instance, in both lanes: they add up to those of the whole step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.engine.scenes import at, bid, bids, counted, drive
+
+import millstream as ms
+from millstream.runtime import instances
+from millstream.runtime.lanes import wide
+
+if TYPE_CHECKING:
+    from millstream.runtime.facts import Facts
+    from millstream.testing import Drive
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+STEP = "tumbling(auction)"
+
+
+def summed(facts: Facts, count: str, prefix: str, step: str = STEP) -> Any:
+    found = facts.steps[step]["instances"]
+    return sum(one[count] for one in found if one["instance"].startswith(prefix))
+
+
+def fed(d: Drive) -> Facts:
+    """Two partitions, of which the second has a bad row; then one row behind, one too late."""
+    d.feed("bids", [bid(second, second % 5) for second in range(20)])
+    d.feed("bids", [bid(25, 1), b"{"], partition=1)
+    return d.step()
+
+
+def test_in_the_short_lane_a_step_has_one_instance_on_the_driver() -> None:
+    with drive(counted(bids())) as d:
+        facts = fed(d)
+
+    [one] = facts.steps[STEP]["instances"]
+    step = facts.steps[STEP]
+    assert (one["instance"], one["where"]) == ("buckets 0-255", "driver")
+    for count in ("in", "out", "late", "dead", "state_rows", "state_bytes"):
+        assert one[count] == step[count], count
+    assert (one["in"], one["dead"]) == (21, 1)
+    assert 0 < one["seconds"] <= step["seconds"]
+
+
+@pytest.mark.parametrize("on_driver", [True, False])
+def test_in_the_wide_lane_what_tasks_give_is_what_the_parts_of_the_state_take(
+    on_driver: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wide, "CLOSE_ON_DRIVER", 8 << 20 if on_driver else -1)
+    with drive(counted(bids()), lane="wide") as d:
+        facts = fed(d)
+
+    step = facts.steps[STEP]
+    assert summed(facts, "in", "take") == step["in"] == 21
+    assert summed(facts, "dead", "take") == step["dead"] == 1
+    assert summed(facts, "out", "take") == summed(facts, "in", "buckets") > 0
+    assert summed(facts, "out", "buckets") == step["out"] > 0
+    assert summed(facts, "state_rows", "buckets") == step["state_rows"] > 0
+    assert summed(facts, "state_bytes", "buckets") == step["state_bytes"]
+    places = {one["where"] == "driver" for one in step["instances"]
+              if one["instance"].startswith("buckets")}  # fmt: skip
+    assert places == {on_driver}
+    assert all(one["where"] != "driver" and one["seconds"] > 0 for one in step["instances"]
+               if one["instance"].startswith("take"))  # fmt: skip
+
+
+@pytest.mark.parametrize("lane", ["short", "wide"])
+def test_a_source_has_an_instance_per_partition_and_the_slowest_holds_it_back(lane: Any) -> None:
+    with drive(counted(bids(watermark="5 seconds", idle="1 minute")), lane=lane) as d:
+        facts = fed(d)
+        assert facts.held_by == {"bids": 0}
+        [first, second] = facts.sources["bids"]["instances"]
+        told = ("instance", "in", "out", "dead", "watermark", "idle")
+        assert [first[name] for name in told] == ["0", 20, 20, 0, at(14).isoformat(), False]
+        assert [second[name] for name in told] == ["1", 2, 1, 1, at(20).isoformat(), False]
+        assert facts.watermarks == {"bids": at(14)}
+
+        d.clock(at(100))
+        d.feed("bids", [bid(40, 1)], partition=1)
+        d.step()
+        d.clock(at(200))
+        d.feed("bids", [bid(41, 1)], partition=1)
+        facts = d.step()
+        assert facts.held_by == {"bids": 1}
+        assert (facts.sources["bids"]["idle"], facts.sources["bids"]["partitions"]) == ([0], 2)
+        assert [one["idle"] for one in facts.sources["bids"]["instances"]] == [True, False]
+        assert (facts.watermarks, facts.clock) == ({"bids": at(36)}, at(200))
+
+
+@pytest.mark.parametrize("lane", ["short", "wide"])
+def test_rows_behind_the_watermark_that_are_used_are_counted_apart_from_late_ones(
+    lane: Any,
+) -> None:
+    with drive(counted(bids()), lane=lane) as d:
+        d.feed("bids", [bid(25)])
+        d.step()
+        d.feed("bids", [bid(22), bid(24), bid(1), bid(26)])
+        facts = d.step()
+
+    assert (facts.behind, facts.late, facts.steps[STEP]["behind"]) == (2, 1, 2)
+    assert sum(one["late"] for one in facts.steps[STEP]["instances"]) == 1
+
+
+@pytest.mark.parametrize("lane", ["short", "wide"])
+def test_rows_that_only_pass_have_instances_too(lane: Any) -> None:
+    with drive(bids().where("auction > 0"), lane=lane) as d:
+        facts = fed(d)
+
+    assert summed(facts, "in", "take", "out") == summed(facts, "out", "take", "out") == 17
+    assert facts.steps["out"]["in"] == 17
+
+
+def test_no_more_instances_are_told_of_than_there_is_room_for() -> None:
+    many = [instances.instance(f"take {n}", **{"in": n, "seconds": 0.5}) for n in range(100)]
+
+    told = instances.bounded(many)
+
+    assert len(told) == instances.MOST
+    assert told[-1]["instance"] == instances.OTHERS
+    assert sum(one["in"] for one in told) == sum(range(100))
+    assert {one["instance"] for one in told} >= {"take 99", "take 69"}
+
+
+def test_a_source_of_very_many_partitions_tells_of_the_busy_ones_and_the_slowest() -> None:
+    stream = ms.read(ms.Topic("bids", schema="auction long, ts timestamp"), time="ts", idle=None)
+    with drive(counted(stream)) as d:
+        for partition in range(100):
+            d.feed("bids", [bid(1000 - partition)], partition=partition)
+        d.step()
+        d.feed("bids", [bid(2000)], partition=7)
+        d.feed("bids", [bid(2000)], partition=93)
+        facts = d.step()
+
+    told = {one["instance"]: one["in"] for one in facts.sources["bids"]["instances"]}
+    assert len(told) == instances.MOST
+    assert (told["7"], told["93"], told["99"]) == (1, 1, 0)
+    assert facts.held_by == {"bids": 99}
+    assert facts.sources["bids"]["partitions"] == 100

@@ -1,0 +1,205 @@
+"""Reading ahead in whole runs: the answers are the same, also when it is cut short anywhere."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.faults.small_world import TOPIC, Crash, Small, World, tell_the_world
+from tests.runtime.following import AheadReader, until
+
+from millstream.runtime import ahead
+from millstream.runtime.faultpoints import POINTS
+from millstream.runtime.planner import Sizing
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from millstream.plan.graph import Read
+    from millstream.runtime.engine import Engine
+    from millstream.runtime.facts import Facts
+
+pytestmark = pytest.mark.spark
+PROTOCOL = [point for point in POINTS if "writing" not in point]
+Patch = pytest.MonkeyPatch
+
+
+class AheadWorld(World):
+    """The small world, with topics that can be read ahead."""
+
+    def reader(self, name: str, read: Read) -> AheadReader:
+        return AheadReader(self.log, name)
+
+
+class Reading(Small):
+    """A job whose rows come while batches are in hand, and are read ahead then."""
+
+    def __init__(self, folder: Path, spark: SparkSession, patch: Patch) -> None:
+        super().__init__(folder, spark)
+        self.world = AheadWorld()
+        self.found: list[str] = []
+        patch.setattr(ahead, "LEAST", 1)
+        patch.setattr(ahead, "reached", lambda point, batch: self.found.append(point))
+        tell_the_world(self.world, patch)
+
+    def feed_at(self, engine: Engine, point: str) -> None:
+        """Rows that come when the batch in hand reaches this point, and are read ahead there."""
+
+        def come() -> None:
+            self.feed()
+            self.all_read(engine)
+
+        self.world.at[point] = come
+
+    def all_read(self, engine: Engine) -> None:
+        """Until all there is has been read ahead."""
+        source, reader = engine._ahead._sources[TOPIC], AheadReader(self.world.log, TOPIC)
+        until(lambda: source._at == reader.extent().end, "all rows read ahead")
+
+    def warmed(self, engine: Engine) -> None:
+        """Two batches, after which the source is read ahead."""
+        for _ in range(2):
+            self.feed()
+            assert engine.step() is not None
+
+
+@pytest.fixture
+def reading(tmp_path: Path, spark: SparkSession, monkeypatch: Patch) -> Reading:
+    return Reading(tmp_path / "job", spark, monkeypatch)
+
+
+def stepped(engine: Engine) -> Facts:
+    facts = engine.step()
+    assert facts is not None
+    return facts
+
+
+def test_a_batch_takes_what_was_read_while_the_one_before_it_ran(reading: Reading) -> None:
+    with reading.run() as engine:
+        reading.warmed(engine)
+        reading.feed_at(engine, "before commit")
+        reading.feed()
+        first, second = stepped(engine), stepped(engine)
+
+    assert (first.rows, second.rows, second.ahead) == (24, 24, 24)
+    assert second.steps[engine.typed.stages.stages[0].name]["in"] == 24
+    reading.finish()
+    assert reading.green(), reading.verdict()
+
+
+def test_a_bad_row_that_was_read_ahead_is_dead_in_the_batch_that_holds_it(
+    reading: Reading,
+) -> None:
+    def spoilt() -> None:
+        record = {"key": None, "value": b"{", "headers": None, "timestamp": None}
+        reading.world.log.append(TOPIC, 0, record)
+        reading.all_read(engine)
+
+    with reading.run() as engine:
+        reading.warmed(engine)
+        reading.feed()
+        reading.world.at["before commit"] = spoilt
+        first, second = stepped(engine), stepped(engine)
+
+    assert (first.dead, second.dead, second.ahead) == (0, 1, 1)
+    dead = [row for _, door, row in reading.world.sinks.rows if door == "dead"]
+    assert [(row["value"], row["offset"]) for row in dead] == [(b"{", 36)]
+
+
+def tried_again(reading: Reading) -> None:
+    """A batch fails when what follows it has been read ahead; the same run tries it again."""
+    with reading.run() as engine:
+        reading.warmed(engine)
+        reading.feed()
+
+        def come_then_fail() -> None:
+            reading.feed()
+            reading.all_read(engine)
+            raise OSError("a disk that is full for a moment")
+
+        reading.world.at["in the middle of a run"] = come_then_fail
+        with pytest.raises(OSError, match="full for a moment"):
+            engine.step()
+        assert [stepped(engine).rows for _ in range(2)] == [24, 24]
+    reading.finish()
+
+
+def test_a_batch_that_is_tried_again_is_not_given_what_follows_it(reading: Reading) -> None:
+    tried_again(reading)
+
+    assert reading.green(), reading.verdict()
+
+
+def test_without_looking_at_the_ranges_it_is(reading: Reading, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(ahead, "fits", lambda piece, at, ranges: True)
+
+    tried_again(reading)
+
+    assert reading.verdict()["wrong"] or reading.verdict()["lost"]
+
+
+def test_a_run_that_has_fallen_behind_does_not_read_ahead(reading: Reading) -> None:
+    """Its batches end where the planner cuts them, and all it reads it reads for good."""
+    with reading.run() as engine:
+        reading.warmed(engine)
+        reading.feed(36)
+        vars(engine)["_sizing"] = Sizing(1.0, budget=700.0)
+        facts = stepped(engine)
+    assert (0 < facts.rows < 72, facts.ahead) == (True, 0)
+    reading.finish()
+
+    assert reading.green(), reading.verdict()
+
+
+def test_a_topic_made_anew_gives_none_of_the_old_ones_rows(reading: Reading) -> None:
+    """The guard is the topic's id, as in every other way of reading it."""
+    with reading.run() as engine:
+        reading.warmed(engine)
+        reading.feed_at(engine, "before commit")
+        reading.feed()
+        stepped(engine)
+        source = engine._ahead._sources[TOPIC]
+        track = ahead.Track({0: 60, 1: 60}, "second", source._track.decoder)  # type: ignore[union-attr]
+        assert engine._ahead.take(TOPIC, {0: (36, 60), 1: (36, 60)}, track).rows == ()
+
+
+def test_a_job_that_crashes_anywhere_with_rows_read_ahead_loses_and_repeats_nothing(
+    reading: Reading,
+) -> None:
+    for point in PROTOCOL:
+        with suppress(Crash), reading.run() as engine:
+            reading.warmed(engine)
+            crashing(reading, engine, point)
+        assert reading.world.at == {}
+    reading.finish()
+
+    assert reading.green(), reading.verdict()
+    assert len(reading.found) >= len(PROTOCOL)
+
+
+def crashing(reading: Reading, engine: Engine, point: str) -> None:
+    """A batch that crashes at a point while rows of the next one have been read ahead."""
+
+    def come_then_crash() -> None:
+        reading.feed()
+        reading.all_read(engine)
+        raise Crash
+
+    reading.feed()
+    reading.world.at[point] = come_then_crash
+    engine.step()
+
+
+def test_a_run_that_ends_at_a_given_place_reads_no_further(reading: Reading) -> None:
+    with reading.run() as engine:
+        reading.warmed(engine)
+        reading.feed()
+        engine.end_here(final=False)
+        stepped(engine)
+        before = len(reading.found)
+        reading.feed()
+
+    assert len(reading.found) == before

@@ -1,0 +1,114 @@
+"""Brokers die, stand still and come back under a running job: nothing is lost or doubled."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.log_faults.stage import Stage
+
+from millstream.log.brokers import Brokers
+from millstream.log.topics import Topics
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from millstream.testing.local_brokers import ThrowAwayBrokers
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+
+@pytest.fixture
+def stage(three: ThrowAwayBrokers, topic: str, tmp_path: Path) -> Stage:
+    found = Stage(three.address, topic, tmp_path)
+    found.make_topic()
+    return found
+
+
+def leader_of(stage: Stage) -> int:
+    leader = Topics(stage.kafka).describe(stage.topic).partitions[0].leader
+    assert leader is not None
+    return leader
+
+
+def without_a_leader(stage: Stage, dead: int) -> float:
+    """Seconds until every partition the dead one led is led by another."""
+    began = time.monotonic()
+
+    def taken_over() -> bool:
+        leaders = {part.leader for part in Topics(stage.kafka).describe(stage.topic).partitions}
+        return not leaders & {dead, None}
+
+    stage.until(taken_over, "another leader")
+    return time.monotonic() - began
+
+
+def test_the_death_of_a_leader_loses_and_doubles_nothing(
+    three: ThrowAwayBrokers, stage: Stage
+) -> None:
+    with stage.writing(), stage.working():
+        stage.more()
+        dead = leader_of(stage)
+        three[dead].kill()
+        print(f"\nwithout a leader for {without_a_leader(stage, dead):.1f} s")
+        stage.more()
+        three[dead].start()
+        stage.more()
+    stage.assert_right()
+
+
+def test_while_two_of_three_are_down_the_job_waits_and_says_so_and_goes_on_by_itself(
+    three: ThrowAwayBrokers, stage: Stage
+) -> None:
+    with stage.writing(), stage.working():
+        stage.more()
+        for node in (1, 2):
+            three[node].kill()
+        stage.until(lambda: any("waiting for Kafka" in phase for phase in stage.phases), "waiting")
+        seen = len(stage.rows)
+        for node in (1, 2):
+            three[node].start()
+        stage.until(lambda: len(stage.rows) > seen + 1, "batches after the outage")
+        stage.more()
+    stage.assert_right()
+    assert [phase for phase in stage.phases if stage.kafka in phase]
+
+
+def test_a_leader_that_stands_still_is_left_for_another(
+    three: ThrowAwayBrokers, stage: Stage
+) -> None:
+    with stage.writing(), stage.working():
+        stage.more()
+        still = leader_of(stage)
+        three[still].pause()
+        try:
+            stage.more()
+        finally:
+            three[still].resume()
+        stage.more()
+    stage.assert_right()
+
+
+@pytest.mark.soak
+def test_the_death_of_the_controller_holds_nobody_up(three: ThrowAwayBrokers, stage: Stage) -> None:
+    with stage.writing(), stage.working():
+        stage.more()
+        dead = Brokers(three.address).quorum().leader
+        three[dead].kill()
+        stage.more(1000)
+        assert Brokers(three.address).quorum().leader != dead
+        three[dead].start()
+        stage.more()
+    stage.assert_right()
+
+
+@pytest.mark.soak
+def test_every_broker_dies_in_turn(three: ThrowAwayBrokers, stage: Stage) -> None:
+    with stage.writing(), stage.working():
+        for node in (1, 2, 3, 1):
+            three[node].kill()
+            stage.more()
+            three.mend()
+            stage.more()
+    stage.assert_right()

@@ -1,0 +1,210 @@
+"""Pages of a topic on a real broker: each record once, however the pages are cut."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import confluent_kafka
+import pytest
+
+from millstream.errors import InvalidInput, NotFound
+from millstream.log.producer import Producer
+from millstream.log.settings import Cluster
+from millstream.log.topics import Topics
+from millstream.viewing.pages import Bounds, Page, Pages
+from millstream.viewing.selection import Selection
+from millstream.viewing.where.parser import parse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from millstream.testing.local_broker import ThrowAwayBroker
+
+Place = tuple[int, int]
+START = datetime(2026, 1, 1, tzinfo=UTC)
+PARTITIONS = 3
+
+
+class Told:
+    """What a topic holds, as whoever wrote it knows: per place the number of the record."""
+
+    def __init__(self, topic: str, cluster: Cluster, numbers: dict[Place, int]) -> None:
+        self.topic, self.cluster, self.numbers = topic, cluster, numbers
+
+    def pages(self, *partitions: int, **bounds: float) -> Pages:
+        return Pages(self.cluster, self.topic, partitions, Bounds(**bounds))  # type: ignore[arg-type]
+
+    def wanted(self, modulo: int = 1) -> set[Place]:
+        return {place for place, number in self.numbers.items() if number % modulo == 0}
+
+
+@pytest.fixture(scope="module")
+def told(broker: ThrowAwayBroker) -> Told:
+    """Three partitions with committed and aborted transactions, so offsets have gaps, and with
+    times that jump back and forth."""
+    cluster, topic = Cluster(broker.address), f"pages-{random.randrange(10**9)}"
+    Topics(cluster).create(topic, partitions=PARTITIONS)
+    chance, numbers = random.Random(7), itertools.count()
+    with Producer(cluster, transactional_id=topic) as producer:
+        for block in range(10):
+            with suppress(_Abort), producer.transaction():
+                for _ in range(chance.randrange(5, 45)):
+                    at = START + timedelta(seconds=block + chance.uniform(-3, 3))
+                    producer.send(topic, {"n": next(numbers)}, timestamp=at,
+                                  partition=chance.choice((0, 0, 0, 1, 2)))  # fmt: skip
+                producer.flush()
+                _abort(when=block % 4 == 2)
+    return Told(topic, cluster, committed(broker.address, topic))
+
+
+class _Abort(Exception):
+    """No: this transaction is taken back."""
+
+
+def _abort(*, when: bool) -> None:
+    if when:
+        raise _Abort
+
+
+def committed(address: str, topic: str) -> dict[Place, int]:
+    """What any Kafka client sees of a topic: per place the number of the record."""
+    reader = confluent_kafka.Consumer(
+        {"bootstrap.servers": address, "group.id": topic, "enable.partition.eof": True,
+         "isolation.level": "read_committed"}
+    )  # fmt: skip
+    reader.assign([confluent_kafka.TopicPartition(topic, p, 0) for p in range(PARTITIONS)])
+    numbers: dict[Place, int] = {}
+    ended = 0
+    while ended < PARTITIONS:
+        message = reader.poll(1.0)
+        if message is not None and message.error() is not None:
+            ended += 1
+        elif message is not None:
+            place = (message.partition() or 0, message.offset() or 0)
+            numbers[place] = json.loads(message.value() or b"")["n"]
+    reader.close()
+    return numbers
+
+
+def walked(told: Told, modulo: int, limit: int, *, back: bool, **bounds: float) -> Iterator[Page]:
+    """Page after page through the whole topic."""
+    pages = told.pages(**bounds)
+    places: dict[int, int] | None = pages.end if back else pages.first
+    while places is not None:
+        page = _asked(told.pages(**bounds), places, modulo, limit, back=back)
+        yield page
+        before, places = places, page.earlier if back else page.later
+        assert places != before, "a page that goes nowhere"
+
+
+def _asked(pages: Pages, places: dict[int, int], modulo: int, limit: int, *, back: bool) -> Page:
+    remainders = " or ".join(f"n = {number}" for number in range(0, 400, modulo))
+    selection = Selection(where=None if modulo == 1 else parse(remainders))
+    return (pages.before if back else pages.after)(places, selection, limit)
+
+
+@pytest.mark.parametrize("back", [False, True], ids=["forward", "backward"])
+@pytest.mark.parametrize(
+    ("modulo", "limit", "bounds"),
+    [(1, 40, {}), (1, 200, {}), (1, 30, {"records": 25}), (7, 9, {}), (50, 3, {"records": 90}),
+     (1, 60, {"bytes": 900})],
+    ids=["all", "one page", "a small scan", "filtered", "rare in a small scan", "few bytes"],
+)  # fmt: skip
+def test_paging_shows_each_committed_record_once(
+    told: Told, modulo: int, limit: int, bounds: dict[str, float], back: bool
+) -> None:
+    seen: list[Place] = []
+    for page in walked(told, modulo, limit, back=back, **bounds):
+        assert len(page.records) <= limit
+        places = [(record.partition, record.offset) for record in page.records]
+        for record in page.records:
+            number = json.loads(record.value or b"")["n"]
+            assert told.numbers[record.partition, record.offset] == number
+        seen = places + seen if back else seen + places
+    assert len(seen) == len(set(seen))
+    assert set(seen) == told.wanted(modulo)
+    for partition in range(PARTITIONS):
+        offsets = [offset for part, offset in seen if part == partition]
+        assert offsets == sorted(offsets)
+
+
+def test_the_last_records_of_all_partitions_are_the_last_by_time(told: Told) -> None:
+    pages = told.pages(1)
+    page = pages.before(pages.end, Selection(), 5)
+    offsets = sorted(offset for part, offset in told.numbers if part == 1)
+    assert [record.offset for record in page.records] == offsets[-5:]
+    assert page.later is None
+    assert page.earlier == {1: offsets[-5]}
+
+
+def test_a_scan_that_ends_early_says_so_and_goes_on_where_it_was(told: Told) -> None:
+    pages, selection = told.pages(records=10), Selection(where=parse("n = -1"))
+    page = pages.after(pages.first, selection, 5)
+    assert (page.records, page.complete, selection.seen) == ([], False, 10)
+    assert page.later is not None
+    assert sum(page.later.values()) >= sum(pages.first.values()) + 10
+
+
+def test_a_time_is_a_place_and_so_is_an_offset(broker: ThrowAwayBroker, topic: str) -> None:
+    cluster = Cluster(broker.address)
+    Topics(cluster).create(topic)
+    with Producer(cluster) as producer:
+        for second in range(10):
+            producer.send(topic, {"n": second}, timestamp=START + timedelta(seconds=second))
+    pages = Pages(cluster, topic)
+    assert pages.places(START + timedelta(seconds=3.5)) == pages.places(4) == {0: 4}
+    assert pages.places(START + timedelta(days=9)) == pages.places(10**15) == {0: 10}
+    assert pages.places("start") == pages.places(0) == {0: 0}
+    page = pages.after(pages.places(START + timedelta(seconds=8)), Selection(), 10)
+    assert [record.offset for record in page.records] == [8, 9]
+    assert (page.earlier, page.later) == ({0: 8}, None)
+
+
+def test_one_record_is_found_by_its_place_and_a_marker_is_none(told: Told) -> None:
+    pages = told.pages()
+    (partition, offset), number = next(iter(told.numbers.items()))
+    record = pages.one(partition, offset)
+    assert record is not None
+    assert json.loads(record.value or b"") == {"n": number}
+    markers = set(range(pages.end[0])) - {offset for part, offset in told.numbers if part == 0}
+    assert pages.one(0, min(markers)) is None
+    assert pages.one(0, 10**12) is None
+
+
+def test_records_of_an_open_transaction_are_not_seen(told: Told) -> None:
+    ends = told.pages().end
+    with (
+        Producer(told.cluster, transactional_id=f"{told.topic}-open") as producer,
+        suppress(_Abort),
+        producer.transaction(),
+    ):
+        producer.send(told.topic, {"n": -1}, partition=2)
+        producer.flush()
+        assert told.pages().end == ends
+        _abort(when=True)
+    page = told.pages().after({2: ends[2]}, Selection(), 10)
+    assert [record for record in page.records if record.partition == 2] == []
+
+
+def test_what_retention_has_removed_is_counted(broker: ThrowAwayBroker, topic: str) -> None:
+    cluster = Cluster(broker.address)
+    Topics(cluster).create(topic)
+    with Producer(cluster) as producer:
+        for number in range(10):
+            producer.send(topic, {"n": number})
+    Topics(cluster).truncate(topic, {0: 6})
+    page = Pages(cluster, topic).after({0: 2}, Selection(), 10)
+    assert [record.offset for record in page.records] == [6, 7, 8, 9]
+    assert page.gone == 4
+
+
+def test_a_topic_or_partition_that_is_not_there_is_named(told: Told) -> None:
+    with pytest.raises(NotFound, match="nowhere does not exist"):
+        Pages(told.cluster, "nowhere")
+    with pytest.raises(InvalidInput, match="has, 0 to 2; got 9"):
+        told.pages(9)

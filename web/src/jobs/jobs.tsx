@@ -1,0 +1,90 @@
+// Every job in a few figures.
+
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef } from "preact/hooks";
+import { compact, count, counted, since } from "../format";
+import { useWatched } from "../live";
+import { Empty, Pill, Spark, Tile, Tiles, Trouble, Wait } from "../parts/facts";
+import { address } from "../route";
+import type { JobFacts } from "../types";
+
+const REMEMBERED = 60;
+const NEED_A_LOOK = ["failing", "failed", "hung"];
+
+export function Jobs() {
+  const { picture } = useWatched<{ jobs: JobFacts[] }>("/api/stream");
+  const lags = useRef(new Map<string, number[]>());
+  useEffect(() => {
+    for (const job of picture?.jobs ?? []) {
+      lags.current.set(job.job, [...(lags.current.get(job.job) ?? []), job.lag ?? 0].slice(-REMEMBERED));
+    }
+  }, [picture]);
+  return (
+    <>
+      <header class="head"><h1>Jobs</h1></header>
+      {picture === null ? <Wait /> : picture.jobs.length ? <Listed jobs={picture.jobs} lags={lags.current} /> : <None />}
+    </>
+  );
+}
+
+const None = () => (
+  <Empty title="No jobs yet">
+    <p>Hand one to the supervisor:</p>
+    <pre>millstream jobs submit hot.py</pre>
+    <p>or see a whole shop at work with <code>millstream demo</code>.</p>
+  </Empty>
+);
+
+function Listed({ jobs, lags }: { jobs: JobFacts[]; lags: Map<string, number[]> }) {
+  const sum = (pick: (job: JobFacts) => number) => jobs.reduce((total, job) => total + pick(job), 0);
+  const wrong = jobs.filter((job) => NEED_A_LOOK.includes(job.state)).length;
+  return (
+    <>
+      <Tiles label="all jobs">
+        <Tile label="jobs" value={count(jobs.length)} note={`${count(jobs.filter((job) => job.pid !== null).length)} with a process`} />
+        <Tile label="rows a second" value={compact(sum((job) => job.rows_per_second))} />
+        <Tile label="lag" value={compact(sum((job) => job.lag ?? 0))} note="records not yet read" />
+        <Tile label="need a look" value={count(wrong)} tone={wrong ? "bad" : ""} note={wrong ? "failing, hung or failed" : "all is well"} />
+      </Tiles>
+      <ul class="jobs">{jobs.map((job) => <Card key={job.job} job={job} lag={lags.get(job.job) ?? []} />)}</ul>
+    </>
+  );
+}
+
+function Card({ job, lag }: { job: JobFacts; lag: number[] }) {
+  return (
+    <li class="card job" data-job={job.job}>
+      <header>
+        <h2><a href={address("jobs", job.job)}>{job.job}</a></h2>
+        <Pill state={job.state} />
+        <span class="quiet">for {since(job.since)}</span>
+      </header>
+      {job.reason && <Trouble text={job.reason} />}
+      {job.warnings.map((warning) => <Trouble key={warning} text={warning} warn />)}
+      <dl class="figures">
+        <Figure label="rows a second" value={compact(job.rows_per_second)} fact="rate"><Spark values={job.rates} label="rows a second in the last minute" /></Figure>
+        <Figure label="lag" value={compact(job.lag)} fact="lag"><Spark values={lag} label="lag since the page was opened" /></Figure>
+        <Figure label="rows read" value={count(job.rows)} fact="rows" />
+        <Figure label="written" value={count(job.out)} fact="out" />
+        <Figure label="late" value={count(job.late)} fact="late" />
+        <Figure label="dead" value={count(job.dead)} fact="dead" />
+        <Figure label="restarts" value={count(job.restarts)} fact="restarts" />
+      </dl>
+      <footer class="quiet">
+        {job.application} · {job.owner} · {counted(job.batches, "batch", "batches")}
+        {job.version && <> · version <span class="mono">{job.version.slice(0, 8)}</span></>}
+        {job.phase && job.phase !== "running" && ` · ${job.phase}`}
+      </footer>
+    </li>
+  );
+}
+
+function Figure({ label, value, fact, children }: { label: string; value: string; fact: string; children?: ComponentChildren }) {
+  return (
+    <div class={`figure ${children ? "wide" : ""} fact-${fact}`}>
+      <dt class="label">{label}</dt>
+      <dd class="value" data-fact={fact}>{value}</dd>
+      {children && <dd>{children}</dd>}
+    </div>
+  );
+}

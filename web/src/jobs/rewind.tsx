@@ -1,0 +1,99 @@
+// The dialog before a job goes back: what will happen, word by word, before anything does.
+
+import { useState } from "preact/hooks";
+import { clock, count, counted } from "../format";
+import { tell, told } from "../live";
+import { Modal } from "../parts/dialog";
+import { Trouble } from "../parts/facts";
+import type { Commit, JobDetail, PlanOutput, RewindDone, RewindWish } from "../types";
+
+/** `to` is the commit to go back to (null: the start), `after` are all later ones (null: not known). */
+export interface Target { to: Commit | null; after: Commit[] | null; suffix: string }
+
+type Way = "into" | "again";
+
+/** What becomes of an output that takes the same rows once more, by the first word of where it leads. */
+const AGAIN: [RegExp, string][] = [
+  [/^topic/i, "takes the rows again, each marked by the header millstream.again"],
+  [/^(postgres|sqlite)/i, "is overwritten row by row where it has a key; without one this is refused"],
+  [/^files/i, "goes back to what it held then; later rows disappear"],
+  [/^delta/i, "goes back to its version of then; refused if others have written since"],
+  [/^(chart|livetable)/i, "loses the rows of later batches"],
+  [/^function/i, "is called again, with new ids"],
+  [/^(webhook|email|alert)/i, "is told again, as far as it does not recognise what it was told before"],
+];
+
+const fate = (out: PlanOutput): string => AGAIN.find(([kind]) => kind.test(out.to))?.[1] ?? "takes the rows again";
+
+const nextSuffix = (suffix: string): string => {
+  const number = /(\d+)$/.exec(suffix);
+  return number ? suffix.slice(0, number.index) + String(Number(number[1]) + 1) : `${suffix}-2`;
+};
+
+export function Rewind({ job, target, close }: { job: JobDetail; target: Target; close: (done: boolean) => void }) {
+  const [way, choose] = useState<Way>("into");
+  const [suffix, write] = useState(nextSuffix(target.suffix));
+  const [typed, type] = useState("");
+  const [phase, become] = useState<"asking" | "working" | "done">("asking");
+  const [said, say] = useState<string[]>([]);
+  const [refused, refuse] = useState<string | null>(null);
+  const to = target.to ? String(target.to.batch) : "start";
+  const ready = way === "into" ? /^[\w.-]+$/.test(suffix) : typed === job.job;
+  const go = async (event: Event) => {
+    event.preventDefault();
+    if (!ready || phase !== "asking") return;
+    become("working");
+    refuse(null);
+    const wish: RewindWish = way === "into" ? { to, into: suffix } : { to, again: true };
+    try {
+      say((await tell<RewindDone>("POST", `/api/jobs/${encodeURIComponent(job.job)}/rewind`, wish)).said);
+      become("done");
+    } catch (error) {
+      refuse(told(error));
+      become("asking");
+    }
+  };
+  const where = target.to ? `batch ${target.to.batch}` : "the start";
+  if (phase === "done") {
+    return (
+      <Modal title={`${job.job} is back at ${where}`} close={() => close(true)}>
+        <ul class="will" role="status">{said.map((line, i) => <li key={i}>{line}</li>)}</ul>
+        <div class="row"><button type="button" class="first" onClick={() => close(true)}>Close</button></div>
+      </Modal>
+    );
+  }
+  return (
+    <Modal title={`Rewind ${job.job} to ${where}`} close={() => phase === "asking" && close(false)}>
+      <form onSubmit={go}>
+        <fieldset class="plainly" disabled={phase === "working"}>
+          <legend class="hidden-words">Which outputs</legend>
+          <label class="choice"><input type="radio" name="way" checked={way === "into"} onChange={() => choose("into")} /><span>New outputs <span class="mono">--into</span></span><span class="quiet">The old ones stay as they are; the job writes to new ones from now on.</span></label>
+          {way === "into" && <label class="field">added to the name of every output<input value={suffix} onInput={(event) => write(event.currentTarget.value)} spellcheck={false} autocomplete="off" /></label>}
+          <label class="choice"><input type="radio" name="way" checked={way === "again"} onChange={() => choose("again")} /><span>The same outputs <span class="mono">--again</span></span><span class="quiet">They go back, or take the rows once more.</span></label>
+        </fieldset>
+        <div><h3>What will happen</h3><Will job={job} target={target} way={way} suffix={suffix} /></div>
+        {way === "again" && <label class="field">This changes outputs that others may read. Type the job's name, {job.job}, to confirm<input value={typed} onInput={(event) => type(event.currentTarget.value)} spellcheck={false} autocomplete="off" /></label>}
+        <div class="quiet">The same on the command line<pre>millstream jobs rewind {job.job} --to {to} {way === "into" ? `--into=${suffix}` : "--again"}</pre></div>
+        <div role="status">{phase === "working" && <p>stopping the job, going back, starting it again …</p>}{refused && <Trouble text={refused} />}</div>
+        <div class="row">
+          <button type="button" onClick={() => close(false)} disabled={phase === "working"}>Cancel</button>
+          <button type="submit" class={`first ${way === "again" ? "danger" : ""}`} disabled={!ready || phase === "working"}>Rewind to {where}</button>
+        </div>
+      </form>
+    </Modal>
+  );
+}
+
+function Will({ job, target: { to, after }, way, suffix }: { job: JobDetail; target: Target; way: Way; suffix: string }) {
+  const runs = job.state !== "stopped" && job.state !== "failed";
+  const rows = after?.reduce((sum, commit) => sum + commit.rows, 0);
+  return (
+    <ul class="will">
+      <li>{runs ? "The job is stopped after the batch in hand, and started again afterwards." : "The job is stopped, and stays so until it is started."}</li>
+      <li>State, positions and watermarks become those {to ? `of batch ${to.batch}${to.at ? ` (${clock(to.at)})` : ""}` : "of the beginning"}.</li>
+      <li>{after ? `${counted(after.length, "later batch", "later batches")} with ${count(rows)} rows, and what comes meanwhile, are read again.` : "Everything that the log still holds is read again."}</li>
+      {(job.plan?.outputs ?? []).map((out) => <li key={out.output}><b>{out.output}</b> {way === "into" ? <>stays; rows go to <b>{out.output}{suffix}</b>, which must not be there yet</> : fate(out)}</li>)}
+      <li>Late and dead rows {way === "into" ? `go to topics that end in ${suffix}` : "go to the same topics again"}.</li>
+    </ul>
+  );
+}

@@ -1,0 +1,97 @@
+// A record of a topic: one line, and all of it on request. Nothing in it is ever taken for markup.
+
+import { useState } from "preact/hooks";
+import { bytes, clock, count } from "../format";
+import { ask, told } from "../live";
+import type { Body, StoredRecord, Value } from "../types";
+import { Trouble } from "./facts";
+import { Given } from "./given";
+import { Icon } from "./icon";
+import { Exact, Tree } from "./value";
+
+const LINE = 180;
+
+export const placeOf = (record: StoredRecord): string => `${record.partition}@${record.offset}`;
+
+/** The value as a tree when it is whole JSON; numbers stay as they were written. */
+function parsed(body: Body): { value: Value | Exact } | null {
+  if (body.kind !== "json" || body.cut) return null;
+  const exact = (_name: string, value: unknown, context?: { source?: string }): unknown =>
+    typeof value === "number" && context?.source !== undefined && context.source !== String(value) ? new Exact(context.source) : value;
+  try {
+    return { value: JSON.parse(body.text, exact as (name: string, value: unknown) => unknown) as Value };
+  } catch {
+    return null;
+  }
+}
+
+export function BodyLine({ body }: { body: Body }) {
+  if (body.kind === "none") return <span class="quiet">null</span>;
+  return <span class="given" dir="auto">{body.text.slice(0, LINE)}{(body.cut || body.text.length > LINE) && " …"}</span>;
+}
+
+function BodyWhole({ body }: { body: Body }) {
+  const [tree, asTree] = useState(true);
+  const found = parsed(body);
+  if (body.kind === "none") return <p class="quiet">null: there is no value</p>;
+  return (
+    <>
+      {found && <div class="row"><button type="button" aria-pressed={tree} onClick={() => asTree(true)}>Tree</button><button type="button" aria-pressed={!tree} onClick={() => asTree(false)}>Text</button></div>}
+      {found && tree ? <Tree value={found.value} /> : <div class="body mono"><Given text={body.text} first={4000} /></div>}
+    </>
+  );
+}
+
+/** Everything there is to know of a record; one that was cut can be asked for in full. */
+export function RecordWhole({ record, whole = true }: { record: StoredRecord; whole?: boolean }) {
+  const [full, show] = useState<StoredRecord | null>(null);
+  const [refused, say] = useState<string | null>(null);
+  const { key, value, headers, headers_total: total } = full ?? record;
+  const load = async () => {
+    try {
+      show(await ask<StoredRecord>(`/api/topics/${encodeURIComponent(record.topic)}/records/${record.partition}/${record.offset}`));
+      say(null);
+    } catch (error) {
+      say(told(error));
+    }
+  };
+  return (
+    <div class="record-whole">
+      <dl class="words">
+        <dt>place</dt><dd>{record.topic}, partition {record.partition}, offset {count(record.offset)}</dd>
+        <dt>time</dt><dd><time dateTime={record.timestamp}>{record.timestamp}</time></dd>
+        <dt>key</dt><dd class="mono">{key.kind === "none" ? <span class="quiet">null</span> : <Given text={key.text} first={400} />}</dd>
+        {headers.map((header, i) => <HeaderLine key={i} name={header.name} value={header.value} />)}
+        {total > headers.length && <><dt>headers</dt><dd class="quiet">{count(total - headers.length)} more are not shown</dd></>}
+        <dt>value</dt><dd>{value.kind}, {bytes(value.size)}{value.cut && ", cut"}</dd>
+      </dl>
+      {refused && <Trouble text={refused} />}
+      <BodyWhole body={value} />
+      {value.cut && !full && whole && <button type="button" onClick={load}>Load more of it ({bytes(value.size)})</button>}
+      {value.cut && full && <p class="quiet">Only the beginning is shown; <code>millstream tail {record.topic}</code> prints all of it.</p>}
+    </div>
+  );
+}
+
+const HeaderLine = ({ name, value }: { name: string; value: Body }) => (
+  <><dt>header <Given text={name} first={80} /></dt><dd class="mono">{value.kind === "none" ? <span class="quiet">null</span> : <Given text={value.text} first={300} />}</dd></>
+);
+
+/** One line that opens; `opened` hears about it, so that nothing moves under the reader's eyes. */
+export function RecordLine({ record, opened }: { record: StoredRecord; opened?: (by: number) => void }) {
+  const [open, set] = useState(false);
+  const toggle = () => { set(!open); opened?.(open ? -1 : 1); };
+  return (
+    <li class="record" data-place={placeOf(record)}>
+      <button type="button" class="record-line" aria-expanded={open} onClick={toggle}>
+        <Icon name={open ? "down" : "right"} />
+        <time dateTime={record.timestamp}>{clock(record.timestamp)}</time>
+        <span class="quiet place">{record.partition}@{record.offset}</span>
+        <span class="key mono"><BodyLine body={record.key} /></span>
+        <span class="value-line mono"><BodyLine body={record.value} /></span>
+        <span class="quiet size">{bytes(record.value.size)}</span>
+      </button>
+      {open && <RecordWhole record={record} />}
+    </li>
+  );
+}

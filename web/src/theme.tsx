@@ -1,0 +1,53 @@
+// Dark, light, or as the system has it; charts are told, since a canvas knows no style sheet.
+
+import { useEffect, useState } from "preact/hooks";
+import { Icon } from "./parts/icon";
+
+export type Theme = "system" | "light" | "dark";
+
+const KEY = "millstream theme";
+const listeners = new Set<() => void>();
+
+const chosen = (): Theme => {
+  const kept = localStorage.getItem(KEY);
+  return kept === "light" || kept === "dark" ? kept : "system";
+};
+
+export function applyTheme(theme: Theme = chosen()): void {
+  if (theme === "system") {
+    localStorage.removeItem(KEY);
+    delete document.documentElement.dataset.theme;
+  } else {
+    localStorage.setItem(KEY, theme);
+    document.documentElement.dataset.theme = theme;
+  }
+  for (const heard of listeners) heard();
+}
+
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => listeners.forEach((heard) => heard()));
+
+/** A number that changes with the theme. */
+export function useTheme(): number {
+  const [turn, next] = useState(0);
+  useEffect(() => {
+    const heard = () => next((n) => n + 1);
+    listeners.add(heard);
+    return () => void listeners.delete(heard);
+  }, []);
+  return turn;
+}
+
+const WORDS: Record<Theme, string> = { light: "Light", system: "As the system", dark: "Dark" };
+
+export function Themes() {
+  useTheme();
+  return (
+    <div class="themes" role="group" aria-label="Colours">
+      {(["light", "system", "dark"] as const).map((theme) => (
+        <button key={theme} type="button" aria-pressed={chosen() === theme} aria-label={WORDS[theme]} title={WORDS[theme]} onClick={() => applyTheme(theme)}>
+          <Icon name={theme} />
+        </button>
+      ))}
+    </div>
+  );
+}

@@ -1,0 +1,131 @@
+// The message browser: from where, which partition, which records; follow, pause, jump.
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import { count, counted } from "../format";
+import { ask, told, useAsked } from "../live";
+import { Empty, Trouble, Wait } from "../parts/facts";
+import { Icon } from "../parts/icon";
+import { RecordLine, placeOf } from "../parts/record";
+import { address } from "../route";
+import type { RecordsPage, StoredRecord } from "../types";
+import { useFollowing } from "./following";
+
+const FORMATS = ["auto", "json", "text", "hex"];
+const PLACES: [at: string, words: string][] = [["end", "the newest"], ["beginning", "the beginning"], ["-10m", "ten minutes ago"], ["-1h", "an hour ago"], ["-1d", "a day ago"]];
+const OTHER = "other";
+
+interface Wish { at: string; partition: string; where: string; format: string }
+
+const wished = (query: URLSearchParams): Wish => ({
+  at: query.get("at") ?? "end", partition: query.get("partition") ?? "", where: query.get("where") ?? "", format: query.get("format") ?? "auto",
+});
+
+const asQuery = (wish: Partial<Wish>): string =>
+  new URLSearchParams(Object.entries(wish).filter(([name, value]) => value !== "" && !(name === "format" && value === "auto"))).toString();
+
+export function Messages({ topic, partitions, query }: { topic: string; partitions: number; query: URLSearchParams }) {
+  const wish = wished(query);
+  const go = (next: Wish) => {
+    location.hash = address("topics", topic, "", { ...next, at: next.at === "end" ? "" : next.at, format: next.format === "auto" ? "" : next.format });
+  };
+  return (
+    <section class="card" aria-labelledby="messages">
+      <h2 id="messages" class="hidden-words">Messages</h2>
+      <Controls key={asQuery(wish)} wish={wish} partitions={partitions} go={go} />
+      {wish.at === "end" ? <Newest topic={topic} wish={wish} /> : <Forward topic={topic} wish={wish} />}
+    </section>
+  );
+}
+
+function Controls({ wish, partitions, go }: { wish: Wish; partitions: number; go: (wish: Wish) => void }) {
+  const [at, begin] = useState(PLACES.some(([place]) => place === wish.at) ? wish.at : OTHER);
+  const [other, jump] = useState(PLACES.some(([place]) => place === wish.at) ? "" : wish.at);
+  const [where, write] = useState(wish.where);
+  const look = (changed: Partial<Wish>) => go({ ...wish, where, at: at === OTHER ? other || "end" : at, ...changed });
+  return (
+    <form class="form" onSubmit={(event) => { event.preventDefault(); look({}); }}>
+      <label class="field">from<select value={at} onChange={({ currentTarget: { value } }) => { begin(value); if (value !== OTHER) look({ at: value }); }}>
+        {PLACES.map(([place, words]) => <option key={place} value={place}>{words}</option>)}<option value={OTHER}>a time or an offset …</option>
+      </select></label>
+      {at === OTHER && <label class="field">2026-01-01T12:00 (UTC), -90s or @1200<input value={other} onInput={(event) => jump(event.currentTarget.value)} spellcheck={false} autocomplete="off" autofocus /></label>}
+      <label class="field">partition<select value={wish.partition} onChange={(event) => look({ partition: event.currentTarget.value })}>
+        <option value="">all</option>{Array.from({ length: Math.max(partitions, Number(wish.partition || -1) + 1) }, (_, i) => <option key={i} value={String(i)}>{i}</option>)}
+      </select></label>
+      <label class="field">shown as<select value={wish.format} onChange={(event) => look({ format: event.currentTarget.value })}>{FORMATS.map((format) => <option key={format}>{format}</option>)}</select></label>
+      <label class="field grow">only where<input value={where} onInput={(event) => write(event.currentTarget.value)} placeholder="price > 10 and _key like 'user-%'" spellcheck={false} autocomplete="off" /></label>
+      <button type="submit" class="first">Look</button>
+    </form>
+  );
+}
+
+/** The newest records, with those that come added on top as long as one follows. */
+function Newest({ topic, wish }: { topic: string; wish: Wish }) {
+  const [on, turn] = useState(true);
+  const query = asQuery({ partition: wish.partition, where: wish.where, format: wish.format });
+  const { answer, error } = useAsked<RecordsPage>(`/api/topics/${encodeURIComponent(topic)}/records?${query}${query && "&"}at=end`, 0);
+  const top = useRef<HTMLDivElement>(null);
+  const seen = useRef(true), open = useRef(0);
+  useEffect(() => {
+    const watching = new IntersectionObserver(([entry]) => { seen.current = entry!.isIntersecting; });
+    if (top.current) watching.observe(top.current);
+    return () => watching.disconnect();
+  }, [answer === null]);
+  const following = useFollowing(topic, query, on && answer !== null, answer, () => !seen.current || open.current > 0);
+  const [older, setOlder] = useState<Older>({ records: [], earlier: null, scanned: 0, refused: null });
+  useEffect(() => setOlder({ records: [], earlier: answer?.earlier ?? null, scanned: 0, refused: null }), [answer]);
+  if (answer === null) return error ? <Trouble text={error} /> : <Wait />;
+  const opened = (by: number) => { open.current += by; };
+  const shown = new Set(following.records.map(placeOf));
+  return (
+    <>
+      <div class="titled row spread">
+        <span class="quiet" role="status">{following.ended ?? (on ? "following: new records come on top" : "paused")}</span>
+        <button type="button" aria-pressed={!on} onClick={() => turn(!on)}><Icon name={on ? "pause" : "play"} />{on ? "Pause" : "Follow"}</button>
+      </div>
+      <div ref={top} />
+      {following.waiting > 0 && <button type="button" class="first fresh" onClick={() => { following.release(); top.current?.scrollIntoView({ block: "center" }); }}>{counted(following.waiting, "new record")}: show</button>}
+      {following.records.length || older.records.length
+        ? <ul class="records">{[...following.records, ...older.records.filter((record) => !shown.has(placeOf(record)))].map((record) => <RecordLine key={placeOf(record)} record={record} opened={opened} />)}</ul>
+        : <Empty title="No record here">{wish.where && <p>None of {count(answer.scanned)} was like that{answer.unknown > 0 && `; ${count(answer.unknown)} have no such field`}.</p>}</Empty>}
+      {following.missed > 0 && <p class="quiet">{count(following.missed)} more came than can be shown.</p>}
+      {older.refused && <Trouble text={older.refused} />}
+      <div class="row">
+        {older.earlier !== null && <button type="button" onClick={() => void earlier(topic, query, older, setOlder)}>Earlier records</button>}
+        {!answer.complete && older.earlier !== null && <span class="quiet">{count(answer.scanned + older.scanned)} were looked at; there is more to look through.</span>}
+      </div>
+    </>
+  );
+}
+
+interface Older { records: StoredRecord[]; earlier: string | null; scanned: number; refused: string | null }
+
+async function earlier(topic: string, query: string, older: Older, set: (older: Older) => void): Promise<void> {
+  try {
+    const page = await ask<RecordsPage>(`/api/topics/${encodeURIComponent(topic)}/records?${query}${query && "&"}before=${encodeURIComponent(older.earlier!)}`);
+    set({ records: [...older.records, ...[...page.records].reverse()], earlier: page.earlier, scanned: older.scanned + page.scanned, refused: null });
+  } catch (error) {
+    set({ ...older, refused: told(error) });
+  }
+}
+
+/** From some place on, oldest first, page by page. */
+function Forward({ topic, wish }: { topic: string; wish: Wish }) {
+  const [from, go] = useState<string | null>(null);
+  const { at, ...rest } = wish;
+  const query = asQuery(rest);
+  useEffect(() => go(null), [asQuery(wish)]);
+  const place = from === null ? `at=${encodeURIComponent(at)}` : `from=${encodeURIComponent(from)}`;
+  const { answer, error } = useAsked<RecordsPage>(`/api/topics/${encodeURIComponent(topic)}/records?${query}${query && "&"}${place}`, 0);
+  if (answer === null) return error ? <Trouble text={error} /> : <Wait />;
+  return (
+    <>
+      {answer.gone > 0 && <Trouble warn text={`${counted(answer.gone, "record")} from there on are gone from the log; what follows is the next that is kept.`} />}
+      {answer.records.length ? <ul class="records">{answer.records.map((record) => <RecordLine key={placeOf(record)} record={record} />)}</ul> : <Empty title="No record from there on" />}
+      {!answer.complete && <p class="quiet">{count(answer.scanned)} were looked at; there is more to look through.</p>}
+      <div class="row">
+        {from !== null && <button type="button" onClick={() => go(null)}>Back to where it began</button>}
+        {answer.later !== null && <button type="button" onClick={() => go(answer.later)}>Later records</button>}
+      </div>
+    </>
+  );
+}
