@@ -41,8 +41,7 @@ check: env
 	$(BIN)/lint-imports
 
 browser: env ## Chromium, for the tests of the page: MILLSTREAM_CHROMIUM, the PATH, apt-get, or npm
-	@[ -n "$$MILLSTREAM_CHROMIUM" ] || command -v chromium >/dev/null \
-	|| command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null \
+	@$(BIN)/python -c 'from tests.console.browsing import chromium; chromium()' 2>/dev/null \
 	|| { echo "fetching Chromium for the tests of the page …" >&2; \
 	apt-get install -y -qq chromium >/dev/null 2>&1 || { apt-get update -qq >/dev/null 2>&1 && \
 	apt-get install -y -qq chromium >/dev/null 2>&1; }; } \

@@ -26,8 +26,13 @@ FAULTS: dict[str, Pairs] = {
     "windows/sliced_kernel.py": (
         ("np.clip(opened - begin, 0, counts)", "np.clip(opened - begin - 1, 0, counts)"),
         ("np.flatnonzero(counts > gone)", "np.flatnonzero(counts >= gone)"),
-        ("begin = np.maximum(begin, first)", "begin = begin"),
+        ("return np.maximum(begin, first), ", "return begin, "),
         ("np.minimum(begin + counts, last)", "begin + counts"),
+        ("entered[1:] = np.maximum(begin[1:], end[:-1])", "pass"),
+        ("left[:-1] = np.minimum(end[:-1], begin[1:])", "pass"),
+        ("entered[starts] = begin[starts]", "pass"),
+        ("left[starts[1:] - 1] = end[starts[1:] - 1]", "pass"),
+        ("(pa.array(lows[some]))", "(pa.array(lows[: len(lows[some])]))"),
         ("(counts == 0).sum()", "(counts == 1).sum()"),
         ("last * self._layout.every", "first * self._layout.every"),
         ("last * self._layout.every", "last * self._layout.every + 1"),
@@ -103,11 +108,13 @@ FAULTS: dict[str, Pairs] = {
         ("else moment.clock", "else moment.clock - 1"),
     ),
 }
-_BY_ROWS = ("windows/touched.py", "windows/row_panes_kernel.py", "windows/clock_timers.py",
-            "windows/pane_rows.py")  # fmt: skip
+_BY_ROWS = ("windows/touched.py", "windows/row_panes_kernel.py", "windows/clock_timers.py")
+_SHARED = "windows/pane_rows.py"
+_FIXED_TESTS = ["tests/windows/test_panes_kernel.py", "tests/windows/test_tumbling_kernel.py",
+                "tests/windows/test_tumbling_scale.py"]  # fmt: skip
+_ROW_TESTS = ["tests/windows/test_row_panes.py"]
 TESTS = {
-    "panes": (tuple(file for file in FAULTS if file not in _BY_ROWS),
-              ["tests/windows/test_panes_kernel.py", "tests/windows/test_tumbling_kernel.py",
-               "tests/windows/test_tumbling_scale.py"]),
-    "row panes": (_BY_ROWS, ["tests/windows/test_row_panes.py"]),
-}  # fmt: skip
+    "panes": (tuple(f for f in FAULTS if f not in (*_BY_ROWS, _SHARED)), _FIXED_TESTS),
+    "row panes": (_BY_ROWS, _ROW_TESTS),
+    "pane rows": ((_SHARED,), [*_ROW_TESTS, *_FIXED_TESTS]),
+}

@@ -26,6 +26,14 @@ views = ms.read(
     idle="5 seconds",
 ).correct_clock(event="ts", sent="sent")  # some phones are hours off; Kafka's stamp is right
 
+# The owner gets a mail when pages fail, or a job does; and when all is well again.
+owner = ms.Email(
+    "owner@shop.example",
+    sender="millstream@shop.example",
+    url=f"${{file:{MAIL}}}" if MAIL.exists() else None,
+    digest="5 seconds",
+)
+
 # How often each page was seen, every five seconds: shown every second while the window is
 # open, and once more when it is complete. Phones that come back from a tunnel bring views whose
 # window has left: those go to a topic of their own, and are counted.
@@ -42,7 +50,7 @@ page_views = ms.Pipeline(
     pages.to(ms.Chart("views by page", y="views", by="page")),
     pages.to(ms.LiveTable("pages now", key=["page", "window_start"], keep=60)),
     pages.to(ms.Sqlite(HERE / "shop.db", "pages", key=["page", "window_start"]), name="store"),
-    alerts=[ms.JobAlert("down"), ms.JobAlert("lag", above=5000, for_="10 seconds")],
+    alerts=[ms.JobAlert("down", to=owner), ms.JobAlert("lag", above=5000, for_="10 seconds")],
 )
 
 # Who is new in the last minute.
@@ -73,19 +81,13 @@ rates = (
     .with_columns(rate="round(clicked / searches, 2)")
 )
 
-# Which pages fail; the owner gets a mail when one does, and when it works again.
+# Which pages fail.
 health = (
     views.with_columns(failed="if(status >= 500, 1, 0)")
     .by("page")
     .window(ms.tumbling("5 seconds"))
     .late(rest=ms.discard)
     .agg(views=ms.count(), failures=ms.sum("failed"))
-)
-owner = ms.Email(
-    "owner@shop.example",
-    sender="millstream@shop.example",
-    url=f"${{file:{MAIL}}}" if MAIL.exists() else None,
-    digest="5 seconds",
 )
 shop_visitors = ms.Pipeline(
     "shop-visitors",

@@ -105,7 +105,7 @@ class Pipeline:
         """The logical plan and its stages, as text."""
         from millstream.plan.explain import explain
 
-        told = explain(self.name, self.outputs)
+        told = explain(self.name, self.outputs) + _alerted(self.alerts)
         if self.mode == "continuous":
             first, rest = told.split("\n", 1)
             return f"{first}\n{headline()}\n{rest}"
@@ -120,6 +120,11 @@ def _check_mode(
     if mode == "continuous":
         other = [name for name, value in given.items() if value != _OF_BATCHES[name]]
         check_continuous(outputs, delivery, other)
+
+
+def _alerted(alerts: tuple[JobAlert, ...]) -> str:
+    lines = [f"  {alert!r}" for alert in alerts]
+    return "\n".join(["", "alerts, where a supervisor runs it", *lines, ""]) if alerts else ""
 
 
 def _checked_alerts(alerts: Sequence[JobAlert]) -> tuple[JobAlert, ...]:

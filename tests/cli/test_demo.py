@@ -244,7 +244,7 @@ def stored_and_joined(demo: Demo, sent: int) -> None:
         assert stored <= len(views) <= sent
         assert counted <= len(searches)
         assert sum(row["clicked"] for row in rates) <= len(clicked)
-        return stored == len(views) and counted > 0.9 * len(searches)
+        return bool(stored == len(views) and counted > 0.9 * len(searches))
 
     until(arrived, "all views in the files, and searches in the rates", 120)
 

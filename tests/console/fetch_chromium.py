@@ -1,4 +1,4 @@
-"""`make browser` without root: a Chromium from npm in the cache folder, with the libraries it needs."""
+"""`make browser` without root: a Chromium from npm in the cache folder, with its libraries."""
 
 from __future__ import annotations
 
@@ -21,9 +21,13 @@ const { createReadStream, createWriteStream } = require("node:fs");
 const { createBrotliDecompress } = require("node:zlib");
 const { pipeline } = require("node:stream/promises");
 const [from, to] = process.argv.slice(1);
-const unpacked = (name, made) =>
-  pipeline(createReadStream(`${from}/${name}.br`), createBrotliDecompress(), createWriteStream(`${to}/${made}`));
-Promise.all([unpacked("chromium", "program"), unpacked("al2023.tar", "al2023.tar"), unpacked("swiftshader.tar", "swiftshader.tar")])
+const unpacked = ([name, made]) => pipeline(
+  createReadStream(`${from}/${name}.br`),
+  createBrotliDecompress(),
+  createWriteStream(`${to}/${made}`),
+);
+const swift = "swiftshader.tar", libraries = "al2023.tar";
+Promise.all([["chromium", "program"], [libraries, libraries], [swift, swift]].map(unpacked))
   .catch((error) => { console.error(String(error)); process.exit(1); });
 """
 _STARTER = """#!/bin/sh

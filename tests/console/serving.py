@@ -113,9 +113,10 @@ class Served:
             connection.close()
 
     def add_job(
-        self, name: str = "hot", *, checkpoint: str = "nowhere", about: dict[str, Any] | None = None
-    ) -> JobRow:
-        """A job that has run three batches and stopped."""
+        self, name: str = "hot", *, checkpoint: str = "nowhere",
+        about: dict[str, Any] | None = None, batches: int = 3,
+    ) -> JobRow:  # fmt: skip
+        """A job that has run three batches, or so many, and stopped."""
         job = JobRow(name=name, application="shop", owner="ann", file="hot.py", pipeline=name,
                      kafka=None, checkpoint=checkpoint, lane=None, submitted=time.time(),
                      since=time.time(), wanted="stopped", state="stopped")  # fmt: skip
@@ -124,7 +125,7 @@ class Served:
         self.place.job(name).path.mkdir(parents=True, exist_ok=True)
         diary = Diary(self.place.job(name).facts, "r1", 1)
         diary.about({**ABOUT, "plan": {**PLAN, "pipeline": name}, **(about or {})})
-        for batch in (1, 2, 3):
+        for batch in range(1, batches + 1):
             diary.batch(facts(batch))
         diary.beat(time.time(), {"bids": {0: 10}})
         diary.close()

@@ -18,6 +18,7 @@ from millstream.log.settings import Cluster
 from millstream.log.topics import Topics
 from millstream.runtime.dead import DeadRows, Selection
 from millstream.runtime.inspect import looked_at
+from millstream.sinks.topic_messages import ENVELOPE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,6 +32,8 @@ NAME = "past-job"
 ORIGIN = {"source": "s", "partition": 0, "offset": 0, "index": 0}
 FORGED: dict[str, object] = {"step": "x" * 9_000, "reason": "late", "watermark": None,
                              "windows": None, "origin": ORIGIN, "row": "{"}  # fmt: skip
+MARK: dict[str, object] = {"format": 1, "what": "dropped", "source": NAME, "id": None,
+                           "partition": 0, "offsets": [[0, 1]], "at": 0}  # fmt: skip
 CHANGES: list[dict[str, object]] = [{}, {"windows": [{"start": 1}]}, {"origin": []}]
 
 
@@ -53,7 +56,7 @@ def past(
             for row in rows:
                 producer.send(NAME, row)
         pipeline.run(until="caught_up", kafka=cluster, checkpoint=checkpoint)
-    job = kafka_console.add_job(NAME, checkpoint=str(checkpoint),
+    job = kafka_console.add_job(NAME, checkpoint=str(checkpoint), batches=0,
                                 about=about_run(loaded, pipeline, cluster))  # fmt: skip
     told = looked_at(checkpoint)
     diary = Diary(kafka_console.place.job(NAME).facts, "r2", 2)
@@ -153,10 +156,17 @@ def test_what_strangers_write_into_the_topics_is_counted_or_bounded(
             producer.send(f"{NAME}.late", {**FORGED, **change})
         producer.send(f"{NAME}.late", b"[" * 100_000)
         producer.send(f"{NAME}.dead", b"no envelope")
+        producer.send(f"{NAME}.dead", b"x", headers=[(f"millstream.{word}", b"9" * 5_000)
+                                                     for word in ENVELOPE])  # fmt: skip
+        for mark in (b"", b"no mark", b"[]", b"[" * 100_000, {"format": 1, "offsets": 5},
+                     {**MARK, "offsets": [[0, 10**15]]}, {**MARK, "offsets": [[9, 0], [0, 9]]},
+                     {**MARK, "what": "blessed"}):  # fmt: skip
+            producer.send(f"{NAME}.dead.done", mark)
     late, dead = asked(past, "late"), asked(past, "dead")
     assert (late["strange"], len(late["rows"])) == (3, 3)
     assert len(late["rows"][-1]["step"]) <= 1_024
-    assert (dead["strange"], len(dead["rows"])) == (1, 3)
+    assert (dead["strange"], len(dead["rows"])) == (2, 3)
+    assert sorted(row["state"] for row in dead["rows"]) == ["dropped", "waiting", "waiting"]
 
 
 def test_topics_say_which_job_reads_and_writes_them(past: Served) -> None:

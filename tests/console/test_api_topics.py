@@ -7,11 +7,15 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
+import pyarrow as pa
 import pytest
+from tests.console.streams import Stream
 
 from millstream.log.consumer import Consumer
 from millstream.log.producer import Producer
 from millstream.log.topics import Topics
+from millstream.sources.topic import Topic
+from millstream.viewing.wires import told
 
 if TYPE_CHECKING:
     from tests.console.serving import Served
@@ -58,14 +62,19 @@ def test_topics_are_listed_with_who_reads_and_writes_them(
 def test_one_topic_is_told_in_full(
     kafka_console: Served, broker: ThrowAwayBroker, filled: str
 ) -> None:
-    told = kafka_console(f"/api/topics/{filled}").json
-    assert told["settings"] == {"retention.ms": "-1"}
-    assert told["id"] == Topics(broker.address).describe(filled).id
-    assert [part | {"leader": 0, "replicas": [], "isr": []} for part in told["parts"]] == [
-        {"partition": number, "leader": 0, "replicas": [], "isr": [], "earliest": 0, "latest": 10,
-         "stable": 10}
+    whole = kafka_console(f"/api/topics/{filled}").json
+    assert whole["settings"] == {"retention.ms": "-1"}
+    assert whole["id"] == Topics(broker.address).describe(filled).id
+    unknown = {"leader": 0, "replicas": [], "isr": [], "bytes": 0}
+    assert [part | unknown for part in whole["parts"]] == [
+        {"partition": number, "earliest": 0, "latest": 10, "stable": 10, **unknown}
         for number in (0, 1)
-    ]  # fmt: skip
+    ]
+    assert {part["leader"] for part in whole["parts"]} == {whole["parts"][0]["replicas"][0]}
+    on_disk = [sum(file.stat().st_size for file in folder.glob("*.log"))
+               for folder in sorted(broker.folder.rglob(f"{filled}-[01]"))]  # fmt: skip
+    assert [part["bytes"] for part in whole["parts"]] == on_disk
+    assert min(on_disk) > 0
 
 
 def test_an_open_transaction_is_seen_in_the_stable_end(
@@ -143,6 +152,29 @@ def test_a_record_is_told_with_its_key_headers_time_and_place(
     assert bytes.fromhex(hexadecimal["value"]["text"]) == text.encode()
 
 
+def test_avro_is_read_with_the_schema_of_a_job_that_reads_the_topic(
+    kafka_console: Served, broker: ThrowAwayBroker, topic: str
+) -> None:
+    Topics(broker.address).create(topic)
+    source = Topic(topic, schema="n long, name string", format="avro")
+    values = source.wire().encode(pa.table({"n": [1, 2], "name": ["a", "b"]}))
+    with Producer(broker.address) as producer:
+        for value in values.to_pylist():
+            producer.send(topic, value)
+    kinds = {one["value"]["kind"] for one in records(kafka_console, topic)["records"]}
+    assert "avro" not in kinds
+    kafka_console.add_job("reads-avro", about={"formats": {topic: told(source)}})
+    page = records(kafka_console, topic, where="name = 'b'")
+    assert [one["value"]["kind"] for one in page["records"]] == ["avro"]
+    assert numbers(page) == [2]
+    with Stream(kafka_console, f"/api/topics/{topic}/follow?where=n%20%3D%202") as stream:
+        stream.next()
+        with Producer(broker.address) as producer:
+            for value in values.to_pylist():
+                producer.send(topic, value)
+        assert numbers(stream.until(1)) == [2]
+
+
 @pytest.mark.parametrize(
     ("path", "status", "sentence"),
     [
@@ -187,9 +219,9 @@ def test_groups_are_listed_and_told_with_their_lag(
         assert [member["idle"] for member in reading["members"]] == [False]
     [row] = [row for row in kafka_console("/api/groups").json if row["group"] == filled]
     assert (row["members"], row["topics"]) == (0, [filled])
-    told = kafka_console(f"/api/groups/{filled}").json
-    assert told["lag"] == row["lag"] == 20 - sum(committed.values())
-    assert {part["partition"]: part["lag"] for part in told["partitions"]} == {
+    whole = kafka_console(f"/api/groups/{filled}").json
+    assert whole["lag"] == row["lag"] == 20 - sum(committed.values())
+    assert {part["partition"]: part["lag"] for part in whole["partitions"]} == {
         number: 10 - committed.get(number, 0) for number in (0, 1)
     }
 

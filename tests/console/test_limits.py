@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+import threading
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,7 +15,10 @@ from hypothesis import strategies as st
 from tests.console.serving import Served, listening, running, served
 from tests.console.streams import Stream
 
+from millstream.console import shared
 from millstream.console.limits import Bucket, Buckets, Limits
+from millstream.console.shared import Few, Shared
+from millstream.errors import Unavailable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -121,7 +126,8 @@ def test_a_wrong_body_gets_one_sentence(console: Served, body: bytes, sentence: 
 def test_large_headers_are_refused(console: Served) -> None:
     with connected(console) as connection:
         connection.sendall(b"GET /healthz HTTP/1.1\r\nX: " + b"x" * 100_000)
-        assert received(connection).startswith(b"HTTP/1.1 400 ")
+        assert received(connection)[:12] in (b"", b"HTTP/1.1 400")
+    assert console("/healthz", token=None).status == 200
 
 
 @pytest.mark.parametrize(
@@ -210,6 +216,67 @@ def test_there_is_room_for_so_many_connections_and_no_more(tmp_path: Path) -> No
         while _answers(console) is False:
             assert time.monotonic() < deadline
             time.sleep(0.05)
+
+
+def test_a_log_is_given_up_to_so_much_and_never_half_a_line(tmp_path: Path) -> None:
+    with served(tmp_path / "home", limits=Limits(log=35)) as console:
+        console.add_job()
+        console.place.job("hot").log.write_text("".join(f'{{"n": {n:03d}}}\n' for n in range(50)))
+        answer = console("/api/jobs/hot/log?last=40")
+    assert answer.body.decode().splitlines() == ['{"n": 047}', '{"n": 048}', '{"n": 049}']
+
+
+def test_only_so_many_questions_are_asked_at_a_time() -> None:
+    at_once: list[int] = []
+    running: set[int] = set()
+
+    def question(number: int) -> None:
+        running.add(number)
+        at_once.append(len(running))
+        time.sleep(0.02)
+        running.remove(number)
+
+    async def scene() -> None:
+        few = Few(3)
+        await asyncio.gather(*(few.ask(question, number) for number in range(12)))
+
+    asyncio.run(scene())
+    assert len(at_once) == 12
+    assert max(at_once) <= 3
+
+
+def test_who_waits_too_long_for_a_turn_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared, "_PATIENCE", 0.05)
+    over = threading.Event()
+
+    async def scene() -> None:
+        few = Few(1)
+        first = asyncio.create_task(few.ask(over.wait, 60))
+        await asyncio.sleep(0)
+        with pytest.raises(Unavailable, match="needs fewer who do; got 1"):
+            await few.ask(over.is_set)
+        over.set()
+        assert await first
+        assert await few.ask(over.is_set)
+
+    asyncio.run(scene())
+
+
+def test_many_who_ask_the_same_at_a_moment_cost_one_question() -> None:
+    asked: list[int] = []
+
+    def question(number: int) -> int:
+        asked.append(number)
+        time.sleep(0.05)
+        return len(asked)
+
+    async def scene() -> None:
+        answers = Shared(seconds=60)
+        assert await asyncio.gather(*(answers.ask(question, 1) for _ in range(10))) == [1] * 10
+        assert await answers.ask(question, 2) == 2
+        assert await answers.ask(question, 1) == 1
+
+    asyncio.run(scene())
 
 
 def _answers(console: Served) -> bool:

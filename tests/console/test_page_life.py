@@ -81,10 +81,11 @@ def focused(browsed: Browsed) -> str:
     words: str = browsed.page.evaluate(
         """() => {
             const one = document.activeElement;
-            const line = (style) => style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0;
-            const seen = line(getComputedStyle(one)) || line(getComputedStyle(one, "::after"))
-                || one.tagName === "MAIN" || one === document.body;
-            return (seen ? "" : "unseen: ") + (one.ariaLabel ?? one.innerText ?? one.tagName).trim();
+            const outlined = (part) => getComputedStyle(one, part).outlineStyle !== "none"
+                && parseFloat(getComputedStyle(one, part).outlineWidth) > 0;
+            const whole = one.tagName === "MAIN" || one === document.body;
+            const words = one.ariaLabel ?? one.innerText ?? one.tagName;
+            return (whole || outlined() || outlined("::after") ? "" : "unseen: ") + words.trim();
         }"""
     )
     return words

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import random
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka import Producer
 from tests.faults.small_world import TOPIC, Crash, Small, World, tell_the_world
 from tests.runtime.following import AheadReader, until
 
+import millstream as ms
+from millstream.log.topics import Topics
 from millstream.runtime import ahead
 from millstream.runtime.faultpoints import POINTS
 from millstream.runtime.planner import Sizing
@@ -21,6 +26,7 @@ if TYPE_CHECKING:
     from millstream.plan.graph import Read
     from millstream.runtime.engine import Engine
     from millstream.runtime.facts import Facts
+    from millstream.testing.local_broker import ThrowAwayBroker
 
 pytestmark = pytest.mark.spark
 PROTOCOL = [point for point in POINTS if "writing" not in point]
@@ -203,3 +209,40 @@ def test_a_run_that_ends_at_a_given_place_reads_no_further(reading: Reading) -> 
         reading.feed()
 
     assert len(reading.found) == before
+
+
+def test_rows_of_a_real_topic_that_were_read_ahead_leave_once(
+    broker: ThrowAwayBroker, topic: str, tmp_path: Path, spark: SparkSession, monkeypatch: Patch
+) -> None:
+    """Fed in small transactions, some of them aborted, until some batch was handed rows."""
+    monkeypatch.setattr(ahead, "LEAST", 1)
+    Topics(broker.address).create(topic, partitions=2)
+    rows = ms.read(ms.Topic(topic, schema="n long, ts timestamp"), time="ts")
+    results = ms.Memory("out")
+    batches: list[Facts] = []
+    job = ms.Pipeline(f"ahead-{topic}", rows.to(results)).start(
+        kafka=broker.address, checkpoint=tmp_path / "real", lane="short",
+        on_batch=lambda facts, lag: batches.append(facts),
+    )  # fmt: skip
+    writer = Producer({"bootstrap.servers": broker.address, "transactional.id": topic})
+    writer.init_transactions()
+    chance, sent = random.Random(4), list[int]()
+    deadline = time.monotonic() + 240
+    while not any(facts.ahead for facts in batches):
+        assert time.monotonic() < deadline
+        assert not job.ended()
+        writer.begin_transaction()
+        numbers = range(len(sent), len(sent) + 5)
+        for number in numbers:
+            writer.produce(topic, b'{"n":%d,"ts":%d}' % (number, number), partition=number % 2)
+        if chance.random() < 0.2:
+            writer.abort_transaction()
+        else:
+            writer.commit_transaction()
+            sent += numbers
+    until(lambda: len(results.rows) >= len(sent) or job.ended(), "all of it", patience=240)
+    job.stop()
+    job.wait(120)
+
+    assert sorted(row["n"] for row in results.rows) == sent
+    assert sum(facts.rows for facts in batches) == len(sent)

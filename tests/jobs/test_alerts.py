@@ -12,7 +12,7 @@ from tests.cli.command import Command
 from tests.sinks.receiving import Receiver
 
 import millstream as ms
-from millstream.errors import InvalidInput, NotFound
+from millstream.errors import InvalidInput, InvalidSpec, NotFound
 from millstream.jobs.alerts import alerts, job_alerts_file, notifications, silence, unsilence
 from millstream.jobs.book import Book, JobRow
 from millstream.jobs.diary import Diary
@@ -218,7 +218,7 @@ def test_lag_above_a_number_fires_and_is_told_to_a_receiver(
     assert watched.look() == [("lag above 100", "firing")]
     [post] = receiver.posts
     assert post.data["row"] == {"lag": 101}
-    assert post.data["job"] == "shop"
+    assert (post.data["job"], post.data["alert"]) == ("shop", "lag above 100")
     watched.lag = 100
     assert watched.look() == [("lag above 100", "resolved")]
     assert [post.data["state"] for post in receiver.posts] == ["firing", "resolved"]
@@ -269,6 +269,18 @@ def test_an_alert_that_is_no_more_is_forgotten_with_its_rule_or_its_job(place: S
         watched.watch.look(book, watched.store)
     assert watched.store.rows("SELECT alert FROM alerts") == []
     watched.close()
+
+
+def test_a_plan_names_the_alerts_on_the_job_and_no_secret() -> None:
+    out = ms.read(ms.Topic("t", schema="n long")).to(ms.Topic("u"))
+    mail = ms.Email("ops@example.com", url="smtps://me:${env:CANARY}@mail.example")
+    rules = [ms.JobAlert("lag", above=10, for_="1 minute", to=mail), ms.JobAlert("hung")]
+    plan = ms.Pipeline("p", out, alerts=rules).plan()
+    assert "JobAlert('lag above 10', when lag above 10 for 1 minute → Email(" in plan
+    with pytest.raises(InvalidSpec, match="each alert needs a name of its own"):
+        ms.Pipeline("p", out, alerts=[ms.JobAlert("hung"), ms.JobAlert("hung")])
+    with pytest.raises(InvalidSpec, match=r"a list of ms\.JobAlert"):
+        ms.Pipeline("p", out, alerts=[ms.Alert("a", when="n > 1")])  # type: ignore[list-item]
 
 
 def test_the_watch_survives_a_rule_it_cannot_read(place: StackPlace) -> None:

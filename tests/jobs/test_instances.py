@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from tests.cli.command import Command
 from tests.console.serving import facts
 
 from millstream.jobs.book import Book, JobRow
@@ -111,6 +112,23 @@ def test_facts_of_an_older_version_have_no_instances_and_are_no_trouble(
     assert shown["steps"][STEP]["instances"] == []
     assert shown["sources"] == {}
     assert shown["watermark_history"][0]["clock"] is None
+
+
+def test_the_command_prints_them_when_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    placed(tmp_path, monkeypatch, told(1, instance("buckets 0-255", 40, state_rows=7)))
+    millstream = Command(None, {"MILLSTREAM_HOME": str(tmp_path)})
+
+    shown = millstream.ok("jobs", "show", "hot", "--instances").out.splitlines()
+
+    assert shown[0].split()[:5] == ["OPERATOR", "INSTANCE", "WHERE", "IN", "OUT"]
+    assert [line.split()[:2] for line in shown[1:3]] == [["bids", "0"], ["bids", "1"]]
+    assert shown[3].split()[:6] == [STEP, "buckets", "0-255", "driver", "40", "20"]
+    rows = millstream.ok("jobs", "show", "hot", "--instances", "-o", "json").json
+    assert [(row["operator"], row["in"]) for row in rows] == [("bids", 10), ("bids", 10),
+                                                               (STEP, 40)]  # fmt: skip
+    assert millstream("jobs", "show", "nobody", "--instances").code == 4
 
 
 def test_no_more_instances_are_shown_than_a_page_can_take() -> None:

@@ -17,7 +17,7 @@ def test_each_kind_of_acknowledgement_loses_what_it_may_and_no_more(
 ) -> None:
     harm: Counter[str] = Counter()
     for _ in range(3):  # on a busy machine the fault may come too late to do all the harm
-        none, leader, plain, idempotent = outcomes = trial(three, quiet=2.0)
+        none, leader, plain, idempotent = outcomes = trial(three)
         print(*map(asdict, outcomes), sep="\n")
         assert plain.acknowledged_and_lost == idempotent.acknowledged_and_lost == 0
         assert idempotent.twice == 0

@@ -6,10 +6,13 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.faults.running import until
 from tests.log_faults.relay import Relay
 from tests.log_faults.stage import Stage
 
+from millstream.errors import Unavailable
 from millstream.log.broker_folder import free_port
+from millstream.sources.topic_wire import WireFetcher
 from millstream.testing import broker as started
 
 if TYPE_CHECKING:
@@ -48,6 +51,25 @@ def test_a_network_that_is_cut_again_and_again_loses_and_doubles_nothing(
         stage.more()
     assert relay[0].passed, "everything goes through the relay"
     stage.assert_right()
+
+
+@pytest.mark.soak
+def test_without_connecting_again_a_cut_network_ends_the_job(
+    relay: tuple[Relay, str], stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The guard of the test above, switched off."""
+
+    def give_up(_fetcher: WireFetcher, _began: float, got: str) -> None:
+        raise Unavailable("this needs its connection", got=got)
+
+    monkeypatch.setattr(WireFetcher, "_again", give_up)
+    with stage.writing(), stage.working():
+        stage.more(100)
+        relay[0].cut()
+        relay[0].mend()
+        until(lambda: stage.error is not None, "the end of the job", 60)
+
+    assert isinstance(stage.error, Unavailable)
 
 
 @pytest.mark.soak

@@ -120,7 +120,7 @@ def test_panes_are_columns_where_a_trigger_or_late_says_so() -> None:
         (ms.session(gap="1 s"), ("window_end", -1)),
         (ms.sliding("1 s"), ("window_end", 0)),
         (ms.rows(3), ("window_end", 0)),
-        (ms.everything(), None),
+        (ms.everything(), ("_time", 0)),
         (ms.tumbling("1 s", clock="processing"), None),
     ],
 )

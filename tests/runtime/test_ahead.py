@@ -15,6 +15,7 @@ from tests.runtime.following import AheadReader, LogFollowing, until
 
 from millstream.runtime import ahead
 from millstream.runtime.ahead import Ahead, Piece, SourceAhead, Taken, Track, fits, together
+from millstream.runtime.faultpoints import AHEAD
 from millstream.schema import Schema
 from millstream.sources.decode import Decoder
 
@@ -127,7 +128,7 @@ def test_all_that_has_come_meanwhile_is_handed_over(fed: Fed, found: list[str]) 
 
     assert taken.left == {}
     assert [rows.report.rows for rows in taken.rows] == [3]
-    assert found == [ahead.AHEAD]
+    assert found == [AHEAD]
 
 
 def test_a_batch_that_ends_inside_a_piece_reads_for_itself_and_so_does_nobody_twice(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from millstream.runtime import calm
 from millstream.runtime.calm import Calm
 
 if TYPE_CHECKING:
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 @pytest.fixture
 def at(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     now = [0.0]
-    monkeypatch.setattr(calm.time, "monotonic", lambda: now[0])
+    clock = SimpleNamespace(monotonic=lambda: now[0])
+    monkeypatch.setattr("millstream.runtime.calm.time", clock)
     return lambda second: now.__setitem__(0, second)
 
 

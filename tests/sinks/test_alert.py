@@ -17,7 +17,7 @@ from tests.sinks.mailing import MailServer
 from tests.sinks.receiving import Receiver
 
 import millstream as ms
-from millstream.errors import InvalidSpec
+from millstream.errors import Fenced, InvalidSpec
 from millstream.sinks import notice_writer
 from millstream.sinks.notice_store import NoticeStore, store_file
 from millstream.sinks.spec import Opening, Staged
@@ -137,6 +137,23 @@ def test_a_row_taken_back_resolves_it(receiver: Receiver) -> None:
     writer.close()
     assert news(receiver) == [("/", "firing", at(1)), ("/cart", "firing", at(1)),
                               ("/", "resolved", at(1))]  # fmt: skip
+
+
+def test_the_order_of_rows_of_one_moment_does_not_matter(receiver: Receiver) -> None:
+    sink = alert(receiver, by=[])
+    told = played(receiver, sink, [("/", 1, 9), ("/cart", 1, 1)], [("/cart", 2, 1), ("/", 2, 9)],
+                  [("/", 3, 2), ("/cart", 3, 1)])  # fmt: skip
+    assert told == [("", "firing", at(1)), ("", "resolved", at(3))]
+
+
+def test_what_is_given_and_taken_back_in_one_batch_raises_nothing(receiver: Receiver) -> None:
+    sink = alert(receiver)
+    writer = running(sink)
+    signs = pa.array([1, -1, 1], pa.int8())
+    writer.write("i1", 1, batch(sink, [("/", 1, 9), ("/", 1, 9), ("/", 1, 3)], _sign=signs))
+    writer.write("i2", 2, batch(sink, [("/", 2, 9), ("/", 2, 9)], _sign=signs[:2]))
+    writer.close()
+    assert news(receiver) == []
 
 
 def test_an_early_pane_raises_and_only_a_whole_window_or_its_correction_clears(
@@ -344,6 +361,49 @@ def outcomes() -> list[str | None]:
         return [row[0] for row in store.execute("SELECT outcome FROM outbox ORDER BY place")]
 
 
+def test_a_secret_that_is_not_set_is_asked_for_again_by_the_next_run(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = alert(receiver, to=ms.Webhook("${env:OPS_HOOK}", allow_private=True))
+    assert played(receiver, sink, [("/", 1, 9)]) == []
+    with closing(sqlite3.connect(store_file(JOB))) as store:
+        [[problem]] = store.execute("SELECT problem FROM parcels").fetchall()
+    assert "OPS_HOOK" in problem
+    monkeypatch.setenv("OPS_HOOK", receiver.url)
+    running(sink, epoch=2).close()
+    assert news(receiver) == [("/", "firing", at(1))]
+
+
+class Crash(BaseException):
+    """The process is gone."""
+
+
+@pytest.mark.parametrize("point", ["before a sink's commit", "after a sink's commit"])
+def test_a_crash_around_the_commit_tells_each_episode_once(receiver: Receiver, point: str) -> None:
+    sink, armed = alert(receiver), [point]
+
+    def told(reached: str) -> None:
+        if reached in armed:
+            raise Crash
+
+    writer = notice_writer.NoticeWriter(Opening("shop", JOB, 1, (sink,), told=told))
+    writer.recover(None)
+    with pytest.raises(Crash):
+        writer.write("i1", 1, batch(sink, [("/", 1, 9)]))
+    successor = notice_writer.NoticeWriter(Opening("shop", JOB, 2, (sink,)))
+    found = successor.recover(None)
+    assert found == (None if point.startswith("before") else "i1")
+    armed.clear()
+    with pytest.raises(Fenced):
+        writer.write("i1", 1, batch(sink, [("/", 1, 9)]))
+    writer.close()
+    if found is None:
+        successor.write("i1", 1, batch(sink, [("/", 1, 9)]))
+    successor.write("i2", 2, batch(sink, [("/", 2, 1)]))
+    successor.close()
+    assert news(receiver) == [("/", "firing", at(1)), ("/", "resolved", at(2))]
+
+
 def test_a_silence_is_kept_and_what_still_fires_after_it_is_told(receiver: Receiver) -> None:
     sink = alert(receiver)
     writer = running(sink)
@@ -376,6 +436,17 @@ def test_a_mail_tells_of_all_that_fires_at_once() -> None:
         assert "fails (/cart) is firing, since 1970-01-01T00:00:01.000Z" in text
         assert "  n: 7" in text
         assert server.subjects()[1:] == ["[resolved] shop: fails (/)"]
+
+
+def test_no_secret_is_in_the_store(receiver: Receiver, tmp_path: Path) -> None:
+    mail = ms.Email("ops@example.com", url="smtp://me:canary@127.0.0.1:9")
+    hook = ms.Webhook(receiver.url, allow_private=True, headers={"Authorization": "canary"})
+    sink = ms.Alert("fails", when="n > 5", to=[mail, hook])
+    played(receiver, sink, [("/", 1, 9)])
+    assert receiver.posts[0].headers["Authorization"] == "canary"
+    found = [file for file in (tmp_path / "home").rglob("*") if file.is_file()]
+    assert found
+    assert not [file for file in found if b"canary" in file.read_bytes()]
 
 
 def test_more_keys_than_can_be_watched_are_counted(
@@ -414,13 +485,17 @@ def test_what_an_alert_names_must_be_there() -> None:
     views = ms.read(ms.Topic("views", schema="page string, ms long, ts timestamp"), time="ts")
     slow = views.by("page").window(ms.tumbling("5 seconds")).agg(slowest=ms.max("ms"))
     assert slow.to(ms.Alert("slow", when="slowest > 1000")).keys == ("page",)
-    assert slow.to(ms.Alert("slow", when="slowest > 1000", by=[])).keys == ()
+    finer = ms.Alert("slow", when="slowest > 1000", by=["page", "window_start"])
+    assert slow.to(finer).keys == ("page", "window_start")
+    assert views.to(ms.Alert("slow", when="ms > 1000")).keys == ()
+    with pytest.raises(InvalidSpec, match=r"each key of its rows by itself: page; got by=\[\]"):
+        slow.to(ms.Alert("slow", when="slowest > 1000", by=[]))
     table = views.by("page").agg(n=ms.count())
     assert table.to(ms.Alert("many", when="n > 1000")).keys == ("page",)
     with pytest.raises(InvalidSpec, match=r"names of columns of Alert\('slow', …\); got ms"):
         slow.to(ms.Alert("slow", when="ms > 1000"))
     with pytest.raises(InvalidSpec, match="country"):
-        slow.to(ms.Alert("slow", when="slowest > 1000", by="country"))
+        views.to(ms.Alert("slow", when="ms > 1000", by="country"))
     with pytest.raises(InvalidSpec, match=r"\.with_columns"):
         slow.to(ms.Alert("slow", when="slowest > 1000 and page rlike 'x'"))
     plan = ms.Pipeline("p", slow.to(ms.Alert("slow", when="slowest > 1000"))).plan()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import sqlite3
 import subprocess
 import sys
 import time
@@ -20,7 +19,6 @@ import millstream as ms
 from millstream.errors import DataGone, Fenced, InvalidSpec, MillstreamError
 from millstream.sinks import outbox
 from millstream.sinks.email_send import LONGEST_SUBJECT, MOST_CHARACTERS, Mail, message, send
-from millstream.sinks.notice_store import store_file
 from millstream.sinks.webhook_post import Later
 
 if TYPE_CHECKING:
@@ -160,10 +158,6 @@ def test_what_the_server_will_never_take_stops_the_job_and_is_not_lost(server: M
 
     until(stopped)
     writer.close()
-    store = sqlite3.connect(store_file("a" * 32))
-    store.execute("UPDATE parcels SET again = 0")
-    store.commit()
-    store.close()
     writer = opened(sink, recovered=False, epoch=2)
     writer.recover("one")
     until(lambda: len(server.mails) == 2)

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -127,6 +128,12 @@ def test_ids_are_made_of_intent_output_and_place(receiver: Receiver) -> None:
     assert ids[:2] == ids[2:4]
     assert len(set(ids)) == 4
     assert [len(post.data["rows"]) for post in receiver.posts] == [2, 1] * 3
+
+
+def test_what_is_sent_once_more_after_a_rewind_says_so(receiver: Receiver) -> None:
+    sink = hook(receiver)
+    opened(sink).write("one", 8, [replace(staged(sink, n=[1]), again=7)])
+    assert receiver.posts[0].data["again"] == 7
 
 
 def test_a_receiver_that_stays_away_ends_the_patience(receiver: Receiver) -> None:

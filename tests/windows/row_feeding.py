@@ -57,10 +57,11 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def streams(*, timed: bool = True) -> st.SearchStrategy[list[Row]]:
     """Rows in order of arrival; each key lives in one partition, times go back and forth."""
-    return st.builds(_stream, st.integers(0, 60), st.integers(0, 10**9), st.just(timed))
+    return st.builds(stream, st.integers(0, 60), st.integers(0, 10**9), st.just(timed))
 
 
-def _stream(count: int, seed: int, timed: bool) -> list[Row]:
+def stream(count: int, seed: int, timed: bool) -> list[Row]:
+    """So many rows, the same for the same seed."""
     random = Random(seed)
     offsets: Counter[int] = Counter()
     rows = []
@@ -122,7 +123,7 @@ def agrees_with_the_oracle(
     unplaced, after = 0, MIN_TIME
     with Driver(kernel, ranges=ranges, slices=slices, merge_every=merge_every) as driver:
         for number, batch in enumerate(batches):
-            before, after = after, _watermark(batches[number + 1 :])
+            before, after = after, watermark(batches[number + 1 :])
             left = driver.step(tables.table(batch, COLUMNS), before=before, after=after)
             unplaced += left.unplaced
             found = Counter(said(row, keys=keys) for row in left.rows)
@@ -134,7 +135,7 @@ def agrees_with_the_oracle(
     return expected
 
 
-def _watermark(to_come: list[list[Row]]) -> int:
+def watermark(to_come: list[list[Row]]) -> int:
     """The largest watermark that no row to come is behind."""
     if not to_come:
         return END_OF_TIME

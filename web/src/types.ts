@@ -85,8 +85,8 @@ export interface Result {
 
 // ---- topics, records, groups
 
-/** Part of a record as text. `size` is its true size in bytes; `cut` says that `text` is only its beginning. */
-export interface Body { kind: "json" | "text" | "bytes" | "none"; text: string; size: number; cut: boolean }
+/** Part of a record as text; avro and protobuf stand as JSON, where a job that reads the topic has told the schema. `size` is its true size in bytes; `cut` says that `text` is only its beginning. */
+export interface Body { kind: "json" | "text" | "bytes" | "none" | "avro" | "protobuf"; text: string; size: number; cut: boolean }
 export interface StoredRecord {
   topic: string; partition: number; offset: number; timestamp: string; key: Body; value: Body;
   headers: { name: string; value: Body }[]; headers_total: number;
@@ -106,9 +106,11 @@ export interface TopicFacts {
   topic: string; partitions: number; replicas: number; offsets_held: number; internal: boolean; compacted: boolean;
   read_by: string[]; written_by: string[];
 }
-/** `stable` is where committed records end: below `latest` while a transaction is open. */
+/** `stable` is where committed records end: below `latest` while a transaction is open. `bytes` are those on the
+ * leader's disk, null where the cluster does not tell. */
 export interface Partition {
   partition: number; leader: number | null; replicas: number[]; isr: number[]; earliest: number; latest: number; stable: number;
+  bytes: number | null;
 }
 /** Settings of the topic itself, secrets as ***. */
 export interface TopicDetail extends TopicFacts { id: string; settings: Record<string, string>; parts: Partition[] }

@@ -130,11 +130,11 @@ def _folder() -> Path:
 def _some_stack(kafka: str | None) -> "Iterator[tuple[Cluster, str]]":
     """The stack that is up, or one started for this demo and ended after it."""
     from millstream.jobs import stack
-    from millstream.log import broker
+    from millstream.log import local
 
     found = stack.status()
     mine = found.supervisor is None
-    broker_is_mine = mine and kafka is None and broker.running_address() is None
+    broker_is_mine = mine and kafka is None and local.running_address() is None
     if broker_is_mine:
         with _still("starting the broker"):
             start_broker(None)
@@ -155,7 +155,7 @@ def _some_stack(kafka: str | None) -> "Iterator[tuple[Cluster, str]]":
                 _await_gone()
             if broker_is_mine:
                 say("stopping the local broker …")
-                broker.stop(say=say)
+                local.stop(say=say)
 
 
 @contextmanager
@@ -337,6 +337,7 @@ try in another terminal:
   millstream tail shop-views.dead{where}
   millstream state show --checkpoint {checkpoint} 'tumbling(page)' --key page=/
   kill -9 a job's process (`millstream jobs list -o json` has its pid), and watch it come back
+the checkout fails for a quarter of each minute: the owner's mails are shown here
 Enter closes the shop (watch the chart go flat) and opens it again; Ctrl-C ends it all
 """
     )

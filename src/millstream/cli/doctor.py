@@ -172,16 +172,16 @@ def _memory() -> Iterator[Finding]:
 
 
 def _kafka(kafka: str | None) -> Iterator[Finding]:
-    from millstream.log.broker import status
+    from millstream.log.local import running_address
     from millstream.log.settings import Cluster
 
     if kafka is None:
-        broker = status()
-        if not broker.running:
+        address = running_address()
+        if address is None:
             advice = "start it with `millstream up` or name another with --kafka"
             yield Finding("broker", "warn", "the local broker is not running", advice)
             return
-        yield Finding("broker", "ok", f"running as process {broker.pid}")
+        yield Finding("broker", "ok", f"running at {address}")
     cluster = Cluster.resolve(kafka)
     cluster.ping()
     yield Finding("kafka", "ok", f"{cluster.address} answers")

@@ -164,6 +164,7 @@ def about_run(loaded: Loaded, pipeline: Pipeline, cluster: Cluster) -> dict[str,
     from millstream.plan.stages import cut
     from millstream.runtime.physical import leaving, outlined
     from millstream.sources.topic import Topic
+    from millstream.viewing.wires import told
 
     stages = cut(pipeline.outputs)
     late = _late(pipeline.name, [node.rest for node in stages.steps.values()])
@@ -173,6 +174,11 @@ def about_run(loaded: Loaded, pipeline: Pipeline, cluster: Cluster) -> dict[str,
         "version": version_of(loaded.file),
         "topics": {
             n: r.source.name for n, r in stages.reads.items() if isinstance(r.source, Topic)
+        },
+        "formats": {
+            r.source.name: how
+            for r in stages.reads.values()
+            if isinstance(r.source, Topic) and (how := told(r.source)) is not None
         },
         "writes": sorted({*written, *late["topics"], f"{pipeline.name}.dead"}),
         "late": late,

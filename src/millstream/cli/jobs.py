@@ -205,8 +205,9 @@ def rewind(
     with _book() as book:
         job = book.job(name)
         kafka = job.kafka or book.setting(KAFKA)
-        wanted = job.wanted
-        if job.run or wanted == "running":
+        wanted, asked = job.wanted, job.asked
+        runs = job.run is not None or wanted == "running"
+        if runs:
             _wish(book, name, "stopped")
             _await(book, name, lambda job: not job.run and job.state in ("stopped", "failed"),
                    "stopped")  # fmt: skip
@@ -215,7 +216,8 @@ def rewind(
             rewound(pipeline, to, into=into, again=again, kafka=kafka,
                     checkpoint=Path(job.checkpoint))  # fmt: skip
         finally:
-            asked = _wish(book, name, wanted, anew=wanted == "running").asked
+            if runs:
+                asked = _wish(book, name, wanted, anew=wanted == "running").asked
         if wanted == "running" and not no_wait:
             _await(book, name, lambda job: job.ran >= asked and _has_started(job), "started")
     say(f"{name} is {'started anew' if wanted == 'running' else 'still stopped'}")

@@ -9,7 +9,7 @@ from millstream.cli.connect import topics_of
 from millstream.cli.options import Kafka, Shape, command
 from millstream.cli.output import Output, print_facts, say, warn
 from millstream.cli.page_address import Others, PageHost, PageToken, PageUrl
-from millstream.errors import InvalidInput
+from millstream.errors import InvalidInput, Unavailable
 from millstream.viewing.moments import iso
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ def _of_cluster(now: "ClusterStatus") -> tuple[dict[str, object], str | None]:
         "down": list(now.down),
         "controllers": list(now.controllers),
         "pids": [status.pid for status in now.nodes.values()],
-        "topics": len(topics_of(now.address).list()) if _most(now) else None,
+        "topics": _topics(now) if _most(now) else None,
         "folder": str(now.folder),
         "log_files": [str(status.log_file) for status in now.nodes.values()],
     }
@@ -233,6 +233,14 @@ def _of_cluster(now: "ClusterStatus") -> tuple[dict[str, object], str | None]:
         return facts, None
     reach = "" if _most(now) else "; without most controllers nothing is written"
     return facts, f"{', '.join(amiss)}{reach}; `millstream up` starts those that are down"
+
+
+def _topics(now: "ClusterStatus") -> int | None:
+    """How many topics there are; None while the cluster is busy with a death in its midst."""
+    try:
+        return len(topics_of(now.address).list())
+    except Unavailable:
+        return None
 
 
 def _most(now: "ClusterStatus") -> bool:

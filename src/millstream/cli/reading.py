@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections import deque
+import math
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from millstream.log.consumer import Consumer
 from millstream.log.topics import Topics
+from millstream.viewing.pages import Bounds, Pages
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,8 +19,8 @@ if TYPE_CHECKING:
     from millstream.viewing.moments import Moment
     from millstream.viewing.selection import Selection
 
-FURTHER = 8
-"""How many times further back to look where the last records were not enough."""
+WITHOUT_END = Bounds(records=sys.maxsize, bytes=sys.maxsize, seconds=math.inf)
+"""A command looks as far as it takes: whoever gave it can end it."""
 
 
 @dataclass(frozen=True)
@@ -52,22 +54,5 @@ class Section:
         Offsets have gaps (compaction, transactions) and a filter makes more, so it looks
         further and further back until there are enough or the log is at its beginning.
         """
-        first, end = self.places("start"), self.places("end")
-        back = count
-        while True:
-            begin = {part: max(first[part], end[part] - back) for part in self.partitions}
-            kept: dict[int, deque[Record]] = {part: deque(maxlen=count) for part in self.partitions}
-            selection.restart()
-            with self.reader(begin, until_end=True) as reader:
-                for record in reader:
-                    if selection.takes(record):
-                        kept[record.partition].append(record)
-                reached = {part: offset for (_, part), offset in reader.position().items()}
-            if all(len(kept[part]) == count or begin[part] == first[part] for part in kept):
-                break
-            back *= FURTHER
-        found = sorted(
-            (record for part in kept.values() for record in part),
-            key=lambda record: (record.timestamp, record.partition, record.offset),
-        )
-        return found[-count:], reached
+        pages = Pages(self.cluster, self.topic, self.partitions, WITHOUT_END)
+        return pages.before(pages.end, selection, count).records, pages.end

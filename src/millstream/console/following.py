@@ -12,6 +12,7 @@ import json
 import logging
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from millstream.log.records import Record
     from millstream.log.settings import Cluster
     from millstream.viewing.selection import Selection
+    from millstream.viewing.wires import Wire
 
 LOG = logging.getLogger(__name__)
 TICK = 0.25
@@ -95,8 +97,8 @@ class Reader:
 class Followed:
     """One topic that is followed, from its end on, by a thread of its own."""
 
-    def __init__(self, cluster: Cluster, topic: str) -> None:
-        self._consumer = Consumer(topic, kafka=cluster, start="end")
+    def __init__(self, cluster: Cluster, topic: str, wire: Wire | None = None) -> None:
+        self._consumer, self._wire = Consumer(topic, kafka=cluster, start="end"), wire
         self._lock = threading.Lock()
         self._readers: tuple[Reader, ...] = ()
         self._trouble: str | None = None
@@ -115,12 +117,18 @@ class Followed:
         alone = not self._readers and time.monotonic() - self._left > _LINGER
         return self._over or alone
 
+    def expect(self) -> None:
+        """Somebody is about to join."""
+        self._left = time.monotonic()
+
     def join(self, reader: Reader) -> None:
         """One more reader; it is told at once where following begins."""
         with self._lock:
             self._readers = (*self._readers, reader)
         reader.give(_data({"records": [], "scanned": 0, "left_out": 0, "skipped": 0,
                            "later": self._places()}))  # fmt: skip
+        if self._over:
+            self._tell_the_end(reader)
 
     def leave(self, reader: Reader) -> None:
         """One reader less."""
@@ -147,13 +155,35 @@ class Followed:
         places, now, made = self._places(), time.monotonic(), []
         for reader, taken in told:
             if taken is not None:
-                made.append((reader, _event(taken, reader.form, places, written)))
+                made.append((reader, self._event(taken, reader.form, places, written)))
             elif now - reader.heard > _KEEP_ALIVE:
                 made.append((reader, b": still here\n\n"))
-        if self._over:
-            gone = b"event: gone\n" + _data(self._trouble or "the console is ending")
-            made += [pair for reader, _ in told for pair in ((reader, gone), (reader, _END))]
         return made
+
+    def end(self) -> None:
+        """Tell those who are still here why there is no more."""
+        for reader in self._readers:
+            self._tell_the_end(reader)
+
+    def _tell_the_end(self, reader: Reader) -> None:
+        reader.give(b"event: gone\n" + _data(self._trouble or "the console is ending"))
+        reader.give(_END)
+
+    def _event(
+        self,
+        taken: dict[str, Any],
+        form: Form,
+        places: str,
+        written: dict[tuple[int, int, Form], bytes],
+    ) -> bytes:
+        records = []
+        for record in taken.pop("records"):
+            key = (record.partition, record.offset, form)
+            if key not in written:
+                written[key] = _json(shown(record, form, wire=self._wire))
+            records.append(written[key])
+        rest = _json({**taken, "later": places})
+        return b'data: {"records":[' + b",".join(records) + b"]," + rest[1:] + b"\n\n"
 
     def _check(self) -> None:
         """A consumer that waits at its end is told nothing of a topic that is deleted."""
@@ -176,7 +206,7 @@ class Followed:
         try:
             looked = time.monotonic()
             for record in self._consumer:
-                row = RecordRow(record)
+                row = RecordRow(record, self._wire)
                 with self._lock:
                     for reader in self._readers:
                         reader.offer(row)
@@ -194,12 +224,13 @@ class Followed:
 
     def _catch_up(self) -> None:
         """A follower shows what comes now: far behind, it goes on at the end and says so."""
-        behind = sum(self._consumer.lag().values())
-        if behind > BEHIND:
-            self._consumer.seek_to("end")
-            with self._lock:
-                for reader in self._readers:
-                    reader.skipped += behind
+        with suppress(Unavailable):
+            behind = sum(self._consumer.lag().values())
+            if behind > BEHIND:
+                self._consumer.seek_to("end")
+                with self._lock:
+                    for reader in self._readers:
+                        reader.skipped += behind
 
 
 class Following:
@@ -215,8 +246,8 @@ class Following:
         """How many follow something now."""
         return sum(followed.readers for followed in self._topics.values())
 
-    async def open(self, cluster: Cluster, topic: str) -> Followed:
-        """The topic as it is followed by all its readers.
+    async def open(self, cluster: Cluster, topic: str, wire: Wire | None = None) -> Followed:
+        """The topic as it is followed by all its readers; `wire` is its format, if known.
 
         Raises:
             NotFound: there is no such topic.
@@ -225,11 +256,12 @@ class Following:
         key = (cluster, topic)
         known = self._topics.get(key)
         if known is not None and not known.over:
+            known.expect()
             return known
         if len(self._topics) >= TOPICS:
             raise Unavailable("the page needs fewer topics to follow", got=str(len(self._topics)),
                               do="stop following one of them")  # fmt: skip
-        followed = await run_in_threadpool(Followed, cluster, topic)
+        followed = await run_in_threadpool(Followed, cluster, topic, wire)
         raced = self._topics.get(key)
         if raced is not None and not raced.over:
             followed.stop()
@@ -256,21 +288,9 @@ class Following:
                 followed.tick(await run_in_threadpool(followed.events))
         finally:
             followed.stop()
+            followed.end()
             if self._topics.get(key) is followed:
                 del self._topics[key], self._tasks[key]
-
-
-def _event(
-    taken: dict[str, Any], form: Form, places: str, written: dict[tuple[int, int, Form], bytes]
-) -> bytes:
-    records = []
-    for record in taken.pop("records"):
-        key = (record.partition, record.offset, form)
-        if key not in written:
-            written[key] = _json(shown(record, form))
-        records.append(written[key])
-    rest = _json({**taken, "later": places})
-    return b'data: {"records":[' + b",".join(records) + b"]," + rest[1:] + b"\n\n"
 
 
 def _data(told: Any) -> bytes:

@@ -16,9 +16,13 @@ from millstream.log.link import Link
 from millstream.log.names import check_topic
 from millstream.log.places import offsets_at
 from millstream.log.secrets import masked
+from millstream.log.sizes import sizes
 from millstream.log.topic_info import TopicInfo, infos
+from millstream.viewing.wires import Wire
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from millstream.jobs.places import StackPlace
     from millstream.log.groups import GroupInfo, GroupListing
     from millstream.log.settings import Cluster
@@ -60,9 +64,10 @@ class Kafka:
         [info] = infos(link, [check_topic(name)])
         slots = [(name, part.partition) for part in info.partitions]
         stable = offsets_at(link, slots, "end", committed=True)
+        held = sizes(link.cluster, name)
         parts = [
             {**asdict(part), "replicas": list(part.replicas), "isr": list(part.isr),
-             "stable": stable[name, part.partition]}
+             "stable": stable[name, part.partition], "bytes": held.get(part.partition)}
             for part in info.partitions
         ]  # fmt: skip
         settings = {setting: masked(setting, value) for setting, value in info.settings.items()}
@@ -105,14 +110,26 @@ class Kafka:
             self._known = (cluster, Link(cluster))
         return self._known[1]
 
-    def _users(self) -> dict[str, tuple[list[str], list[str]]]:
-        """By topic the jobs that read it, and those that write to it."""
+    def wire(self, topic: str) -> Wire | None:
+        """How a topic's values are to be read, where a job that reads it has said so."""
+        for _, about in self._abouts():
+            told = about.get("formats", {}).get(topic)
+            if told is not None:
+                return Wire.of(told)
+        return None
+
+    def _abouts(self) -> Iterator[tuple[str, Facts]]:
+        """What each job has written down about itself."""
         with Book(self._place.book, read_only=True) as book:
             jobs = [job.name for job in book.all()]
-        users: dict[str, tuple[list[str], list[str]]] = {}
         for job in jobs:
             with DiaryReader(self._place.job(job).facts).at_once() as diary:
-                about = diary.about() or {}
+                yield job, diary.about() or {}
+
+    def _users(self) -> dict[str, tuple[list[str], list[str]]]:
+        """By topic the jobs that read it, and those that write to it."""
+        users: dict[str, tuple[list[str], list[str]]] = {}
+        for job, about in self._abouts():
             for place, topics in enumerate((about.get("topics", {}).values(),
                                             about.get("writes", ()))):  # fmt: skip
                 for topic in sorted(set(topics)):

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 PROGRAM = "millstream.cli.main"
 _PATIENCE = 300.0
+_ENDING = 10.0
+_LINES, _LONGEST = 20, 1_000
 _BATCH = re.compile(r"[0-9]{1,8}")
 _SUFFIX = re.compile(r"[A-Za-z0-9_-]{1,50}")
 _KINDS: dict[int, type[MillstreamError]] = {
@@ -93,13 +95,22 @@ class Rewinds:
             try:
                 _, told = process.communicate(timeout=_PATIENCE)
             except subprocess.TimeoutExpired:
-                process.terminate()
+                _ended(process)
                 raise Unavailable(f"rewinding {job} needs less time", got=f"{_PATIENCE:.0f} s",
                                   do=f"see `millstream jobs show {job}`") from None  # fmt: skip
-        said = [one_line(line) for line in told.splitlines() if line.strip()]
+        lines = [line for line in told.splitlines() if line.strip()]
+        said = [one_line(line)[:_LONGEST] for line in lines[-_LINES:]]
         if process.returncode:
             raise _refusal(process.returncode, said)
         return said
+
+
+def _ended(process: subprocess.Popen[str]) -> None:
+    process.terminate()
+    try:
+        process.wait(_ENDING)
+    except subprocess.TimeoutExpired:
+        process.kill()
 
 
 def _words(to: str, into: str | None, *, again: bool) -> list[str]:

@@ -19,6 +19,8 @@ from millstream.jobs.places import StackPlace, stack_place
 from millstream.jobs.stack import UP, keep, page_address
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from starlette.types import ASGIApp
 
 _LOOK = 0.5
@@ -38,6 +40,7 @@ def configured(app: ASGIApp, limits: Limits, *, host: str, port: int) -> uvicorn
 
 def run() -> None:
     """Serve until SIGTERM, or until the stack is no longer meant to be up."""
+    signal.signal(signal.SIGTERM, _leave)
     place = stack_place()
     log = Log(place.log("console"), process="console")
     with Book(place.book, read_only=True) as book:
@@ -57,6 +60,11 @@ def run() -> None:
         console.rewinds.end()
         log("console ended")
         log.close()
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    """The server hears SIGTERM itself, and repeats it when it has ended: then all is closed."""
+    raise SystemExit(0)
 
 
 def _look_after(place: StackPlace, server: uvicorn.Server, log: Log) -> None:

@@ -77,8 +77,9 @@ class TopicsApi:
         """Records as they come."""
         reader = Reader(_where(request), frozenset(partitions(request)), _form(request))
         self._room()
-        cluster = await aside(self._kafka.cluster)
-        followed = await self._following.open(cluster, request.path_params["topic"])
+        topic = request.path_params["topic"]
+        cluster, wire = await aside(self._kafka.cluster), await aside(self._kafka.wire, topic)
+        followed = await self._following.open(cluster, topic, wire)
         events = self._following.watch(followed, reader)
         return StreamingResponse(events, media_type="text/event-stream")
 
@@ -94,10 +95,11 @@ class TopicsApi:
     def _page(
         self, topic: str, parts: list[int], page: Asked, selection: Selection, form: Form
     ) -> dict[str, Any]:
+        selection.wire = self._kafka.wire(topic)
         found = page(Pages(self._kafka.cluster(), topic, parts), selection)
         return {
             "topic": topic,
-            "records": [shown(record, form) for record in found.records],
+            "records": [shown(record, form, wire=selection.wire) for record in found.records],
             "scanned": selection.seen,
             "unknown": selection.unknown,
             "gone": found.gone,
@@ -112,7 +114,7 @@ class TopicsApi:
                 f"this needs a record at offset {offset} of {topic}/{partition}",
                 got=f"a log of {pages.first[partition]} to {pages.end[partition]} without it",
             )
-        return shown(record, form, ALONE)
+        return shown(record, form, ALONE, self._kafka.wire(topic))
 
     def endpoints(self) -> list[Endpoint]:
         """Every route with its description."""

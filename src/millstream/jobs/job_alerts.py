@@ -142,7 +142,7 @@ class AlertWatch:
             kept = json.dumps(row) if raises else store.row_of(name, _KEY)
             store.stands(name, _KEY, after, rule, json.dumps(row) if raises else None)
             for one in told:
-                store.tell(name, _KEY, one, targets, 0, kept)
+                store.tell(name, _KEY, one, targets, 0, kept, called=alert.name)
         for one in told:
             self._log(f"alert {one.kind}", "warning" if one.kind == "firing" else "info",
                       pipeline=job.name, alert=alert.name, **row)  # fmt: skip

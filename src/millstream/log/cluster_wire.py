@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from millstream.errors import InvalidInput, MillstreamError, Unavailable
-from millstream.log.wire import Answer, Connection
+from millstream.log.wire import Answer, Connection, WireError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -158,13 +158,18 @@ def _asked(
 
 def _quorum(told: Compact) -> Quorum:
     _refuse(told.number("h"), "")
-    [_] = told.count()
+    _only_one(told.count())
     told.text()
-    [_] = told.count()
+    _only_one(told.count())
     _, error, leader, epoch, _ = told.numbers("ihiiq")
     _refuse(error, "")
     voters, observers = _ends(told), _ends(told)
     return Quorum(leader, epoch, voters, observers)
+
+
+def _only_one(things: range) -> None:
+    if len(things) != 1:
+        raise WireError("an answer about something else")
 
 
 def _ends(told: Compact) -> dict[int, int]:

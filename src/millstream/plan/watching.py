@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millstream.condition import check_condition
+from millstream.errors import InvalidSpec
 from millstream.plan import columns as columns_of
 from millstream.sinks.alert import Alert
 from millstream.sinks.email import Email
@@ -28,6 +29,11 @@ def watched(
     step = f"{type(sink).__name__}({sink.name!r}, …)"
     if isinstance(sink, Alert):
         keys = own if sink.by is None else sink.by
+        if not set(own) <= set(keys):
+            raise InvalidSpec(
+                f"{step} needs to watch each key of its rows by itself: {', '.join(own)}",
+                got=f"by={list(keys)!r}", do="leave by= out, or aggregate over the keys before it",
+            )  # fmt: skip
         for sql in sink.conditions if columns is not None else ():
             check_condition(sql, tuple(columns or ()), of=f"columns of {step}")
     named = sink.columns if isinstance(sink, Chart | LiveTable | Email) else ()

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from millstream.runtime.work import Decodes
     from millstream.sources.spec import Following, Offsets, Ranges, Reader
 
-LEAST = 256 << 10  # bytes: fewer are cheaper to read all at once, by the batch itself
+LEAST = 128 << 10  # bytes as they lie in the log: fewer are cheaper to read in their batch
 MOST = SHORT_BYTES  # bytes of one source that may lie here
 _PLACES = [("_partition", "ascending"), ("_offset", "ascending")]
 _END_SECONDS = 2.0

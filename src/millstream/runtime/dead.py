@@ -11,6 +11,7 @@ nothing. Nothing is ever deleted from the log.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -36,6 +37,7 @@ POINTS = ("before a mark's commit", "after a mark's commit")
 RETRY, ORIGIN = "millstream.retry", "millstream.origin"
 _TOGETHER, _TOGETHER_BYTES = 5_000, 16_000_000
 _FORMAT = 1
+_WHOLE = re.compile(r"[0-9]{1,18}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +178,8 @@ class DeadRows:
         """What has been done about rows so far."""
         marks = Marks()
         for record in self._records(self.marks_topic):
-            body = json.loads(record.value or b"{}")
-            if body.get("format") == _FORMAT and self._is_of(body):
+            body = _mark(record.value)
+            if body is not None and self._is_of(body):
                 for first, end in body["offsets"]:
                     for offset in range(first, end):
                         marks.add((body["source"], body["partition"], offset), body["what"])
@@ -290,11 +292,25 @@ def opened(record: Record) -> DeadRow | None:
         name.removeprefix("millstream."): (value or b"").decode("utf-8", "backslashreplace")
         for name, value in headers[-5:]
     }
-    if not (told["partition"].isdecimal() and told["offset"].isdecimal()):
+    if not (_WHOLE.fullmatch(told["partition"]) and _WHOLE.fullmatch(told["offset"])):
         return None
     original = replace(record, topic=told["topic"], partition=int(told["partition"]),
                        offset=int(told["offset"]), headers=headers[:-5])  # fmt: skip
     return DeadRow(original, told["step"], told["reason"], (record.partition, record.offset))
+
+
+def _mark(value: bytes | None) -> dict[str, Any] | None:
+    """A mark; None where it is of another version, or of somebody else's making."""
+    try:
+        body = json.loads(value or b"")
+        offsets = [(int(first), int(end)) for first, end in body["offsets"]]
+        known = (body["format"] == _FORMAT and body["what"] in ("retried", "dropped")
+                 and isinstance(body["source"], str) and isinstance(body["partition"], int)
+                 and all(0 <= first < end for first, end in offsets)
+                 and sum(end - first for first, end in offsets) <= _TOGETHER)  # fmt: skip
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    return {**body, "offsets": offsets} if known and "id" in body else None
 
 
 def _names(headers: Sequence[tuple[str, bytes | None]]) -> tuple[str, ...]:
@@ -306,11 +322,12 @@ def _marked(record: Record) -> Headers:
     """The record's own headers; how often it has been sent again, and where it stood first."""
     told = dict(record.headers)
     times = (told.get(RETRY) or b"").decode("ascii", "replace")
-    origin = told.get(ORIGIN) if times.isdecimal() else None
+    again = _WHOLE.fullmatch(times) is not None
+    origin = told.get(ORIGIN) if again else None
     first = f"{record.topic}/{record.partition}@{record.offset}".encode()
     return [
         *((name, value) for name, value in record.headers if name not in (RETRY, ORIGIN)),
-        (RETRY, str(int(times) + 1 if times.isdecimal() else 1).encode()),
+        (RETRY, str(int(times) + 1 if again else 1).encode()),
         (ORIGIN, origin or first),
     ]
 

@@ -169,6 +169,11 @@ class JobAlert:
                             ):  # fmt: skip
             object.__setattr__(self, part, value)
 
+    def __repr__(self) -> str:
+        held = f" for {text(self.for_)}" if self.for_ else ""
+        told = f" → {', '.join(map(repr, self.to))}" if self.to else ""
+        return f"JobAlert({self.name!r}, when {self.shown()['when']}{held}{told})"
+
     def as_json(self) -> dict[str, Any]:
         """For the supervisor, who has no Python of the pipeline: references as written."""
         return {"fact": self.fact, "above": self.above, "name": self.name, "for_": self.for_,

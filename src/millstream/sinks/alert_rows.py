@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from millstream.sinks.notice_texts import LARGEST_KEY, shortened
 from millstream.sinks.rows import SIGN, chunks, columns_of, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
 
@@ -42,15 +42,24 @@ class Observed:
     row: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Row:
+    key: str
+    seen: Seen
+    text: str
+    there: bool
+
+
 @dataclass(frozen=True)
 class _Chunk:
     table: pa.Table
-    keys: list[str]
+    keys: pa.Array
     times: Ints
     raises: Bools
     clears: Bools
     early: Bools
     late: Bools
+    there: Bools
 
 
 class AlertRows:
@@ -64,21 +73,23 @@ class AlertRows:
         self._conditions: tuple[Value, Value | None] | None = None
         self.clock: int | None = None
 
-    def observed(self, tracked: Callable[[str], bool]) -> Iterator[Observed]:
-        """What the keys that are raised or tracked already have seen: per key in order of time;
-        of several rows of one time the last."""
-        raised: set[str] = set()
+    def observed(self, tracked: Iterable[str]) -> Iterator[Observed]:
+        """What the keys that are raised or tracked already have seen: per key in order of time,
+        the rows of one time as one."""
+        wanted = set(tracked)
         for chunk in self._chunks():
-            raised.update(key for key, up in zip(chunk.keys, chunk.raises, strict=True) if up)
+            wanted.update(chunk.keys.filter(pa.array(chunk.raises)).to_pylist())
             settled = chunk.times[~chunk.early]
             if len(settled):
                 latest = int(settled.max())
                 self.clock = latest if self.clock is None else max(self.clock, latest)
-        last: dict[tuple[str, int], Observed] = {}
-        for chunk in self._chunks():
-            for one in self._of(chunk, lambda key: key in raised or tracked(key)):
-                last[one.key, one.seen.time] = one
-        yield from sorted(last.values(), key=lambda one: (one.key, one.seen.time))
+        moments: dict[tuple[str, int], list[_Row]] = {}
+        those = pa.array(wanted, pa.string())
+        for chunk in self._chunks() if wanted else ():
+            for row in self._of(chunk, those):
+                moments.setdefault((row.key, row.seen.time), []).append(row)
+        for moment in sorted(moments):
+            yield _as_one(moments[moment])
 
     def _chunks(self) -> Iterator[_Chunk]:
         for table in chunks(self._staged, _CHUNK):
@@ -89,7 +100,8 @@ class AlertRows:
                 np.full(rows.num_rows, "on_time")
             )  # fmt: skip
             yield _Chunk(rows, self._keys(rows), self._times(table), raises & there,
-                         clears | ~there, (pane == "early") & there, pane == "late")  # fmt: skip
+                         clears | ~there, (pane == "early") & there, pane == "late",
+                         there)  # fmt: skip
 
     def _judged(self, rows: pa.Table) -> tuple[Bools, Bools]:
         if self._conditions is None:
@@ -118,11 +130,14 @@ class AlertRows:
             ) from error
         return answer
 
-    def _keys(self, rows: pa.Table) -> list[str]:
+    def _keys(self, rows: pa.Table) -> pa.Array:
         if not self._by:
-            return ["{}"] * rows.num_rows
-        found = encode(rows.select(list(self._by))).to_pylist()
-        return [shortened(key.decode(), LARGEST_KEY) for key in found]
+            return pa.array(["{}"] * rows.num_rows)
+        found = encode(rows.select(list(self._by))).cast(pa.string())
+        longest = pc.max(pc.binary_length(found)).as_py() or 0
+        if longest <= LARGEST_KEY:
+            return found
+        return pa.array([shortened(key, LARGEST_KEY) for key in found.to_pylist()])
 
     def _times(self, table: pa.Table) -> Ints:
         """Event times, or the time it is now where rows have none."""
@@ -131,17 +146,19 @@ class AlertRows:
         times: Ints = pc.fill_null(table["_time"].cast(pa.int64()), self._now).to_numpy()
         return times
 
-    def _of(self, chunk: _Chunk, wanted: Callable[[str], bool]) -> Iterator[Observed]:
-        places = [place for place, key in enumerate(chunk.keys) if wanted(key)]
-        if not places:
+    def _of(self, chunk: _Chunk, wanted: pa.Array) -> Iterator[_Row]:
+        places = np.flatnonzero(
+            pc.is_in(chunk.keys, value_set=wanted).to_numpy(zero_copy_only=False)
+        )
+        if not len(places):
             return
-        part = chunk.table.take(pa.array(places, pa.int64()))
+        part = chunk.table.take(pa.array(places))
         texts, ends = encode(part).to_pylist(), self._ends(part)
         for place, body, end in zip(places, texts, ends, strict=True):
             at, up = int(chunk.times[place]), bool(chunk.raises[place])
             seen = Seen(at, up, bool(chunk.clears[place]), None if end is None else at + end,
                         bool(chunk.early[place]), bool(chunk.late[place]))  # fmt: skip
-            yield Observed(chunk.keys[place], seen, shortened(body.decode()) if up else None)
+            yield _Row(chunk.keys[place].as_py(), seen, body.decode(), bool(chunk.there[place]))
 
     def _ends(self, part: pa.Table) -> list[int | None]:
         """For how long each row speaks if nothing follows it."""
@@ -152,6 +169,32 @@ class AlertRows:
         bounds: list[Any] = [part[name].cast(pa.int64()) for name in _SPAN]
         lengths: list[int | None] = pc.subtract(bounds[1], bounds[0]).to_pylist()
         return [None if length is None else 2 * length for length in lengths]
+
+
+def _as_one(rows: list[_Row]) -> Observed:
+    """The rows of a key and a time as one, whatever their order: what was given and taken back
+    is gone, and of what is left one that raises is enough."""
+    live: list[_Row] = []
+    for row in rows:
+        if row.there:
+            live.append(row)
+        else:
+            given = next((one for one in live if one.text == row.text), None)
+            if given is not None:
+                live.remove(given)
+    left = live or rows[-1:]
+    counts = next((row for row in left if row.seen.raises), left[-1])
+    ends = [row.seen.until for row in left]
+    seen = replace(
+        counts.seen,
+        clears=all(row.seen.clears for row in left),
+        provisional=all(row.seen.provisional for row in left),
+        correction=all(row.seen.correction for row in left),
+        until=None if None in ends else max(end for end in ends if end is not None),
+    )
+    if not live:
+        seen = replace(seen, raises=False, clears=True, provisional=False)
+    return Observed(counts.key, seen, shortened(counts.text) if seen.raises else None)
 
 
 def _signs(table: pa.Table) -> Ints:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 LONGEST_SUBJECT = 200
 MOST_CHARACTERS = 100_000
-_TIMEOUT, _WHOLE = 10.0, 30.0
+_TIMEOUT, _WHOLE = 10.0, 15.0
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f\u0085\u2028\u2029]+")
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 

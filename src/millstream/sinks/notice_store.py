@@ -220,11 +220,15 @@ class NoticeStore:
     # -- what is to be told -------------------------------------------------------
 
     def tell(
-        self, alert: str, key: str, told: Told, targets: dict[str, float], batch: int, row: str
-    ) -> None:
-        """Something happened: each target hears of it, when its time has come, once."""
+        self, alert: str, key: str, told: Told, targets: dict[str, float], batch: int, row: str,
+        *, called: str | None = None,
+    ) -> None:  # fmt: skip
+        """Something happened: each target hears of it, when its time has come, once.
+
+        `called` is what people call the alert, where the store has another name for it.
+        """
         episode = episode_of(alert, key, told.begun)
-        body = json.dumps({"alert": alert, "key": json.loads(key), "state": told.kind,
+        body = json.dumps({"alert": called or alert, "key": json.loads(key), "state": told.kind,
                            "at": told.at, "since": told.begun, "episode": episode,
                            "row": json.loads(row)})  # fmt: skip
         now = time.time()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sqlite3
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from millstream.errors import DataGone, Fenced, MillstreamError, Unavailable
@@ -93,6 +95,7 @@ class NoticeWriter:
                 self._know(row["output"], alike[0], level=bool(row["level"]))
             else:
                 self._forget(row["output"])
+        self._open.run("UPDATE parcels SET again = 0 WHERE ended IS NULL")
         for row in self._open.rows("SELECT DISTINCT target FROM outbox WHERE outcome IS NULL"):
             if row["target"] not in self._targets:
                 self._open.run("UPDATE outbox SET outcome = 'failed' WHERE outcome IS NULL AND "
@@ -193,7 +196,7 @@ class NoticeWriter:
         tracked = store.tracked(name)
         room = MOST_KEYS - sum(map(_active, tracked.values()))
         rows, turned_away = AlertRows(staged), set()
-        for one in rows.observed(tracked.__contains__):
+        for one in rows.observed(tracked):
             before = tracked.get(one.key)
             if not _active(before) and one.seen.raises and room <= 0:
                 turned_away.add(one.key)
@@ -294,9 +297,10 @@ class NoticeWriter:
         while self._outbox is not None and time.monotonic() < deadline:
             if not self._turn(all_of_it=True, deadline=deadline):
                 break
-        left = sum(self._store.waiting(name) for name in self._targets)
-        if left:
-            self._opening.waiting(f"{left:,} that are to be told wait for the next run")
+        with suppress(sqlite3.Error):
+            left = sum(self._store.waiting(name) for name in self._targets)
+            if left:
+                self._opening.waiting(f"{left:,} that are to be told wait for the next run")
         self._store.close()
 
 

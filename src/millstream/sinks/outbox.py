@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from millstream.errors import MillstreamError
+from millstream.errors import InvalidSpec, MillstreamError
 from millstream.sinks.email import Email
 from millstream.sinks.email_send import Mail, PartlyTaken, send
 from millstream.sinks.notice_store import TOLD_KEPT
@@ -135,9 +135,13 @@ class Outbox:
             self._deliver(target, parcel["id"], items, left)
         except Later as problem:
             self._later(parcel, target, problem)
+        except Gone as problem:
+            self._closed.add(parcel["target"])
+            self._failed(parcel, target, problem)
+        except InvalidSpec as problem:  # what is said wrongly, or a secret that is not set: here
+            self.problems[parcel["target"]] = problem
+            self._later(parcel, target, Later(str(problem), _LONGEST_WAIT))
         except MillstreamError as problem:
-            if isinstance(problem, Gone):
-                self._closed.add(parcel["target"])
             self._failed(parcel, target, problem)
         else:
             self.problems.pop(parcel["target"], None)

@@ -200,7 +200,7 @@ class TopicWriter:
             self._sign(intent, batch)
             if outputs:
                 self._told("before a sink's commit")
-            self._commit()
+            self._producer.commit_transaction(2 * _CALL_SECONDS)
         except KafkaException as raised:
             if not self._is_in(raised, intent):
                 return False
@@ -208,21 +208,6 @@ class TopicWriter:
             self._told("after a sink's commit")
         self._last = intent
         return True
-
-    def _commit(self) -> None:
-        """Commit; a cluster that cannot yet is asked again, as long as a transaction may last."""
-        from confluent_kafka import KafkaException
-
-        deadline = time.monotonic() + TRANSACTION_MS / 1000
-        while True:
-            try:
-                self._producer.commit_transaction(_CALL_SECONDS)
-            except KafkaException as raised:
-                if not raised.args[0].retriable() or time.monotonic() > deadline:
-                    raise
-                self._wait_for(raised.args[0].str())
-            else:
-                return
 
     def _wait_for(self, why: str) -> None:
         self._waiting(f"waiting for Kafka at {self._cluster.address}: {why}")

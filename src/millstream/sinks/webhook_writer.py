@@ -82,7 +82,9 @@ class WebhookWriter:
 def bodies(staged: Staged, pipeline: str, batch: int) -> Iterator[bytes]:
     """The posts of an output's rows: up to `rows` rows, and a megabyte, each."""
     assert isinstance(staged.sink, Webhook)
-    told = {"pipeline": pipeline, "output": staged.output, "batch": batch}
+    told: dict[str, str | int] = {"pipeline": pipeline, "output": staged.output, "batch": batch}
+    if staged.again is not None:
+        told["again"] = staged.again
     head = b'{"type":' + json.dumps(f"{pipeline}.{staged.output}").encode() + b',"data":'
     head += json.dumps(told, separators=(",", ":")).encode()[:-1] + b',"rows":['
     rows: list[bytes] = []

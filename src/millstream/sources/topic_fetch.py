@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -37,15 +37,24 @@ class Fetcher(Protocol):
         """Let go of connections."""
 
 
-def fetcher(cluster: Cluster, topic: str, columns: Sequence[str]) -> Fetcher:
-    """The faster of two ways, where it can go: an open listener, no headers asked for."""
+def fetcher(
+    cluster: Cluster,
+    topic: str,
+    columns: Sequence[str],
+    *,
+    waiting: Callable[[str], None] = lambda why: None,
+) -> Fetcher:
+    """The faster of two ways, where it can go: an open listener, no headers asked for.
+
+    `waiting` is told what keeps it waiting for longer than a moment.
+    """
     if cluster.settings or "headers" in columns:
         from millstream.sources.topic_client import ClientFetcher
 
         return ClientFetcher(cluster, topic)
     from millstream.sources.topic_wire import WireFetcher
 
-    return WireFetcher(cluster, topic)
+    return WireFetcher(cluster, topic, waiting=waiting)
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ class TopicReader:
             except Unavailable as trouble:
                 if time.monotonic() > deadline:
                     raise
-                self._waiting(f"waiting for Kafka at {self._address}: {trouble.got}")
+                self._waiting(troubles.waiting(self._address, trouble.got))
                 self._admin = self._asking()  # the old one may try for ever for a broker that died
                 time.sleep(_AGAIN)
 
@@ -158,7 +158,7 @@ class TopicReader:
         if not ranges:
             return empty
         if self._fetcher is None:
-            self._fetcher = fetcher(self._cluster, self._topic, columns)
+            self._fetcher = fetcher(self._cluster, self._topic, columns, waiting=self._waiting)
         live = all(b >= self._ends.get(p, b + 1) for p, (_, b) in ranges.items())
         found = pa.concat_tables([empty, *self._fetcher.read(ranges, columns, live=live)])
         return found if len(ranges) == 1 else found.sort_by(_PLACES)

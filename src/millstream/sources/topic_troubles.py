@@ -23,6 +23,11 @@ def unknown(topic: str, address: str) -> NotFound:
     )
 
 
+def waiting(address: str, why: str | None) -> str:
+    """What a job says that waits for Kafka to come back."""
+    return f"waiting for Kafka at {address}: {why}"
+
+
 def unavailable(topic: str, address: str, got: str) -> Unavailable:
     """Kafka does not answer."""
     return Unavailable(

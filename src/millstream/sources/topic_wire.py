@@ -18,7 +18,7 @@ from millstream.sources import topic_troubles as troubles
 from millstream.sources.spec import raw_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from millstream.log.record_batches import Records
     from millstream.log.settings import Cluster
@@ -29,6 +29,7 @@ _MOST = 4 << 20
 _WAIT = 100
 _PATIENCE = 120.0
 _AGAIN = 0.1
+_TOLD_AFTER = 2.0
 _NO_SUCH_TOPIC_SECONDS = 5.0
 _OUT_OF_RANGE, _UNKNOWN_TOPIC, _FORBIDDEN = 1, 3, 29
 _MOVED = {5, 6, 9, 56, 74, 75, 78, 100}  # another leads, or will soon: ask again
@@ -39,8 +40,10 @@ Place = tuple[str, int]
 class WireFetcher:
     """One topic of a cluster with an open listener."""
 
-    def __init__(self, cluster: Cluster, topic: str) -> None:
-        self._cluster, self._topic = cluster, topic
+    def __init__(
+        self, cluster: Cluster, topic: str, *, waiting: Callable[[str], None] = lambda why: None
+    ) -> None:
+        self._cluster, self._topic, self._waiting = cluster, topic, waiting
         self._leaders: dict[int, Place] = {}
         self._connections: dict[Place, Connection] = {}
         self._servers = deque(_place(server) for server in cluster.address.split(","))
@@ -173,6 +176,8 @@ class WireFetcher:
         self.close()
         if time.monotonic() - began > _PATIENCE:
             raise troubles.unavailable(self._topic, self._cluster.address, got)
+        if time.monotonic() - began > _TOLD_AFTER:
+            self._waiting(troubles.waiting(self._cluster.address, got))
         time.sleep(_AGAIN)
 
     def _look(self) -> dict[int, Place]:

@@ -101,25 +101,31 @@ class _Writer(threading.Thread):
                     value = str(len(self.sent)).encode()
                     self.sent[value] = time.monotonic()
                     producer.send(self.topic, value, partition=0)
-                    _ = producer.acknowledged  # which serves the reports
-                    time.sleep(self._pause)
+                    self._listen(producer)
                 producer.flush("90 seconds")
         except MillstreamError:
             return  # what was refused is in `refused`
+
+    def _listen(self, producer: Producer) -> None:
+        """Until the next record is due; asking what is acknowledged has the reports served."""
+        until = time.monotonic() + self._pause
+        while time.monotonic() < until:
+            _ = producer.acknowledged
+            time.sleep(0.002)
 
 
 def trial(
     cluster: ThrowAwayBrokers,
     *,
     kinds: Sequence[Kind] = KINDS,
-    quiet: float = 4.0,
+    quiet: float = 2.0,
     pause: float = 0.01,
     say: Callable[[str], None] | None = None,
 ) -> list[Outcome]:
     """Kill the leader under these producers, and tell what became of their records.
 
-    `quiet` is for how many seconds all is well before, of which the second half is measured;
-    `pause` the time between two records. The killed broker is started again.
+    `quiet` is for how many seconds all is well before, when everything has warmed up; `pause` the
+    time between two records. The killed broker is started again.
     """
     tell = say or (lambda _: None)
     topics = Topics(cluster.address)
@@ -131,8 +137,11 @@ def trial(
         writers.append(_Writer(cluster.address, name, kind, pause))
     for writer in writers:
         writer.start()
+    _await(lambda: all(w.answered and len(w.sent) - len(w.answered) < _SOME for w in writers),
+           _LEADERLESS)  # fmt: skip
+    warm = time.monotonic()
     time.sleep(quiet)
-    measured = (time.monotonic() - quiet / 2, time.monotonic())
+    measured = (warm, time.monotonic())
     tell("the second follower stands still; then both; then the leader is killed")
     _hurt(cluster, writers)
     tell("waiting for another leader")
@@ -175,9 +184,9 @@ def _stored(node: ThrowAwayBroker, writer: _Writer) -> int:
     return sum(part.stat().st_size for part in parts)
 
 
-def _await(true: Callable[[], bool]) -> None:
-    """A moment for something to hold: less than it takes to be missed by the controller."""
-    until = time.monotonic() + _MOMENT
+def _await(true: Callable[[], bool], seconds: float = _MOMENT) -> None:
+    """Some time for something to hold; a moment is less than it takes to be missed."""
+    until = time.monotonic() + seconds
     while not true() and time.monotonic() < until:
         time.sleep(0.02)
 

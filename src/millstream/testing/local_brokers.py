@@ -54,7 +54,14 @@ class ThrowAwayBrokers:
         self.nodes[number] = ThrowAwayNode(number, status, self._settings)
         return self.nodes[number]
 
-    def mend(self, *, timeout: float = 90) -> None:
+    def revive(self) -> None:
+        """Every node runs again, those that were down started side by side."""
+        for node in self.nodes.values():
+            node.resume()
+        if cluster.status(self.folder).down:
+            cluster.start(self.folder, settings=self._settings)
+
+    def mend(self, *, timeout: float = 180) -> None:
         """Bring everything back: every node runs, and every partition is in sync on all of its.
 
         Raises:
@@ -62,10 +69,7 @@ class ThrowAwayBrokers:
         """
         from millstream.log.topics import Topics
 
-        for node in self.nodes.values():
-            node.resume()
-            if not node.status().running:
-                node.start()
+        self.revive()
         until = time.monotonic() + timeout
         while behind := _behind(Topics(self.address)):
             if time.monotonic() > until:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from millstream.log.records import Record
+    from millstream.viewing.wires import Wire
 
 MOST_DIGITS = 4_000
 """Whole numbers of more digits are read as floating ones: Python refuses to."""
@@ -39,16 +40,22 @@ def _no_constant(word: str) -> NoReturn:
 
 
 class RecordRow:
-    """A record seen by a filter: its JSON value's fields and its own `_names`."""
+    """A record seen by a filter: its value's fields and its own `_names`.
 
-    def __init__(self, record: Record) -> None:
-        self.record = record
+    The value is JSON, or of a format that is known.
+    """
+
+    def __init__(self, record: Record, wire: Wire | None = None) -> None:
+        self.record, self._wire = record, wire
 
     @cached_property
     def json(self) -> object:
-        """The decoded value, `None` where it is no JSON."""
+        """The decoded value, `None` where it is neither JSON nor of the known format."""
+        value = self.record.value or b""
+        if self._wire is not None:
+            value = self._wire.json(value) or value
         try:
-            return strict_json(self.record.value or b"")
+            return strict_json(value)
         except ValueError:
             return None
 

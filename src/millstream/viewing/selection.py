@@ -10,6 +10,7 @@ from millstream.viewing.rows import RecordRow
 if TYPE_CHECKING:
     from millstream.log.records import Record
     from millstream.viewing.where.tree import Condition
+    from millstream.viewing.wires import Wire
 
 
 @dataclass
@@ -18,16 +19,13 @@ class Selection:
 
     key: bytes | None = None
     where: Condition | None = None
+    wire: Wire | None = None
     seen: int = 0
     unknown: int = 0
 
-    def restart(self) -> None:
-        """Counts from nothing, for reading the same records again."""
-        self.seen = self.unknown = 0
-
     def takes(self, record: Record) -> bool:
         """Whether this record is to be shown."""
-        return self.takes_row(RecordRow(record))
+        return self.takes_row(RecordRow(record, self.wire))
 
     def takes_row(self, row: RecordRow) -> bool:
         """The same for a record that several look at: its value is decoded once for all."""

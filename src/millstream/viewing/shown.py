@@ -17,6 +17,7 @@ from millstream.viewing.rows import strict_json
 
 if TYPE_CHECKING:
     from millstream.log.records import Record
+    from millstream.viewing.wires import Wire
 
 Form = Literal["auto", "json", "text", "hex"]
 
@@ -47,21 +48,31 @@ def form_of(text: str) -> Form:
     raise InvalidInput("format needs auto, json, text or hex", got=shortened(text))
 
 
-def shown(record: Record, form: Form = "auto", sizes: Sizes = IN_A_LIST) -> dict[str, Any]:
-    """The record with its place, its time and its parts."""
+def shown(
+    record: Record, form: Form = "auto", sizes: Sizes = IN_A_LIST, wire: Wire | None = None
+) -> dict[str, Any]:
+    """The record with its place, its time and its parts; `wire` is its value's format, if known."""
     return {
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
         "timestamp": iso(record.timestamp),
         "key": body(record.key, "hex" if form == "hex" else "text", sizes.key),
-        "value": body(record.value, form, sizes.value),
+        "value": _value(record.value, form, sizes.value, wire),
         "headers": [
             {"name": harmless(name[: sizes.header]), "value": body(value, "text", sizes.header)}
             for name, value in record.headers[: sizes.headers]
         ],
         "headers_total": len(record.headers),
     }
+
+
+def _value(raw: bytes | None, form: Form, most: int, wire: Wire | None) -> dict[str, Any]:
+    if raw is not None and wire is not None and form == "auto":
+        text = wire.json(raw)
+        if text is not None:
+            return {**body(text, "json", most), "kind": wire.name, "size": len(raw)}
+    return body(raw, form, most)
 
 
 def body(raw: bytes | None, form: Form, most: int) -> dict[str, Any]:

@@ -162,10 +162,9 @@ class RowPanesKernel:
         if not everything:
             yield self._looked_up(batch, view, asked), batch
             return
-        names = self._state.stored.visible
+        none = view.spec.visible.empty_table()
         for piece, rows in view.in_pieces(batch, PIECE_BYTES):
-            scanned = pa.concat_tables([names.empty_table(), *piece.scan(MIN_TIME, None)])
-            yield self._in_order(scanned), rows
+            yield self._in_order(pa.concat_tables([none, *piece.scan(MIN_TIME, None)])), rows
 
     def _looked_up(self, batch: pa.Table, view: View, asked: pa.Table) -> pa.Table:
         spec = StateSpec(pa.schema(self._lifted.key_fields), ())

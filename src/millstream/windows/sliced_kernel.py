@@ -12,9 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.eventtime.moment import END_OF_TIME, MIN_TIME
-from millstream.state.columns import int_values, plain
-from millstream.state.combine import combine
-from millstream.state.sorting import orders_of
+from millstream.state.columns import int_values, plain, spans_to_rows
+from millstream.state.sorting import arrange, hashes_of, orders_of
 from millstream.state.spec import ORDER
 from millstream.steps.kernel import ROWS, Outcome, Prepared
 from millstream.windows.aggregation import (
@@ -25,6 +24,7 @@ from millstream.windows.aggregation import (
     shown_once,
     that_have_rows,
 )
+from millstream.windows.folding import folded
 from millstream.windows.layout import NO_MORE, layout_of
 
 if TYPE_CHECKING:
@@ -119,17 +119,32 @@ class SlicedKernel:
         for part, mine in view.in_pieces(batch, PIECE_BYTES):
             kept = part.scan(MIN_TIME, None if high == END_OF_TIME else high)
             whole = self._of.together([*kept, mine.select(self._of.spec.visible.names)])
-            groups = self._windows(whole, first, last)
-            for chunk in in_chunks(that_have_rows(groups)):
-                yield self._answer(chunk)
+            for groups in self._windows(whole, first, last):
+                for chunk in in_chunks(that_have_rows(groups)):
+                    yield self._answer(chunk)
 
-    def _windows(self, slices: pa.Table, first: int, last: int) -> pa.Table:
-        """The slices of each closing window, added up."""
-        rows, windows = spread(orders_of(slices), self._layout, first, last)
+    def _windows(self, slices: pa.Table, first: int, last: int) -> Iterator[pa.Table]:
+        """The closing windows that have rows, each from its slices, by window, then key."""
         if self._layout.size == 1:
-            return slices.take(pa.array(rows)).set_column(0, ORDER, pa.array(windows))
-        spread_out = slices.take(pa.array(rows))
-        return combine(spread_out.set_column(0, ORDER, pa.array(windows)), self._of.spec)
+            rows, windows = spread(orders_of(slices), self._layout, first, last)
+            yield slices.take(pa.array(rows)).set_column(0, ORDER, pa.array(windows))
+            return
+        slices, starts = self._by_key(slices)
+        windows, lows, highs = covered(orders_of(slices), starts, self._layout, first, last)
+        order = _by_window(windows)
+        windows, lows, highs = windows[order], lows[order], highs[order]
+        for some, values in folded(slices, self._of.spec.values, starts, lows, highs):
+            keys = slices.select(self._of.keys).take(pa.array(lows[some]))
+            columns = {name: keys[name] for name in self._of.keys}
+            columns |= {name: values[name] for name in values.column_names}
+            yield pa.table({ORDER: pa.array(windows[some])} | columns)
+
+    def _by_key(self, slices: pa.Table) -> tuple[pa.Table, Ints]:
+        """The slices of a key side by side, by time, and where keys begin."""
+        keys = [plain(slices[key]) for key in self._of.keys]
+        level = np.zeros(slices.num_rows, np.int64)
+        order, starts, _ = arrange(level, hashes_of(slices), keys)
+        return slices if order is None else slices.take(pa.array(order)), starts
 
     def _answer(self, groups: pa.Table) -> pa.Table:
         windows = orders_of(groups)
@@ -137,15 +152,45 @@ class SlicedKernel:
         return shown_once(self._of, groups, starts, ends, panes=self._panes)
 
 
+def covered(
+    ticks: Ints, starts: Ints, layout: Layout, first: int, last: int
+) -> tuple[Ints, Ints, Ints]:
+    """The windows of [first, last) over the ticks of each key, and their spans of rows.
+
+    Ticks of a key, which begin at `starts`, rise. A window begins with the row that no
+    window before it ends behind, and ends with the row that the next row has left behind:
+    told row by row from either side, both come by key, then window.
+    """
+    begin, end = _around(ticks, layout, first, last)
+    entered, left = begin.copy(), end.copy()
+    entered[1:] = np.maximum(begin[1:], end[:-1])
+    left[:-1] = np.minimum(end[:-1], begin[1:])
+    entered[starts] = begin[starts]
+    left[starts[1:] - 1] = end[starts[1:] - 1]
+    windows, lows = spans_to_rows(entered, np.maximum(end - entered, 0))
+    rows = np.arange(len(ticks), dtype=np.int64)
+    return windows, lows, np.repeat(rows, np.maximum(left - begin, 0)) + 1
+
+
+def _by_window(windows: Ints) -> Ints:
+    """The stable order by window; numbers close to each other are sorted digit by digit."""
+    least = windows.min(initial=0)
+    if windows.max(initial=0) - least < 2**16:
+        return np.argsort((windows - least).astype(np.uint16), kind="stable")
+    return np.argsort(windows, kind="stable")
+
+
 def spread(ticks: Ints, layout: Layout, first: int, last: int) -> tuple[Ints, Ints]:
     """Each tick once for every window of [first, last) over it: which tick, which window."""
+    begin, end = _around(ticks, layout, first, last)
+    windows, rows = spans_to_rows(begin, np.maximum(end - begin, 0))
+    return rows, windows
+
+
+def _around(ticks: Ints, layout: Layout, first: int, last: int) -> tuple[Ints, Ints]:
+    """The windows of [first, last) over each tick, from one up to another; maybe none."""
     begin, counts = layout.around(ticks)
-    end = np.minimum(begin + counts, last)
-    begin = np.maximum(begin, first)
-    counts = np.maximum(end - begin, 0)
-    rows = np.repeat(np.arange(len(ticks)), counts)
-    into = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return rows, np.repeat(begin, counts) + into
+    return np.maximum(begin, first), np.minimum(begin + counts, last)
 
 
 def parted(

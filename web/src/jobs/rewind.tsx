@@ -38,7 +38,7 @@ export function Rewind({ job, target, close }: { job: JobDetail; target: Target;
   const [said, say] = useState<string[]>([]);
   const [refused, refuse] = useState<string | null>(null);
   const to = target.to ? String(target.to.batch) : "start";
-  const ready = way === "into" ? /^[\w.-]+$/.test(suffix) : typed === job.job;
+  const ready = way === "into" ? /^[A-Za-z0-9_-]{1,50}$/.test(suffix) : typed === job.job;
   const go = async (event: Event) => {
     event.preventDefault();
     if (!ready || phase !== "asking") return;

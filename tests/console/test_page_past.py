@@ -1,0 +1,142 @@
+"""A job's past on the page: commits and the way back, rows that left by other doors, state."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect
+from tests.cli.bids import lines, pipeline_file
+from tests.console.browsing import PATIENCE, Browsed, browser
+from tests.console.serving import Served, served
+
+from millstream.cli.job_process import about_run
+from millstream.cli.pipelines import load
+from millstream.console.page import built_page
+from millstream.jobs.asking import state_of_key
+from millstream.jobs.book import Book
+from millstream.jobs.diary import Diary
+from millstream.log.producer import Producer
+from millstream.log.settings import Cluster
+from millstream.log.topics import Topics
+from millstream.runtime.inspect import commits, looked_at
+from millstream.runtime.rewind import suffix_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from millstream.testing.local_broker import ThrowAwayBroker
+
+NAME = "page-past"
+BAD = ["no json", "<script>document.title='hacked'</script>"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the job's file and its checkpoint are."""
+    return tmp_path_factory.mktemp("past")
+
+
+@pytest.fixture(scope="module")
+def past(folder: Path, broker: ThrowAwayBroker, spark: SparkSession) -> Iterator[Served]:
+    """A page with a real job of two batches; the second has two late rows and two dead ones."""
+    page, cluster = built_page(), Cluster(broker.address)
+    assert page is not None, "the page is not built; run `make env`"
+    file = pipeline_file(folder, NAME)
+    loaded, pipeline = load(file)
+    Topics(cluster).create(NAME)
+    for rows in (lines([1, 2, 11]).splitlines(), [*lines([25, 3, 4]).splitlines(), *BAD]):
+        with Producer(cluster) as producer:
+            for row in rows:
+                producer.send(NAME, row)
+        pipeline.run(until="caught_up", kafka=cluster, checkpoint=folder / "job")
+    with served(folder / "home", page, kafka=broker.address) as console:
+        console.add_job(NAME, checkpoint=str(folder / "job"),
+                        about=about_run(loaded, pipeline, cluster))  # fmt: skip
+        with Book(console.place.book) as book:
+            book.note(NAME, file=file)
+        diary = Diary(console.place.job(NAME).facts, "r2", 2)
+        for number in looked_at(folder / "job").batches("commit"):
+            commit = looked_at(folder / "job").read_commit(number)
+            diary.batch(commit["facts"], commit["clock"] / 1e6)
+        diary.beat(0.0, None)
+        diary.close()
+        yield console
+
+
+def opened(browsed: Browsed, console: Served, tab: str) -> None:
+    """The job with one of its tabs."""
+    browsed.page.goto(console.link)
+    expect(browsed.page.locator(f"[data-job={NAME}]")).to_be_visible(timeout=PATIENCE)
+    browsed.page.goto(f"http://127.0.0.1:{console.port}/#/jobs/{NAME}/{tab}")
+
+
+def test_late_and_dead_rows_are_shown_with_where_they_came_from(past: Served) -> None:
+    with browser() as browsed:
+        page = browsed.page
+        opened(browsed, past, "doors?door=dead")
+        expect(page.locator("li.record")).to_have_count(len(BAD), timeout=PATIENCE)
+        newest = page.locator("li.record").first
+        expect(newest).to_contain_text("not JSON")
+        newest.get_by_role("button").first.click()
+        expect(newest.locator(".body")).to_have_text(BAD[1])
+        page.get_by_role("link", name="Late", exact=True).click()
+        expect(page.get_by_role("heading", name="Late rows")).to_be_visible(timeout=PATIENCE)
+        expect(page.locator("li.record")).to_have_count(2, timeout=PATIENCE)
+        page.locator("li.record").first.get_by_role("button").first.click()
+        page.get_by_role("link", name=f"{NAME}, partition 0, offset 5").click()
+        expect(page.locator("li.record").first).to_have_attribute("data-place", "0@5")
+        assert page.title() == f"{NAME} · Millstream"
+        assert browsed.complaints == []
+
+
+def test_a_key_looked_up_on_the_page_has_the_value_of_the_checkpoint(past: Served) -> None:
+    step = "tumbling(auction)"
+    [row] = state_of_key(past.place, NAME, step, ["auction=7"])["rows"]
+    with browser() as browsed:
+        page = browsed.page
+        opened(browsed, past, "state")
+        page.get_by_label("key, as").fill("7")
+        page.get_by_role("button", name="Look up").click()
+        found = page.get_by_role("region", name="state of the key")
+        expect(found.locator("tbody tr")).to_have_count(1, timeout=PATIENCE)
+        expect(found).to_contain_text(f"{row['total']:g}")
+        page.get_by_label("key, as").fill("auction=seven")
+        page.get_by_role("button", name="Look up").click()
+        expect(page.get_by_text("needs a value of type")).to_be_visible(timeout=PATIENCE)
+
+
+def test_a_job_is_rewound_from_the_page_once_it_has_said_what_will_happen(
+    past: Served, folder: Path
+) -> None:
+    [_, second] = commits(looked_at(folder / "job"))
+    with browser() as browsed:
+        page = browsed.page
+        opened(browsed, past, "commits")
+        expect(page.locator("tr[data-batch]")).to_have_count(2, timeout=PATIENCE)
+        page.get_by_role("button", name="Rewind from batch 1").click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog).to_contain_text(f"1 later batch with {second['rows']} rows")
+        expect(dialog).to_contain_text(f"{NAME}.out-2, which must not be there yet")
+        dialog.get_by_text("The same outputs").click()
+        expect(dialog).to_contain_text("header millstream.again")
+        go = dialog.get_by_role("button", name="Rewind to batch 1")
+        expect(go).to_be_disabled()
+        page.keyboard.press("Escape")
+        expect(dialog).to_have_count(0)
+        assert suffix_of(folder / "job") == ""
+        page.get_by_role("button", name="Rewind from batch 1").click()
+        go.click()
+        expect(dialog).to_contain_text(f"{NAME} is back at batch 1", timeout=4 * PATIENCE)
+        expect(dialog).to_contain_text("still stopped")
+        dialog.get_by_role("button", name="Close").click()
+        assert suffix_of(folder / "job") == "-2"
+        page.get_by_role("button", name="Rewind to the start").click()
+        expect(dialog.get_by_label("added to the name")).to_have_value("-3", timeout=PATIENCE)
+        page.keyboard.press("Escape")
+        assert browsed.complaints == []
+    with Book(past.place.book, read_only=True) as book:
+        assert book.events(NAME)[-1].event == "rewound"

@@ -1,0 +1,117 @@
+"""Kafka's protocol over a plain socket, when the other side is cut off, confused or no Kafka."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from millstream.errors import InvalidInput, MillstreamError, Unavailable
+from millstream.log import cluster_wire, wire
+from millstream.log.settings import Cluster
+from millstream.sources.topic_wire import WireFetcher
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.log.shortly import Log
+
+    from millstream.testing.local_broker import ThrowAwayBroker
+
+
+@contextmanager
+def answering(*answers: bytes) -> Iterator[int]:
+    """A server that gives each connection one of these answers, ends it, and is no Kafka."""
+
+    def serve(server: socket.socket) -> None:
+        for answer in answers:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=serve, args=(server,), daemon=True)
+        thread.start()
+        yield server.getsockname()[1]
+        thread.join(10)
+
+
+def sized(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+BAD = {
+    "nothing": b"",
+    "half a size": b"\0\0",
+    "half an answer": struct.pack(">i", 100) + b"\0\0\0\1",
+    "a size below zero": struct.pack(">i", -5),
+    "a size beyond reason": b"HTTP/1.1 400 Bad Request",
+    "an answer to another question": sized(struct.pack(">i", 77) + bytes(64)),
+    "an answer that ends too early": sized(struct.pack(">ii", 1, 0)),
+    "brokers without end": sized(struct.pack(">iii", 1, 0, 1 << 30)),
+}
+
+
+@pytest.mark.parametrize("answer", BAD.values(), ids=BAD)
+def test_an_answer_that_is_none_ends_in_one_kind_of_error(answer: bytes) -> None:
+    with answering(answer) as port:
+        connection = wire.Connection("127.0.0.1", port)
+        with pytest.raises(wire.WireError):
+            wire.leaders(connection, "t")
+        connection.close()
+
+
+@pytest.mark.parametrize("answer", BAD.values(), ids=BAD)
+def test_a_cluster_that_answers_nonsense_is_unavailable(answer: bytes) -> None:
+    with answering(answer) as port, pytest.raises(Unavailable, match=f"127.0.0.1:{port}"):
+        cluster_wire.quorum(Cluster(f"127.0.0.1:{port}"))
+
+
+def test_a_broker_that_does_not_answer_is_passed_over_and_asked_last_from_then_on(
+    broker: ThrowAwayBroker, log: Log, topic: str
+) -> None:
+    log.topics.create(topic)
+    log.fill(topic, [b"1", b"2"])
+    address = f"127.0.0.1:1,{broker.address}"
+    assert cluster_wire.quorum(Cluster(address)).voters.keys() == {1}
+
+    fetcher = WireFetcher(Cluster(address), topic)
+    for _ in range(2):
+        [table] = fetcher.read({0: (0, 2)}, ["value", "partition", "offset", "timestamp"])
+        assert table["value"].to_pylist() == [b"1", b"2"]
+    fetcher.close()
+
+    assert fetcher._servers[0] == ("127.0.0.1", int(broker.address.rpartition(":")[2]))
+
+
+def test_long_names_and_long_lists_pass_in_the_newer_form(log: Log, topic: str) -> None:
+    name = f"{topic}-{'x' * 200}"[:240]
+    log.topics.create(name, partitions=2)
+    cluster = Cluster(log.address)
+
+    cluster_wire.elect(cluster, [(name, number) for number in range(300)])
+    cluster_wire.move(cluster, {(name, number): [1] for number in range(2)})
+
+    assert cluster_wire.moving(cluster) == {}
+
+
+def test_a_move_that_the_controller_refuses_is_told_in_its_words(log: Log, topic: str) -> None:
+    log.topics.create(topic)
+
+    with pytest.raises(MillstreamError, match=rf"a change of {topic}/0; got .*7"):
+        cluster_wire.move(Cluster(log.address), {(topic, 0): [7]})
+    cluster_wire.move(Cluster(log.address), {(topic, 0): None})
+    with pytest.raises(MillstreamError, match=r"got .*99"):
+        cluster_wire.unregister(Cluster(log.address), 99)
+
+
+def test_a_cluster_with_passwords_is_refused_before_it_is_asked() -> None:
+    cluster = Cluster("127.0.0.1:1", {"security.protocol": "SASL_SSL"})
+
+    with pytest.raises(InvalidInput, match=r"an open listener; got one with security\.protocol"):
+        cluster_wire.quorum(cluster)
