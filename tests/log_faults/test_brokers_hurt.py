@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.log_faults.stage import Stage
 
+from millstream.log import wire
 from millstream.log.brokers import Brokers
 from millstream.log.topics import Topics
 
@@ -94,6 +95,28 @@ def test_a_leader_that_stands_still_is_left_for_another(
             three[still].resume()
         stage.more()
     stage.assert_right()
+
+
+@pytest.mark.soak
+def test_without_a_limit_on_silence_the_job_stands_as_still_as_the_broker(
+    three: ThrowAwayBrokers, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The guard of the test above, switched off."""
+    monkeypatch.setattr(wire, "_TIMEOUT", 1000.0)
+    with stage.writing(), stage.working():
+        stage.more()
+        still = leader_of(stage)
+        three[still].pause()
+        try:
+            time.sleep(30)
+            seen = len(stage.rows)
+            time.sleep(10)
+            stood = len(stage.rows) == seen
+        finally:
+            three[still].resume()
+        stage.more()
+    stage.assert_right()
+    assert stood
 
 
 @pytest.mark.soak

@@ -1,7 +1,7 @@
 // Alerts: what is wrong now, what may become so, what is over; and silence for those who know already.
 
 import { useState } from "preact/hooks";
-import { clock, count, counted, NONE, since } from "./format";
+import { clock, count, counted, moment, NONE, since } from "./format";
 import { tell, told, useAsked } from "./live";
 import { Modal } from "./parts/dialog";
 import { Empty, Pill, Tile, Tiles, Trouble, Wait } from "./parts/facts";
@@ -59,7 +59,10 @@ export function Alerts() {
 const pathOf = ({ job, alert }: { job: string; alert: string }): string => `${ALERTS}/${encodeURIComponent(job)}/${encodeURIComponent(alert)}`;
 
 const inWords = (row: Record<string, Value>): string =>
-  Object.entries(row).map(([name, value]) => `${name} ${typeof value === "string" ? value : JSON.stringify(value)}`).join(" · ") || "all rows together";
+  Object.entries(row).map(([name, value]) => `${name} ${typeof value === "string" ? moment(value) : JSON.stringify(value)}`).join(" · ") || "all rows together";
+
+/** `Email('ann@example.com', url=…)` as "Email ann@example.com". */
+const whom = (to: string): string => to.replace(/^(\w+)\('([^']*)'.*$/s, "$1 $2");
 
 const isQuiet = (one: AlertFacts): boolean => one.silenced_until !== null && Date.parse(one.silenced_until) > Date.now();
 
@@ -81,7 +84,7 @@ function Alert({ one, silence, again }: { one: Standing; silence: (key: Key) => 
       <div class="titled">
         <div class="about">
           <h2>{one.alert} <Pill state={worst.state === "ok" ? "calm" : worst.state} />{silenced && <span class="tag">silenced until {clock(worst.silenced_until!)}</span>}</h2>
-          <p class="quiet"><a href={address("jobs", one.job)}>{one.job}</a> · when <code>{worst.when}</code> · {worst.to.length ? `tells ${worst.to.join(", ")}` : "tells nobody, is shown here"}</p>
+          <p class="quiet"><a href={address("jobs", one.job)}>{one.job}</a> · when <code>{worst.when}</code> · {worst.to.length ? `tells ${worst.to.map(whom).join(", ")}` : "tells nobody, is shown here"}</p>
         </div>
         <div class="row">
           <button type="button" aria-expanded={shown} onClick={() => show(!shown)}>What was told</button>

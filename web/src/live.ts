@@ -14,10 +14,8 @@ export class Refusal extends Error {
 
 async function call(path: string, init: RequestInit): Promise<Response> {
   const answer = await fetch(path, { ...init, headers: { ...bearer(), ...init.headers } });
-  if (answer.ok) {
-    answered();
-    return answer;
-  }
+  if (answer.status < 500) answered();
+  if (answer.ok) return answer;
   if (answer.status === 401) refuse();
   throw new Refusal(answer.status, await sentenceOf(answer), 1000 * Number(answer.headers.get("Retry-After") ?? 0));
 }
@@ -30,8 +28,10 @@ async function sentenceOf(answer: Response): Promise<string> {
   }
 }
 
-export const told = (error: unknown): string =>
-  error instanceof Refusal ? error.message : "the server does not answer; trying again";
+export const told = (error: unknown): string => (error instanceof Refusal ? error.message : "the server does not answer");
+
+/** Whether asking again may help: the server is away, or has too much to do. */
+const passing = (error: unknown): boolean => !(error instanceof Refusal) || error.status >= 500 || error.status === 429;
 
 /** Asks for a change. */
 export async function tell<T>(method: "POST" | "DELETE", path: string, body?: unknown): Promise<T> {
@@ -66,9 +66,10 @@ export function useAsked<T>(path: string | null, every: number, how: (path: stri
           tries = 0;
         } catch (error) {
           if (ending.signal.aborted) return;
-          show((before) => ({ path, answer: before.path === path ? before.answer : null, error: told(error) }));
-          if (error instanceof Refusal && error.status < 500 && error.status !== 429 && !every) return;
-          if (!(error instanceof Refusal)) lost(null);
+          const sentence = error instanceof Refusal ? error.message : null;
+          show((before) => ({ path, answer: before.path === path ? before.answer : null, error: sentence }));
+          if (!passing(error) && !every) return;
+          if (sentence === null) lost(null);
           pause = Math.max(pause, backoff(tries++), error instanceof Refusal ? error.wait : 0);
         }
         if (!pause) return;
@@ -99,32 +100,32 @@ function rest(pause: number, signal: AbortSignal): Promise<void> {
 
 export interface Heard { name: string; data: unknown }
 
-/** Follows server-sent events until `ending`; comes back after a break, later each time. `begun` hears each beginning. */
-export async function follow(path: () => string, hear: (event: Heard) => void, gone: (sentence: string) => void, ending: AbortSignal, begun?: () => void): Promise<void> {
+/** Follows server-sent events until `ending`, or until one that `hear` calls the last; comes back after a break, later
+ * each time. `begun` hears each beginning. */
+export async function follow(path: string, hear: (event: Heard) => boolean, gone: (sentence: string) => void, ending: AbortSignal, begun?: () => void): Promise<void> {
   for (let tries = 0; !ending.aborted; ) {
     let wait = 0;
     try {
-      const answer = await call(path(), { signal: ending });
+      const answer = await call(path, { signal: ending });
       tries = 0;
       begun?.();
-      await read(answer.body!, hear);
+      if (await read(answer.body!, hear)) return;
       if (!ending.aborted) lost(null);
     } catch (error) {
       if (ending.aborted) return;
-      if (error instanceof Refusal) {
-        if (error.status < 500 && error.status !== 429) {
-          if (error.status !== 401) gone(error.message);
-          return;
-        }
-        wait = error.wait;
+      if (!passing(error)) {
+        if ((error as Refusal).status !== 401) gone(told(error));
+        return;
       }
+      if (error instanceof Refusal) wait = error.wait;
       lost(error instanceof Refusal ? error.message : null);
     }
     await rest(Math.max(wait, backoff(tries++)), ending);
   }
 }
 
-async function read(body: ReadableStream<Uint8Array>, hear: (event: Heard) => void): Promise<void> {
+/** Whether the last event was heard. */
+async function read(body: ReadableStream<Uint8Array>, hear: (event: Heard) => boolean): Promise<boolean> {
   const reader = body.getReader();
   const decoder = new TextDecoder();
   let text = "", last = Date.now();
@@ -132,13 +133,13 @@ async function read(body: ReadableStream<Uint8Array>, hear: (event: Heard) => vo
   try {
     for (;;) {
       const { done, value } = await reader.read();
-      if (done) return;
+      if (done) return false;
       last = Date.now();
       text += decoder.decode(value, { stream: true });
       for (let end = text.indexOf("\n\n"); end >= 0; end = text.indexOf("\n\n")) {
         const event = parsed(text.slice(0, end));
         text = text.slice(end + 2);
-        if (event) hear(event);
+        if (event && hear(event)) return true;
       }
     }
   } finally {
@@ -162,9 +163,10 @@ export function useWatched<T>(path: string): { picture: T | null; gone: string |
   useEffect(() => {
     const ending = new AbortController();
     const end = (gone: string) => show((before) => ({ path, picture: before.picture, gone }));
-    void follow(() => path, ({ name, data }) => {
+    void follow(path, ({ name, data }) => {
       if (name === "gone") end(String(data));
       else show({ path, picture: data as T, gone: null });
+      return name === "gone";
     }, end, ending.signal);
     return () => ending.abort();
   }, [path]);

@@ -134,7 +134,7 @@ class Consumer:
                     return
                 reader.buffer.extend(reader.fetch(_SINGLY, _WAIT))
                 self._finished()
-                self._keeping.ahead(reader, reader.buffered())
+                self._keeping.ahead(reader, reader.buffered)
                 continue
             record = from_message(reader.buffer.popleft())
             slot = (record.topic, record.partition)
@@ -290,7 +290,7 @@ class Consumer:
             raise
         self._in_hand = before
         owned.update({slot: at for slot, at in reached.items() if slot in owned})
-        self._keeping.ahead(self._reader, {slot: owned[slot] for slot in reached if slot in owned})
+        self._keeping.ahead(self._reader, lambda: {s: owned[s] for s in reached if s in owned})
         return batch
 
     def _over(self, reached: Mapping[Slot, int] = MappingProxyType({})) -> bool:

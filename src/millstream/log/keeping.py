@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from millstream.errors import InvalidInput, MillstreamError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from millstream.log.offsets import Offsets
     from millstream.log.places import Slot
@@ -75,10 +75,10 @@ class Keeping:
         for slot in slots:
             self._kept.pop(slot, None)
 
-    def ahead(self, reader: Reader, reached: Mapping[Slot, int]) -> None:
+    def ahead(self, reader: Reader, reached: Callable[[], Mapping[Slot, int]]) -> None:
         """At most once: keep where the records end that are about to be handed out."""
-        if self.mode == "before" and reached:
-            self._keep(reader, reached)
+        if self.mode == "before":
+            self._keep(reader, reached())
 
     def finished(self, reader: Reader) -> None:
         """What was handed out is worked on; keep it now and then."""

@@ -6,7 +6,7 @@ Asked over a plain socket (DescribeLogDirs, version 1), so of listeners without 
 from __future__ import annotations
 
 import struct
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
 from millstream.log.wire import Answer, Connection, WireError, leaders
@@ -24,17 +24,21 @@ def sizes(cluster: Cluster, topic: str) -> dict[int, int]:
     if cluster.settings:
         return {}
     found: dict[int, int] = {}
-    try:
-        host, _, port = cluster.address.partition(",")[0].strip().rpartition(":")
-        with closing(Connection(host.strip("[]"), int(port))) as first:
-            places = leaders(first, topic)
-        for place in set(places.values()):
-            led = [partition for partition, at in places.items() if at == place]
-            with closing(Connection(*place)) as connection:
-                found |= _asked(connection, topic, led)
-    except OSError:
-        return found
+    places = _leaders(cluster, topic)
+    for place in set(places.values()):
+        led = [partition for partition, at in places.items() if at == place]
+        with suppress(OSError), closing(Connection(*place)) as connection:
+            found |= _asked(connection, topic, led)
     return found
+
+
+def _leaders(cluster: Cluster, topic: str) -> dict[int, tuple[str, int]]:
+    """Who leads which partition, as the first broker says that answers."""
+    for server in cluster.address.split(","):
+        host, _, port = server.strip().rpartition(":")
+        with suppress(OSError), closing(Connection(host.strip("[]"), int(port))) as connection:
+            return leaders(connection, topic)
+    return {}
 
 
 def _asked(connection: Connection, topic: str, partitions: Iterable[int]) -> dict[int, int]:

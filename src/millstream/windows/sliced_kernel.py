@@ -174,8 +174,8 @@ def covered(
 
 def _by_window(windows: Ints) -> Ints:
     """The stable order by window; numbers close to each other are sorted digit by digit."""
-    least = windows.min(initial=0)
-    if windows.max(initial=0) - least < 2**16:
+    least = windows.min(initial=NO_MORE)
+    if windows.max(initial=least) - least < 2**16:
         return np.argsort((windows - least).astype(np.uint16), kind="stable")
     return np.argsort(windows, kind="stable")
 

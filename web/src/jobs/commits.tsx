@@ -1,9 +1,10 @@
 // Every commit that is still kept, newest first, and the way back to each.
 
 import { useEffect, useState } from "preact/hooks";
-import { clock, count, NONE, seconds } from "../format";
+import { clock, count, counted, NONE, seconds } from "../format";
 import { ask, told, useAsked } from "../live";
 import { Empty, Trouble, Wait } from "../parts/facts";
+import { useHeld } from "../parts/held";
 import type { Commit, Commits, JobDetail } from "../types";
 import { Rewind, type Target } from "./rewind";
 
@@ -11,7 +12,8 @@ const EVERY = 3, PAGE = 50;
 
 export function CommitsView({ job }: { job: JobDetail }) {
   const path = `/api/jobs/${encodeURIComponent(job.job)}/commits?last=${PAGE}`;
-  const { answer, error, again } = useAsked<Commits>(path, EVERY);
+  const { answer: found, error, again } = useAsked<Commits>(path, EVERY);
+  const { shown: answer, newer, release } = useHeld(found, path, (page) => String(page.commits.at(-1)?.batch));
   const [older, add] = useState<Commit[]>([]);
   const [earlier, setEarlier] = useState<number | null>(null);
   const [refused, say] = useState<string | null>(null);
@@ -30,20 +32,21 @@ export function CommitsView({ job }: { job: JobDetail }) {
       say(told(error));
     }
   };
-  const choose = (place: number) => aim({ to: all[place]!, after: all.slice(0, place), suffix: answer.suffix });
+  const choose = (place: number) => aim({ to: all[place]!, after: all.slice(0, place), suffix: (found ?? answer).suffix });
   return (
     <section class="card" aria-labelledby="commits">
       <div class="titled">
         <h2 id="commits">Commits <span class="quiet">one for each batch; the job can begin once more from any that is kept</span></h2>
-        <button type="button" onClick={() => aim({ to: null, after: null, suffix: answer.suffix })}>Rewind to the start …</button>
+        <button type="button" onClick={() => aim({ to: null, after: null, suffix: (found ?? answer).suffix })}>Rewind to the start …</button>
       </div>
       {(error ?? refused) && <Trouble text={(error ?? refused)!} />}
+      {newer && <button type="button" class="first fresh" onClick={release}>{counted(found!.commits.at(-1)!.batch - answer.commits.at(-1)!.batch, "newer batch", "newer batches")}: show</button>}
       <div class="scroll" tabIndex={0} role="region" aria-label="commits"><table>
         <thead><tr><th scope="col" class="number">batch</th><th scope="col">at</th><th scope="col">lane</th><th scope="col" class="number">rows</th><th scope="col" class="number">written</th><th scope="col" class="number">late</th><th scope="col" class="number">dead</th><th scope="col">watermark</th><th scope="col" class="number">took</th><th scope="col"><span class="hidden-words">rewind</span></th></tr></thead>
         <tbody>{all.map((commit, i) => <Row key={commit.batch} commit={commit} newest={i === 0} choose={() => choose(i)} />)}</tbody>
       </table></div>
       {earlier !== null && <button type="button" onClick={back}>Earlier commits</button>}
-      {target && <Rewind job={job} target={target} close={(done) => { aim(null); if (done) { add([]); again(); } }} />}
+      {target && <Rewind job={job} target={target} close={(done) => { aim(null); if (done) { add([]); release(); again(); } }} />}
     </section>
   );
 }

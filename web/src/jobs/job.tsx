@@ -6,6 +6,7 @@ import { tell, told, useWatched } from "../live";
 import { useConnection } from "../connection";
 import { Empty, Pill, Tabs, Trouble, Wait } from "../parts/facts";
 import { address } from "../route";
+import { useTick } from "../tick";
 import type { JobDetail, Result } from "../types";
 import { CommitsView } from "./commits";
 import { Doors } from "./doors";
@@ -21,6 +22,7 @@ const TABS: [tab: string, words: string][] = [
 
 export function Job({ name, tab, query }: { name: string; tab: string; query: URLSearchParams }) {
   const { picture, gone } = useWatched<{ job: JobDetail; results: Result[] }>(`/api/jobs/${encodeURIComponent(name)}/stream`);
+  useTick(2);
   if (gone !== null) return <Empty title={`There is no job ${name}`}><p>{gone}</p><a class="button" href={address("jobs")}>All jobs</a></Empty>;
   if (picture === null) return <><header class="head"><h1>{name}</h1></header><Wait /></>;
   const { job, results } = picture;

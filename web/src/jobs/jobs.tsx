@@ -6,6 +6,7 @@ import { compact, count, counted, since } from "../format";
 import { useWatched } from "../live";
 import { Empty, Pill, Spark, Tile, Tiles, Trouble, Wait } from "../parts/facts";
 import { address } from "../route";
+import { useTick } from "../tick";
 import type { JobFacts } from "../types";
 
 const REMEMBERED = 60;
@@ -13,6 +14,7 @@ const NEED_A_LOOK = ["failing", "failed", "hung"];
 
 export function Jobs() {
   const { picture } = useWatched<{ jobs: JobFacts[] }>("/api/stream");
+  useTick(2);
   const lags = useRef(new Map<string, number[]>());
   useEffect(() => {
     for (const job of picture?.jobs ?? []) {

@@ -13,15 +13,20 @@ type Level = (typeof LEVELS)[number];
 
 const SAME_EVERYWHERE = new Set(["pipeline", "process", "run_id"]);
 
-interface Line { ts: string; level: string; event: string; facts: [string, Value][] }
+interface Line { key: string; ts: string; level: string; event: string; facts: [string, Value][] }
 
 function parsed(text: string): Line[] {
+  const met = new Map<string, number>();
+  const keyed = (ts: string): string => {
+    met.set(ts, (met.get(ts) ?? 0) + 1);
+    return `${ts} ${met.get(ts)}`;
+  };
   return text.split("\n").filter(Boolean).map((line) => {
     try {
       const { ts, level, event, ...facts } = JSON.parse(line) as Record<string, Value>;
-      return { ts: String(ts ?? ""), level: String(level ?? ""), event: String(event ?? ""), facts: Object.entries(facts).filter(([name]) => !SAME_EVERYWHERE.has(name)) };
+      return { key: keyed(String(ts)), ts: String(ts ?? ""), level: String(level ?? ""), event: String(event ?? ""), facts: Object.entries(facts).filter(([name]) => !SAME_EVERYWHERE.has(name)) };
     } catch {
-      return { ts: "", level: "", event: line, facts: [] };
+      return { key: keyed(""), ts: "", level: "", event: line, facts: [] };
     }
   });
 }
@@ -50,8 +55,8 @@ export function LogView({ job }: { job: JobDetail }) {
       </div>
       {error && <Trouble text={error} />}
       <ol class="log" ref={list} tabIndex={0} aria-label="log lines" onScroll={({ currentTarget: box }) => { atEnd.current = box.scrollHeight - box.scrollTop - box.clientHeight < 24; }}>
-        {lines.map((line, i) => (
-          <li key={i} class={line.level}>
+        {lines.map((line) => (
+          <li key={line.key} class={line.level}>
             <time dateTime={line.ts}>{line.ts.slice(11, 23)}</time><span class="level">{line.level}</span>
             <span class="line"><Given text={line.event} /> <span class="facts"><Given text={line.facts.map(([name, value]) => `${name}=${typeof value === "string" ? value : JSON.stringify(value)}`).join(" ")} first={600} /></span></span>
           </li>

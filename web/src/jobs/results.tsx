@@ -23,8 +23,8 @@ export function plotted(result: Result): { x: number[]; times: boolean; series: 
     for (const name of y) {
       const line = by === null ? name : String(row[by]);
       if (!lines.has(line)) lines.set(line, new Array<number | null>(x.length).fill(null));
-      const value = row[name];
-      lines.get(line)![i] = typeof value === "number" ? value : value === null ? null : Number(value);
+      const value = row[name] === null ? NaN : Number(row[name]);
+      lines.get(line)![i] = Number.isFinite(value) ? value : null;
     }
   }
   const all = [...lines].map(([name, values]): Series => ({ name, values }));

@@ -22,7 +22,8 @@ export function Tiles({ label, children }: { label: string; children: ComponentC
 }
 
 /** How a figure went, without axes: the words say what the picture shows. */
-export function Spark({ values, label }: { values: number[]; label: string }) {
+export function Spark({ values: given, label }: { values: number[]; label: string }) {
+  const values = given.length === 1 ? [...given, ...given] : given;
   const width = 120, height = 28, most = Math.max(1e-9, ...values);
   const step = width / Math.max(1, values.length - 1);
   const points = values.map((v, i) => `${(i * step).toFixed(1)},${(height - 2 - (v / most) * (height - 4)).toFixed(1)}`);

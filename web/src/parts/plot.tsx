@@ -5,6 +5,7 @@ import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { compact, NONE } from "../format";
 import { useTheme } from "../theme";
+import { Given } from "./given";
 
 export interface Series { name: string; values: (number | null)[] }
 
@@ -74,7 +75,7 @@ export function Plot(shown: Shown) {
       <div ref={holder} class="plot" role="img" aria-label={`${label}; its newest values are in the list below`} />
       <ul class="keys">
         {series.map((s, i) => (
-          <li key={s.name} data-series={s.name}><i class={`swatch line-${i + 1}`} />{s.name}<b>{valueOf(s) === null ? NONE : unit(valueOf(s)!)}</b></li>
+          <li key={s.name} data-series={s.name}><i class={`swatch line-${i + 1}`} /><Given text={s.name} first={60} /><b>{valueOf(s) === null ? NONE : unit(valueOf(s)!)}</b></li>
         ))}
         {at !== null && times && <li>at {timeOfDay(x[at]!)}</li>}
         {hidden > 0 && <li>and {hidden} more</li>}

@@ -1,6 +1,6 @@
 // A record of a topic: one line, and all of it on request. Nothing in it is ever taken for markup.
 
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { bytes, clock, count } from "../format";
 import { ask, told } from "../live";
 import type { Body, StoredRecord, Value } from "../types";
@@ -80,10 +80,14 @@ const HeaderLine = ({ name, value }: { name: string; value: Body }) => (
 /** One line that opens; `opened` hears about it, so that nothing moves under the reader's eyes. */
 export function RecordLine({ record, opened }: { record: StoredRecord; opened?: (by: number) => void }) {
   const [open, set] = useState(false);
-  const toggle = () => { set(!open); opened?.(open ? -1 : 1); };
+  useEffect(() => {
+    if (!open) return;
+    opened?.(1);
+    return () => opened?.(-1);
+  }, [open]);
   return (
     <li class="record" data-place={placeOf(record)}>
-      <button type="button" class="record-line" aria-expanded={open} onClick={toggle}>
+      <button type="button" class="record-line" aria-expanded={open} onClick={() => set(!open)}>
         <Icon name={open ? "down" : "right"} />
         <time dateTime={record.timestamp}>{clock(record.timestamp)}</time>
         <span class="quiet place">{record.partition}@{record.offset}</span>

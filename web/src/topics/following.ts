@@ -50,12 +50,13 @@ export function useFollowing(topic: string, query: string, on: boolean, begin: R
       if (place !== null) end("more came during the break than is shown; look from an earlier time to see all of it");
     };
     tell((before) => ({ ...before, ended: null }));
-    void follow(() => `${path}/follow${query && `?${query}`}`, ({ name, data }) => {
-      if (name !== "message") { end(String(data)); return; }
+    void follow(`${path}/follow${query && `?${query}`}`, ({ name, data }) => {
+      if (name !== "message") { end(String(data)); return true; }
       const came = data as Followed;
       take(came.records);
       later.current = came.later;
       tell((before) => ({ ...before, scanned: before.scanned + came.scanned, missed: before.missed + came.left_out + came.skipped }));
+      return false;
     }, end, ending.signal, () => void catchUp().catch(() => undefined));
     return () => ending.abort();
   }, [topic, query, on]);
