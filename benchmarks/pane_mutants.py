@@ -110,8 +110,12 @@ FAULTS: dict[str, Pairs] = {
 }
 _BY_ROWS = ("windows/touched.py", "windows/row_panes_kernel.py", "windows/clock_timers.py")
 _SHARED = "windows/pane_rows.py"
-_FIXED_TESTS = ["tests/windows/test_panes_kernel.py", "tests/windows/test_tumbling_kernel.py",
-                "tests/windows/test_tumbling_scale.py"]  # fmt: skip
+_FIXED_TESTS = [
+    "tests/windows/test_covered.py",
+    "tests/windows/test_panes_kernel.py",
+    "tests/windows/test_tumbling_kernel.py",
+    "tests/windows/test_tumbling_scale.py",
+]
 _ROW_TESTS = ["tests/windows/test_row_panes.py"]
 TESTS = {
     "panes": (tuple(f for f in FAULTS if f not in (*_BY_ROWS, _SHARED)), _FIXED_TESTS),

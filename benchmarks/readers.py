@@ -94,16 +94,18 @@ def _cell(name: str, address: str) -> Round:
         start = _running_alone if name == ALONE else _running_as_job
         with start(Path(folder), file, job, address) as pid:
             with _watching(Path(folder), job, out, READERS if name == WATCHED else 0):
-                figures = _measured(pid, address, topic)
+                figures = _measured(pid, address, topic, out)
             expected = oracle.Windows(address, topic, window_ms=1000, delay_ms=0)
             _await(lambda: Topics(address).offsets(out)[0] >= expected.due, "all windows")
     return {**figures, "check": expected.check(out)}
 
 
-def _measured(pid: int, address: str, topic: str) -> Round:
-    """Feed, and give what the process tree spent after the warm-up."""
+def _measured(pid: int, address: str, topic: str, out: str) -> Round:
+    """Feed, and give what the process tree spent after the warm-up, which it has dealt with."""
     begin = float(int(time.time()) + 1)
     fed(address, topic, 1, begin, rate=RATE, keys=KEYS, seconds=WARM_SECONDS)
+    windows = (WARM_SECONDS - 1) * KEYS
+    _await(lambda: Topics(address).offsets(out)[0] >= windows, "the windows of the warm-up")
     spent, began = tree_cpu(pid), time.time()
     fed(address, topic, 1, float(int(time.time()) + 1), rate=RATE, keys=KEYS,
         seconds=FEED_SECONDS - WARM_SECONDS)  # fmt: skip

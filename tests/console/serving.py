@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import socket
 import threading
 import time
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
+from starlette.routing import Route
 
 from millstream.console.app import Console, application
 from millstream.console.limits import Limits
@@ -111,6 +113,16 @@ class Served:
                          answer.read())  # fmt: skip
         finally:
             connection.close()
+
+    def routes(self) -> list[tuple[str, str]]:
+        """Every route of the application itself, with a job and the like in place of the names."""
+        filled = []
+        for route in self.app.routes:
+            assert isinstance(route, Route)
+            path = re.sub(r"{\w+(:path)?}", "1", route.path.replace("{job}", "hot"))
+            filled += [(method, path) for method in route.methods or () if method != "HEAD"]
+        assert len(filled) > 25
+        return filled
 
     def add_job(
         self, name: str = "hot", *, checkpoint: str = "nowhere",

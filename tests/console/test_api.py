@@ -80,6 +80,18 @@ def test_a_verb_by_the_wrong_method_does_nothing(console: Served) -> None:
     assert console("/api/jobs/hot/stop").status == 405
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("GET", "/api/nothing", 404), ("GET", "/api/jobs/", 404), ("GET", "/api/jobs/a/b/c", 404),
+     ("PUT", "/api/jobs", 405), ("GET", "/api/jobs/..%2f..%2fx/log", 404)],
+)  # fmt: skip
+def test_a_route_that_is_not_there_gets_one_sentence(
+    console: Served, method: str, path: str, status: int
+) -> None:
+    asked = console(path, method)
+    assert (asked.status, list(asked.json)) == (status, ["error"])
+
+
 def test_the_log_is_given_as_it_is(console: Served) -> None:
     console.add_job()
     lines = [json.dumps({"event": f"e{number}"}) for number in range(5)]

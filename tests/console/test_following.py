@@ -58,7 +58,7 @@ def threads(topic: str) -> int:
 
 
 def test_each_reader_gets_what_it_asked_for_and_all_share_one_consumer(
-    kafka_console: Served, broker: ThrowAwayBroker, made: str
+    kafka_console: Served, broker: ThrowAwayBroker, made: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     where = quote("n >= 4 and n < 8")
     with (
@@ -77,6 +77,7 @@ def test_each_reader_gets_what_it_asked_for_and_all_share_one_consumer(
         assert {record["partition"] for record in odd["records"]} == {1}
         assert {record["value"]["kind"] for record in odd["records"]} == {"bytes"}
         assert odd["scanned"] == 5
+    monkeypatch.setattr(module, "_LINGER", 0.1)
     eventually(lambda: threads(made) == 0)
 
 

@@ -6,7 +6,6 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.console.test_guard import routes
 
 from millstream.cli.job_process import about_run
 from millstream.cli.pipelines import load
@@ -51,7 +50,7 @@ def kept(console: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Se
 
 
 def test_no_answer_of_any_route_holds_a_secret(kept: Served) -> None:
-    for method, path in routes(kept):
+    for method, path in kept.routes():
         if method == "GET" and not path.endswith(("stream", "follow")):
             answer = kept(path)
             assert CANARY.encode() not in answer.body, path

@@ -159,6 +159,15 @@ def test_the_command_lists_shows_and_silences(place: StackPlace) -> None:
         assert refused.err.count("\n") == 1
 
 
+def test_a_store_that_is_damaged_is_named(place: StackPlace) -> None:
+    submitted(place)
+    job_alerts_file(place).write_bytes(b"no database" * 1000)
+    refused = Command(None)("alerts", "list")
+    assert refused.code == 6
+    assert "alerts.db needs to be a store of alerts" in refused.err
+    assert refused.err.count("\n") == 1
+
+
 # -- a job's own facts ------------------------------------------------------------------
 
 

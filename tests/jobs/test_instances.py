@@ -34,7 +34,7 @@ def told(batch: int, *instances: dict[str, Any]) -> dict[str, Any]:
                              "instances": list(instances)}  # fmt: skip
     partitions = [instance(str(p), 10, watermark=None, idle=p == 1) for p in (0, 1)]
     return {**whole, "clock": "2026-01-01T00:00:09+00:00", "held_by": {"bids": 0}, "behind": 3,
-            "sources": {"bids": {"idle": [1], "partitions": 2,
+            "sources": {"bids": {"idle": [1], "idle_partitions": 1, "partitions": 2,
                                  "instances": partitions}}}  # fmt: skip
 
 

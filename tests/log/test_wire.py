@@ -41,6 +41,14 @@ def answering(*answers: bytes) -> Iterator[int]:
         thread.join(10)
 
 
+def leaders_at(port: int) -> dict[int, tuple[str, int]]:
+    connection = wire.Connection("127.0.0.1", port)
+    try:
+        return wire.leaders(connection, "t")
+    finally:
+        connection.close()
+
+
 def sized(body: bytes) -> bytes:
     return struct.pack(">i", len(body)) + body
 
@@ -59,11 +67,28 @@ BAD = {
 
 @pytest.mark.parametrize("answer", BAD.values(), ids=BAD)
 def test_an_answer_that_is_none_ends_in_one_kind_of_error(answer: bytes) -> None:
-    with answering(answer) as port:
-        connection = wire.Connection("127.0.0.1", port)
-        with pytest.raises(wire.WireError):
-            wire.leaders(connection, "t")
-        connection.close()
+    with answering(answer) as port, pytest.raises(wire.WireError):
+        leaders_at(port)
+
+
+def metadata(error: int, leader: int) -> bytes:
+    """An answer to the question who leads the one partition of a topic, with one broker up."""
+    broker = struct.pack(">ih", 1, 9) + b"127.0.0.1" + struct.pack(">ih", 9092, -1)
+    nodes = struct.pack(">i", 0)
+    partition = struct.pack(">hii", 0, 0, leader) + 3 * nodes
+    topic = struct.pack(">hh", error, 1) + b"t" + b"\0"
+    partitions = struct.pack(">i", 0) if error == 3 else struct.pack(">i", 1) + partition
+    head = struct.pack(">iii", 1, 0, 1) + broker + struct.pack(">hi", -1, 1)
+    return sized(head + struct.pack(">i", 1) + topic + partitions)
+
+
+def test_a_topic_that_nobody_leads_is_not_taken_for_one_that_is_not_there() -> None:
+    with answering(metadata(0, 1), metadata(3, -1), metadata(5, -1)) as port:
+        found = [leaders_at(port) for _ in range(2)]
+        with pytest.raises(wire.WireError, match="nobody leads t now"):
+            leaders_at(port)
+
+    assert found == [{0: ("127.0.0.1", 9092)}, {}]
 
 
 @pytest.mark.parametrize("answer", BAD.values(), ids=BAD)

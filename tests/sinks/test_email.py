@@ -90,9 +90,27 @@ def test_without_digest_each_row_is_a_mail_and_of_very_many_the_rest_is_one(
     writer = opened(sink)
     writer.write("one", 1, [staged(sink, n=list(range(33)))])
     until(lambda: len(server.mails) == 31, 120)
+    writer.write("two", 2, [staged(sink, n=[33, 34])])
     writer.close()
-    assert server.subjects() == [f"n={n}" for n in range(30)] + ["n=30 (and 2 more)"]
-    assert len({mail["Message-ID"] for mail in server.mails}) == 31
+    gathered = ["n=30 (and 2 more)", "n=33 (and 1 more)"]
+    assert server.subjects() == [f"n={n}" for n in range(30)] + gathered
+    assert len({mail["Message-ID"] for mail in server.mails}) == 32
+
+
+def test_what_was_for_somebody_who_is_no_longer_in_the_pipeline_is_given_up_and_said(
+    server: MailServer,
+) -> None:
+    gone = ms.Email("ops@example.com", url=unused(), sender=SENDER, name="gone")
+    writer = opened(gone)
+    writer.write("one", 1, [staged(gone, n=[1, 2])])
+    writer.close()
+    said: list[str] = []
+    writer = opened(email(server), recovered=False, epoch=2, waiting=said.append)
+    writer.recover("one")
+    writer.close()
+    assert server.mails == []
+    assert said == ["2 that were to be told are given up: who was to hear of them is no longer "
+                    "in the pipeline"]  # fmt: skip
 
 
 def test_a_digest_of_very_many_rows_is_bounded_and_says_so(server: MailServer) -> None:

@@ -16,11 +16,11 @@ export function Groups() {
       {error && <Trouble text={error} />}
       {!answer ? (!error && <Wait />) : answer.length ? (
         <section class="card"><div class="scroll" tabIndex={0} role="region" aria-label="groups"><table>
-          <thead><tr><th scope="col">group</th><th scope="col">state</th><th scope="col" class="number">members</th><th scope="col">topics</th><th scope="col" class="number">lag</th></tr></thead>
+          <thead><tr><th scope="col">group</th><th scope="col" class="number">lag</th><th scope="col">state</th><th scope="col" class="number">members</th><th scope="col">topics</th></tr></thead>
           <tbody>{answer.map((group) => (
             <tr key={group.group} data-group={group.group}>
-              <th scope="row"><a href={address("groups", group.group)}>{group.group}</a></th><td><Pill state={group.state} /></td>
-              <td class="number">{count(group.members)}</td><td class="long">{group.topics === null ? NONE : group.topics.join(", ")}</td><td class="number" data-fact="lag">{count(group.lag)}</td>
+              <th scope="row"><a href={address("groups", group.group)}>{group.group}</a></th><td class="number" data-fact="lag">{count(group.lag)}</td><td><Pill state={group.state} /></td>
+              <td class="number">{count(group.members)}</td><td class="long">{group.topics === null ? NONE : group.topics.join(", ")}</td>
             </tr>
           ))}</tbody>
         </table></div></section>

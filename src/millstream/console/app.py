@@ -6,6 +6,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from millstream.console.alerts_api import AlertsApi
@@ -114,5 +115,14 @@ def application(
     limits = limits or Limits()
     console = console or Console(place, limits)
     routes = [endpoint.route() for endpoint in console.endpoints()]
-    app = Starlette(routes=[*routes, *page_routes(page)])
+    app = Starlette(routes=[*routes, *page_routes(page)],
+                    exception_handlers={HTTPException: _no_route})  # fmt: skip
+    app.router.redirect_slashes = False
     return Guard(app, port=port, token=place.token(), urls=urls, limits=limits)
+
+
+async def _no_route(request: Request, error: Exception) -> Response:
+    """A path or a method that nobody serves."""
+    assert isinstance(error, HTTPException)
+    sentence = "this needs a route of /api/openapi.json, by one of its methods"
+    return JSONResponse({"error": sentence}, error.status_code, headers=error.headers)

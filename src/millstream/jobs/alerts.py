@@ -7,12 +7,13 @@ stack. Both can be read and silenced whether or not the job runs.
 from __future__ import annotations
 
 import json
+import sqlite3
 import time
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from millstream.errors import InvalidInput, NotFound
+from millstream.errors import Damaged, InvalidInput, NotFound
 from millstream.jobs.book import Book
 from millstream.jobs.database import looked_at
 from millstream.jobs.overview import moment
@@ -20,7 +21,6 @@ from millstream.sinks.notice_store import NoticeStore, episode_of, store_file
 from millstream.sinks.notice_texts import moment as moment_of
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Iterator, Mapping
 
     from millstream.jobs.book import JobRow
@@ -146,7 +146,7 @@ def _place_of(place: StackPlace, job: str, alert: str) -> tuple[Path, str]:
         row = book.job(job)
     known = []
     for file, before, _ in _stores(place, row):
-        store = looked_at(file)
+        store = _opened(file)
         if store is None:
             continue
         with closing(store):
@@ -160,14 +160,25 @@ def _place_of(place: StackPlace, job: str, alert: str) -> tuple[Path, str]:
 
 
 def _reading(file: Path) -> sqlite3.Connection:
-    store = looked_at(file)
+    store = _opened(file)
     assert store is not None
     return store
 
 
+def _opened(file: Path) -> sqlite3.Connection | None:
+    """A store opened for reading; None while there is none."""
+    try:
+        return looked_at(file)
+    except sqlite3.DatabaseError as error:
+        raise Damaged(
+            f"{file} needs to be a store of alerts", got=str(error),
+            do="move it away; alerts stand anew from the next batch on",
+        ) from error  # fmt: skip
+
+
 def _of_job(place: StackPlace, job: JobRow) -> Iterator[dict[str, Any]]:
     for file, before, on in _stores(place, job):
-        store = looked_at(file)
+        store = _opened(file)
         if store is None:
             continue
         with closing(store):

@@ -101,6 +101,7 @@ def _sources(totals: dict[str, dict[str, float]], batches: list[BatchEntry]) -> 
             "watermark": last["watermarks"].get(source),
             "held_by": last.get("held_by", {}).get(source),
             "idle": told["idle"],
+            "idle_partitions": told["idle_partitions"],
             "partitions": told["partitions"],
             "instances": instances_of(source, "sources", totals, batches, since=since,
                                       window=_RATE_WINDOW),

@@ -18,9 +18,8 @@ from millstream.jobs.book import Book
 from millstream.jobs.diary import DiaryReader
 from millstream.sinks.alert import JobAlert, from_json
 from millstream.sinks.alert_rule import Rule, Seen, observe
-from millstream.sinks.email import Email
 from millstream.sinks.notice_store import NoticeStore
-from millstream.sinks.outbox import Outbox, Target
+from millstream.sinks.outbox import Outbox, Target, addresses
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -117,7 +116,9 @@ class AlertWatch:
         gone = [row["alert"] for row in store.rows("SELECT alert FROM alerts")
                 if row["alert"] not in known]  # fmt: skip
         for name in gone:
-            self._forget(name, store)
+            self._introduced.pop(name, None)
+            with store.transaction():
+                store.forget(name)
 
     def _judge(
         self, job: JobRow, body: dict[str, Any], diary: DiaryReader, store: NoticeStore
@@ -149,15 +150,13 @@ class AlertWatch:
 
     def _known(self, name: str, alert: JobAlert, job: str, store: NoticeStore) -> dict[str, float]:
         """Who is told of an alert, and how long each gathers what there is to tell."""
-        if self._introduced.get(name) != alert.shown():
+        if self._introduced.get(name) != alert.as_shown():
             with store.transaction():
-                store.introduce(name, alert.shown())
-            self._introduced[name] = alert.shown()
-        told = {}
-        for place, one in enumerate(alert.to):
-            self.targets[f"{name}\n{place}"] = Target(one, job)
-            gathers = one.digest or 0 if isinstance(one, Email) else 0
-            told[f"{name}\n{place}"] = gathers / 1e6
+                store.introduce(name, alert.as_shown())
+            self._introduced[name] = alert.as_shown()
+        told = addresses(name, alert.to)
+        for one, place in zip(alert.to, told, strict=True):
+            self.targets[place] = Target(one, job)
         return told
 
     def _said(
@@ -177,18 +176,6 @@ class AlertWatch:
             return False, {alert.fact: 0.0}
         counted = {"rows": shares.rows, alert.fact: getattr(shares, alert.fact)}
         return share > alert.above, {**counted, "share": round(share, 4)}
-
-    def _forget(self, name: str, store: NoticeStore) -> None:
-        """A rule that is no more, or whose job is no more."""
-        self._introduced.pop(name, None)
-        with store.transaction():
-            for table in ("alerts", "standings", "silences"):
-                store.run(f"DELETE FROM {table} WHERE alert = ?", name)  # noqa: S608
-            store.run("UPDATE parcels SET ended = ?, problem = 'no longer watched' WHERE ended IS "
-                      "NULL AND parcel IN (SELECT parcel FROM outbox WHERE alert = ?)",
-                      time.time(), name)  # fmt: skip
-            store.run("UPDATE outbox SET outcome = 'failed' WHERE alert = ? AND outcome IS NULL",
-                      name)  # fmt: skip
 
 
 def _same(before: Standing | None, after: Standing | None) -> bool:

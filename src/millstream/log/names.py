@@ -37,8 +37,8 @@ def check_topic(name: object) -> str:
 
 
 def check_group(name: object) -> str:
-    """The name, if a group can have it: any text that is not empty."""
-    if isinstance(name, str) and name.strip():
+    """The name, if a group can have it: any text that is not empty and has no zero in it."""
+    if isinstance(name, str) and name.strip() and "\0" not in name:
         return name
     raise InvalidInput("a group needs a name", got=repr(name), do='write for instance "reports"')
 

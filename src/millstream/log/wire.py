@@ -21,6 +21,7 @@ _CLIENT = b"millstream"
 _TIMEOUT = 10.0  # seconds without a byte after which a broker is given up, and another asked
 _LARGEST = 1 << 30
 _ALL_PARTITIONS = 32 << 20  # bytes of one answer, unless a single batch is larger
+_UNKNOWN_TOPIC = 3
 READ_COMMITTED = 1
 
 
@@ -110,7 +111,13 @@ class Answer:
 
 
 def leaders(connection: Connection, topic: str) -> dict[int, tuple[str, int]]:
-    """Host and port of the broker that leads each partition of a topic, where there is one."""
+    """Host and port of the broker that leads each partition of a topic, where there is one.
+
+    None at all means that there is no such topic.
+
+    Raises:
+        WireError: there is the topic, and nobody leads any of it now.
+    """
     name = topic.encode()
     connection.ask(_METADATA, struct.pack(">ih", 1, len(name)) + name + b"\0")
     told = Answer(connection.answer())
@@ -124,8 +131,9 @@ def leaders(connection: Connection, topic: str) -> dict[int, tuple[str, int]]:
     told.text()
     told.number("i")
     found: dict[int, tuple[str, int]] = {}
+    missing = False
     for _ in told.count():
-        told.number("h")
+        missing = told.number("h") == _UNKNOWN_TOPIC
         told.text()
         told.number("b")
         for _ in told.count():
@@ -134,6 +142,8 @@ def leaders(connection: Connection, topic: str) -> dict[int, tuple[str, int]]:
                 told.bytes(4 * told.number("i"))
             if leader in brokers:
                 found[partition] = brokers[leader]
+    if not found and not missing:
+        raise WireError(f"nobody leads {topic} now")
     return found
 
 

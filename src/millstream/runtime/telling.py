@@ -84,7 +84,8 @@ class Teller:
              "idle": p in idle}
             for p in _shown_partitions(state, gave)
         ]  # fmt: skip
-        return {"idle": list(idle), "partitions": len(state.next),
+        return {"idle": list(idle[:MOST]), "idle_partitions": len(idle),
+                "partitions": len(state.next),
                 "instances": [*instances, *gave.values()]}  # fmt: skip
 
     def refuse_too_many_bad(self, clock: int, facts: Facts) -> None:

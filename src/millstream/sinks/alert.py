@@ -105,7 +105,7 @@ class Alert:
         """How its keys stand."""
         return Rule(self.for_, self.hold, level)
 
-    def shown(self) -> dict[str, Any]:
+    def as_shown(self) -> dict[str, Any]:
         """As it may be shown."""
         return {"when": self.when, "clears": self.clears, "for": text(self.for_),
                 "to": [repr(one) for one in self.to]}  # fmt: skip
@@ -172,14 +172,14 @@ class JobAlert:
     def __repr__(self) -> str:
         held = f" for {text(self.for_)}" if self.for_ else ""
         told = f" → {', '.join(map(repr, self.to))}" if self.to else ""
-        return f"JobAlert({self.name!r}, when {self.shown()['when']}{held}{told})"
+        return f"JobAlert({self.name!r}, when {self.as_shown()['when']}{held}{told})"
 
     def as_json(self) -> dict[str, Any]:
         """For the supervisor, who has no Python of the pipeline: references as written."""
         return {"fact": self.fact, "above": self.above, "name": self.name, "for_": self.for_,
                 "hold": self.hold, "to": [target.as_json() for target in self.to]}  # fmt: skip
 
-    def shown(self) -> dict[str, Any]:
+    def as_shown(self) -> dict[str, Any]:
         """As it may be shown."""
         limit = "" if self.above is None else f" above {self.above:g}"
         return {"when": f"{self.fact}{limit}", "clears": None, "for": text(self.for_),

@@ -217,6 +217,28 @@ class NoticeStore:
             "LIMIT ?)", alert, alert, RESOLVED_KEPT,
         )  # fmt: skip
 
+    def forget(self, alert: str) -> int:
+        """An alert that is no more; what somebody was still to be told of it is given up, and
+        counted."""
+        self.run("DELETE FROM outputs WHERE output = ?", alert)
+        self.run("DELETE FROM alerts WHERE alert = ?", alert)
+        self.run("DELETE FROM standings WHERE alert = ?", alert)
+        self.run("DELETE FROM silences WHERE alert = ?", alert)
+        return self.give_up("SELECT place FROM outbox WHERE alert = ? AND outcome IS NULL", alert)
+
+    def give_up(self, places: str, value: str) -> int:
+        """End what waits, by the query that finds it, for it is no longer in the pipeline; how
+        much that was."""
+        found = [row["place"] for row in self.rows(places, value)]
+        self.run_many(
+            "UPDATE parcels SET ended = ?, problem = 'no longer in the pipeline' WHERE ended IS "
+            "NULL AND parcel = (SELECT parcel FROM outbox WHERE place = ?)",
+            [(time.time(), place) for place in found],
+        )
+        self.run_many("UPDATE outbox SET outcome = 'failed' WHERE place = ?",
+                      [(place,) for place in found])  # fmt: skip
+        return len(found)
+
     # -- what is to be told -------------------------------------------------------
 
     def tell(

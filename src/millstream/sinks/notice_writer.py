@@ -16,7 +16,7 @@ from millstream.sinks.alert_rule import advance, observe
 from millstream.sinks.email import Email
 from millstream.sinks.notice_store import MOST_KEYS, NoticeStore, standing, store_file
 from millstream.sinks.notice_texts import shortened
-from millstream.sinks.outbox import Outbox, Target
+from millstream.sinks.outbox import Outbox, Target, addresses
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,6 +87,7 @@ class NoticeWriter:
 
         What was meant for somebody who is no longer in it is given up, and said to be.
         """
+        lost = 0
         for row in self._open.rows("SELECT * FROM outputs"):
             alike = [sink for sink in self._opening.sinks
                      if (type(sink).__name__, sink.name) == (row["kind"], row["sink"])]  # fmt: skip
@@ -94,21 +95,16 @@ class NoticeWriter:
             if alike:
                 self._know(row["output"], alike[0], level=bool(row["level"]))
             else:
-                self._forget(row["output"])
+                lost += self._open.forget(row["output"])
         self._open.run("UPDATE parcels SET again = 0 WHERE ended IS NULL")
         for row in self._open.rows("SELECT DISTINCT target FROM outbox WHERE outcome IS NULL"):
             if row["target"] not in self._targets:
-                self._open.run("UPDATE outbox SET outcome = 'failed' WHERE outcome IS NULL AND "
-                               "target = ?", row["target"])  # fmt: skip
-                self._open.run("UPDATE parcels SET ended = ?, problem = 'no longer in the "
-                               "pipeline' WHERE ended IS NULL AND target = ?", time.time(),
-                               row["target"])  # fmt: skip
-
-    def _forget(self, name: str) -> None:
-        """An output that is no longer in the pipeline stands no more."""
-        self._open.run("DELETE FROM outputs WHERE output = ?", name)
-        for table in ("alerts", "standings", "silences"):
-            self._open.run(f"DELETE FROM {table} WHERE alert = ?", name)  # noqa: S608
+                lost += self._open.give_up(
+                    "SELECT place FROM outbox WHERE target = ? AND outcome IS NULL", row["target"]
+                )
+        if lost:
+            self._opening.waiting(f"{lost:,} that were to be told are given up: who was to hear "
+                                  "of them is no longer in the pipeline")  # fmt: skip
 
     def _know(self, name: str, sink: Sink, *, level: bool) -> None:
         """An output of this run: who is told of it, and by which rule."""
@@ -120,9 +116,9 @@ class NoticeWriter:
         assert isinstance(sink, Alert)
         self._rules[name] = (sink, sink.rule(level=level))
         self._heard.setdefault(name, time.monotonic())
-        self._open.introduce(name, sink.shown())
-        for place, target in enumerate(sink.to):
-            self._targets[_address(name, place)] = Target(target, self._opening.pipeline)
+        self._open.introduce(name, sink.as_shown())
+        for target, place in zip(sink.to, addresses(name, sink.to), strict=True):
+            self._targets[place] = Target(target, self._opening.pipeline)
 
     def _mine(self) -> bool:
         found = self._open.rows("SELECT epoch FROM ledger")
@@ -220,10 +216,7 @@ class NoticeWriter:
 
     def _stands(self, name: str, key: str, step: Step, batch: int, row: str | None = None) -> None:
         (alert, rule), (after, told) = self._rules[name], step
-        targets = {
-            _address(name, place): (one.digest or 0) / 1e6 if isinstance(one, Email) else 0.0
-            for place, one in enumerate(alert.to)
-        }
+        targets = addresses(name, alert.to)
         kept = row or self._open.row_of(name, key)
         self._open.stands(name, key, after, rule, row)
         for one in told:
@@ -317,7 +310,3 @@ def _print(sink: Sink) -> str:
 
 def _row_id(intent: str, index: int) -> str:
     return hashlib.sha256(json.dumps([intent, index]).encode()).hexdigest()[:32]
-
-
-def _address(alert: str, place: int) -> str:
-    return f"{alert}\n{place}"

@@ -22,7 +22,7 @@ from millstream.sinks.webhook_post import Gone, Later, Parcel, post
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from millstream.sinks.notice_store import NoticeStore
     from millstream.sinks.webhook import Webhook
@@ -31,6 +31,7 @@ MOST_SINGLE = 100
 AT_ONCE = 20
 _FIRST_WAIT, _LONGEST_WAIT = 1.0, 300.0
 _GIVES_UP = 86_400.0
+_MINUTE, _HOUR = 60.0, 3600.0
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,15 @@ class Target:
     to: Email | Webhook
     pipeline: str
     rows: bool = False
+
+
+def addresses(alert: str, to: Sequence[Email | Webhook]) -> dict[str, float]:
+    """The names of an alert's targets in the store, in order, each with the seconds for which
+    it gathers what there is to tell."""
+    return {
+        f"{alert}\n{place}": (one.digest or 0) / 1e6 if isinstance(one, Email) else 0.0
+        for place, one in enumerate(to)
+    }
 
 
 class Outbox:
@@ -106,11 +116,34 @@ class Outbox:
             "SELECT place, id FROM unpacked WHERE target = ? AND silent <= ? ORDER BY place",
             name, now,
         )  # fmt: skip
-        alone = not isinstance(target.to, Email) or target.to.digest is None
-        cut = MOST_SINGLE if alone and target.rows else len(found) if alone else 0
-        groups = [[item] for item in found[:cut]] + ([found[cut:]] if found[cut:] else [])
+        alone = self._alone(name, target, now, len(found))
+        groups = [[item] for item in found[:alone]]
+        rest = found[alone:]
+        if rest and (all_of_it or not self._too_soon(name, target, now)):
+            groups.append(rest)
         for group in groups:
             self._parcel(name, [item["place"] for item in group], group[0]["id"], now)
+
+    def _alone(self, name: str, target: Target, now: float, waiting: int) -> int:
+        """How many of those that wait go alone: all posts, so many mails an hour, no digest."""
+        if not isinstance(target.to, Email):
+            return waiting
+        if target.to.digest is not None:
+            return 0
+        return max(0, MOST_SINGLE - self._made_since(name, now - _HOUR))
+
+    def _too_soon(self, name: str, target: Target, now: float) -> bool:
+        """Whether what is too much for single mails has to be gathered a little longer."""
+        assert isinstance(target.to, Email)
+        return target.to.digest is None and self._made_since(name, now - _MINUTE) > 0 and (
+            self._made_since(name, now - _HOUR) >= MOST_SINGLE
+        )  # fmt: skip
+
+    def _made_since(self, name: str, at: float) -> int:
+        found = self._store.rows(
+            "SELECT count(*) AS n FROM parcels WHERE target = ? AND made > ?", name, at
+        )
+        return int(found[0]["n"])
 
     def _parcel(self, name: str, places: list[int], first: str, now: float) -> None:
         made = hashlib.sha256(f"{name}/{first}/{len(places)}".encode()).hexdigest()[:32]

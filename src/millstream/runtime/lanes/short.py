@@ -11,7 +11,7 @@ from millstream.plan.graph import Read
 from millstream.runtime.ahead import Taken, together
 from millstream.runtime.failures import user_code
 from millstream.runtime.frames import build, packed, unpacked
-from millstream.runtime.instances import DRIVER, instance, of_buckets
+from millstream.runtime.instances import DRIVER, instance, of_buckets, taking
 from millstream.runtime.tasks import Leave, without_origin
 from millstream.runtime.work import Done, Work, execute, prepare, read_flow
 
@@ -114,13 +114,15 @@ class ShortLane:
 
 def _one_instance(work: Work, done: Done, seconds: float) -> None:
     """What the stage did is what its one instance did: it takes rows in and owns all buckets."""
-    buckets = (0, 1 if work.step is None else work.step.buckets)
-    name = "take 0" if work.step is None else of_buckets(buckets)
     dead = sum(report.bad for report in done.reports.values())
     did = {"in": done.rows_in, "out": done.left.get("results", 0), "late": done.late_rows,
            "dead": dead, "seconds": seconds}  # fmt: skip
-    one = instance(name, **did)
-    done.instances = {name: one if work.step is None else {**one, "buckets": list(buckets)}}
+    if work.step is None:
+        one = instance(taking(), **did)
+    else:
+        buckets = (0, work.step.buckets)
+        one = {**instance(of_buckets(buckets), **did), "buckets": list(buckets)}
+    done.instances = {one["instance"]: one}
 
 
 def _time(work: Work) -> tuple[str, int] | None:
