@@ -16,19 +16,21 @@ if TYPE_CHECKING:
 
     from millstream.testing.local_broker import ThrowAwayBroker
 
+Rows = list[dict[str, Any]]
 DAY = "1970-01-01T00:00:"
-BIDS = [{"auction": auction, "bidder": 7, "price": price, "ts": ts}
+BIDS: Rows = [{"auction": auction, "bidder": 7, "price": price, "ts": ts}
         for auction, price, ts in ((123, 1.5, 0), (2, 9.0, 900), (2, 4.0, 12_000), (5, 1.0, 30_000))
         ]  # fmt: skip
-PERSONS = [{"id": 1, "name": "Ann", "ts": 100}, {"id": 2, "name": "Bob", "ts": 11_000},
-           {"id": 9, "name": "Zoe", "ts": 40_000}]  # fmt: skip
-AUCTIONS = [{"seller": 1, "ts": 9_000}, {"seller": 1, "ts": 9_500}, {"seller": 2, "ts": 25_000},
-            {"seller": 8, "ts": 40_000}]  # fmt: skip
+PERSONS: Rows = [{"id": number, "name": name, "ts": ts}
+                 for number, name, ts in ((1, "Ann", 100), (2, "Bob", 11_000), (9, "Zoe", 40_000))
+                 ]  # fmt: skip
+AUCTIONS: Rows = [{"seller": seller, "ts": ts}
+                  for seller, ts in ((1, 9_000), (1, 9_500), (2, 25_000), (8, 40_000))]  # fmt: skip
 SOLD = {"auction": 2, "bidder": 7, "price": 9.0, "ts": f"{DAY}09.999999Z"}
 LATER = {"auction": 2, "bidder": 7, "price": 4.0, "ts": f"{DAY}19.999999Z"}
-RIGHT: dict[str, list[dict[str, Any]]] = {
-    "q1": [{"auction": bid["auction"], "bidder": 7, "price": float(str(bid["price"])) * 0.908,
-            "ts": f"{DAY}{int(str(bid['ts'])) / 1000:06.3f}Z"} for bid in BIDS],
+RIGHT: dict[str, Rows] = {
+    "q1": [{"auction": bid["auction"], "bidder": 7, "price": bid["price"] * 0.908,
+            "ts": f"{DAY}{bid['ts'] / 1000:06.3f}Z"} for bid in BIDS],
     "q2": [{"auction": 123, "price": 1.5}],
     "q5": [{"window_start": f"1969-12-31T23:59:5{second}Z", "n": 1} for second in (2, 4, 6, 8)]
           + [{"window_start": f"{DAY}{second:02}Z", "n": 1} for second in (0, 4, 6, 8, 10, 12)],
@@ -52,7 +54,7 @@ def test_an_answer_is_right_only_with_all_its_rows_and_no_other(
     column = next(one for one in ("price", "n", "id") if one in right[0])
     wrong = {**right[0], column: right[0][column] + 1}
 
-    def faults(rows: list[dict[str, Any]]) -> dict[str, int]:
+    def faults(rows: Rows) -> dict[str, int]:
         return dict(expected.check(filled(broker.address, rows))["faults"])
 
     assert faults(right) == {"missing": 0, "phantom": 0}

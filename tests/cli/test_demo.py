@@ -175,6 +175,7 @@ def test_the_demo_shows_on_its_page_what_kafka_and_the_stores_hold(
         second = check_reading(demo, browsed)
         assert second > first
         demo.until("shop-views is back after")
+        expect(page.locator(".tile[data-fact=restarts] .value")).to_have_text("1", timeout=PATIENCE)
         alerted(demo)
         sent = demo.close_the_shop()
         expect(rows).to_have_text(f"{sent:,}", timeout=4 * PATIENCE)

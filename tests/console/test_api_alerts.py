@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import millstream as ms
+from millstream.jobs.book import Book
 from millstream.runtime.checkpoint import Checkpoint
 from millstream.sinks.notice_writer import NoticeWriter
 from millstream.sinks.spec import Opening, Staged
@@ -66,6 +67,10 @@ def test_an_alert_is_silenced_for_so_long_and_no_longer(alerted: Served) -> None
     assert {row["silenced_until"] is None for row in alerted("/api/alerts").json} == {False}
     assert silenced(alerted, {"for": None}).json["silenced_until"] is None
     assert {row["silenced_until"] for row in alerted("/api/alerts").json} == {None}
+    with Book(alerted.place.book, read_only=True) as book:
+        told = [event.detail for event in book.events("hot") if event.event == "alert"]
+    assert told == [f"pages fail: silent until {done.json['silenced_until']}",
+                    "pages fail: no longer silent"]  # fmt: skip
 
 
 def test_one_key_of_an_alert_is_silenced_alone(alerted: Served) -> None:

@@ -144,4 +144,8 @@ def test_nothing_stands_over_the_edge_at_any_width(
         light = sum(map(int, re.findall(r"\d+", ground)[:3])) > 384
         assert light == (scheme == "light")
         assert browsed.text("[data-output=views] .keys li:last-child") == "and 4 more"
+        for tab, heading in (("Plan", "Physical plan"), ("Event time", "Behind the wall clock")):
+            page.get_by_role("link", name=tab).click()
+            expect(page.get_by_role("heading", name=heading)).to_be_visible(timeout=PATIENCE)
+            assert browsed.overflow() <= 0
         assert browsed.complaints == []

@@ -65,7 +65,9 @@ with ms.Consumer(topic, kafka=kafka, delivery="exactly_once", until_end=True,
 @pytest.fixture
 def filled(log: Log, topic: str) -> str:
     log.topics.create(topic, partitions=2)
-    log.fill(topic, [f"{number:04}".encode() for number in range(COUNT)])
+    with ms.Producer(log.address) as producer:
+        for number in range(COUNT):
+            producer.send(topic, f"{number:04}", partition=number % 2)
     return topic
 
 

@@ -39,8 +39,12 @@ class Stage:
     error: BaseException | None = None
 
     @property
+    def name(self) -> str:
+        return f"job-{self.topic[-8:]}"
+
+    @property
     def output(self) -> str:
-        return f"{self.topic[-40:]}.out"
+        return f"{self.name}.out"
 
     @property
     def notes(self) -> Path:
@@ -56,7 +60,7 @@ class Stage:
         rows = ms.read(ms.Topic(self.topic, schema=SCHEMA), time="ts", watermark="5 seconds",
                        idle=None)  # fmt: skip
         out = rows.distinct(by="id", within="1 hour").to(ms.Topic(self.output))
-        return ms.Pipeline(self.topic[-40:], out, batch="500 ms")
+        return ms.Pipeline(self.name, out, batch="500 ms")
 
     def job(self, **options: Any) -> Job:
         return Job(self.pipeline(), kafka=self.kafka, checkpoint=self.folder / "checkpoint",

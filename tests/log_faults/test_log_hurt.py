@@ -90,7 +90,7 @@ def test_retention_that_overtakes_a_stopped_job_stops_it_with_the_offsets(stage:
 def test_the_group_for_lag_tools_may_expire_and_the_ledger_may_not(stage: Stage) -> None:
     with stage.writing(), stage.working():
         stage.more()
-    name = stage.topic[-40:]
+    name = stage.name
     admin = AdminClient({"bootstrap.servers": stage.kafka, "log_level": 0})
 
     admin.delete_consumer_groups([f"millstream.{name}"])[f"millstream.{name}"].result(30)

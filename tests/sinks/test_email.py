@@ -7,11 +7,11 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.sinks.alerting import until
 from tests.sinks.batches import opened, staged
 from tests.sinks.mailing import MailServer
 
@@ -22,28 +22,17 @@ from millstream.sinks.email_send import LONGEST_SUBJECT, MOST_CHARACTERS, Mail, 
 from millstream.sinks.webhook_post import Later
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
+pytestmark = pytest.mark.usefixtures("own_home")
 SENDER = "shop@example.com"
-
-
-@pytest.fixture(autouse=True)
-def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MILLSTREAM_HOME", str(tmp_path / "home"))
 
 
 @pytest.fixture
 def server() -> Iterator[MailServer]:
     with MailServer() as running:
         yield running
-
-
-def until(true: Callable[[], object], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def email(server: MailServer, **said: Any) -> ms.Email:
@@ -306,6 +295,7 @@ def test_a_store_that_is_gone_stops_the_job(server: MailServer) -> None:
 
 KILLED = """
 import sys, time
+from tests.sinks.alerting import until
 from tests.sinks.batches import opened, staged
 import millstream as ms
 

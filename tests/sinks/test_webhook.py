@@ -25,21 +25,15 @@ from tests.sinks.receiving import Receiver
 
 import millstream as ms
 from millstream.errors import InvalidSpec, MillstreamError, Unavailable
-from millstream.sinks.webhook_post import Gone, is_public
+from millstream.sinks.addresses import is_public
+from millstream.sinks.webhook_post import Gone
 from millstream.testing.sink_suite import SinkSuite
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 KEY = bytes(range(32))
 SECRET = "whsec_" + base64.b64encode(KEY).decode()
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with Receiver() as running:
-        yield running
 
 
 def hook(receiver: Receiver, **said: Any) -> ms.Webhook:
@@ -241,7 +235,7 @@ def test_an_address_by_reference_is_judged_when_it_is_known(
 ) -> None:
     sink = ms.Webhook("${env:HOOK_URL}")
     monkeypatch.setenv("HOOK_URL", receiver.url)
-    with pytest.raises(InvalidSpec, match="needs https"):
+    with pytest.raises(InvalidSpec, match="needs a public address"):
         opened(sink).write("one", 1, [staged(sink, n=[1])])
     monkeypatch.delenv("HOOK_URL")
     with pytest.raises(InvalidSpec, match="HOOK_URL"):
@@ -256,6 +250,10 @@ def test_an_address_by_reference_is_judged_when_it_is_known(
         ({"url": "https://x:notaport/"}, "https://host/path"),
         ({"url": "https://me:canary@x/"}, "without a name and password"),
         ({"url": "http://x.example/canary"}, "needs https"),
+        ({"url": "https://127.0.0.1/canary"}, "needs a public address; got the host 127.0.0.1"),
+        ({"url": "https://[::1]/"}, "needs a public address"),
+        ({"url": "https://localhost:8443/"}, "needs a public address"),
+        ({"url": "https://169.254.169.254/latest"}, "needs a public address"),
         ({"url": "https://x\r\nHost: y/"}, "needs an address"),
         ({"url": 7}, "needs an address"),
         ({"url": "https://x", "secret": "canary"}, "whsec_"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from starlette.responses import JSONResponse, Response
 
@@ -11,6 +11,7 @@ from millstream.console.routes import JOB, Endpoint, Parameter, asked_for
 from millstream.duration import positive_micros
 from millstream.errors import InvalidInput
 from millstream.jobs.alerts import alerts, notifications, silence, unsilence
+from millstream.jobs.book import Book
 from millstream.viewing.shown import bounded
 
 if TYPE_CHECKING:
@@ -55,13 +56,22 @@ class AlertsApi:
         wish = await body(request, self._limits, **{"for": str | None, "key": dict | None})
         if "for" not in wish:
             raise InvalidInput("a silence needs `for`", got="none", do="give a duration, or null")
-        place, key = (self._place, path["job"], path["alert"]), wish.get("key")
-        if wish["for"] is None:
-            done = await aside(unsilence, *place, key=key)
-        else:
-            seconds = positive_micros(wish["for"], what="for") / 1e6
-            done = await aside(silence, *place, seconds=seconds, key=key)
+        done = await aside(self._silenced, path["job"], path["alert"], wish["for"], wish.get("key"))
         return JSONResponse(done)
+
+    def _silenced(
+        self, job: str, alert: str, length: str | None, key: dict[str, Any] | None
+    ) -> dict[str, Any]:
+        """Do it, and write it into the job's history."""
+        if length is None:
+            done, word = unsilence(self._place, job, alert, key=key), "no longer silent"
+        else:
+            seconds = positive_micros(length, what="for") / 1e6
+            done = silence(self._place, job, alert, seconds=seconds, key=key)
+            word = f"silent until {done['silenced_until']}"
+        with Book(self._place.book) as book:
+            book.tell("alert", f"{alert}: {word}", job)
+        return done
 
     def endpoints(self) -> list[Endpoint]:
         """Every route with its description."""

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from millstream.errors import InvalidSpec
 from millstream.log import secrets
+from millstream.sinks.addresses import surely_private
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -137,6 +138,9 @@ def checked_address(url: object, *, allow_private: bool) -> None:
         raise InvalidSpec("Webhook needs an address without a name and password in it",
                           got=_outline(url),
                           do='write headers={"Authorization": "${env:…}"}')  # fmt: skip
+    if not allow_private and surely_private(host):
+        raise InvalidSpec("Webhook needs a public address", got=f"the host {host}",
+                          do="write allow_private=True if that is meant")  # fmt: skip
     if parts.scheme == "http" and not allow_private:
         raise InvalidSpec("Webhook needs https", got=_outline(url),
                           do="write https://…, or allow_private=True at home")  # fmt: skip

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import hmac
 import http.client
-import ipaddress
 import os
 import socket
 import ssl
@@ -19,6 +18,7 @@ from urllib.parse import quote, urlsplit
 
 from millstream.errors import InvalidSpec, MillstreamError
 from millstream.log import secrets
+from millstream.sinks.addresses import is_public
 from millstream.sinks.bounded import bounded
 from millstream.sinks.webhook import checked_address, signing_key
 
@@ -30,8 +30,6 @@ LONGEST_WAIT = 3600.0
 _ANSWER_BYTES = 1 << 14
 _PATH = "/%:@!$&'()*+,;=~-._?"
 _LATER = frozenset({408, 409, 425, 429})
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Later(Exception):
@@ -171,33 +169,6 @@ class _Pinned(http.client.HTTPConnection):
 def _trusted(file: str | None, folder: str | None) -> ssl.SSLContext:
     """Whom this machine trusts: read once, and again where the environment names others."""
     return ssl.create_default_context()
-
-
-def is_public(text: str) -> bool:
-    """Whether an address lies in the open internet, also behind what wraps one in another.
-
-    >>> [is_public(a) for a in ("1.1.1.1", "127.0.0.1", "169.254.169.254", "::ffff:10.0.0.1")]
-    [True, False, False, False]
-    """
-    return all(
-        one.is_global and not one.is_multicast and not one.is_reserved
-        for one in _wrapped(ipaddress.ip_address(text.partition("%")[0]))
-    )
-
-
-def _wrapped(address: Address) -> list[Address]:
-    if isinstance(address, ipaddress.IPv4Address):
-        return [address]
-    if address.ipv4_mapped is not None:
-        return [address.ipv4_mapped]
-    inside: list[Address] = [address]
-    if address.sixtofour is not None:
-        inside.append(address.sixtofour)
-    if address.teredo is not None:
-        inside += address.teredo
-    if address in _NAT64:
-        return [ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)]
-    return inside
 
 
 def _judge(hook: Webhook, status: int, wait: str | None) -> None:

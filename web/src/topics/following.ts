@@ -26,6 +26,8 @@ export function useFollowing(topic: string, query: string, on: boolean, begin: R
   const [waiting, wait] = useState<StoredRecord[]>([]);
   const [told, tell] = useState({ scanned: 0, missed: 0, ended: null as string | null });
   const later = useRef<string | null>(null);
+  const seen = useRef<StoredRecord[]>([]);
+  seen.current = shown;
   const path = `/api/topics/${encodeURIComponent(topic)}`;
   useEffect(() => {
     show(begin ? joined(begin.records, []) : []);
@@ -36,7 +38,11 @@ export function useFollowing(topic: string, query: string, on: boolean, begin: R
   useEffect(() => {
     if (!on) return;
     const ending = new AbortController();
-    const take = (records: StoredRecord[]) => (held() ? wait : show)((before) => joined(records, before));
+    const take = (records: StoredRecord[]) => {
+      const known = new Set(seen.current.map(placeOf));
+      if (held()) wait((before) => joined(records.filter((record) => !known.has(placeOf(record))), before));
+      else show((before) => joined(records, before));
+    };
     const end = (sentence: string) => tell((before) => ({ ...before, ended: sentence }));
     const catchUp = async () => {
       let place = later.current;

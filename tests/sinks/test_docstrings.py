@@ -1,0 +1,20 @@
+"""The examples in the docstrings of alerts, webhooks and mails are run."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+
+import pytest
+
+MODULES = [
+    f"millstream.sinks.{name}"
+    for name in ("addresses", "alert", "email", "notice_texts", "webhook", "webhook_post")
+]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_example_in_a_docstring_is_true(name: str) -> None:
+    told = doctest.testmod(importlib.import_module(name))
+    assert told.attempted > 0
+    assert told.failed == 0
