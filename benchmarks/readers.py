@@ -66,9 +66,10 @@ def readers(engines: tuple[str, ...]) -> bool:
     cells: dict[str, list[Round]] = {ALONE: [], "job, no readers": [], WATCHED: []}
     with broker() as running:
         for number in range(ROUNDS):
-            for name, rounds in cells.items():
+            turn = number % len(cells)
+            for name in [*cells][turn:] + [*cells][:turn]:
                 figures = _cell(name, running.address)
-                rounds.append({**figures, "load": os.getloadavg()[0]})
+                cells[name].append({**figures, "load": os.getloadavg()[0]})
                 print(f"  readers {name}, round {number + 1}: {figures['cpu_ms']:.2f} ms of CPU "
                       "for a thousand records", flush=True)  # fmt: skip
     print(f"\nreaders: {RATE:,}/s for {FEED_SECONDS} s, the first {WARM_SECONDS} s left out; "

@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.log.shortly import Log
+from tests.log.shortly import Log, eventually
+
+from millstream.log.producer import Producer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
     from millstream.testing.local_broker import ThrowAwayBroker
 
 pytestmark = pytest.mark.soak
 
 COUNT = 400_000
+_VALUE = b"x" * 100
 MEMBER = """
 import sys, time
 import millstream as ms
-address, topic, group, wanted = sys.argv[1:5]
-read = 0
+address, topic, group = sys.argv[1:4]
 with ms.Consumer(topic, kafka=address, group=group) as consumer:
-    print("ready", flush=True)
-    sys.stdin.readline()
     for batch in consumer.batches(rows=20_000):
-        read += batch.num_rows
-        print(batch.num_rows, flush=True)
+        print(time.time(), batch.num_rows, flush=True)
 """
-
-
-def fill(log: Log, topic: str, count: int) -> None:
-    log.fill(topic, [b"x" * 100] * count)
 
 
 def rate_at_the_end(log: Log, topic: str) -> float:
@@ -51,56 +51,62 @@ def test_reading_does_not_depend_on_what_is_stored(broker: ThrowAwayBroker, topi
     log.topics.create(topic, partitions=4)
     rates = []
     for more in (COUNT, 9 * COUNT):
-        with_each = [b"x" * 100] * (more // 4)
-        with_partitions(log, topic, with_each)
+        fill(log, topic, more)
         rates.append(max(rate_at_the_end(log, topic) for _ in range(3)))
     print(f"\n1× stored: {rates[0]:,.0f} records/s; 10× stored: {rates[1]:,.0f} records/s")
 
     assert rates[1] > rates[0] / 2
 
 
-def with_partitions(log: Log, topic: str, values: list[bytes]) -> None:
-    from millstream.log.producer import Producer
-
+def fill(log: Log, topic: str, count: int) -> None:
     with Producer(log.address) as producer:
-        for partition in range(4):
-            for value in values:
-                producer.send(topic, value, partition=partition)
+        for number in range(count):
+            producer.send(topic, _VALUE, partition=number % 4)
 
 
 @pytest.mark.parametrize("members", [1, 2, 4])
-def test_members_share_the_work(members: int, broker: ThrowAwayBroker, topic: str) -> None:
+def test_members_share_the_work(
+    members: int, broker: ThrowAwayBroker, topic: str, tmp_path: Path
+) -> None:
     log = Log(broker.address)
     log.topics.create(topic, partitions=4)
-    with_partitions(log, topic, [b"x" * 100] * (COUNT // 4))
-    group = f"rate-{members}"
-    workers = [
-        subprocess.Popen(
-            [sys.executable, "-c", MEMBER, log.address, topic, group, str(COUNT)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )
-        for _ in range(members)
-    ]  # fmt: skip
-    try:
+    group = f"{topic}-{members}"
+    with ExitStack() as stack:
+        files = [tmp_path / str(number) for number in range(members)]
+        workers = [stack.enter_context(working(log, topic, group, file)) for file in files]
+        eventually(lambda: len(joined(log, group)) == members, within=120)
         for worker in workers:
-            assert worker.stdout is not None
-            assert worker.stdout.readline() == "ready\n"
-        began = time.monotonic()
+            worker.send_signal(signal.SIGSTOP)
+        fill(log, topic, COUNT)
+        began = time.time()
         for worker in workers:
-            assert worker.stdin is not None
-            worker.stdin.write("go\n")
-            worker.stdin.flush()
-        deadline = began + 120
-        while log.topics.group(group).lag if _exists(log, group) else True:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-        seconds = time.monotonic() - began
-    finally:
-        for worker in workers:
+            worker.send_signal(signal.SIGCONT)
+        eventually(lambda: sum(rows for f in files for _, rows in told(f)) >= COUNT, within=300)
+    seconds = max(at for file in files for at, _ in told(file)) - began
+    shares = [sum(rows for _, rows in told(file)) for file in files]
+    print(f"\n{members} members: {COUNT / seconds:,.0f} records/s of a backlog, shared {shares}")
+
+    assert all(shares)
+
+
+@contextmanager
+def working(log: Log, topic: str, group: str, file: Path) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-c", MEMBER, log.address, topic, group]
+    with file.open("w") as output, subprocess.Popen(command, stdout=output) as worker:
+        try:
+            yield worker
+        finally:
             worker.kill()
-            worker.communicate()
-    print(f"\n{members} members: {COUNT / seconds:,.0f} records/s, joining included")
 
 
-def _exists(log: Log, group: str) -> bool:
-    return group in [found.name for found in log.topics.groups()]
+def joined(log: Log, group: str) -> list[str]:
+    """The members of the group that have something to read."""
+    if group not in [found.name for found in log.topics.groups()]:
+        return []
+    return [member.id for member in log.topics.group(group).members if not member.idle]
+
+
+def told(file: Path) -> list[tuple[float, int]]:
+    """When batches came, and of how many rows; a line that is being written is left out."""
+    lines = [line.split() for line in file.read_text().split("\n")[:-1]]
+    return [(float(at), int(rows)) for at, rows in lines]

@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.faults.small_world import Small
 
+import millstream as ms
 from millstream.errors import Damaged
-from millstream.runtime.inspect import LookedAt, commits, states
+from millstream.runtime.inspect import LookedAt, commits, of_key, states
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+    from millstream.windows.trigger import Each
 
 
 class Swept(LookedAt):
@@ -48,3 +51,20 @@ def test_a_damaged_one_is_told(folder: Path) -> None:
         commits(LookedAt(folder))
     with pytest.raises(Damaged):
         states(LookedAt(folder))
+
+
+@pytest.mark.parametrize("early", [None, ms.each(2)], ids=["on time only", "early"])
+def test_a_session_is_read_back_whether_or_not_it_shows_itself_early(
+    tmp_path: Path, spark: SparkSession, early: Each | None
+) -> None:
+    rows = [{"k": "a", "v": n, "ts": f"2026-01-01 00:00:0{n}"} for n in range(3)]
+    source = ms.Memory(rows, schema="k string, v long, ts timestamp")
+    stream = ms.read(source, time="ts").by("k").window(ms.session(gap="5 seconds"))
+    shown = stream.trigger(early=early).agg(n=ms.count(), name="visits")
+    out = ms.Sqlite(tmp_path / "out.db", "visits", key="k")
+    pipeline = ms.Pipeline("visits", shown.to(out))
+    pipeline.run(until="caught_up", checkpoint=tmp_path / "checkpoint")
+
+    found = of_key(LookedAt(tmp_path / "checkpoint"), "visits", {"k": "a"})
+
+    assert [row["n"] for row in found.steps] == [3]

@@ -50,11 +50,10 @@ export async function askText(path: string, signal?: AbortSignal): Promise<strin
 export interface Asked<T> { answer: T | null; error: string | null; again: () => void }
 
 /** An answer that is asked for again every so many seconds (0: once), and after a break. */
-export function useAsked<T>(path: string | null, every: number, how: (path: string, signal: AbortSignal) => Promise<T> = ask): Asked<T> {
-  const [shown, show] = useState<{ path: string | null; answer: T | null; error: string | null }>({ path: null, answer: null, error: null });
+export function useAsked<T>(path: string, every: number, how: (path: string, signal: AbortSignal) => Promise<T> = ask): Asked<T> {
+  const [shown, show] = useState<{ path: string; answer: T | null; error: string | null }>({ path, answer: null, error: null });
   const [turn, next] = useState(0);
   useEffect(() => {
-    if (path === null) return;
     const ending = new AbortController();
     void (async () => {
       for (let tries = 0; !ending.signal.aborted; ) {
@@ -90,6 +89,7 @@ function rest(pause: number, signal: AbortSignal): Promise<void> {
     const over = () => {
       clearTimeout(timer);
       removeEventListener("online", over);
+      signal.removeEventListener("abort", over);
       done();
     };
     const timer = setTimeout(over, pause);

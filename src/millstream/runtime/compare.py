@@ -21,9 +21,10 @@ from millstream.schema import Schema
 from millstream.windows.aggregates import to_json
 from millstream.windows.delta import Delta
 from millstream.windows.punctuated import PUNCTUATION, Punctuated
+from millstream.windows.session import Session
 
 if TYPE_CHECKING:
-    from millstream.plan.graph import Policy, Stateful
+    from millstream.plan.graph import Stateful
     from millstream.runtime.checkpoint import Checkpoint
     from millstream.runtime.kernels import Typed
 
@@ -47,7 +48,7 @@ def spec_of(node: Stateful, typed: Typed) -> dict[str, Any]:
             "input": _types(columns, [*node.keys, *read]),
             "window": told(node.window),
             "aggregates": [[name, to_json(aggregate)] for name, aggregate in node.aggregates],
-            "panes": _panes(node.policy),
+            "panes": _panes(node),
             "timed": node.input.time is not None,
             "corrected": node.input.corrects,
         }
@@ -78,12 +79,18 @@ def spec_of(node: Stateful, typed: Typed) -> dict[str, Any]:
     return spec | {"input": _types(columns, [n for n in columns.names if not n.startswith("_")])}
 
 
-def _panes(policy: Policy | None) -> dict[str, Any] | None:
-    """What of a trigger and a late policy the state depends on: not when, only what is shown."""
-    if policy is None:
+def _panes(node: Aggregated) -> dict[str, Any] | None:
+    """What of a trigger and a late policy the state depends on: not when, only what is shown.
+
+    Where sessions merge, or rows are taken back, it depends on whether anything is shown early.
+    """
+    if node.policy is None:
         return None
-    trigger = policy.trigger
-    return {"kind": None if trigger is None else trigger.panes, "kept": policy.keep > 0}
+    trigger = node.policy.trigger
+    takes_back = isinstance(node.window, Session) or node.input.corrects
+    early = takes_back and trigger is not None and trigger.early is not None
+    return {"kind": None if trigger is None else trigger.panes, "early": early,
+            "kept": node.policy.keep > 0}  # fmt: skip
 
 
 def _types(columns: pa.Schema, names: list[str]) -> str:

@@ -25,7 +25,7 @@ from millstream.steps.ordered import Ordered
 from millstream.steps.process import Process, Visit
 from millstream.steps.top import Top
 from millstream.windows.aggregates import from_json
-from millstream.windows.trigger import Trigger
+from millstream.windows.trigger import Each, Trigger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -206,7 +206,8 @@ def _policy(panes: Mapping[str, Any] | None) -> Policy | None:
     """A policy under which state has the shape it was written in."""
     if panes is None:
         return None
-    trigger = None if panes["kind"] is None else Trigger(panes=panes["kind"])
+    early = Each() if panes["early"] else None
+    trigger = None if panes["kind"] is None else Trigger(early, panes=panes["kind"])
     return Policy(trigger, 1 if panes["kept"] else 0)
 
 
@@ -360,7 +361,8 @@ def _shown(word: str, value: Any) -> str:
     if word == "aggregates":
         return ", ".join(f"{name}={_aggregate(body)}" for name, body in value)
     if word == "panes":
-        return f"{value['kind'] or 'on time'}{', kept' if value['kept'] else ''}"
+        more = [word for word in ("early", "kept") if value[word]]
+        return ", ".join([value["kind"] or "on time", *more])
     return ", ".join(value) if isinstance(value, list) else str(value).replace("`", "")
 
 

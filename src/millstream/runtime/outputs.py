@@ -143,8 +143,8 @@ def _given(rows: pa.Table) -> pa.Table:
     """The panes of a window for a sink that only appends: it cannot take back what it has.
 
     A row that is taken back goes there only where its stream marks it so (`retract`). What comes
-    here without that mark are windows that begin elsewhere now (sessions absorbed by others, windows
-    of rows): any other stream that takes rows back is refused while building
+    here without that mark are windows that begin elsewhere now (sessions absorbed by others,
+    windows of rows): any other stream that takes rows back is refused while building
     (`plan/taking_back.py`).
     """
     if "_sign" not in rows.column_names or "retract" in rows.column_names:

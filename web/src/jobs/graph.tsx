@@ -21,11 +21,11 @@ export function timeOf(busy: number, batches: Batch[]): Time {
   return { busy: own, waiting: Math.max(0, inBatch - own), idle: Math.max(0, 1 - Math.max(own, inBatch)) };
 }
 
-export const mostly = ({ busy, waiting, idle }: Time): string => (busy >= waiting && busy >= idle ? "busy" : waiting >= idle ? "waiting" : "idle");
+const mostly = ({ busy, waiting, idle }: Time): string => (busy >= waiting && busy >= idle ? "busy" : waiting >= idle ? "waiting" : "idle");
 
 export const timeInWords = ({ busy, waiting, idle }: Time): string => `busy ${share(busy)}, waiting ${share(waiting)}, idle ${share(idle)}`;
 
-export function operators(job: JobDetail): Operator[] {
+function operators(job: JobDetail): Operator[] {
   const plan = job.plan!;
   const made = new Map<string, Operator>();
   for (const step of plan.steps) {

@@ -10,7 +10,7 @@ import type { Result, Value } from "../types";
 const MOST = 8, MOST_ROWS = 100;
 
 /** The points of a chart: times (or numbers) ascending, and one series for each line. */
-export function plotted(result: Result): { x: number[]; times: boolean; series: Series[]; hidden: number } {
+function plotted(result: Result): { x: number[]; times: boolean; series: Series[]; hidden: number } {
   const { x: column = "", y = [], by = null } = result;
   const place = (v: Value | undefined): number => (typeof v === "number" ? v : Date.parse(String(v)) / 1000);
   const times = result.rows.some((row) => typeof row[column] !== "number");

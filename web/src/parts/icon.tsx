@@ -14,11 +14,10 @@ const PATHS = {
   narrow: "M9 4v5H4M15 4v5h5M9 20v-5H4M15 20v-5h5",
   down: "M6 9l6 6 6-6",
   right: "M9 6l6 6-6 6",
-  back: "M11 6l-6 6 6 6M5 12h14",
   quiet: "M4 4l16 16M8.5 5.5A5 5 0 0 1 17 9c0 2 .3 3.3.7 4.3M7 9c0 5-2 6-2 7h11M10 19.5a2 2 0 0 0 4 0",
 } as const;
 
-export type IconName = keyof typeof PATHS;
+type IconName = keyof typeof PATHS;
 
 export function Icon({ name }: { name: IconName }) {
   return <svg class="icon" viewBox="0 0 24 24" aria-hidden="true"><path d={PATHS[name]} /></svg>;

@@ -43,7 +43,7 @@ function BodyWhole({ body }: { body: Body }) {
 }
 
 /** Everything there is to know of a record; one that was cut can be asked for in full. */
-export function RecordWhole({ record, whole = true }: { record: StoredRecord; whole?: boolean }) {
+export function RecordWhole({ record }: { record: StoredRecord }) {
   const [full, show] = useState<StoredRecord | null>(null);
   const [refused, say] = useState<string | null>(null);
   const { key, value, headers, headers_total: total } = full ?? record;
@@ -67,7 +67,7 @@ export function RecordWhole({ record, whole = true }: { record: StoredRecord; wh
       </dl>
       {refused && <Trouble text={refused} />}
       <BodyWhole body={value} />
-      {value.cut && !full && whole && <button type="button" onClick={load}>Load more of it ({bytes(value.size)})</button>}
+      {value.cut && !full && <button type="button" onClick={load}>Load more of it ({bytes(value.size)})</button>}
       {value.cut && full && <p class="quiet">Only the beginning is shown; <code>millstream tail {record.topic}</code> prints all of it.</p>}
     </div>
   );

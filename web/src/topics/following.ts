@@ -7,24 +7,26 @@ import { ask, follow } from "../live";
 import { placeOf } from "../parts/record";
 import type { Followed, RecordsPage, StoredRecord } from "../types";
 
-const MOST = 200, CATCH_UP_PAGES = 4;
+/** How many records are kept while following. */
+export const KEPT = 200;
+const CATCH_UP_PAGES = 4;
 
 export interface Following {
-  records: StoredRecord[]; waiting: number; scanned: number; missed: number; ended: string | null;
+  records: StoredRecord[]; waiting: number; missed: number; ended: string | null;
   release: () => void;
 }
 
 /** Newest first, each once, no more than are kept. */
-export function joined(some: StoredRecord[], others: StoredRecord[], most = MOST): StoredRecord[] {
+function joined(some: StoredRecord[], others: StoredRecord[]): StoredRecord[] {
   const each = new Map([...others, ...some].map((record) => [placeOf(record), record]));
-  return [...each.values()].sort((a, b) => b.timestamp.localeCompare(a.timestamp) || b.offset - a.offset).slice(0, most);
+  return [...each.values()].sort((a, b) => b.timestamp.localeCompare(a.timestamp) || b.offset - a.offset).slice(0, KEPT);
 }
 
 /** Follows while `on`; `held` says that the reader must not be disturbed. After a break it asks for what came meanwhile. */
 export function useFollowing(topic: string, query: string, on: boolean, begin: RecordsPage | null, held: () => boolean): Following {
   const [shown, show] = useState<StoredRecord[]>([]);
   const [waiting, wait] = useState<StoredRecord[]>([]);
-  const [told, tell] = useState({ scanned: 0, missed: 0, ended: null as string | null });
+  const [told, tell] = useState({ missed: 0, ended: null as string | null });
   const later = useRef<string | null>(null);
   const seen = useRef<StoredRecord[]>([]);
   seen.current = shown;
@@ -32,7 +34,7 @@ export function useFollowing(topic: string, query: string, on: boolean, begin: R
   useEffect(() => {
     show(begin ? joined(begin.records, []) : []);
     wait([]);
-    tell({ scanned: 0, missed: 0, ended: null });
+    tell({ missed: 0, ended: null });
     later.current = begin?.later ?? null;
   }, [begin]);
   useEffect(() => {
@@ -61,7 +63,7 @@ export function useFollowing(topic: string, query: string, on: boolean, begin: R
       const came = data as Followed;
       take(came.records);
       later.current = came.later;
-      tell((before) => ({ ...before, scanned: before.scanned + came.scanned, missed: before.missed + came.left_out + came.skipped }));
+      tell((before) => ({ ...before, missed: before.missed + came.left_out + came.skipped }));
       return false;
     }, end, ending.signal, () => void catchUp().catch(() => undefined));
     return () => ending.abort();

@@ -8,7 +8,7 @@ import { Icon } from "../parts/icon";
 import { RecordLine, placeOf } from "../parts/record";
 import { address } from "../route";
 import type { RecordsPage, StoredRecord } from "../types";
-import { useFollowing } from "./following";
+import { KEPT, useFollowing } from "./following";
 
 const FORMATS = ["auto", "json", "text", "hex"];
 const PLACES: [at: string, words: string][] = [["end", "the newest"], ["beginning", "the beginning"], ["-10m", "ten minutes ago"], ["-1h", "an hour ago"], ["-1d", "a day ago"]];
@@ -87,6 +87,7 @@ function Newest({ topic, wish }: { topic: string; wish: Wish }) {
       {following.records.length || older.records.length
         ? <ul class="records">{[...following.records, ...older.records.filter((record) => !shown.has(placeOf(record)))].map((record) => <RecordLine key={placeOf(record)} record={record} opened={opened} />)}</ul>
         : <Empty title="No record here">{wish.where && <p>None of {count(answer.scanned)} was like that{answer.unknown > 0 && `; ${count(answer.unknown)} have no such field`}.</p>}</Empty>}
+      {following.records.length >= KEPT && <p class="quiet">While following, the newest {KEPT} are kept here; those before them are found by looking from a time.</p>}
       {following.missed > 0 && <p class="quiet">{count(following.missed)} more came than can be shown.</p>}
       {older.refused && <Trouble text={older.refused} />}
       <div class="row">
