@@ -37,7 +37,7 @@ function made(shown: Shown, div: HTMLDivElement, point: (index: number | null) =
   const { times, series, bars, height = 220, unit = compact } = shown;
   const axis: uPlot.Axis = { stroke: paint("quiet"), grid: { stroke: paint("grid"), width: 1 }, ticks: { show: false }, font: `11px ${getComputedStyle(document.body).fontFamily}` };
   return new uPlot({
-    width: div.clientWidth || 300, height, legend: { show: false }, padding: [8, 8, 0, 0],
+    width: div.clientWidth || 300, height, legend: { show: false }, padding: [8, 26, 0, 0],
     cursor: { points: { size: 6 }, drag: { x: false, y: false }, y: false }, tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "UTC"),
     scales: { x: { time: times }, y: { range: (_u, lo, hi) => [Math.min(0, lo ?? 0), hi > 0 ? hi * 1.08 : 1] } },
     axes: [
