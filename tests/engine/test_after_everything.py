@@ -5,7 +5,7 @@ Behind `process` there is an event time only where its rows have the column.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 from tests.engine.scenes import at, bid, bids, counted
@@ -117,3 +117,17 @@ def test_rows_of_a_process_without_a_time_have_none(spark: object) -> None:
         d.step()
         assert [row["seen"] for row in d.rows("out")] == [0, 0]
         assert [(row["auction"], row["rows"]) for row in d.rows("t")] == [(1, 2)]
+
+
+@pytest.mark.parametrize("lane", ["short", "wide"])
+def test_a_union_with_results_that_have_no_time_has_none(
+    lane: Literal["short", "wide"], spark: object
+) -> None:
+    untimed = ms.read(ms.Topic("others", schema="auction long"))
+    both = ever().union(untimed.by("auction").window(ms.everything()).agg(n=ms.count()))
+    with Drive(ms.Pipeline("p", both.to(ms.Topic("out"))), lane=lane) as d:
+        d.feed("bids", [bid(1, 1), bid(2, 1)])
+        d.feed("others", [{"auction": 7}])
+        d.step()
+        d.finish()
+        assert sorted((row["auction"], row["n"]) for row in d.rows("out")) == [(1, 2), (7, 1)]

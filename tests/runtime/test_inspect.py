@@ -10,6 +10,7 @@ from tests.faults.small_world import Small
 import millstream as ms
 from millstream.errors import Damaged
 from millstream.runtime.inspect import LookedAt, commits, of_key, states
+from millstream.testing import Drive
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,5 +67,19 @@ def test_a_session_is_read_back_whether_or_not_it_shows_itself_early(
     pipeline.run(until="caught_up", checkpoint=tmp_path / "checkpoint")
 
     found = of_key(LookedAt(tmp_path / "checkpoint"), "visits", {"k": "a"})
+
+    assert [row["n"] for row in found.steps] == [3]
+
+
+def test_what_a_window_would_take_back_is_not_shown_as_its_state(spark: SparkSession) -> None:
+    source = ms.Topic("visits", schema="k string, ts timestamp")
+    counted = ms.read(source, time="ts").by("k").window(ms.rows(100)).trigger(early=ms.each(2))
+    out = counted.agg(n=ms.count(), name="counts").to(ms.Topic("counts"))
+    with Drive(ms.Pipeline("counts", out)) as drive:
+        for seconds in ((5, 6), (1,)):
+            drive.feed("visits", [{"k": "a", "ts": f"2026-01-01 00:00:0{s}"} for s in seconds])
+            drive.step()
+
+        found = of_key(LookedAt(drive._folder / "checkpoint"), "counts", {"k": "a"})
 
     assert [row["n"] for row in found.steps] == [3]

@@ -135,8 +135,10 @@ class JobProcess:
     def _phase(self, phase: str) -> None:
         """What the run does; once it runs, what it waits for until the next batch."""
         begun = self._diary.phase.startswith(RUNNING) and phase != RUNNING
-        self._diary.phase = f"{RUNNING}: {phase}" if begun else phase
-        self._log("phase", phase=phase)
+        now = f"{RUNNING}: {phase}" if begun else phase
+        if now != self._diary.phase:
+            self._diary.phase = now
+            self._log("phase", phase=phase)
 
     def _beat(self) -> None:
         while not self._over.wait(_BEAT):

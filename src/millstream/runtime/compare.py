@@ -22,6 +22,7 @@ from millstream.windows.aggregates import to_json
 from millstream.windows.delta import Delta
 from millstream.windows.punctuated import PUNCTUATION, Punctuated
 from millstream.windows.session import Session
+from millstream.windows.sliding import Sliding
 
 if TYPE_CHECKING:
     from millstream.plan.graph import Stateful
@@ -84,13 +85,13 @@ def _panes(node: Aggregated) -> dict[str, Any] | None:
 
     Where sessions merge, or rows are taken back, it depends on whether anything is shown early.
     """
-    if node.policy is None:
+    if node.policy is None or isinstance(node.window, Sliding):
         return None
     trigger = node.policy.trigger
     takes_back = isinstance(node.window, Session) or node.input.corrects
     early = takes_back and trigger is not None and trigger.early is not None
-    return {"kind": None if trigger is None else trigger.panes, "early": early,
-            "kept": node.policy.keep > 0}  # fmt: skip
+    kind = {"kind": None if trigger is None else trigger.panes, "kept": node.policy.keep > 0}
+    return kind | ({"early": True} if early else {})
 
 
 def _types(columns: pa.Schema, names: list[str]) -> str:

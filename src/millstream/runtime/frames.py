@@ -45,8 +45,13 @@ _ELEMENTS = 2**20
 
 
 def packed(frame: DataFrame, carried: Sequence[str] = ()) -> DataFrame:
-    """Flat origin columns become the one struct, with what else rows carry: a sign, a time."""
+    """Flat origin columns become the one struct, with what else rows carry: a sign, a time.
+
+    A time that only some of the rows of a union have is left behind.
+    """
     flat, inside = list(ORIGIN), list(_INSIDE)
+    if TIME in frame.columns and TIME not in carried:
+        flat.append(TIME)
     for name in carried:
         has = name in frame.columns
         assert has or name == SIGN

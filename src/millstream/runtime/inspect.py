@@ -206,7 +206,7 @@ def _policy(panes: Mapping[str, Any] | None) -> Policy | None:
     """A policy under which state has the shape it was written in."""
     if panes is None:
         return None
-    early = Each() if panes["early"] else None
+    early = Each() if panes.get("early") else None
     trigger = None if panes["kind"] is None else Trigger(early, panes=panes["kind"])
     return Policy(trigger, 1 if panes["kept"] else 0)
 
@@ -298,7 +298,8 @@ def _as_answers(kind: str, kernel: Kernel, views: Mapping[str, View]) -> Iterato
         yield from map(kernel.answers, views[ROWS].scan(MIN_TIME, None))
         return
     if kind not in ("distinct", "process", *TABLE_KINDS):
-        yield from kernel.run([[]], views, Moment(MIN_TIME, END_OF_TIME, 0)).results
+        for table in kernel.run([[]], views, Moment(MIN_TIME, END_OF_TIME, 0)).results:
+            yield _standing(table)
         return
     import pyarrow as pa
 
@@ -309,6 +310,15 @@ def _as_answers(kind: str, kernel: Kernel, views: Mapping[str, View]) -> Iterato
             passed = table["_passed"].cast(pa.timestamp("us", "UTC"))
             table = table.append_column("passed", passed)  # noqa: PLW2901
         yield table
+
+
+def _standing(table: pa.Table) -> pa.Table:
+    """Without the rows that a kernel takes back."""
+    if "_sign" not in table.column_names:
+        return table
+    import pyarrow.compute as pc
+
+    return table.filter(pc.greater(table["_sign"], 0))
 
 
 def verdicts(folder: Path, pipeline: str, typed: Typed) -> list[Row]:
@@ -361,7 +371,7 @@ def _shown(word: str, value: Any) -> str:
     if word == "aggregates":
         return ", ".join(f"{name}={_aggregate(body)}" for name, body in value)
     if word == "panes":
-        more = [word for word in ("early", "kept") if value[word]]
+        more = [word for word in ("early", "kept") if value.get(word)]
         return ", ".join([value["kind"] or "on time", *more])
     return ", ".join(value) if isinstance(value, list) else str(value).replace("`", "")
 

@@ -73,10 +73,10 @@ class Job:
         self._world = KafkaWorld(
             pipeline.name, kafka, folder=self.folder,
             take_over=take_over, owned=self._checkpoint.owned,
-            epoch=lambda: self._checkpoint.incarnation, waiting=self._on_phase,
+            epoch=lambda: self._checkpoint.incarnation, waiting=self._wait,
             delivery=pipeline.delivery, calm=self._calm.seconds,
         )  # fmt: skip
-        self._pipeline, self._lane = pipeline, lane
+        self._pipeline, self._lane, self._waited = pipeline, lane, False
         self._stop, self._over = threading.Event(), threading.Event()
         self._seen: dict[str, Ranges] = {}
         self._looked = 0.0
@@ -166,6 +166,9 @@ class Job:
             self._turn()
             facts = engine.step()
             self._calm.looked(found=facts is not None)
+            if self._waited:
+                self._waited = False
+                self._on_phase("running")
             if facts is not None:
                 self._tell(engine, facts)
             elif self._until == "caught_up":
@@ -178,6 +181,11 @@ class Job:
             else:
                 self._stop.wait(_POLL)
         return False
+
+    def _wait(self, why: str) -> None:
+        """Told by what lies outside; the next step that comes back says that it is over."""
+        self._waited = True
+        self._on_phase(why)
 
     def _tell(self, engine: Engine, facts: Facts) -> None:
         if self._on_batch is not None:

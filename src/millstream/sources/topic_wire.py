@@ -88,14 +88,17 @@ class WireFetcher:
         self, starts: Mapping[int, int], columns: Sequence[str], *, least: int, most: int
     ) -> tuple[Ranges, pa.Table] | None:
         """What lies behind these offsets, once it is `least` bytes, and which ranges that fills;
-        None if it is less after a moment. Not many more than `most` bytes, however much there is.
+        None if it is less after a moment. Not many more than `most` bytes, however much there is:
+        each partition gives its share of them at most, and one share is enough.
 
         Raises:
             OSError: no answer, or one that cannot be used now; the next try may go well.
             UnknownFormat: another client has to read this log.
         """
         try:
-            asked = self._ask(dict(starts), time.monotonic(), least=least, most=most // len(starts))
+            share = max(1, most // len(starts))
+            least = min(least, share)
+            asked = self._ask(dict(starts), time.monotonic(), least=least, most=share)
             parts = [part for place in asked for part in self._answer(place)]
         except OSError:
             self.close()

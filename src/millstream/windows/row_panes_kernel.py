@@ -139,7 +139,8 @@ class RowPanesKernel:
         left = _Left(max(0, state[OPEN].floor), anew=marked)
         flow: list[pa.Table] = []
         for kept, rows in self._met(batch, state[OPEN], asked, everything=finish or marked):
-            left.had.append(kept)
+            if not finish:
+                left.had.append(kept.select([ORDER, HASH, *self._lifted.keys, LAST]))
             for some in self._windows.touched(self._lifted, kept, rows, markers):
                 come = some.come.append_column(ARRIVED, some.come[ROWS])
                 groups = self._state.together([some.kept], self._state.come(come, moment.clock))
