@@ -12,7 +12,7 @@ INSTALL := $(UV) pip install --python $(BIN)/python
 else
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check
 endif
-LONG := tests/faults tests/jobs tests/benchmarks tests/toolchain
+LONG := tests/faults tests/jobs tests/benchmarks tests/toolchain tests/cli
 NO_INDEX := make env needs the package index once; the installer said above why it did not get \
 	through; check the network, HTTPS_PROXY or the index settings of pip or uv, and run it again
 

@@ -9,6 +9,7 @@ from tests.cli.command import Command
 
 from millstream.cli.page_address import Others
 from millstream.errors import InvalidInput, InvalidSpec
+from millstream.jobs import stack
 from millstream.jobs.places import stack_place
 from millstream.jobs.stack import PageAddress
 
@@ -35,6 +36,14 @@ def test_another_address_needs_a_token_and_the_names_people_type(host: str) -> N
     page = Others(host, ("https://Jobs.Example/", "http://10.0.0.5:8080"), GIVEN).address(8080)
     assert page == PageAddress(8080, host, ("https://jobs.example", "http://10.0.0.5:8080"))
     assert page.url == "https://jobs.example"
+
+
+@pytest.mark.parametrize(
+    ("host", "near"),
+    [("0.0.0.0", "127.0.0.1"), ("::", "::1"), ("0::0", "::1"), ("10.0.0.5", "10.0.0.5")],
+)
+def test_a_page_for_everybody_is_asked_on_the_loopback_of_its_kind(host: str, near: str) -> None:
+    assert stack._near(host) == near
 
 
 @pytest.mark.parametrize(

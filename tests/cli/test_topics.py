@@ -48,7 +48,9 @@ def test_a_table_has_a_row_per_topic_and_no_colour_in_a_pipe(
     assert [clicks, "2", "1", "0"] in [line.split() for line in said.out.splitlines()]
     assert "\x1b" not in said.out
     described = millstream.ok("topics", "describe", clicks).out
-    assert described.startswith(f"topic         {clicks}\npartitions    2\n")
+    assert [line.split() for line in described.splitlines()[:2]] == [
+        ["topic", clicks], ["partitions", "2"],
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

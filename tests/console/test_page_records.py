@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from playwright.sync_api import Route
+
     from millstream.testing.local_broker import ThrowAwayBroker
 
 SCRIPT = "<script>document.title='hacked'</script><img src=x onerror=\"document.title='hacked'\">"
@@ -125,6 +127,34 @@ def test_pausing_holds_the_records_and_going_on_leaves_none_out(
         more.click()
         expect(page.locator("li.record")).to_have_count(32, timeout=PATIENCE)
         assert set(places(browsed)) == set(in_kafka(broker.address, topic))
+
+
+def test_what_could_not_be_asked_for_while_following_is_said_to_be_missing(
+    page_console: Served, broker: ThrowAwayBroker, topic: str
+) -> None:
+    Topics(broker.address).create(topic)
+    asked: list[Route] = []
+
+    def once(route: Route) -> None:
+        asked.append(route)
+        if len(asked) == 1:
+            route.continue_()
+        else:
+            route.abort()
+
+    with browser() as browsed:
+        browsed.page.route("**/records?*", once)
+        opened(browsed, page_console, topic)
+        told = browsed.page.get_by_text("some records may be missing: look again")
+        expect(told).to_be_visible()
+        assert len(asked) >= 2
+
+
+def test_expectations_of_the_page_have_as_much_time_as_its_elements() -> None:
+    with browser() as browsed:
+        browsed.page.set_content("<p hidden>late</p>")
+        browsed.page.evaluate("setTimeout(() => document.querySelector('p').hidden = false, 6000)")
+        expect(browsed.page.locator("p")).to_be_visible()
 
 
 def test_hostile_records_are_shown_harmless(

@@ -160,6 +160,8 @@ class Small:
             yield engine
             engine.close()
         finally:
+            if hasattr(engine, "_ahead"):
+                engine._ahead.close()  # threads end with the process they belong to
             engine.checkpoint.close()
 
     def step(self) -> None:

@@ -20,6 +20,7 @@ from millstream.jobs.job_alerts import AlertWatch, rules_of
 from millstream.jobs.logs import Log, last_lines
 from millstream.jobs.places import StackPlace, stack_place
 from millstream.runtime.checkpoint import Checkpoint
+from millstream.sinks import notice_writer
 from millstream.sinks.notice_store import NoticeStore
 from millstream.sinks.notice_writer import NoticeWriter
 from millstream.sinks.outbox import Outbox
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StackPlace:
     monkeypatch.setenv("MILLSTREAM_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(notice_writer, "_LAST_TURN", 300.0)
     place = stack_place()
     place.make()
     return place
@@ -217,9 +219,10 @@ class Watched:
 
 
 def test_lag_above_a_number_fires_and_is_told_to_a_receiver(
-    place: StackPlace, receiver: Receiver
+    place: StackPlace, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hook = ms.Webhook(receiver.url, allow_private=True)
+    monkeypatch.setenv("OPS_HOOK", receiver.url)
+    hook = ms.Webhook("${env:OPS_HOOK}", allow_private=True)
     watched = Watched(place, ms.JobAlert("lag", above=100, to=hook))
     assert watched.look() == [("lag above 100", "ok")]
     watched.lag = 101

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def test_a_broker_names_its_cluster_as_it_does_to_any_client(broker: ThrowAwayBroker) -> None:
     port = int(broker.address.rpartition(":")[2])
     theirs = AdminClient({"bootstrap.servers": broker.address}).list_topics(timeout=10)
-    assert ask(port) == Answer(cluster=theirs.cluster_id, brokers=1)
+    assert ask(port) == Answer(cluster=theirs.cluster_id, nodes=(1,))
 
 
 def test_a_closed_port_gives_no_answer() -> None:

@@ -69,11 +69,14 @@ class Relay:
         self._server = await asyncio.start_server(self._met, "127.0.0.1", self._port)
 
     async def _stop(self) -> None:
+        """Until nothing is left: what was taken a moment ago becomes a task only then."""
         self._server.close()
-        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        for _ in range(20):
+            others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+            await asyncio.sleep(0.01)
 
     async def _cut(self) -> None:
         self._open = False
@@ -88,21 +91,22 @@ class Relay:
             self._flowing.clear()
 
     async def _met(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if not self._open:
-            writer.transport.abort()
-            return
         try:
-            there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self._to)
-        except OSError:
+            if self._open:
+                with suppress(OSError):
+                    await self._between(reader, writer)
+        finally:
+            self._ends.discard(writer)
             writer.transport.abort()
-            return
+
+    async def _between(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self._to)
         self._ends |= {writer, there_writer}
         try:
             await asyncio.gather(self._pass(reader, there_writer), self._pass(there_reader, writer))
         finally:
-            for end in (writer, there_writer):
-                self._ends.discard(end)
-                end.transport.abort()
+            self._ends.discard(there_writer)
+            there_writer.transport.abort()
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         assert self._flowing is not None

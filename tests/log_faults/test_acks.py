@@ -6,12 +6,15 @@ from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+import pytest
+
 from millstream.testing.acks_trial import trial
 
 if TYPE_CHECKING:
     from millstream.testing.local_brokers import ThrowAwayBrokers
 
 
+@pytest.mark.timeout(900)
 def test_each_kind_of_acknowledgement_loses_what_it_may_and_no_more(
     three: ThrowAwayBrokers,
 ) -> None:

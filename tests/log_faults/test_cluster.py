@@ -40,14 +40,16 @@ def test_a_topic_is_kept_on_three_brokers_and_each_leads_a_part(
 def test_three_controllers_vote_and_one_is_in_charge(three: ThrowAwayBrokers) -> None:
     brokers = Brokers(three.address)
 
-    quorum = brokers.quorum()
-    listed = brokers.list()
+    def all_agree() -> bool:
+        quorum, listed = brokers.quorum(), brokers.list()
+        return (
+            set(quorum.voters) == {1, 2, 3}
+            and [broker.node for broker in listed if broker.controls] == [quorum.leader]
+            and all(broker.address in three.address.split(",") for broker in listed)
+            and all(broker.holds and not broker.behind for broker in listed)
+        )
 
-    assert set(quorum.voters) == {1, 2, 3}
-    assert quorum.leader in quorum.voters
-    assert [broker.node for broker in listed if broker.controls] == [quorum.leader]
-    assert all(broker.address in three.address.split(",") for broker in listed)
-    assert all(broker.holds and not broker.behind for broker in listed)
+    eventually(all_agree, within=60)
 
 
 def test_a_broker_that_dies_is_told_and_what_it_lacks_is_counted(
@@ -59,9 +61,13 @@ def test_a_broker_that_dies_is_told_and_what_it_lacks_is_counted(
 
     assert local.status(three.folder).down == (2,)
     eventually(lambda: 2 not in log.topics.describe(topic).partitions[0].isr, within=60)
-    dead = Brokers(three.address).list()[1]
-    assert (dead.node, dead.address, dead.leads) == (2, None, 0)
-    assert dead.behind >= 3
+    brokers = Brokers(three.address)
+
+    def is_told() -> bool:
+        dead = brokers.list()[1]
+        return (dead.node, dead.address, dead.leads) == (2, None, 0) and dead.behind >= 3
+
+    eventually(is_told, within=60)
     log.fill(topic, [b"while one is down"])
     assert log.values(topic) == [b"while one is down"]
 

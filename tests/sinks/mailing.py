@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @dataclass
 class MailServer:
     """Takes mails; answers a `DATA` with the next of `answers` first, and a recipient with what
-    `refused` has for it. Name and password, where it asks for them, are `ops` and `canary`."""
+    `refused` has for it."""
 
     scheme: str = "smtp"
     login: bool = False
@@ -30,6 +30,8 @@ class MailServer:
     refused: dict[str, deque[str]] = field(default_factory=dict)
     authority: trustme.CA = field(default_factory=trustme.CA)
     on_data: Callable[[], object] | None = None
+    user: str = "ops"
+    password: str = "canary"
 
     async def handle_RCPT(  # noqa: N802
         self, server: Any, session: Any, envelope: Any, address: str, options: Any
@@ -49,7 +51,7 @@ class MailServer:
 
     @property
     def url(self) -> str:
-        user = "ops:canary@" if self.login else ""
+        user = f"{self.user}:{self.password}@" if self.login else ""
         return f"{self.scheme}://{user}localhost:{self._controller.port}"
 
     def subjects(self) -> list[str]:
@@ -82,17 +84,17 @@ class _Controller(Controller):
             require_starttls=starttls,
             auth_required=self._mails.login,
             auth_require_tls=starttls,
-            authenticator=_who if self._mails.login else None,
+            authenticator=self._who if self._mails.login else None,
         )
+
+    def _who(
+        self, server: Any, session: Any, envelope: Any, mechanism: str, given: Any
+    ) -> AuthResult:
+        wanted = (self._mails.user.encode(), self._mails.password.encode())
+        right = isinstance(given, LoginPassword) and (given.login, given.password) == wanted
+        return AuthResult(success=right, handled=False)
 
     def _trigger_server(self) -> None:
         """The port that was free is known now, and the server is asked there once."""
         self.port = self.server.sockets[0].getsockname()[1]  # type: ignore[union-attr]
         super()._trigger_server()  # type: ignore[no-untyped-call]
-
-
-def _who(server: Any, session: Any, envelope: Any, mechanism: str, given: Any) -> AuthResult:
-    right = isinstance(given, LoginPassword) and (given.login, given.password) == (
-        b"ops", b"canary",
-    )  # fmt: skip
-    return AuthResult(success=right, handled=False)

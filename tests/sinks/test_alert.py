@@ -16,9 +16,11 @@ from millstream.sinks import notice_writer
 from millstream.sinks.spec import Staged
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.sinks.receiving import Receiver
 
-pytestmark = pytest.mark.usefixtures("own_home")
+pytestmark = pytest.mark.usefixtures("home_apart")
 
 
 def test_an_alert_fires_and_is_resolved_once_per_key(receiver: Receiver) -> None:
@@ -62,6 +64,15 @@ def test_a_row_taken_back_resolves_it(receiver: Receiver) -> None:
     writer.close()
     assert news(receiver) == [("/", "firing", at(1)), ("/cart", "firing", at(1)),
                               ("/", "resolved", at(1))]  # fmt: skip
+
+
+def test_an_alert_raised_again_at_the_same_time_is_another_episode(receiver: Receiver) -> None:
+    """A table may say otherwise, and otherwise again, while its time stands still."""
+    told = played(receiver, alert(receiver), [("/", 1, 9)], [("/", 1, 1)], [("/", 1, 9)],
+                  [("/", 2, 1)], level=True)  # fmt: skip
+    assert told == [("/", "firing", at(1)), ("/", "resolved", at(1)),
+                    ("/", "firing", at(1)), ("/", "resolved", at(2))]  # fmt: skip
+    assert len({post.data["episode"] for post in receiver.taken()}) == 2
 
 
 def test_the_order_of_rows_of_one_moment_does_not_matter(receiver: Receiver) -> None:
@@ -164,45 +175,52 @@ def test_nulls_raise_nothing_and_are_keys_like_any_other(receiver: Receiver) -> 
 def test_the_same_rows_tell_the_same_under_any_cut_and_restart(
     seed: int, receiver: Receiver
 ) -> None:
-    chance = random.Random(seed)
-    rows = drawn(chance)
-    rule = {"for_": chance.choice([0, 0, 3, 7]), "hold": chance.choice([0, 5, 20])}
+    """A batch may end within a second, so that rows of one page and time come in several."""
+    chance, seen = random.Random(seed), list[oracle.Row]()
+    rows, sizes = drawn(chance), chance.choice([[1, 1, 2], [1, 3, 10], [10, 100]])
+    rule = {"for_": chance.choice([0, 0, 3, 7]), "hold": chance.choice([0, 0, 5, 20])}
     level, clears = chance.random() < 0.5, chance.choice([None, "n < 3"])
     absent = chance.choice([None, 4, 11])
     sink = alert(receiver, clears=clears, absent=None if absent is None else f"{absent} seconds",
                  **{name: f"{value} seconds" for name, value in rule.items()})  # fmt: skip
     writer, number = running(sink), 0
     while rows_left := rows[number:]:
-        size = chance.choice([1, 2, 3, 10, len(rows)])
-        part = whole_seconds(rows_left, size)
-        chance.shuffle(part)
+        part = rows_left[: chance.choice(sizes)]
+        seen += at_once(part, lambda n: n < 3 if clears else n <= 5, absent)
         number += len(part)
+        chance.shuffle(part)
         writer.write(f"i{number}", number, batch(sink, part, level=level))
-        if chance.random() < 0.3:
+        if chance.random() < 0.15:
             writer.close()
             writer = running(sink, epoch=number + 2)
     writer.close()
-    wanted = oracle.told(
-        [oracle.Row(page, second, n > 5, n < 3 if clears else n <= 5, absent)
-         for page, second, n in rows], level=level, **rule,
-    )  # fmt: skip
+    in_micros = {name: value * SECOND for name, value in rule.items()}
+    wanted = oracle.told(seen, level=level, **in_micros)
     told = [(p.data["key"]["page"], p.data["state"], json.loads(p.body)["timestamp"][11:19],
              p.data["since"][11:19]) for p in receiver.taken()]  # fmt: skip
-    assert sorted(told) == sorted((n.key, n.kind, at(n.at), at(n.begun)) for n in wanted)
+    assert sorted(told) == sorted((n.key, n.kind, at(n.at // SECOND), at(n.begun // SECOND))
+                                  for n in wanted)  # fmt: skip
     assert len({post.id for post in receiver.posts}) == len(told)
 
 
 def drawn(chance: random.Random) -> list[Observed]:
-    """Rows in order of time, each page at most once a second."""
+    """Rows in order of time, of a page none, one or several in a second."""
     rows = []
-    for second in range(1, chance.randrange(10, 60)):
+    for second in range(1, chance.randrange(10, 40)):
         for page in "abc":
-            if chance.random() < 0.6:
+            for _ in range(chance.choice([0, 0, 1, 1, 1, 4])):
                 rows.append((page, second, chance.choice([1, 4, 9, 9])))
     return rows
 
 
-def whole_seconds(rows: list[Observed], size: int) -> list[Observed]:
-    """So many rows, and those of the last second that are missing."""
-    last = rows[min(size, len(rows)) - 1][1]
-    return [row for row in rows if row[1] <= last]
+def at_once(
+    part: list[Observed], clears: Callable[[int], bool], absent: int | None
+) -> list[oracle.Row]:
+    """A batch as it is to be understood: the rows of a page and a second count as one, which
+    raises if one of them does and clears if all of them do."""
+    moments: dict[tuple[str, int], list[int]] = {}
+    for page, second, n in part:
+        moments.setdefault((page, second), []).append(n)
+    speaks = None if absent is None else absent * SECOND
+    return [oracle.Row(page, second * SECOND, max(ns) > 5, all(map(clears, ns)), speaks)
+            for (page, second), ns in moments.items()]  # fmt: skip

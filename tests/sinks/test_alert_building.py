@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.sinks.receiving import Receiver
 
 
-pytestmark = pytest.mark.usefixtures("own_home")
+pytestmark = pytest.mark.usefixtures("home_apart")
 
 
 def test_what_an_alert_names_must_be_there() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import time
 from contextlib import closing
@@ -14,8 +15,10 @@ from tests.sinks.mailing import MailServer
 
 import millstream as ms
 from millstream.errors import Fenced
-from millstream.sinks import notice_writer
+from millstream.sinks import notice_store, notice_writer
+from millstream.sinks.alert_rule import Told
 from millstream.sinks.notice_store import NoticeStore, store_file
+from millstream.sinks.outbox import Outbox, Target
 from millstream.sinks.spec import Opening
 
 if TYPE_CHECKING:
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
     from tests.sinks.receiving import Receiver
 
 
-pytestmark = pytest.mark.usefixtures("own_home")
+pytestmark = pytest.mark.usefixtures("home_apart")
 
 
 def test_a_receiver_that_is_down_holds_nobody_and_hears_of_it_later(receiver: Receiver) -> None:
@@ -107,7 +110,9 @@ def test_a_crash_around_the_commit_tells_each_episode_once(receiver: Receiver, p
         successor.write("i1", 1, batch(sink, [("/", 1, 9)]))
     successor.write("i2", 2, batch(sink, [("/", 2, 1)]))
     successor.close()
-    assert news(receiver) == [("/", "firing", at(1)), ("/", "resolved", at(2))]
+    ids = (post.id for post in receiver.taken())
+    distinct = dict(zip(ids, news(receiver), strict=True))
+    assert sorted(distinct.values()) == [("/", "firing", at(1)), ("/", "resolved", at(2))]
 
 
 def test_a_silence_is_kept_and_what_still_fires_after_it_is_told(receiver: Receiver) -> None:
@@ -144,13 +149,13 @@ def test_a_mail_tells_of_all_that_fires_at_once() -> None:
         assert server.subjects()[1:] == ["[resolved] shop: fails (/)"]
 
 
-def test_no_secret_is_in_the_store(receiver: Receiver, own_home: Path) -> None:
+def test_no_secret_is_in_the_store(receiver: Receiver, home_apart: Path) -> None:
     mail = ms.Email("ops@example.com", url="smtp://me:canary@127.0.0.1:9")
     hook = ms.Webhook(receiver.url, allow_private=True, headers={"Authorization": "canary"})
     sink = ms.Alert("fails", when="n > 5", to=[mail, hook])
     played(receiver, sink, [("/", 1, 9)])
     assert receiver.posts[0].headers["Authorization"] == "canary"
-    found = [file for file in own_home.rglob("*") if file.is_file()]
+    found = [file for file in home_apart.rglob("*") if file.is_file()]
     assert found
     assert not [file for file in found if b"canary" in file.read_bytes()]
 
@@ -207,3 +212,76 @@ def test_after_a_rewind_the_same_episodes_are_not_told_again(receiver: Receiver)
     again.close()
     assert news(receiver) == [("/", "firing", at(1)), ("/", "resolved", at(2)),
                               ("/cart", "firing", at(3)), ("/pay", "firing", at(4))]  # fmt: skip
+
+
+def test_an_episode_that_began_before_the_batch_gone_back_to_goes_on(receiver: Receiver) -> None:
+    sink = alert(receiver)
+    later = [("/", 2, 9), ("/cart", 2, 9), ("/", 3, 1)]
+    writer = running(sink)
+    writer.write("i1", 1, batch(sink, [("/", 1, 9)]))
+    writer.write("i2", 2, batch(sink, later[:2]))
+    writer.go_back(1, "i1", "rewound")
+    writer.write("i3", 3, batch(sink, later))
+    writer.close()
+    assert news(receiver) == [("/", "firing", at(1)), ("/cart", "firing", at(2)),
+                              ("/", "resolved", at(3))]  # fmt: skip
+
+
+def test_a_store_of_an_earlier_version_is_taken_over(receiver: Receiver) -> None:
+    played(receiver, alert(receiver), [("/", 1, 9)])
+    with closing(sqlite3.connect(store_file(JOB))) as store:
+        store.execute("ALTER TABLE standings DROP COLUMN batch")
+        store.execute("ALTER TABLE alerts DROP COLUMN given_up")
+    writer = running(alert(receiver), epoch=2)
+    writer.write("i2", 2, batch(alert(receiver), [("/", 2, 1)]))
+    writer.close()
+    assert news(receiver) == [("/", "firing", at(1)), ("/", "resolved", at(2))]
+
+
+def told_of(store: NoticeStore, page: str, gathers: float = 0.0) -> None:
+    """An episode of a page begins, and `to` is to hear of it."""
+    store.tell("fails", json.dumps({"page": page}), Told("firing", 1, 1), {"to": gathers}, 1, "{}")
+
+
+def test_what_is_silent_lets_the_others_be_gathered(home_apart: Path) -> None:
+    with MailServer() as server, closing(NoticeStore(home_apart / "alerts.db")) as store:
+        mail = ms.Email("ops@example.com", url=server.url, sender="shop@example.com")
+        outbox = Outbox(store, {"to": Target(mail, "shop")})
+        store.introduce("fails", {})
+        told_of(store, "/")
+        assert outbox.turn() == 1
+        store.silence("fails", '{"page": "/cart"}', time.time() + 3600)
+        told_of(store, "/cart")
+        told_of(store, "/pay", gathers=3600)
+        assert outbox.turn() == 0
+        assert outbox.turn(all_of_it=True) == 1
+        assert server.subjects() == ["[firing] shop: fails (/)", "[firing] shop: fails (/pay)"]
+
+
+def test_of_what_waits_for_a_receiver_that_is_down_the_oldest_is_given_up_and_counted(
+    receiver: Receiver, home_apart: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notice_store, "MOST_UNTOLD", 30)
+    receiver.answering(503)
+    with closing(NoticeStore(home_apart / "alerts.db")) as store:
+        hook = ms.Webhook(receiver.url, allow_private=True)
+        outbox = Outbox(store, {"to": Target(hook, "shop")})
+        store.introduce("fails", {})
+        for number in range(25):
+            told_of(store, f"/{number}")
+        assert outbox.turn() == 0
+        for number in range(25, 50):
+            told_of(store, f"/{number}")
+        outbox.turn()
+        assert store.waiting("to") == 30
+        [alert_row] = store.rows("SELECT given_up FROM alerts")
+        assert alert_row["given_up"] == 20
+        lost = store.rows("SELECT key, problem FROM outbox JOIN parcels USING (parcel) "
+                          "WHERE outcome = 'failed' ORDER BY place")  # fmt: skip
+        assert {row["problem"] for row in lost} == {"too many waited"}
+        assert [json.loads(row["key"])["page"] for row in lost] == [f"/{n}" for n in range(20, 40)]
+        store.run("UPDATE parcels SET again = 0")
+        while outbox.turn():
+            pass
+        pages = [post.data["key"]["page"] for post in receiver.taken()]
+        assert pages == [f"/{n}" for n in (*range(20), *range(40, 50))]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.usefixtures("own_home")
+pytestmark = pytest.mark.usefixtures("home_apart")
 SENDER = "shop@example.com"
 
 
@@ -245,6 +245,9 @@ def test_a_text_is_bounded() -> None:
         ({"to": "a@b", "body": "{}"}, "names of columns in its braces"),
         ({"to": "a@b", "url": "http://x"}, "smtp+starttls://"),
         ({"to": "a@b", "url": "smtp://mail.example"}, "an encrypted way"),
+        ({"to": "a@b", "url": "smtps://me:12/canary@mail.example"}, "%2F"),
+        ({"to": "a@b", "url": "smtps://${env:HOST}"}, "something else after it"),
+        ({"to": "a@b", "url": "canary"}, "got no address"),
         ({"to": "a@b", "digest": "0 seconds"}, "above zero"),
     ],
 )
@@ -254,6 +257,7 @@ def test_a_mail_that_cannot_be_is_refused_where_it_is_written(
     with pytest.raises(InvalidSpec) as refused:
         ms.Email(**said)
     assert sentence in str(refused.value)
+    assert "canary" not in str(refused.value)
 
 
 def test_a_column_that_is_not_there_is_refused_while_building() -> None:
@@ -262,13 +266,44 @@ def test_a_column_that_is_not_there_is_refused_while_building() -> None:
         stream.to(ms.Email("a@b", subject="{pages}"))
 
 
-def test_no_password_is_in_its_texts() -> None:
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("smtps://me:canary@mail.example", "smtps://me:***@mail.example"),
+        ("smtps://ops@example.com:canary@mail.example:465",
+         "smtps://ops@example.com:***@mail.example:465"),
+        ("smtps://svc$x:canary@mail.example", "smtps://svc$x:***@mail.example"),
+        ("smtps://me:p@canary@mail.example", "smtps://me:***@mail.example"),
+        ("smtps://me:canary${env:REST}@mail.example", "smtps://me:***@mail.example"),
+    ],
+)  # fmt: skip
+def test_no_password_is_in_its_texts(url: str, shown: str) -> None:
     stream = ms.read(ms.Topic("t", schema="n long"))
-    sink = ms.Email("a@b", url="smtps://me:canary@mail.example")
+    sink = ms.Email("a@b", url=url)
     told = repr(sink) + sink.system + ms.Pipeline("p", stream.to(sink)).plan()
     assert "canary" not in told
-    assert "smtps://me:***@mail.example" in told
+    assert shown in told
     assert "at least once" in told
+    with pytest.raises(InvalidSpec, match="written out in url") as refused:
+        ms.JobAlert("hung", to=sink)
+    assert "canary" not in str(refused.value)
+
+
+def test_a_password_behind_a_reference_is_taken_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is in it, it neither changes on its way nor says which server is meant."""
+    with MailServer("smtp+starttls", login=True) as server:
+        server.authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+        url = server.url.replace("ops:canary", "ops%40example.com:${env:SMTP_WORD}")
+        sink = email(server, url=url)
+        server.user = "ops@example.com"
+        for word in ("a/b", "#", "?x", "50%25", "p@ss:word", "x@thief.example:25/"):
+            monkeypatch.setenv("SMTP_WORD", word)
+            server.password = word
+            send(sink, Mail("id", "s", "b"))
+        assert len(server.mails) == 6
 
 
 def test_a_batch_that_comes_again_is_not_mailed_again(server: MailServer) -> None:

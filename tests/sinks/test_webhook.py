@@ -256,6 +256,8 @@ def test_an_address_by_reference_is_judged_when_it_is_known(
         ({"url": "https://169.254.169.254/latest"}, "needs a public address"),
         ({"url": "https://x\r\nHost: y/"}, "needs an address"),
         ({"url": 7}, "needs an address"),
+        ({"url": "https://x/can ary/canary"}, "needs an address"),
+        ({"url": "canary ://"}, "needs an address"),
         ({"url": "https://x", "secret": "canary"}, "whsec_"),
         ({"url": "https://x", "headers": {"Host": "y"}}, "not its own"),
         ({"url": "https://x", "headers": {"A b": "y"}}, "not its own"),
@@ -281,6 +283,23 @@ def test_no_secret_is_in_its_texts(receiver: Receiver) -> None:
     for word in ("canary", SECRET, SECRET[6:]):
         assert word not in told
     assert "at least once" in told
+
+
+def test_an_address_that_is_a_key_itself_is_refused_for_a_job_and_said_nowhere(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The supervisor is told of it in a file, and what stands behind the host is the key."""
+    for url in ("https://hooks.example/services/canary", "https://hooks.example?canary"):
+        with pytest.raises(InvalidSpec, match="written out in url") as refused:
+            ms.JobAlert("hung", to=ms.Webhook(url))
+        assert "canary" not in str(refused.value)
+    for url in ("https://hooks.example/", "https://hooks.example/in/${env:KEY}", "${env:KEY}"):
+        assert ms.JobAlert("hung", to=ms.Webhook(url)).as_json()["to"][0]["url"] == url
+    monkeypatch.setenv("KEY", "https://hooks.example/can ary canary")
+    sink = ms.Webhook("${env:KEY}")
+    with pytest.raises(InvalidSpec, match="needs an address") as refused:
+        opened(sink).write("one", 1, [staged(sink, n=[1])])
+    assert "canary" not in str(refused.value)
 
 
 def test_rows_taken_back_say_so_and_a_row_too_large_stops_the_job(receiver: Receiver) -> None:

@@ -5,17 +5,21 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import time
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
 import pytest
 
-from millstream.errors import InvalidInput, NotFound
+from millstream.errors import InvalidInput, NotFound, Unavailable
+from millstream.log.link import Link
 from millstream.log.producer import Producer
 from millstream.log.settings import Cluster
 from millstream.log.topics import Topics
+from millstream.viewing import pages as pages_module
 from millstream.viewing.pages import Bounds, Page, Pages
 from millstream.viewing.selection import Selection
 from millstream.viewing.where.parser import parse
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
 Place = tuple[int, int]
 START = datetime(2026, 1, 1, tzinfo=UTC)
 PARTITIONS = 3
+PATIENCE = 60.0
 
 
 class Told:
@@ -37,7 +42,8 @@ class Told:
         self.topic, self.cluster, self.numbers = topic, cluster, numbers
 
     def pages(self, *partitions: int, **bounds: float) -> Pages:
-        return Pages(self.cluster, self.topic, partitions, Bounds(**bounds))  # type: ignore[arg-type]
+        said = Bounds(**{"seconds": PATIENCE, **bounds})  # type: ignore[arg-type]
+        return Pages(self.cluster, self.topic, partitions, said)
 
     def wanted(self, modulo: int = 1) -> set[Place]:
         return {place for place, number in self.numbers.items() if number % modulo == 0}
@@ -49,17 +55,19 @@ def told(broker: ThrowAwayBroker) -> Told:
     times that jump back and forth."""
     cluster, topic = Cluster(broker.address), f"pages-{random.randrange(10**9)}"
     Topics(cluster).create(topic, partitions=PARTITIONS)
-    chance, numbers = random.Random(7), itertools.count()
+    chance, numbers, kept = random.Random(7), itertools.count(), set[int]()
     with Producer(cluster, transactional_id=topic) as producer:
         for block in range(10):
             with suppress(_Abort), producer.transaction():
-                for _ in range(chance.randrange(5, 45)):
+                sent = list(itertools.islice(numbers, chance.randrange(5, 45)))
+                for number in sent:
                     at = START + timedelta(seconds=block + chance.uniform(-3, 3))
-                    producer.send(topic, {"n": next(numbers)}, timestamp=at,
+                    producer.send(topic, {"n": number}, timestamp=at,
                                   partition=chance.choice((0, 0, 0, 1, 2)))  # fmt: skip
                 producer.flush()
                 _abort(when=block % 4 == 2)
-    return Told(topic, cluster, committed(broker.address, topic))
+                kept.update(sent)
+    return Told(topic, cluster, committed(broker.address, topic, kept))
 
 
 class _Abort(Exception):
@@ -71,20 +79,19 @@ def _abort(*, when: bool) -> None:
         raise _Abort
 
 
-def committed(address: str, topic: str) -> dict[Place, int]:
-    """What any Kafka client sees of a topic: per place the number of the record."""
+def committed(address: str, topic: str, kept: set[int]) -> dict[Place, int]:
+    """What any Kafka client sees of a topic once all that was committed can be seen (a commit
+    returns before that): per place the number of the record."""
     reader = confluent_kafka.Consumer(
-        {"bootstrap.servers": address, "group.id": topic, "enable.partition.eof": True,
-         "isolation.level": "read_committed"}
-    )  # fmt: skip
+        {"bootstrap.servers": address, "group.id": topic, "isolation.level": "read_committed"}
+    )
     reader.assign([confluent_kafka.TopicPartition(topic, p, 0) for p in range(PARTITIONS)])
     numbers: dict[Place, int] = {}
-    ended = 0
-    while ended < PARTITIONS:
+    deadline = time.monotonic() + PATIENCE
+    while set(numbers.values()) != kept:
+        assert time.monotonic() < deadline
         message = reader.poll(1.0)
-        if message is not None and message.error() is not None:
-            ended += 1
-        elif message is not None:
+        if message is not None and message.error() is None:
             place = (message.partition() or 0, message.offset() or 0)
             numbers[place] = json.loads(message.value() or b"")["n"]
     reader.close()
@@ -156,7 +163,7 @@ def test_a_time_is_a_place_and_so_is_an_offset(broker: ThrowAwayBroker, topic: s
     with Producer(cluster) as producer:
         for second in range(10):
             producer.send(topic, {"n": second}, timestamp=START + timedelta(seconds=second))
-    pages = Pages(cluster, topic)
+    pages = Pages(cluster, topic, bounds=Bounds(seconds=PATIENCE))
     assert pages.places(START + timedelta(seconds=3.5)) == pages.places(4) == {0: 4}
     assert pages.places(START + timedelta(days=9)) == pages.places(10**15) == {0: 10}
     assert pages.places("start") == pages.places(0) == {0: 0}
@@ -174,6 +181,35 @@ def test_one_record_is_found_by_its_place_and_a_marker_is_none(told: Told) -> No
     markers = set(range(pages.end[0])) - {offset for part, offset in told.numbers if part == 0}
     assert pages.one(0, min(markers)) is None
     assert pages.one(0, 10**12) is None
+
+
+def test_the_way_to_the_log_takes_nothing_from_the_time_to_read(
+    told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock is moved on far whenever a client is made."""
+    moved, made = [0.0], Link.consumer
+
+    def slowly(link: Link, *said: Any, **more: Any) -> Any:
+        moved[0] += 2 * PATIENCE
+        return made(link, *said, **more)
+
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + moved[0])
+    monkeypatch.setattr(pages_module, "time", clock)
+    monkeypatch.setattr(Link, "consumer", slowly)
+    (partition, offset), number = next(iter(told.numbers.items()))
+    record = told.pages().one(partition, offset)
+    assert record is not None
+    assert json.loads(record.value or b"") == {"n": number}
+    pages = told.pages()
+    page = pages.before(pages.end, Selection(where=parse("n = -1")), 3)
+    assert (page.records, page.complete) == ([], True)
+
+
+def test_a_record_that_could_not_be_looked_for_is_not_said_to_be_missing(told: Told) -> None:
+    partition, offset = next(iter(told.numbers))
+    for bounds in ({"records": 0}, {"seconds": 0.0}):
+        with pytest.raises(Unavailable, match=f"offset {offset} of .* to be read in time"):
+            told.pages(**bounds).one(partition, offset)
 
 
 def test_records_of_an_open_transaction_are_not_seen(told: Told) -> None:
@@ -198,7 +234,7 @@ def test_what_retention_has_removed_is_counted(broker: ThrowAwayBroker, topic: s
         for number in range(10):
             producer.send(topic, {"n": number})
     Topics(cluster).truncate(topic, {0: 6})
-    page = Pages(cluster, topic).after({0: 2}, Selection(), 10)
+    page = Pages(cluster, topic, bounds=Bounds(seconds=PATIENCE)).after({0: 2}, Selection(), 10)
     assert [record.offset for record in page.records] == [6, 7, 8, 9]
     assert page.gone == 4
 

@@ -190,9 +190,7 @@ def _ended(place: StackPlace, part: Part) -> int:
 def _answers(page: PageAddress) -> bool:
     import http.client
 
-    anywhere = ip_address(page.host).is_unspecified
-    connection = http.client.HTTPConnection(LOOPBACK if anywhere else page.host, page.port,
-                                            timeout=1)  # fmt: skip
+    connection = http.client.HTTPConnection(_near(page.host), page.port, timeout=1)
     try:
         connection.request("GET", "/healthz", headers={"Host": f"{LOOPBACK}:{page.port}"})
         return connection.getresponse().status == 200
@@ -200,6 +198,14 @@ def _answers(page: PageAddress) -> bool:
         return False
     finally:
         connection.close()
+
+
+def _near(host: str) -> str:
+    """The address on this machine at which who listens on a host is asked."""
+    address = ip_address(host)
+    if not address.is_unspecified:
+        return host
+    return LOOPBACK if address.version == 4 else "::1"
 
 
 def _silent(place: StackPlace) -> Unavailable:

@@ -84,6 +84,7 @@ def start(
     settings: Mapping[str, str | int] | None = None,
     seat: Seat | None = None,
     say: Callable[[str], None] | None = None,
+    taken: Callable[[], None] | None = None,
 ) -> BrokerStatus:
     """Start the folder's broker and return when it answers; it goes on without this process.
 
@@ -95,6 +96,7 @@ def start(
         settings: Kafka broker settings beside Millstream's own, for this start.
         seat: its place in a cluster of several; without one it is a cluster by itself.
         say: told what takes time.
+        taken: called when the folder is this start's: no other has it.
 
     Raises:
         AlreadyRunning: the folder has a living broker, or another start is under way.
@@ -109,6 +111,8 @@ def start(
         descriptor = place.life.take()
     if descriptor is None:
         raise _already(place)
+    if taken is not None:
+        taken()
     try:
         port = _prepare(place, command, port=port, seat=seat, settings=settings or {})
     except BaseException:

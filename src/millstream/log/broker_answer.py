@@ -19,10 +19,15 @@ _LARGEST = 1 << 20
 
 @dataclass(frozen=True)
 class Answer:
-    """What a broker said: the cluster it belongs to, and how many brokers that has."""
+    """What a broker said: the cluster it belongs to, and the brokers it knows there."""
 
     cluster: str | None
-    brokers: int
+    nodes: tuple[int, ...]
+
+    @property
+    def brokers(self) -> int:
+        """How many it knows."""
+        return len(self.nodes)
 
 
 def ask(port: int, *, timeout: float = 1.0) -> Answer | None:
@@ -77,12 +82,13 @@ def _answer(reply: bytes) -> Answer:
     (brokers,) = struct.unpack_from(">i", reply)
     if brokers < 0:
         raise ValueError("fewer brokers than none")
-    at = 4
+    at, nodes = 4, []
     for _ in range(brokers):
-        _, at = _text(reply, at + 4)  # node id, host
+        nodes.append(struct.unpack_from(">i", reply, at)[0])
+        _, at = _text(reply, at + 4)  # host
         _, at = _text(reply, at + 4)  # port, rack
     cluster, _ = _text(reply, at)
-    return Answer(cluster, brokers)
+    return Answer(cluster, tuple(nodes))
 
 
 def _text(reply: bytes, at: int) -> tuple[str | None, int]:

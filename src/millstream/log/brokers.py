@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from millstream.errors import InvalidInput, NotFound
+from millstream.errors import InvalidInput, NotFound, Unavailable
 from millstream.log import cluster_wire
 from millstream.log.link import ANSWER_TIME, Link
 from millstream.log.settings import Cluster
@@ -23,6 +23,7 @@ Told = Callable[[int, int], None]
 """Told how many partitions have arrived, of how many."""
 
 _LOOK = 0.2
+_ABSENT = 30.0  # seconds after which a broker that is down is not waited for
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,8 @@ class Brokers:
     def empty(self, node: int, *, told: Told | None = None) -> int:
         """Move all that a broker holds to the others, and return when it holds nothing.
 
+        What is made on it meanwhile is moved as well.
+
         Raises:
             InvalidInput: a partition has as many copies as there are brokers.
         """
@@ -109,7 +112,15 @@ class Brokers:
         if node not in alive:
             raise NotFound(f"there is no broker {node}", do=_those(alive))
         others = [other for other in alive if other != node]
-        return self._move(without(node, self._topics.list(internal=True), others), told)
+        moved = 0
+        while wanted := without(node, self._topics.list(internal=True), others):
+            moved += self._move(wanted, told)
+            time.sleep(_LOOK)  # for the change to be known to whoever is asked next
+        return moved
+
+    def held(self, node: int) -> Sequence[Slot]:
+        """The partitions that a broker keeps, up or down."""
+        return sorted(slot for slot, nodes in self._link.replicas().items() if node in nodes)
 
     def forget(self, node: int) -> None:
         """Have the cluster forget a broker that has ended and holds nothing."""
@@ -119,14 +130,34 @@ class Brokers:
         if not wanted:
             return 0
         cluster_wire.move(self._cluster, wanted)
-        while left := len(wanted.keys() & cluster_wire.moving(self._cluster).keys()):
+        absent: dict[int, float] = {}
+        while left := wanted.keys() & cluster_wire.moving(self._cluster).keys():
             if told is not None:
-                told(len(wanted) - left, len(wanted))
+                told(len(wanted) - len(left), len(wanted))
+            absent = self._absent({node for slot in left for node in wanted[slot]}, absent)
             time.sleep(_LOOK)
         cluster_wire.elect(self._cluster, wanted)
         if told is not None:
             told(len(wanted), len(wanted))
         return len(wanted)
+
+    def _absent(self, nodes: Set[int], before: Mapping[int, float]) -> dict[int, float]:
+        """Since when each of these that is down has been found down.
+
+        Raises:
+            Unavailable: one has been so for long.
+        """
+        now = time.monotonic()
+        absent = {node: before.get(node, now) for node in nodes - self._alive().keys()}
+        for node, since in absent.items():
+            if now - since > _ABSENT:
+                raise Unavailable(
+                    f"a move to broker {node} needs it to be up",
+                    got=f"one that has been down for {_ABSENT:.0f} seconds",
+                    do="start it: the move is not given up and goes on when it is there; or "
+                    "move the partitions elsewhere",
+                )
+        return absent
 
     def _checked(self, nodes: Sequence[int]) -> Sequence[int]:
         alive = self._alive()

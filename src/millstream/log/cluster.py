@@ -12,14 +12,21 @@ is a process of its own in a folder of its own, with all that `log/broker.py` pr
 from __future__ import annotations
 
 import shutil
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from millstream.errors import AlreadyRunning, InvalidInput, MillstreamError, NotFound
+from millstream.errors import (
+    AlreadyRunning,
+    InvalidInput,
+    MillstreamError,
+    NotFound,
+    Unavailable,
+)
 from millstream.log import broker
-from millstream.log.broker_answer import wake_coordinators
+from millstream.log.broker_answer import ask, wake_coordinators
 from millstream.log.broker_folder import free_port
 from millstream.log.cluster_folder import ClusterFolder, NodePlace, planned
 from millstream.toolchain.folders import home_folder
@@ -32,6 +39,8 @@ if TYPE_CHECKING:
 
 MOST = 9
 _ENDING = 12.0
+_LOOK = 0.1
+_KNOWN = 5.0  # seconds in which every broker hears of a change
 
 
 @dataclass(frozen=True)
@@ -112,11 +121,24 @@ def _together(
     settings: Mapping[str, str | int] | None,
     say: Callable[[str], None] | None,
 ) -> None:
-    """Start nodes side by side: none answers before most controllers are there."""
+    """Start nodes side by side: none answers before most controllers are there.
+
+    When one fails none of those started here goes on, and none that another has started ends.
+    """
+    ours: set[int] = set()
 
     def one(node: int) -> None:
-        broker.start(place.node(node), port=note.nodes[node].port, timeout=timeout,
-                     settings=settings, seat=note.seat(node), say=say)  # fmt: skip
+        try:
+            broker.start(place.node(node), port=note.nodes[node].port, timeout=timeout,
+                         settings=settings, seat=note.seat(node), say=say,
+                         taken=lambda: ours.add(node))  # fmt: skip
+        except BaseException:
+            ours.discard(node)
+            raise
+
+    def end() -> None:
+        for node in sorted(ours):
+            broker.kill(place.node(node))
 
     with ThreadPoolExecutor(len(nodes)) as pool:
         starts = [pool.submit(one, node) for node in nodes]
@@ -126,8 +148,9 @@ def _together(
         except BaseException:
             for started in starts:
                 started.cancel()
-            for node in nodes:
-                broker.kill(place.node(node))
+            end()
+            pool.shutdown()
+            end()  # those that were not yet launched at the first failure
             raise
 
 
@@ -154,7 +177,8 @@ def add(
 ) -> int:
     """Add a broker to the running cluster, and give its number; it holds nothing yet.
 
-    It does not vote: the controllers are those the cluster began with.
+    The others that run know it when this returns. It does not vote: the controllers are those
+    the cluster began with.
     """
     place = _place(folder)
     note = place.known()
@@ -168,15 +192,66 @@ def add(
     except MillstreamError:
         _forget(place, node)
         raise
+    _await_known(place, note, node, timeout=timeout)
     return node
 
 
-def take_out(node: int, folder: Path | None = None) -> None:
-    """End a broker that holds nothing any more, and forget it with all that is in its folder."""
+def _await_known(place: ClusterFolder, note: ClusterNote, node: int, *, timeout: float) -> None:
+    """Return when every other node that answers lists this one."""
+    until = time.monotonic() + timeout
+    others = [at.port for other, at in note.nodes.items() if other != node]
+    while any(told is not None and node not in told.nodes for told in map(ask, others)):
+        if time.monotonic() > until:
+            raise Unavailable(
+                f"the brokers in {place.path} must come to know the new broker {node}",
+                got=f"some that do not after {timeout:g} s",
+                do="wait: it runs, and `millstream brokers list` shows it when they do",
+            )
+        time.sleep(_LOOK)
+
+
+def take_out(
+    node: int,
+    folder: Path | None = None,
+    *,
+    settings: Mapping[str, str | int] | None = None,
+) -> None:
+    """End a broker that holds nothing any more, and forget it with all that is in its folder.
+
+    One that does hold something is started again, with these `settings`, and stays.
+
+    Raises:
+        InvalidInput: it holds something, or it votes.
+    """
     place = _place(folder)
-    check_removable(place.known(), node)
-    broker.stop(place.node(node))
+    note = place.known()
+    check_removable(note, node)
+    ran = broker.stop(place.node(node))
+    try:
+        _refuse_to_lose(note, node)
+    except MillstreamError:
+        if ran:
+            start_node(node, place.path, settings=settings)
+        raise
     _forget(place, node)
+
+
+def _refuse_to_lose(note: ClusterNote, node: int) -> None:
+    """Return when the others say that a node that has ended keeps nothing."""
+    from millstream.log.brokers import Brokers
+
+    others = replace(note, nodes={n: at for n, at in note.nodes.items() if n != node})
+    brokers = Brokers(others.address)
+    until = time.monotonic() + _KNOWN
+    while held := brokers.held(node):
+        if time.monotonic() > until:
+            raise InvalidInput(
+                "a broker that is taken out needs to hold nothing",
+                got=f"broker {node}, which holds {held[0][0]}/{held[0][1]}"
+                + (f" and {len(held) - 1} more" if len(held) > 1 else ""),
+                do="remove it again: what it holds is moved first",
+            )
+        time.sleep(_LOOK)
 
 
 def check_node(note: ClusterNote, node: int) -> None:

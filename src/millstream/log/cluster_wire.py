@@ -8,6 +8,7 @@ has the last, and its Python side cannot call it). For listeners without securit
 from __future__ import annotations
 
 import struct
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -26,13 +27,22 @@ _QUORUM, _MOVE, _MOVING, _UNREGISTER, _ELECT = (55, 0), (45, 0), (46, 0), (64, 0
 _PATIENCE_MS = 10_000
 _NO_TAGS = b"\0"
 _NO_REASSIGNMENT = 85
+_PASSING = {6, 7, 41}
+_CHANGING = 15.0  # seconds in which the controllers elect another leader
+_LOOK = 0.2
 _ERRORS = {
+    6: "a broker that does not lead",
+    7: "a controller that did not answer in time",
     37: "a number of partitions that is none",
     39: "a broker that is not there",
     41: "a broker that is no controller",
     60: "a move of that partition that is under way",
     102: "no such broker",
 }
+
+
+class _PassingError(MillstreamError):
+    """The controllers are electing another leader: the same question may soon be answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,13 +139,26 @@ def unregister(cluster: Cluster, node: int) -> None:
 def _asked(
     cluster: Cluster, kind: tuple[int, int], body: bytes, told: Callable[[Compact], _T]
 ) -> _T:
-    """The answer of the first broker that gives one."""
+    """The answer of the first broker that gives one; while the controllers change it is awaited."""
     if cluster.settings:
         raise InvalidInput(
             "this needs a cluster with an open listener",
             got=f"one with {', '.join(sorted(cluster.settings))}",
             do="use Kafka's own kafka-reassign-partitions there",
         )
+    until = time.monotonic() + _CHANGING
+    while True:
+        try:
+            return _asked_once(cluster, kind, body, told)
+        except _PassingError:
+            if time.monotonic() > until:
+                raise
+        time.sleep(_LOOK)
+
+
+def _asked_once(
+    cluster: Cluster, kind: tuple[int, int], body: bytes, told: Callable[[Compact], _T]
+) -> _T:
     trouble: OSError | None = None
     for server in cluster.address.split(","):
         host, _, port = server.strip().rpartition(":")
@@ -222,7 +245,8 @@ def _forgotten(told: Compact) -> None:
 
 def _refuse(error: int, said: str, what: str = "the cluster") -> None:
     if error:
-        raise MillstreamError(
+        kind = _PassingError if error in _PASSING else MillstreamError
+        raise kind(
             f"the controller needs to agree to a change of {what}",
             got=said or _ERRORS.get(error) or f"error {error}",
             do="see `millstream brokers list`",

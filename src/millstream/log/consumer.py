@@ -132,7 +132,8 @@ class Consumer:
             if not reader.buffer:
                 if self._over():
                     return
-                reader.buffer.extend(reader.fetch(_SINGLY, _WAIT))
+                fetched = reader.fetch(_SINGLY, _WAIT)  # which may give partitions away
+                reader.buffer.extend(fetched)
                 self._finished()
                 self._keeping.ahead(reader, reader.buffered)
                 continue
@@ -263,10 +264,13 @@ class Consumer:
             places: Mapping[Slot, int] = me._begin_in_group(slots)
             return places
 
-        def leaving() -> None:
-            me._keeping.leaving(me._reader)
+        def leaving(slots: Sequence[Slot]) -> None:
+            me._keeping.leaving(me._reader, slots)
 
-        self._reader.subscribe(self.topics, begin, leaving)
+        def losing(slots: Sequence[Slot]) -> None:
+            me._keeping.losing(me._reader, slots)
+
+        self._reader.subscribe(self.topics, begin, leaving, losing)
 
     def _batches(self, rows: int, wait: float) -> Iterator[pa.RecordBatch]:
         while not self._over():
@@ -280,17 +284,17 @@ class Consumer:
         from millstream.log.gathering import gather
 
         self._reader.check()
-        owned, before = self._reader.next, self.position()
+        owned = self._reader.next
         try:
             batch, reached = gather(
                 self._reader, self.topics, rows=rows, wait=wait, over=self._over
             )
         except BaseException:
-            self._move({slot: at for slot, at in before.items() if slot in owned})
+            self._move(self.position())
             raise
-        self._in_hand = before
-        owned.update({slot: at for slot, at in reached.items() if slot in owned})
-        self._keeping.ahead(self._reader, lambda: {s: owned[s] for s in reached if s in owned})
+        self._in_hand = self.position()
+        owned.update(reached)
+        self._keeping.ahead(self._reader, lambda: reached)
         return batch
 
     def _over(self, reached: Mapping[Slot, int] = MappingProxyType({})) -> bool:
@@ -317,15 +321,17 @@ class Consumer:
     def _begin_alone(self, slots: Sequence[Slot]) -> dict[Slot, int]:
         """Where partitions begin outside of a group: where they were kept, else at `start`."""
         kept = self._kept_beside(slots)
-        return {**self._begin([slot for slot in slots if slot not in kept]), **kept}
+        places = {**self._begin([slot for slot in slots if slot not in kept]), **kept}
+        self._keeping.begun(places)
+        return places
 
     def _kept_beside(self, slots: Sequence[Slot]) -> dict[Slot, int]:
         """Positions kept beside the user's result, if the log still holds them."""
         if self._keeping.offsets is None or not slots:
             return {}
+        self._keeping.forget(slots)
         kept = dict(self._keeping.offsets.positions(slots))
         held = bounds(self._link, kept)
-        self._keeping.forget(dict.fromkeys(slots))
         self._keeping.known(kept)
         return {slot: check_offset(slot, at, held[slot]) for slot, at in kept.items()}
 

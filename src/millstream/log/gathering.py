@@ -12,7 +12,7 @@ import pyarrow as pa
 from millstream.log import columns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from millstream.log.places import Slot
     from millstream.log.reading import Reader
@@ -33,6 +33,7 @@ def gather(
 
     The reader's positions are left as they are: they count what was handed out. Nothing that
     came is left behind when the reader is in trouble: the trouble is raised by the next call.
+    Rows of a partition that goes to another member meanwhile are that member's to hand out.
     """
     parts: list[pa.RecordBatch] = []
     reached: dict[Slot, int] = {}
@@ -41,6 +42,11 @@ def gather(
         while rows > 0 and not (parts and reader.troubled):
             left = min(_WAIT, until - time.monotonic()) if parts else _WAIT
             messages = reader.take(min(_CHUNK, rows), left) if left > 0 else []
+            if left > 0 and reader.left & reached.keys():
+                rows += sum(part.num_rows for part in parts)
+                parts = _without(parts, reader.left)
+                rows -= sum(part.num_rows for part in parts)
+                reached = {slot: at for slot, at in reached.items() if slot not in reader.left}
             if messages:
                 until = until or time.monotonic() + wait
                 part, places = columns.chunk(messages, topics)
@@ -50,6 +56,15 @@ def gather(
             if left <= 0 or not parts or over(reached):
                 break
     return _joined(parts), reached
+
+
+def _without(parts: list[pa.RecordBatch], slots: Collection[Slot]) -> list[pa.RecordBatch]:
+    """The rows of all other partitions; no part is empty."""
+    found = []
+    for part in parts:
+        places = zip(part["topic"].to_pylist(), part["partition"].to_pylist(), strict=True)
+        found.append(part.filter(pa.array([place not in slots for place in places], pa.bool_())))
+    return [part for part in found if part.num_rows]
 
 
 def _joined(parts: list[pa.RecordBatch]) -> pa.RecordBatch | None:

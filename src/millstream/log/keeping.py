@@ -6,10 +6,10 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
-from millstream.errors import InvalidInput, MillstreamError
+from millstream.errors import Fenced, InvalidInput, MillstreamError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from millstream.log.offsets import Offsets
     from millstream.log.places import Slot
@@ -64,16 +64,32 @@ class Keeping:
         self.mode = mode
         self.offsets = offsets
         self._kept: dict[Slot, int] = {}
+        self._began: dict[Slot, int] = {}
+        self._pending: dict[Slot, tuple[int | None, int]] = {}
         self._at = time.monotonic()
 
     def known(self, places: Mapping[Slot, int]) -> None:
         """These are kept already."""
         self._kept.update(places)
 
-    def forget(self, slots: Mapping[Slot, object]) -> None:
-        """What is kept of these is asked for anew."""
+    def forget(self, slots: Iterable[Slot]) -> None:
+        """What is kept of these is asked for anew.
+
+        Raises:
+            Fenced: they went to another member with records handed out here and not committed.
+        """
         for slot in slots:
+            if self._pending.pop(slot, None) is not None:
+                raise Fenced(
+                    f"records of {slot[0]}/{slot[1]} need to be committed before it is given again",
+                    got="a partition that left and came back with records not committed",
+                    do="let the transaction be rolled back, and read again from what is kept",
+                )
             self._kept.pop(slot, None)
+
+    def begun(self, places: Mapping[Slot, int]) -> None:
+        """Reading begins there: nothing is handed out of these yet."""
+        self._began.update(places)
 
     def ahead(self, reader: Reader, reached: Callable[[], Mapping[Slot, int]]) -> None:
         """At most once: keep where the records end that are about to be handed out."""
@@ -91,14 +107,31 @@ class Keeping:
             self._keep(reader, dict(reader.next))
             return
         moved = self._moved(reader)
-        self.offsets.advance({slot: (self._kept.get(slot), at) for slot, at in moved.items()})
+        here = {slot: (self._kept.get(slot), at) for slot, at in moved.items()}
+        self.offsets.advance({**self._pending, **here})
+        self._pending.clear()
         self._kept.update(moved)
+        self._began.update(moved)
 
-    def leaving(self, reader: Reader) -> None:
+    def leaving(self, reader: Reader, slots: Iterable[Slot]) -> None:
         """Partitions go to another member: it must begin where this one has come to."""
         if self.mode in ("auto", "before"):
             with suppress(MillstreamError):
                 self._keep(reader, self._moved(reader))
+        self.losing(reader, slots)
+
+    def losing(self, reader: Reader, slots: Iterable[Slot]) -> None:
+        """Partitions are another member's.
+
+        What was handed out of them and is not yet kept beside the result is kept with the next
+        commit, or that commit fails because the other member has gone on: never both.
+        """
+        if self.mode != "beside":
+            return
+        for slot in slots:
+            at = reader.next.get(slot)
+            if at is not None and at != self._began.get(slot):
+                self._pending[slot] = (self._kept.get(slot), at)
 
     def closing(self, reader: Reader) -> None:
         """The end: what was not handed out is left for the next."""

@@ -179,6 +179,14 @@ class Link:
         topics = self._told().topics
         return {name: sorted(topic.partitions) for name, topic in topics.items()}
 
+    def replicas(self) -> dict[tuple[str, int], tuple[int, ...]]:
+        """The brokers that keep each partition, whether anybody leads it or not."""
+        return {
+            (name, number): tuple(part.replicas)
+            for name, topic in self._told().topics.items()
+            for number, part in topic.partitions.items()
+        }
+
     def brokers(self) -> int:
         """How many brokers answer now."""
         return len(self._told().brokers)
@@ -200,6 +208,7 @@ class Link:
         ask: Callable[[AdminClient], Mapping[_K, Future[_T]]],
         *,
         settling: frozenset[int] = frozenset(),
+        done: frozenset[int] = frozenset(),
     ) -> dict[_K, _T]:
         """The answers to one request about several things; the first failure is raised.
 
@@ -207,21 +216,26 @@ class Link:
         errors in `settling`. Where several brokers are named, one that goes away is no reason
         to give up: a client that knew no other begins anew with those that were named, and as
         long as one of them listens, the others get the time to take over what that one led.
+        A request that was made again because its answer was lost may find itself done: the
+        errors in `done` say so, and then there is no answer.
         """
         if self._admin is not None:
             self._admin.poll(0)
             self.complaints.hope()
-        began = time.monotonic()
+        began, again = time.monotonic(), False
         while True:
             try:
                 return {name: self._answer(future) for name, future in ask(self.admin).items()}
             except KafkaException as failed:
                 self.admin.poll(0)
                 code = failed.args[0].code()
+                if again and code in done:
+                    return {}
                 lost = self._several and code in _LOST
                 if not (lost or code in _SETTLING | settling) or self._is_over(began):
                     raise self.failure(failed, doing) from None
                 if lost:
+                    again = True
                     self._admin = None
                     self.complaints.hope()
                 time.sleep(0.05)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from millstream.log.link import Link
 
+    _Told = Callable[[Sequence[Slot]], None]
+
 LOG = logging.getLogger("millstream.log")
 
 _TRUST = 1.0
@@ -47,6 +49,7 @@ class Reader:
         self.eof: dict[Slot, int] = {}
         self.buffer: deque[Message] = deque()
         self.joined_at: float | None = None
+        self.left: set[Slot] = set()
         self._held: dict[Slot, list[Message]] = {}
         self._link = link
         self._patience = patience
@@ -67,11 +70,14 @@ class Reader:
         self,
         topics: Sequence[str],
         places: Callable[[Sequence[Slot]], Mapping[Slot, int]],
-        leaving: Callable[[], None],
+        leaving: _Told,
+        losing: _Told,
     ) -> None:
         """Read a share of the topics; `places` says where newly given partitions begin.
 
-        The client holds the callbacks, so they hold no one who holds the client.
+        `leaving` is told of those that are about to go to another member, `losing` of those
+        that are another's already. The client holds the callbacks, so they hold no one who
+        holds the client.
         """
 
         me = weakref.ref(self)
@@ -85,14 +91,18 @@ class Reader:
                 if not reader.next:
                     LOG.warning("a member of a group is idle: there are more than partitions")
 
+        def away(client: Client, partitions: list[TopicPartition], told: _Told) -> None:
+            slots = [(part.topic, part.partition) for part in partitions]
+            if (reader := me()) is not None:
+                told(slots)
+                reader._forget(slots)
+            client.incremental_unassign(partitions)
+
         def taken(client: Client, partitions: list[TopicPartition]) -> None:
-            leaving()
-            lost(client, partitions)
+            away(client, partitions, leaving)
 
         def lost(client: Client, partitions: list[TopicPartition]) -> None:
-            if (reader := me()) is not None:
-                reader._forget((part.topic, part.partition) for part in partitions)
-            client.incremental_unassign(partitions)
+            away(client, partitions, losing)
 
         self.client.subscribe(list(topics), on_assign=given, on_revoke=taken, on_lost=lost)
 
@@ -112,17 +122,22 @@ class Reader:
     def take(self, most: int, wait: float) -> list[Message]:
         """What was fetched before and not handed on, else what a fetch brings."""
         if self.buffer:
+            self.left.clear()
             return [self.buffer.popleft() for _ in range(min(most, len(self.buffer)))]
         return self.fetch(most, wait)
 
     def fetch(self, most: int, wait: float) -> list[Message]:
         """Messages in order per partition; none when `wait` seconds bring none.
 
+        Partitions that went to another member meanwhile are in `left`, and nothing of them is
+        among the messages.
+
         Raises:
             DataGone: a partition no longer holds the offset that comes next; said again at
                 every call until that partition is moved.
         """
         self.check()
+        self.left.clear()
         messages = self.client.consume(most, 0)
         if not messages:
             messages = self.client.consume(1, wait)
@@ -131,6 +146,8 @@ class Reader:
         if any(map(Message.error, messages)):
             messages = [message for message in messages if self._is_record(message)]
         self._watch_outage(heard=bool(messages))
+        if self.left:
+            messages = [message for message in messages if _slot(message) in self.next]
         return messages
 
     def move(self, places: Mapping[Slot, int], *, alone: bool) -> None:
@@ -242,7 +259,10 @@ class Reader:
     def _forget(self, slots: Iterable[Slot]) -> None:
         """They are another member's now, and so is what was fetched of them."""
         gone = set(slots)
-        self.buffer = deque(message for message in self.buffer if _slot(message) not in gone)
+        kept = [message for message in self.buffer if _slot(message) not in gone]
+        self.buffer.clear()
+        self.buffer.extend(kept)
+        self.left |= gone
         for slot in gone:
             self.next.pop(slot, None)
             self.eof.pop(slot, None)

@@ -134,12 +134,14 @@ class ShareConsumer:
             if not self._waiting:
                 self._take()
                 continue
-            held = self._waiting.popleft()
-            if time.monotonic() > held.until:
-                self._mark(held, _RELEASE)  # it is no longer ours: another has it by now
-                continue
-            self._in_hand = held
-            yield _shared(held.message)
+            held = self._waiting[0]
+            ours = time.monotonic() <= held.until
+            if not ours:
+                self._mark(held, _RELEASE)  # another has it by now
+            self._waiting.popleft()
+            if ours:
+                self._in_hand = held
+                yield _shared(held.message)
 
     def acknowledge(self, record: Record) -> None:
         """It is done: return when the cluster knows, and it never comes again.
@@ -168,6 +170,7 @@ class ShareConsumer:
         self._stopped.set()
         try:
             self._finish()
+            self._send()
             for held in self._waiting:
                 self._mark(held, _RELEASE)
             self._waiting.clear()
@@ -186,7 +189,7 @@ class ShareConsumer:
         trace: TracebackType | None,
     ) -> None:
         if problem is not None and self._in_hand is not None:
-            self._mark(self._in_hand, _RELEASE)
+            self._waiting.appendleft(self._in_hand)
             self._in_hand = None
         try:
             self.close()
@@ -217,10 +220,17 @@ class ShareConsumer:
             self._send()
 
     def _mark(self, held: _Held, how: AcknowledgeType) -> None:
-        """Note what is to be told; giving back what is no longer ours may well be refused."""
+        """Note what is to be told; giving back what is no longer ours may well be refused.
+
+        A refusal undoes all that is told of the partition in the same request, so what may be
+        refused is never told together with the rest.
+        """
+        late = how == _RELEASE and time.monotonic() > held.until
+        if late != bool(self._late):
+            self._send()
         self._client.acknowledge(held.message, how)
         self._unsent += 1
-        if time.monotonic() > held.until and how == _RELEASE:
+        if late:
             self._late.add(held.place[:2])
 
     def _send(self) -> None:
@@ -228,11 +238,11 @@ class ShareConsumer:
         if not self._unsent:
             return
         self._unsent, self._sent_at = 0, time.monotonic()
+        late, self._late = self._late, set()
         try:
             answers = self._client.commit_sync(ANSWER_TIME)
         except KafkaException as failed:
             raise self._link.failure(failed, "acknowledging") from None
-        late, self._late = self._late, set()
         for place, problem in answers.items():
             slot = (place.topic, place.partition)
             if problem is None:

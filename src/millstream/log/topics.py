@@ -6,7 +6,7 @@ import time
 import warnings
 from typing import TYPE_CHECKING
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
@@ -121,6 +121,7 @@ class Topics:
         self._link.call_all(
             f"creating the topic {name}",
             lambda admin: admin.create_topics([new], request_timeout=ANSWER_TIME),
+            done=frozenset({KafkaError.TOPIC_ALREADY_EXISTS}),
         )
         self._await(name, lambda made: made is not None and len(made.partitions) == partitions)
         return self.describe(name)
@@ -158,6 +159,7 @@ class Topics:
         self._link.call_all(
             f"deleting the topic {name}",
             lambda admin: admin.delete_topics([name], request_timeout=ANSWER_TIME),
+            done=frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART}),
         )
         self._await(name, lambda made: made is None)
 
@@ -228,6 +230,7 @@ class Topics:
                 validate_only=only_check,
                 request_timeout=ANSWER_TIME,
             ),
+            done=frozenset() if only_check else frozenset({KafkaError.INVALID_PARTITIONS}),
         )
 
     def _slots(self, name: str) -> Sequence[Slot]:

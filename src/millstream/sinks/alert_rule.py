@@ -4,7 +4,8 @@
                                └── not held ──▶ (nothing)
 
 Times are those of the rows, in microseconds: the same rows give the same episodes, however they
-are cut into batches. An episode begins with the row that raised it, and is named by it.
+are cut into batches. An episode begins with the row that raised it, and is named by that time;
+where the one before began no earlier, it begins a microsecond after that one.
 """
 
 from __future__ import annotations
@@ -119,14 +120,17 @@ def advance(standing: Standing | None, clock: int, rule: Rule) -> Step:
 
 
 def _raised(standing: Standing | None, seen: Seen, rule: Rule) -> Step:
-    if standing is None or standing.state == "resolved":
-        ended = None if standing is None else standing.resolved
-        standing = Standing("pending", seen.time, seen.time, seen.until, ended)
+    if standing is None:
+        standing = Standing("pending", seen.time, seen.time, seen.until)
+    elif standing.state == "resolved":
+        begun = max(seen.time, standing.begun + 1)
+        standing = Standing("pending", seen.time, begun, seen.until, standing.resolved)
     else:
         standing = replace(standing, time=seen.time, until=seen.until)
-    if standing.state == "pending" and seen.time >= standing.earliest(rule):
+    at = max(seen.time, standing.begun)
+    if standing.state == "pending" and at >= standing.earliest(rule):
         standing = replace(standing, state="firing")
-        return standing, [Told("firing", seen.time, standing.begun)]
+        return standing, [Told("firing", at, standing.begun)]
     return standing, []
 
 
@@ -145,5 +149,6 @@ def _ended(standing: Standing, at: int) -> Step:
         if standing.resolved is None:
             return None, []
         return replace(standing, state="resolved", until=None), []
+    at = max(at, standing.begun)
     over = replace(standing, state="resolved", until=None, resolved=at)
     return over, [Told("resolved", at, standing.begun)]

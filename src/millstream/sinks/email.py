@@ -12,7 +12,7 @@ from millstream.errors import InvalidSpec
 from millstream.log import secrets
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from millstream.sinks.spec import Opening, Writer
 
@@ -20,7 +20,13 @@ DEFAULT = "${env:MILLSTREAM_SMTP}"
 PASSWORD = "${env:MILLSTREAM_SMTP_PASSWORD}"  # noqa: S105
 SCHEMES = {"smtp": 25, "smtp+starttls": 587, "smtps": 465}
 MOST_RECIPIENTS = 50
-_REFERENCE = re.compile(r"\$\{[^}]*\}")
+REFERENCE = re.compile(r"\$\{[^}]*\}")
+_LITERAL = r"\$(?!\{)|[^$/?#\s\x00-\x1f\x7f]"
+_USER = rf"(?:{REFERENCE.pattern}|(?!:)(?:{_LITERAL}))*?"
+_SERVER = re.compile(
+    rf"(?P<scheme>[a-z+]+)://(?:(?P<user>{_USER})"
+    rf"(?::(?P<password>(?:{REFERENCE.pattern}|{_LITERAL})*))?@)?(?P<place>[^@$/?#\s]+)/?\Z"
+)
 _WORD = r"[^\s@<>,;:\"\\()\[\]\x00-\x1f\x7f]"
 _ADDRESS = re.compile(rf"(?!.*=\?){_WORD}{{1,64}}@{_WORD}{{1,255}}\Z")
 _PLACE = re.compile(r"\{([^{}]*)\}")
@@ -92,11 +98,18 @@ class Email:
     @property
     def shown(self) -> str:
         """The server as it may be shown: references as they are written, no password."""
-        return re.sub(
-            rf"(?P<before>://(?:{_REFERENCE.pattern}|[^:/@$])*:)(?P<secret>{_REFERENCE.pattern}|[^@]*)(?=@)",
-            lambda found: found["before"] + secrets.masked("password", found["secret"]),
-            self.url or DEFAULT,
-        )
+        found = _SERVER.match(self.url or DEFAULT)
+        if found is None or found["user"] is None:
+            return self.url or DEFAULT
+        password = self._password
+        hidden = "" if password is None else ":" + secrets.masked("password", password)
+        return f"{found['scheme']}://{found['user']}{hidden}@{found['place']}"
+
+    @property
+    def _password(self) -> str | None:
+        """The password of the address, as it is written there."""
+        found = _SERVER.match(self.url or DEFAULT)
+        return None if found is None else found["password"]
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -117,7 +130,8 @@ class Email:
 
     def literal_secret(self) -> str | None:
         """The part in which a secret is written out instead of referred to, if there is one."""
-        return "url" if secrets.MASK in self.shown else None
+        password = self._password
+        return "url" if password and not REFERENCE.fullmatch(password) else None
 
     def writer(self, opening: Opening) -> Writer:
         """The store of what is to be told, opened for one run."""
@@ -140,33 +154,53 @@ class Server:
     password: str | None = field(default=None, repr=False)
 
 
-def checked_server(url: object, *, allow_plain: bool) -> Server | None:
+def checked_server(
+    url: object, *, allow_plain: bool, value: Callable[[str], str] = unquote
+) -> Server | None:
     """The server an address names; None where only its reference is known.
+
+    `value` makes of a name and a password as they are written what is meant by them.
 
     Raises:
         InvalidSpec: it names none, or one that would be spoken to without encryption.
     """
-    if isinstance(url, str) and _REFERENCE.match(url):
+    text = url if isinstance(url, str) else ""
+    if REFERENCE.fullmatch(text):
         return None
+    found = _SERVER.match(text)
+    if found is None or found["scheme"] not in SCHEMES:
+        raise _no_server(text)
     try:
-        parts = urlsplit(url if isinstance(url, str) else "")
+        parts = urlsplit(f"//{found['place']}")
         host, port = parts.hostname, parts.port
     except ValueError:
-        parts, host, port = urlsplit(""), None, None
-    if parts.scheme not in SCHEMES or not host:
-        raise InvalidSpec(
-            "Email needs a server such as smtp+starttls://user@host:587",
-            got=f"the scheme {parts.scheme!r}" if parts.scheme else "no address",
-            do="begin it with smtp+starttls://, smtps:// or, on this machine, smtp://",
-        )
-    if parts.scheme == "smtp" and not allow_plain and not _on_this_machine(host):
+        raise _no_server(text) from None
+    if not host:
+        raise _no_server(text)
+    if found["scheme"] == "smtp" and not allow_plain and not _on_this_machine(host):
         raise InvalidSpec(f"Email needs an encrypted way to {host}", got="smtp://",
                           do="write smtp+starttls://… or smtps://…, or allow_plain=True on a "
                           "network you trust")  # fmt: skip
-    user, password = parts.username, parts.password
-    return Server(parts.scheme, host, port or SCHEMES[parts.scheme],
-                  None if user is None else unquote(user),
-                  None if password is None else unquote(password))  # fmt: skip
+    user, password = found["user"], found["password"]
+    return Server(found["scheme"], host, port or SCHEMES[found["scheme"]],
+                  None if user is None else value(user),
+                  None if password is None else value(password))  # fmt: skip
+
+
+def _no_server(url: str) -> InvalidSpec:
+    """What is wrong with an address, told without a word of it that might be secret."""
+    scheme = re.match(r"([a-z+]{1,20})://", url)
+    if scheme is not None and scheme[1] in SCHEMES:
+        return InvalidSpec(
+            "Email needs a server such as smtp+starttls://user@host:587",
+            got=f"a {scheme[1]}:// with something else after it",
+            do="write / ? # in a password as %2F %3F %23, or the password as a reference",
+        )
+    return InvalidSpec(
+        "Email needs a server such as smtp+starttls://user@host:587",
+        got="no address" if scheme is None else f"the scheme {scheme[1]!r}",
+        do="begin it with smtp+starttls://, smtps:// or, on this machine, smtp://",
+    )
 
 
 def _on_this_machine(host: str) -> bool:

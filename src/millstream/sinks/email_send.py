@@ -13,11 +13,12 @@ from email.policy import SMTP as POLICY
 from email.utils import formatdate
 from functools import cache
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from millstream.errors import InvalidSpec, MillstreamError
 from millstream.log import secrets
 from millstream.sinks.bounded import bounded
-from millstream.sinks.email import DEFAULT, PASSWORD, checked_server
+from millstream.sinks.email import DEFAULT, PASSWORD, REFERENCE, checked_server
 from millstream.sinks.webhook_post import Later
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 LONGEST_SUBJECT = 200
 MOST_CHARACTERS = 100_000
 _TIMEOUT, _WHOLE = 10.0, 15.0
+_SETTING = "the url of Email"
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f\u0085\u2028\u2029]+")
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
@@ -74,10 +76,7 @@ def send(address: Email, mail: Mail, left: Sequence[str] | None = None) -> None:
         Later: the server did not take it now, or not for all.
         MillstreamError: it will never take it.
     """
-    url = secrets.resolve(address.url or DEFAULT, setting="the url of Email")
-    server = checked_server(url, allow_plain=address.allow_plain)
-    if server is None:
-        raise InvalidSpec("Email needs the address of a server", got="a reference to a reference")
+    server = _server(address)
     to = tuple(left or address.to)
     made = message(mail, address.sender or f"millstream@{_host_name()}", address.to)
     try:
@@ -87,6 +86,25 @@ def send(address: Email, mail: Mail, left: Sequence[str] | None = None) -> None:
     except (smtplib.SMTPException, OSError) as error:
         raise Later(f"{server.host} did not take a mail ({_reason(error)})") from error
     _judge(server, refused)
+
+
+def _server(address: Email) -> Server:
+    """The server with its name and password. What a reference stands for is taken as it is: no
+    character of it can change which server is meant."""
+    url, plain = address.url or DEFAULT, address.allow_plain
+    server = checked_server(url, allow_plain=plain, value=_looked_up)
+    if server is None:
+        server = checked_server(secrets.resolve(url, setting=_SETTING), allow_plain=plain)
+    if server is None:
+        raise InvalidSpec("Email needs the address of a server", got="a reference to a reference")
+    return server
+
+
+def _looked_up(text: str) -> str:
+    """A name or password of an address: its references resolved, the rest unquoted."""
+    plain = [unquote(part) for part in REFERENCE.split(text)]
+    given = [secrets.resolve(one, setting=_SETTING) for one in REFERENCE.findall(text)]
+    return plain[0] + "".join(a + b for a, b in zip(given, plain[1:], strict=True))
 
 
 @cache

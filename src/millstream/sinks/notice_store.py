@@ -30,6 +30,8 @@ VERSION = 1
 MOST_KEYS = 10_000
 RESOLVED_KEPT = 1000
 TOLD_KEPT = 10_000
+MOST_UNTOLD = 2 * MOST_KEYS
+TOO_MANY = "too many waited"
 _ASKED_AT_ONCE = 500
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS ledger (
@@ -37,7 +39,7 @@ CREATE TABLE IF NOT EXISTS ledger (
 );
 CREATE TABLE IF NOT EXISTS alerts (
     alert TEXT PRIMARY KEY, spec TEXT NOT NULL, clock INTEGER,
-    untracked INTEGER NOT NULL DEFAULT 0
+    untracked INTEGER NOT NULL DEFAULT 0, given_up INTEGER NOT NULL DEFAULT 0
 );
 CREATE TABLE IF NOT EXISTS outputs (
     output TEXT PRIMARY KEY, kind TEXT NOT NULL, sink TEXT NOT NULL, print TEXT NOT NULL,
@@ -46,7 +48,7 @@ CREATE TABLE IF NOT EXISTS outputs (
 CREATE TABLE IF NOT EXISTS standings (
     alert TEXT NOT NULL, key TEXT NOT NULL, state TEXT NOT NULL, time INTEGER NOT NULL,
     begun INTEGER NOT NULL, until INTEGER, resolved INTEGER, due INTEGER, since INTEGER NOT NULL,
-    row TEXT NOT NULL, PRIMARY KEY (alert, key)
+    row TEXT NOT NULL, batch INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (alert, key)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS standings_due ON standings (alert, due) WHERE due IS NOT NULL;
 CREATE TABLE IF NOT EXISTS silences (
@@ -75,6 +77,7 @@ CREATE VIEW IF NOT EXISTS unpacked AS
          silences.key IN ('', outbox.key)), 0) AS silent
     FROM outbox WHERE parcel IS NULL AND outcome IS NULL
 """
+_ADDED = (("alerts", "given_up"), ("standings", "batch"))
 
 
 def store_file(job: str, home: Path | None = None) -> Path:
@@ -103,9 +106,23 @@ class NoticeStore:
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = FULL")
             self._connection.executescript(_SCHEMA + f"; PRAGMA user_version = {VERSION}")
+            self._add_columns()
         except sqlite3.Error as error:
             self._connection.close()
             raise self._unavailable(error) from error
+
+    def _add_columns(self) -> None:
+        """What a file of an earlier version does not have."""
+        if not self._missing():
+            return
+        with self.transaction():
+            for table, column in self._missing():
+                self.run(f"ALTER TABLE {table} ADD COLUMN {column} INTEGER NOT NULL DEFAULT 0")
+
+    def _missing(self) -> list[tuple[str, str]]:
+        known = {table: [row["name"] for row in self.rows(f"PRAGMA table_info({table})")]
+                 for table, _ in _ADDED}  # fmt: skip
+        return [(table, column) for table, column in _ADDED if column not in known[table]]
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -184,20 +201,23 @@ class NoticeStore:
         return self.rows("SELECT * FROM standings WHERE alert = ? AND due < ?", alert, clock)
 
     def stands(
-        self, alert: str, key: str, after: Standing | None, rule: Rule, row: str | None
-    ) -> None:
-        """How a key stands from now on; the row that raised it stays if no other is given."""
+        self, alert: str, key: str, after: Standing | None, rule: Rule, row: str | None,
+        batch: int = 0,
+    ) -> None:  # fmt: skip
+        """How a key stands from now on, after a batch; the row that raised it stays if no other
+        is given, and so does the batch in which its episode began."""
         if after is None:
             self.run("DELETE FROM standings WHERE alert = ? AND key = ?", alert, key)
             return
         since = after.begun if after.state != "resolved" else (after.resolved or after.begun)
         self.run(
-            "INSERT INTO standings VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, coalesce(?, '{}')) "
+            "INSERT INTO standings VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, coalesce(?, '{}'), ?) "
             "ON CONFLICT (alert, key) DO UPDATE SET state = excluded.state, time = excluded.time, "
+            "batch = iif(begun = excluded.begun, batch, excluded.batch), "
             "begun = excluded.begun, until = excluded.until, resolved = excluded.resolved, "
             "due = excluded.due, since = excluded.since, row = coalesce(?, row)",
             alert, key, after.state, after.time, after.begun, after.until, after.resolved,
-            after.due(rule), since, row, row,
+            after.due(rule), since, row, batch, row,
         )  # fmt: skip
 
     def row_of(self, alert: str, key: str) -> str:
@@ -261,6 +281,33 @@ class NoticeStore:
                 f"{episode}_{told.kind}", target, alert, key, episode, told.kind, body, now,
                 max(now, self._last_parcel(target) + gathers), batch,
             )  # fmt: skip
+
+    def bound(self, target: str) -> None:
+        """Where more waits for a target than may, the oldest that is not under way to it is
+        given up, and counted."""
+        excess = self.waiting(target) - MOST_UNTOLD
+        if excess <= 0:
+            return
+        oldest = self.rows("SELECT place, alert FROM unpacked WHERE target = ? ORDER BY place "
+                           "LIMIT ?", target, excess)  # fmt: skip
+        self.run_many("UPDATE alerts SET given_up = given_up + 1 WHERE alert = ?",
+                      [(row["alert"],) for row in oldest])  # fmt: skip
+        kept = self.rows("SELECT parcel FROM parcels WHERE target = ? AND id = ?", target, TOO_MANY)
+        if not kept:
+            self.run("INSERT INTO parcels (id, target, made, problem, ended) "
+                     "VALUES (?, ?, 0, ?, ?)", TOO_MANY, target, TOO_MANY,
+                     time.time())  # fmt: skip
+            kept = self.rows("SELECT last_insert_rowid() AS parcel")
+        self.run_many("UPDATE outbox SET outcome = 'failed', parcel = ? WHERE place = ?",
+                      [(kept[0]["parcel"], row["place"]) for row in oldest])  # fmt: skip
+        self.forget_told()
+
+    def forget_told(self) -> None:
+        """Keep of what is done with as much as is shown."""
+        self.run("DELETE FROM outbox WHERE outcome IS NOT NULL AND place <= "
+                 "(SELECT max(place) FROM outbox) - ?", TOLD_KEPT)  # fmt: skip
+        self.run("DELETE FROM parcels WHERE ended IS NOT NULL AND parcel <= "
+                 "(SELECT max(parcel) FROM parcels) - ?", TOLD_KEPT)  # fmt: skip
 
     def _last_parcel(self, target: str) -> float:
         found = self.rows("SELECT max(made) AS made FROM parcels WHERE target = ?", target)

@@ -218,7 +218,7 @@ class NoticeWriter:
         (alert, rule), (after, told) = self._rules[name], step
         targets = addresses(name, alert.to)
         kept = row or self._open.row_of(name, key)
-        self._open.stands(name, key, after, rule, row)
+        self._open.stands(name, key, after, rule, row, batch)
         for one in told:
             self._open.tell(name, key, one, targets, batch, kept)
 
@@ -234,9 +234,10 @@ class NoticeWriter:
         return None
 
     def go_back(self, batch: int, intent: str | None, mark: str) -> str | None:
-        """Alerts begin anew with the rows that come again; rows that wait for a mail leave."""
+        """Episodes that began later begin anew with the rows that come again, those that began
+        before go on; rows that wait for a mail leave."""
         with self._open.transaction():
-            self._open.run("DELETE FROM standings")
+            self._open.run("DELETE FROM standings WHERE batch > ?", batch)
             self._open.run("UPDATE alerts SET clock = NULL")
             self._open.run("DELETE FROM outbox WHERE batch > ? AND kind = 'row' AND "
                            "parcel IS NULL", batch)  # fmt: skip

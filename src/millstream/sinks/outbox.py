@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from millstream.errors import InvalidSpec, MillstreamError
 from millstream.sinks.email import Email
 from millstream.sinks.email_send import Mail, PartlyTaken, send
-from millstream.sinks.notice_store import TOLD_KEPT
 from millstream.sinks.notice_texts import mail_of_alerts, mail_of_rows, post_of
 from millstream.sinks.webhook_post import Gone, Later, Parcel, post
 
@@ -78,6 +77,8 @@ class Outbox:
                 return 0
             self._drop_what_silence_swallowed(now)
             for name, target in self._targets.items():
+                if not target.rows:
+                    self._store.bound(name)
                 self._pack(name, target, now, all_of_it=all_of_it)
         sent = 0
         for name in list(self._targets):
@@ -108,26 +109,27 @@ class Outbox:
         )  # fmt: skip
 
     def _pack(self, name: str, target: Target, now: float, *, all_of_it: bool) -> None:
-        due = self._store.rows("SELECT min(due) AS due FROM outbox WHERE target = ? AND "
-                               "outcome IS NULL AND parcel IS NULL", name)[0]["due"]  # fmt: skip
+        due = self._store.rows("SELECT min(due) AS due FROM unpacked WHERE target = ? AND "
+                               "silent <= ?", name, now)[0]["due"]  # fmt: skip
         if due is None or (due > now and not all_of_it):
             return
         found = self._store.rows(
             "SELECT place, id FROM unpacked WHERE target = ? AND silent <= ? ORDER BY place",
             name, now,
         )  # fmt: skip
-        alone = self._alone(name, target, now, len(found))
+        alone = self._alone(name, target, now)
         groups = [[item] for item in found[:alone]]
-        rest = found[alone:]
+        rest = found[alone:] if isinstance(target.to, Email) else []
         if rest and (all_of_it or not self._too_soon(name, target, now)):
             groups.append(rest)
         for group in groups:
             self._parcel(name, [item["place"] for item in group], group[0]["id"], now)
 
-    def _alone(self, name: str, target: Target, now: float, waiting: int) -> int:
-        """How many of those that wait go alone: all posts, so many mails an hour, no digest."""
+    def _alone(self, name: str, target: Target, now: float) -> int:
+        """How many of those that wait go alone: posts (those that are sent next; the others stay
+        unpacked, so that they can be given up), so many mails an hour, no digest."""
         if not isinstance(target.to, Email):
-            return waiting
+            return AT_ONCE - self._unsent(name)
         if target.to.digest is not None:
             return 0
         return max(0, MOST_SINGLE - self._made_since(name, now - _HOUR))
@@ -138,6 +140,12 @@ class Outbox:
         return target.to.digest is None and self._made_since(name, now - _MINUTE) > 0 and (
             self._made_since(name, now - _HOUR) >= MOST_SINGLE
         )  # fmt: skip
+
+    def _unsent(self, name: str) -> int:
+        found = self._store.rows(
+            "SELECT count(*) AS n FROM parcels WHERE target = ? AND ended IS NULL", name
+        )
+        return min(AT_ONCE, int(found[0]["n"]))
 
     def _made_since(self, name: str, at: float) -> int:
         found = self._store.rows(
@@ -225,9 +233,4 @@ class Outbox:
                             "WHERE parcel = ?", time.time(), problem, parcel["parcel"])  # fmt: skip
             self._store.run("UPDATE outbox SET outcome = ? WHERE parcel = ?", outcome,
                             parcel["parcel"])  # fmt: skip
-            self._store.run(
-                "DELETE FROM outbox WHERE outcome IS NOT NULL AND place <= "
-                "(SELECT max(place) FROM outbox) - ?", TOLD_KEPT,
-            )  # fmt: skip
-            self._store.run("DELETE FROM parcels WHERE ended IS NOT NULL AND parcel <= "
-                            "(SELECT max(parcel) FROM parcels) - ?", TOLD_KEPT)  # fmt: skip
+            self._store.forget_told()

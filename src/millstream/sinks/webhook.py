@@ -102,6 +102,9 @@ class Webhook:
         """The part in which a secret is written out instead of referred to, if there is one."""
         if any(not _REFERENCE.fullmatch(one) for one in self.secret):
             return "secret"
+        after_the_host = re.sub(r"^[a-z]+://[^/?#]*/?", "", self.url)
+        if after_the_host and not _REFERENCE.search(self.url):
+            return "url"
         for name, value in self.headers:
             sensitive = secrets.is_secret(name) or name.lower() == "authorization"
             if sensitive and not _REFERENCE.search(value):
@@ -122,7 +125,7 @@ def checked_address(url: object, *, allow_private: bool) -> None:
         InvalidSpec: it is none, has a password in it, or no TLS.
     """
     if not isinstance(url, str) or not url.strip() or re.search(r"[\s\x00-\x1f\x7f]", url):
-        raise InvalidSpec("Webhook needs an address", got=repr(url),
+        raise InvalidSpec("Webhook needs an address", got=_outline(url),
                           do='write "https://…" or "${env:HOOK_URL}"')  # fmt: skip
     if _REFERENCE.match(url):
         return
@@ -146,10 +149,12 @@ def checked_address(url: object, *, allow_private: bool) -> None:
                           do="write https://…, or allow_private=True at home")  # fmt: skip
 
 
-def _outline(url: str) -> str:
-    return (
-        repr(url.split("://", maxsplit=1)[0][:20] + "://…") if "://" in url else "text without ://"
-    )
+def _outline(url: object) -> str:
+    """What kind of thing was given in place of an address, without a word of it."""
+    if not isinstance(url, str):
+        return type(url).__name__
+    scheme = re.match(r"[a-z]{1,20}://", url)
+    return "text without ://" if scheme is None else repr(scheme[0] + "…")
 
 
 def _host(url: str) -> str | None:

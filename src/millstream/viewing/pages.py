@@ -8,6 +8,7 @@ each exactly once. Only committed records are seen.
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from confluent_kafka import Message, TopicPartition
 
-from millstream.errors import InvalidInput
+from millstream.errors import InvalidInput, Unavailable
 from millstream.log.consumer_options import client_config
 from millstream.log.link import Link
 from millstream.log.names import check_topic
@@ -36,6 +37,7 @@ _TOGETHER = 500
 _WAIT = 0.05
 _PATIENCE = 3.0
 _GRACE = 2.0
+_FIRST = 30.0
 _SETTINGS = {"queued.max.messages.kbytes": "16384", "fetch.wait.max.ms": "20"}
 
 
@@ -48,7 +50,7 @@ class Takes(Protocol):
 
 @dataclass(frozen=True)
 class Bounds:
-    """How far one page looks."""
+    """How far one page looks; `seconds` are those from the log's first answer on."""
 
     records: int = 20_000
     bytes: int = 64_000_000
@@ -72,15 +74,25 @@ class Page:
 
 @dataclass
 class _Budget:
-    """What is left of the bounds."""
+    """What is left of the bounds. Time counts from `begin` to `rest` only: what it takes to
+    reach the log is no part of it."""
 
     records: int
     bytes: int
-    until: float
+    seconds: float
+    until: float = math.inf
 
     @classmethod
     def of(cls, bounds: Bounds) -> _Budget:
-        return cls(bounds.records, bounds.bytes, time.monotonic() + bounds.seconds)
+        return cls(bounds.records, bounds.bytes, bounds.seconds)
+
+    def begin(self) -> None:
+        if self.until == math.inf:
+            self.until = time.monotonic() + self.seconds
+
+    def rest(self) -> None:
+        if self.until != math.inf:
+            self.seconds, self.until = self.until - time.monotonic(), math.inf
 
     def spend(self, record: Record) -> None:
         self.records -= 1
@@ -88,7 +100,8 @@ class _Budget:
 
     @property
     def out(self) -> bool:
-        return self.records <= 0 or self.bytes <= 0 or time.monotonic() > self.until
+        late = self.seconds <= 0 or time.monotonic() > self.until
+        return late or self.records <= 0 or self.bytes <= 0
 
 
 @dataclass
@@ -183,7 +196,11 @@ class Pages:
         )
 
     def one(self, partition: int, offset: int) -> Record | None:
-        """The record of an offset; None where there is none (any more, or yet)."""
+        """The record of an offset; None where there is none (any more, or yet).
+
+        Raises:
+            Unavailable: the log could not be read as far as that.
+        """
         held = self.first[partition] <= offset < self.end[partition]
         found: list[Record] = []
 
@@ -194,6 +211,12 @@ class Pages:
         if held:
             span = {partition: _Range(offset, offset + 1)}
             self._read(span, _Budget.of(self.bounds), take)
+            if not span[partition].done:
+                raise Unavailable(
+                    f"offset {offset} of {self.topic}/{partition} needs to be read in time",
+                    got=f"nothing of it within {self.bounds.seconds:g} s",
+                    do="ask again when the cluster has less to do",
+                )
         return found[0] if found else None
 
     def _within(
@@ -231,7 +254,7 @@ class Pages:
                 if moved or step == 1:
                     return low
                 step = 1
-                budget = _Budget(len(pieces) + 1, self.bounds.bytes, time.monotonic() + _GRACE)
+                budget = _Budget(len(pieces) + 1, self.bounds.bytes, _GRACE)
             else:
                 step *= _FURTHER
 
@@ -242,6 +265,9 @@ class Pages:
 
         A range has enough when `take` says false. It is done, too, when the log goes on after
         its end: what is missing in between are markers, or records that were compacted away.
+
+        Raises:
+            Unavailable: the log has not begun to answer.
         """
         open_ones = {part: one for part, one in ranges.items() if not one.done}
         if not open_ones:
@@ -250,8 +276,14 @@ class Pages:
         reader = Reader(self._link, self._link.consumer(settings), patience=_PATIENCE)
         try:
             reader.assign({(self.topic, part): one.at for part, one in open_ones.items()})
+            patience = time.monotonic() + _FIRST
             while open_ones and not budget.out:
-                for message in reader.fetch(_TOGETHER, _WAIT):
+                messages = reader.fetch(_TOGETHER, _WAIT)
+                if messages or reader.eof:
+                    budget.begin()
+                elif budget.until == math.inf and time.monotonic() > patience:
+                    raise self._silent()
+                for message in messages:
                     _hand_on(message, open_ones, budget, take)
                 if not budget.out:
                     _reach_ends(reader, open_ones)
@@ -259,7 +291,15 @@ class Pages:
                     del open_ones[part]
                     reader.client.pause([TopicPartition(self.topic, part)])
         finally:
+            budget.rest()
             reader.client.close()
+
+    def _silent(self) -> Unavailable:
+        return Unavailable(
+            f"{self.topic} needs to be readable",
+            got=f"no record and no end of it within {_FIRST:g} s",
+            do="see whether its brokers are up, and ask again",
+        )
 
 
 def _hand_on(

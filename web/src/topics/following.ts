@@ -65,7 +65,9 @@ export function useFollowing(topic: string, query: string, on: boolean, begin: R
       later.current = came.later;
       tell((before) => ({ ...before, missed: before.missed + came.left_out + came.skipped }));
       return false;
-    }, end, ending.signal, () => void catchUp().catch(() => undefined));
+    }, end, ending.signal, () => void catchUp().catch(() => {
+      if (!ending.signal.aborted) end("some records may be missing: look again");
+    }));
     return () => ending.abort();
   }, [topic, query, on]);
   return {
