@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from millstream.testing.local_brokers import ThrowAwayBrokers
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_each_kind_of_acknowledgement_loses_what_it_may_and_no_more(
     three: ThrowAwayBrokers,
