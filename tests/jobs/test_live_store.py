@@ -71,6 +71,14 @@ def test_rows_are_there_after_their_batch_with_its_number() -> None:
     assert (chart.batch, chart.spec["kind"], table.spec["kind"]) == (7, "Chart", "LiveTable")
 
 
+def test_results_keep_their_places_whichever_of_them_was_written_last() -> None:
+    writer, _ = opened()
+    writer.write("i1", 1, [staged(CHART, [(1, "/", 3)]), staged(TABLE, [(1, "/", 3)])])
+    writer.write("i2", 2, [staged(CHART, [(2, "/", 4)])])
+    writer.close()
+    assert [found.output for found in live_outputs(JOB)] == ["views", "newest"]
+
+
 def test_a_point_that_comes_again_takes_the_place_of_the_earlier() -> None:
     writer, _ = opened()
     writer.write("i1", 1, [staged(CHART, [(1, "/", 3), (1, "/cart", 1)])])

@@ -39,9 +39,10 @@ class Log:
         return [record.value for record in self.read(*topics, **options)]
 
 
-def eventually(true: Callable[[], bool], *, within: float = 20) -> None:
+def eventually(true: Callable[[], bool], *, within: float = 20) -> bool:
     """Wait until something holds, and fail when it does not."""
     until = time.monotonic() + within
     while not true():
         assert time.monotonic() < until, f"not within {within} seconds"
         time.sleep(0.05)
+    return True

@@ -233,7 +233,7 @@ def test_work_is_committed_now_and_then_without_being_asked(log: Log, topic: str
         time.sleep(1.1)
         next(records)
 
-        eventually(lambda: consumer.committed() == {(topic, 0): 2})
+        assert eventually(lambda: consumer.committed() == {(topic, 0): 2})
 
 
 def test_a_manual_group_commits_what_it_is_told_to(log: Log, topic: str) -> None:

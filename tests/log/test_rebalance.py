@@ -210,7 +210,7 @@ def test_a_second_member_joins_mid_stream_and_no_record_is_lost(log: Log, topic:
         eventually(lambda: len(seen[1]) > 500, within=60)
         enough.set()
         threads[0].join()
-        eventually(lambda: seen[0] | seen[1] == set(sent), within=60)
+        assert eventually(lambda: seen[0] | seen[1] == set(sent), within=60)
     finally:
         enough.set()
         for member in members:

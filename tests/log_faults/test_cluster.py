@@ -49,27 +49,35 @@ def test_three_controllers_vote_and_one_is_in_charge(three: ThrowAwayBrokers) ->
             and all(broker.holds and not broker.behind for broker in listed)
         )
 
-    eventually(all_agree, within=60)
+    assert eventually(all_agree, within=60)
 
 
 def test_a_broker_that_dies_is_told_and_what_it_lacks_is_counted(
     three: ThrowAwayBrokers, topic: str
 ) -> None:
     log = Log(three.address)
+    brokers = Brokers(three.address)
     log.topics.create(topic, partitions=3)
+    only = f"{topic}-only"
+    assert log.topics.create(only).replicas == 3
+    brokers.move(only, [2], replicas=1)
     three[2].kill()
 
     assert local.status(three.folder).down == (2,)
     eventually(lambda: 2 not in log.topics.describe(topic).partitions[0].isr, within=60)
-    brokers = Brokers(three.address)
 
     def is_told() -> bool:
         dead = brokers.list()[1]
         return (dead.node, dead.address, dead.leads) == (2, None, 0) and dead.behind >= 3
 
     eventually(is_told, within=60)
+    [alone] = log.topics.describe(only).partitions
+    assert (alone.leader, alone.replicas, alone.earliest, alone.latest) == (None, (2,), None, None)
+    assert {topic, only} <= {info.name for info in log.topics.list()}
     log.fill(topic, [b"while one is down"])
     assert log.values(topic) == [b"while one is down"]
+    three.mend()
+    assert log.topics.describe(only).partitions[0].leader == 2, "what had one copy is led again"
 
 
 def test_a_broker_is_added_takes_partitions_over_and_is_removed_without_a_loss(
@@ -132,4 +140,8 @@ def test_the_number_of_copies_can_be_changed(three: ThrowAwayBrokers, topic: str
 
     brokers.move(topic, [3, 1], replicas=2)
 
-    eventually(lambda: log.topics.describe(topic).partitions[0].replicas == (3, 1), within=60)
+    def copies() -> tuple[int, ...]:
+        return tuple(log.topics.describe(topic).partitions[0].replicas)
+
+    assert eventually(lambda: copies() == (3, 1), within=60)
+    assert log.topics.describe(topic).settings == {}

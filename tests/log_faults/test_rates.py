@@ -37,7 +37,7 @@ with ms.Consumer(topic, kafka=address, group=group) as consumer:
 def rate_at_the_end(log: Log, topic: str) -> float:
     """Records a second over the last ones of the topic."""
     info = log.topics.describe(topic)
-    start = {part.partition: part.latest - COUNT // 4 for part in info.partitions}
+    start = {part.partition: (part.latest or 0) - COUNT // 4 for part in info.partitions}
     began, read = time.monotonic(), 0
     with log.consumer(topic, start=start, until_end=True) as consumer:
         for batch in consumer.batches():

@@ -169,6 +169,9 @@ def test_what_the_server_will_never_take_stops_the_job_and_is_not_lost(server: M
     writer.recover("one")
     until(lambda: len(server.mails) == 2)
     writer.close()
+    refused, taken = server.mails
+    assert refused["Message-ID"] == taken["Message-ID"]
+    assert refused.get_content() == taken.get_content()
 
 
 @pytest.mark.parametrize(("scheme", "login"), [("smtp+starttls", True), ("smtps", False)])

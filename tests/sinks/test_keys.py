@@ -75,10 +75,11 @@ def place(at: datetime | None) -> int | None:
     )
 
 
-def same(found: list[tuple[Any, datetime | None, int]], batches: list[list[Row]]) -> None:
+def as_dict(found: list[tuple[Any, datetime | None, int]]) -> dict[Any, int]:
+    """What a sink holds by key, each of which is there once."""
     got = {(page, place(at)): value for page, at, value in found}
     assert len(got) == len(found), "a key is there twice"
-    assert got == expected(batches)
+    return got
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -92,16 +93,18 @@ class TestEveryKeyedSink:
         send(ms.Postgres("t", key=KEYS, url=database), changed(seed))
         with psycopg.connect(database) as connection:
             found = connection.execute("select page, at, value from t").fetchall()
-        same(found, changed(seed))
+        assert as_dict(found) == expected(changed(seed))
 
     def test_sqlite_is_a_dict(self, seed: int, tmp_path: Path) -> None:
         send(ms.Sqlite(tmp_path / "out.db", "t", key=KEYS), changed(seed))
         connection = sqlite3.connect(tmp_path / "out.db")
         found = connection.execute("select page, at, value from t").fetchall()
         connection.close()
-        same([(p, at and datetime.fromisoformat(at), v) for p, at, v in found], changed(seed))
+        timed = [(page, at and datetime.fromisoformat(at), value) for page, at, value in found]
+        assert as_dict(timed) == expected(changed(seed))
 
     def test_delta_is_a_dict(self, seed: int, tmp_path: Path) -> None:
         send(ms.Delta(tmp_path / "lake", key=KEYS), changed(seed))
         table = DeltaTable(tmp_path / "lake").to_pyarrow_table().to_pylist()
-        same([(row["page"], row["at"], row["value"]) for row in table], changed(seed))
+        found = [(row["page"], row["at"], row["value"]) for row in table]
+        assert as_dict(found) == expected(changed(seed))

@@ -109,7 +109,7 @@ export interface TopicFacts {
 /** `stable` is where committed records end: below `latest` while a transaction is open. `bytes` are those on the
  * leader's disk, null where the cluster does not tell. */
 export interface Partition {
-  partition: number; leader: number | null; replicas: number[]; isr: number[]; earliest: number; latest: number; stable: number;
+  partition: number; leader: number | null; replicas: number[]; isr: number[]; earliest: number | null; latest: number | null; stable: number | null;
   bytes: number | null;
 }
 /** Settings of the topic itself, secrets as ***. */

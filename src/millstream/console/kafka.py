@@ -62,12 +62,12 @@ class Kafka:
         """
         link = self._link()
         [info] = infos(link, [check_topic(name)])
-        slots = [(name, part.partition) for part in info.partitions]
+        slots = [(name, part.partition) for part in info.partitions if part.leader is not None]
         stable = offsets_at(link, slots, "end", committed=True)
         held = sizes(link.cluster, name)
         parts = [
             {**asdict(part), "replicas": list(part.replicas), "isr": list(part.isr),
-             "stable": stable[name, part.partition], "bytes": held.get(part.partition)}
+             "stable": stable.get((name, part.partition)), "bytes": held.get(part.partition)}
             for part in info.partitions
         ]  # fmt: skip
         settings = {setting: masked(setting, value) for setting, value in info.settings.items()}

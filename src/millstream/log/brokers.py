@@ -12,6 +12,7 @@ from millstream.errors import InvalidInput, NotFound, Unavailable
 from millstream.log import cluster_wire
 from millstream.log.link import ANSWER_TIME, Link
 from millstream.log.settings import Cluster
+from millstream.log.topic_settings import IN_SYNC
 from millstream.log.topics import Topics
 
 if TYPE_CHECKING:
@@ -67,11 +68,10 @@ class Brokers:
         holds: Counter[int] = Counter()
         leads: Counter[int] = Counter()
         behind: Counter[int] = Counter()
-        for topic in self._topics.list(internal=True):
-            for part in topic.partitions:
-                holds.update(part.replicas)
-                behind.update(set(part.replicas) - set(part.isr))
-                leads.update([] if part.leader is None else [part.leader])
+        for part in self._link.partitions().values():
+            holds.update(part.replicas)
+            behind.update(set(part.replicas) - set(part.isrs))
+            leads[part.leader] += 1
         return tuple(
             BrokerInfo(node, addresses.get(node), node in quorum.voters, node == quorum.leader,
                        holds[node], leads[node], behind[node])
@@ -90,14 +90,16 @@ class Brokers:
         """Spread a topic's partitions over these brokers and return when they are there.
 
         They take turns in leading. Records can be read and written meanwhile. Each partition
-        keeps the number of its copies unless `replicas` says another. Gives how many partitions
-        were moved.
+        keeps the number of its copies unless `replicas` says another (`min.insync.replicas` is
+        then 1 for one copy, and no longer so for several). Gives how many partitions were moved.
 
         Raises:
             InvalidInput: a broker or partition is not there, or brokers are fewer than copies.
         """
         info = self._topics.describe(topic)
         wanted = spread(info, self._checked(to), partitions=partitions, replicas=replicas)
+        if replicas is not None and (replicas == 1) != (info.settings.get(IN_SYNC) == "1"):
+            self._topics.alter(topic, settings={IN_SYNC: 1 if replicas == 1 else None})
         return self._move(wanted, told)
 
     def empty(self, node: int, *, told: Told | None = None) -> int:
@@ -120,7 +122,8 @@ class Brokers:
 
     def held(self, node: int) -> Sequence[Slot]:
         """The partitions that a broker keeps, up or down."""
-        return sorted(slot for slot, nodes in self._link.replicas().items() if node in nodes)
+        kept = self._link.partitions()
+        return sorted(slot for slot, part in kept.items() if node in part.replicas)
 
     def forget(self, node: int) -> None:
         """Have the cluster forget a broker that has ended and holds nothing."""

@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, ShareConsumer
-from confluent_kafka.admin import AdminClient, ClusterMetadata
+from confluent_kafka.admin import AdminClient, ClusterMetadata, PartitionMetadata
 
 from millstream.errors import (
     DataGone,
@@ -179,10 +179,10 @@ class Link:
         topics = self._told().topics
         return {name: sorted(topic.partitions) for name, topic in topics.items()}
 
-    def replicas(self) -> dict[tuple[str, int], tuple[int, ...]]:
-        """The brokers that keep each partition, whether anybody leads it or not."""
+    def partitions(self) -> dict[tuple[str, int], PartitionMetadata]:
+        """Who keeps each partition, who of them is in sync, and who leads it (-1 is nobody)."""
         return {
-            (name, number): tuple(part.replicas)
+            (name, number): part
             for name, topic in self._told().topics.items()
             for number, part in topic.partitions.items()
         }

@@ -15,7 +15,7 @@ from confluent_kafka.admin import (
     TopicDescription,
 )
 
-from millstream.errors import NotFound
+from millstream.errors import NotFound, Unavailable
 from millstream.log.link import ANSWER_TIME, NOT_EVERYWHERE_YET, Link
 from millstream.log.names import no_such
 from millstream.log.places import Slot, bounds
@@ -24,19 +24,23 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
+_UNKNOWN = (None, None)
 _SPREADING = 2.0  # seconds in which a new topic comes to be known to every broker
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """One partition: where it is kept, and the offsets it holds (`latest` is the next one)."""
+    """One partition: where it is kept, and the offsets it holds (`latest` is the next one).
+
+    Nobody can say the offsets while nobody leads it.
+    """
 
     partition: int
     leader: int | None
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
-    earliest: int
-    latest: int
+    earliest: int | None
+    latest: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +59,8 @@ class TopicInfo:
 
     @property
     def offsets_held(self) -> int:
-        """How many offsets are held: at least the records (compaction and markers leave gaps)."""
-        return sum(part.latest - part.earliest for part in self.partitions)
+        """How many offsets the led partitions hold: at least the records (there are gaps)."""
+        return sum((part.latest or 0) - (part.earliest or 0) for part in self.partitions)
 
 
 def find(link: Link, name: str) -> TopicDescription | None:
@@ -94,8 +98,7 @@ def slots_of(link: Link, names: Sequence[str]) -> list[Slot]:
 
 def infos(link: Link, names: Sequence[str]) -> list[TopicInfo]:
     """All there is to say about these topics, by name."""
-    topics = known(link, names)
-    held = bounds(link, [(name, part.id) for name in topics for part in topics[name].partitions])
+    topics, held = _with_bounds(link, names)
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
     answers = link.call_all(
         "reading the settings of topics",
@@ -104,6 +107,30 @@ def infos(link: Link, names: Sequence[str]) -> list[TopicInfo]:
     )
     configs = {resource.name: entries for resource, entries in answers.items()}
     return [_info(topic, held, configs.get(name, {})) for name, topic in sorted(topics.items())]
+
+
+def _with_bounds(
+    link: Link, names: Sequence[str]
+) -> tuple[dict[str, TopicDescription], dict[Slot, tuple[int, int]]]:
+    """The topics, and what those of their partitions hold that somebody leads."""
+    topics = known(link, names)
+    led = _led(topics)
+    try:
+        return topics, bounds(link, led)
+    except Unavailable:
+        topics = known(link, names)
+        if _led(topics) == led:
+            raise
+        return topics, bounds(link, _led(topics))
+
+
+def _led(topics: Mapping[str, TopicDescription]) -> list[Slot]:
+    return [
+        (name, part.id)
+        for name, topic in topics.items()
+        for part in topic.partitions
+        if part.leader is not None
+    ]
 
 
 def _describe(link: Link, names: Sequence[str]) -> dict[str, TopicDescription]:
@@ -131,8 +158,8 @@ def _info(
                 leader=part.leader.id if part.leader is not None else None,
                 replicas=tuple(node.id for node in part.replicas),
                 isr=tuple(node.id for node in part.isr),
-                earliest=held[topic.name, part.id][0],
-                latest=held[topic.name, part.id][1],
+                earliest=held.get((topic.name, part.id), _UNKNOWN)[0],
+                latest=held.get((topic.name, part.id), _UNKNOWN)[1],
             )
             for part in sorted(topic.partitions, key=lambda part: part.id)
         ),

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 Setting = str | int | float | bool
 
+IN_SYNC = "min.insync.replicas"
+
 _KNOWN = (
     "cleanup.policy",
     "compression.type",
@@ -35,7 +37,7 @@ _KNOWN = (
     "message.timestamp.type",
     "min.cleanable.dirty.ratio",
     "min.compaction.lag.ms",
-    "min.insync.replicas",
+    IN_SYNC,
     "preallocate",
     "remote.storage.enable",
     "retention.bytes",

@@ -94,9 +94,10 @@ class Topics:
         """Make a topic and return it once it can be used.
 
         `replicas` is on how many brokers each partition is kept, as the cluster has it unless
-        said. `retention` and `retention_bytes` bound what is kept, per partition; `compact` keeps
-        the last value of each key instead. With `exists_ok` a topic of that name is
-        returned as it is.
+        said; one that is kept once has `min.insync.replicas` 1, or Kafka would give it no leader
+        after the death of its broker even when that is back. `retention` and `retention_bytes`
+        bound what is kept, per partition; `compact` keeps the last value of each key instead.
+        With `exists_ok` a topic of that name is returned as it is.
 
         Raises:
             InvalidInput: the name, a count or a setting is wrong, or the topic exists.
@@ -108,6 +109,8 @@ class Topics:
         config = topic_settings.texts(
             settings, retention=retention, retention_bytes=retention_bytes, compact=compact
         )
+        if replicas == 1:
+            config = {topic_settings.IN_SYNC: "1", **config}
         if find(self._link, name) is not None:
             if exists_ok:
                 return self.describe(name)

@@ -141,7 +141,9 @@ class LiveWriter:
             raise self._fenced()
         for staged in outputs:
             store.execute(
-                "INSERT OR REPLACE INTO outputs VALUES (?, ?)", (staged.output, _spec(staged.sink))
+                "INSERT INTO outputs VALUES (?, ?) "
+                "ON CONFLICT (output) DO UPDATE SET spec = excluded.spec",
+                (staged.output, _spec(staged.sink)),
             )
             for table in chunks(staged, _CHUNK):
                 _put(store, staged, batch, table)
@@ -205,7 +207,7 @@ class LiveOutput:
 
 
 def live_outputs(job: str, output: str | None = None) -> Iterator[LiveOutput]:
-    """The charts and tables of a job, or one of them; none if it has none."""
+    """The charts and tables of a job in the order of their first rows, or one of them."""
     path = store_file(job)
     if not path.exists():
         return

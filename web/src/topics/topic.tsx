@@ -34,12 +34,12 @@ export function Topic({ name, tab, query }: { name: string; tab: string; query: 
 
 function Figures({ topic }: { topic: TopicDetail }) {
   const short = topic.parts.filter((part) => part.isr.length < part.replicas.length).length;
-  const open = topic.parts.filter((part) => part.stable < part.latest).length;
+  const open = topic.parts.filter((part) => (part.stable ?? 0) < (part.latest ?? 0)).length;
   return (
     <Tiles label="the topic in figures">
       <Tile label="records" value={count(topic.offsets_held)} fact="records" note="offsets held" />
       <Tile label="partitions" value={count(topic.partitions)} note={counted(topic.replicas, "replica")} />
-      <Tile label="written so far" value={count(topic.parts.reduce((sum, part) => sum + part.latest, 0))} fact="end" note="sum of the ends" />
+      <Tile label="written so far" value={count(topic.parts.reduce((sum, part) => sum + (part.latest ?? 0), 0))} fact="end" note="sum of the ends" />
       <Tile label="out of sync" value={count(short)} tone={short ? "bad" : ""} note="partitions" />
       <Tile label="open transactions" value={count(open)} note="partitions that hold some" />
     </Tiles>
@@ -53,7 +53,7 @@ function Partitions({ topic }: { topic: TopicDetail }) {
       <tbody>{topic.parts.map((part) => (
         <tr key={part.partition}>
           <th scope="row" class="number"><a href={address("topics", topic.topic, "", { partition: String(part.partition) })}>{part.partition}</a></th>
-          <td class="number">{count(part.earliest)}</td><td class="number">{count(part.latest)}</td><td class="number">{count(part.stable)}</td><td class="number">{count(part.latest - part.earliest)}</td>
+          <td class="number">{count(part.earliest)}</td><td class="number">{count(part.latest)}</td><td class="number">{count(part.stable)}</td><td class="number">{count(part.latest === null || part.earliest === null ? null : part.latest - part.earliest)}</td>
           <td class="number">{part.leader ?? <span class="bad">none</span>}</td><td>{part.replicas.join(", ")}</td><td class={part.isr.length < part.replicas.length ? "bad" : ""}>{part.isr.join(", ")}</td>
         </tr>
       ))}</tbody>
