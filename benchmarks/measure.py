@@ -37,14 +37,17 @@ def measured() -> Iterator[Cost]:
 
 
 class Spent:
-    """What a process tree has spent since this was made: CPU-seconds, bytes to disks."""
+    """What a process tree has spent since this was made: time, CPU-seconds, bytes to disks."""
 
     def __init__(self) -> None:
+        self._began = time.perf_counter()
         self._cpu, self._written = tree_cpu(), tree_written()
 
     def so_far(self) -> dict[str, float]:
-        """Both, by name."""
-        return {"cpu": tree_cpu() - self._cpu, "written": tree_written() - self._written}
+        """All, by name."""
+        elapsed = time.perf_counter() - self._began
+        return {"elapsed": elapsed, "cpu": tree_cpu() - self._cpu,
+                "written": tree_written() - self._written}  # fmt: skip
 
 
 def tree_cpu(pid: int | None = None) -> float:

@@ -210,8 +210,9 @@ def growth(address: str, told: dict[str, Any]) -> dict[str, Any]:
         _taken_in(job, heard, feed.preload())
         batches = []
         for _ in range(told["batches"]):
+            rows = feed.batch(told["rows"])
             spent = Spent()
-            facts = _taken_in(job, heard, feed.batch(told["rows"]))
+            facts = _taken_in(job, heard, rows)
             batches += [{**_told(one), **spent.so_far()} for one in facts]
         job.stop()
         job.wait()

@@ -210,8 +210,8 @@ def growth(address: str, told: dict[str, Any]) -> dict[str, Any]:
         _taken_in(query, address, told["topic"])
         batches = []
         for _ in range(told["batches"]):
-            spent = Spent()
             feed.batch(told["rows"])
+            spent = Spent()
             progress = _taken_in(query, address, told["topic"])
             batches.append({**_told(progress), **spent.so_far()})
         query.stop()

@@ -167,6 +167,22 @@ def test_work_that_outlasts_the_lock_is_told_and_comes_again(log: Log, topic: st
     assert again.deliveries > record.deliveries
 
 
+def test_without_the_word_of_the_cluster_work_is_done_twice_in_silence(
+    log: Log, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The guard of the test above, switched off: the refusal of an acknowledgement is told."""
+    log.topics.create(topic)
+    log.fill(topic, [b"slow"])
+    with queue(log, topic, lock="2 seconds") as consumer:
+        monkeypatch.setattr(consumer, "_send", lambda: consumer._client.commit_sync(4.0))
+        [record] = take(consumer, 1)
+        time.sleep(4)
+        consumer.acknowledge(record)
+        [again] = take(consumer, 1)
+
+    assert (record.value, again.value) == (b"slow", b"slow")
+
+
 def test_a_record_is_handed_out_so_often_and_no_more(log: Log, topic: str) -> None:
     log.topics.create(topic)
     log.fill(topic, [b"poison", b"good"])

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import resource
 import time
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.log_faults.stage import Stage
+from tests.log_faults.stage import Stage, give_up
 
+from millstream.errors import Unavailable
 from millstream.log import wire
 from millstream.log.brokers import Brokers
 from millstream.log.topics import Topics
+from millstream.sources.topic_wire import WireFetcher
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -128,6 +131,54 @@ def test_the_death_of_the_controller_holds_nobody_up(three: ThrowAwayBrokers, st
         stage.more(1000)
         assert Brokers(three.address).quorum().leader != dead
         three[dead].start()
+        stage.more()
+    stage.assert_right()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("who", ["a leader", "the controller", "two of three", "a full disk"])
+def test_without_trying_again_the_job_ends_with_a_broker(
+    three: ThrowAwayBrokers, stage: Stage, who: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The guard of the tests of dying brokers, switched off."""
+    monkeypatch.setattr(WireFetcher, "_again", give_up)
+    with stage.writing(), stage.working():
+        stage.more()
+        if who == "a full disk":
+            fill_the_disk(three, leader_of(stage))
+        elif who == "two of three":
+            three[1].kill()
+            three[2].kill()
+        else:
+            leads = (
+                leader_of(stage) if who == "a leader" else Brokers(three.address).quorum().leader
+            )
+            three[leads].kill()
+        with pytest.raises(AssertionError, match="the job ended instead"):
+            stage.more(2000)
+        three.revive()
+
+    assert isinstance(stage.error, Unavailable)
+
+
+def fill_the_disk(three: ThrowAwayBrokers, node: int) -> None:
+    """No file of that broker can grow any more."""
+    pid = three[node].pid
+    assert pid is not None
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (1 << 12, 1 << 12))
+
+
+@pytest.mark.soak
+def test_a_broker_whose_disk_is_full_ends_and_the_others_go_on(
+    three: ThrowAwayBrokers, stage: Stage
+) -> None:
+    with stage.writing(), stage.working():
+        stage.more()
+        leader = leader_of(stage)
+        fill_the_disk(three, leader)
+        stage.until(lambda: not three[leader].status().running, "the end of that broker")
+        stage.more()
+        three[leader].start()
         stage.more()
     stage.assert_right()
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.faults.running import until
 from tests.log_faults.relay import Relay
-from tests.log_faults.stage import Stage
+from tests.log_faults.stage import Stage, give_up
 
 from millstream.errors import Unavailable
 from millstream.log.broker_folder import free_port
@@ -58,10 +58,6 @@ def test_without_connecting_again_a_cut_network_ends_the_job(
     relay: tuple[Relay, str], stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The guard of the test above, switched off."""
-
-    def give_up(_fetcher: WireFetcher, _began: float, got: str) -> None:
-        raise Unavailable("this needs its connection", got=got)
-
     monkeypatch.setattr(WireFetcher, "_again", give_up)
     with stage.writing(), stage.working():
         stage.more(100)

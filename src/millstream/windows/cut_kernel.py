@@ -20,13 +20,9 @@ from millstream.state.combine import combine, conform, reduce_groups
 from millstream.state.meeting import meeting
 from millstream.state.spec import GONE, HASH, ORDER, StateSpec
 from millstream.steps.kernel import Outcome, Prepared
-from millstream.windows.lifted import (
-    LAST,
-    ORIGIN,
-    Lifted,
-    require_no_retraction,
-)
+from millstream.windows.lifted import LAST, ORIGIN, Lifted
 from millstream.windows.open_times import NO_TIME, TIMES, OpenTimes
+from millstream.windows.row_rule import RowRule, columns_beside, prepared
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -34,7 +30,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from millstream.eventtime.moment import Moment
-    from millstream.state.spec import StateColumn
     from millstream.state.view import View
     from millstream.windows.aggregates import Aggregate
 
@@ -78,23 +73,8 @@ class Cut:
     replaced: Mapping[str, pa.Array] | None = None
 
 
-class Cutter(Protocol):
+class Cutter(RowRule, Protocol):
     """A rule by which rows end windows."""
-
-    @property
-    def name(self) -> str:
-        """What users call it."""
-
-    @property
-    def remembered(self) -> tuple[StateColumn, ...]:
-        """What it keeps of an open window, beside the aggregates."""
-
-    @property
-    def carried(self) -> dict[str, pa.DataType]:
-        """Columns it needs of each row after the shuffle, beside what is remembered."""
-
-    def carry(self, rows: pa.Table) -> tuple[dict[str, pa.Array], pa.Table | None, int]:
-        """Its columns of each row, what must be seen everywhere, how many rows are outside."""
 
     def cut(self, keyed: Keyed) -> Cut:
         """Number the windows."""
@@ -141,11 +121,7 @@ class CutKernel:
 
     def prepare(self, rows: pa.Table, moment: Moment, side: int = 0) -> Prepared:
         """Lift each row; no row is late."""
-        require_no_retraction(rows, self._cutter.name)
-        columns, everywhere, outside = self._cutter.carry(rows)
-        lifted = self._lifted.lift(rows) | {name: rows[name] for name in ORIGIN} | columns
-        none = np.zeros(0, np.int64)
-        return Prepared(pa.table(lifted), none, unplaced=outside, everywhere=everywhere)
+        return prepared(self._cutter, self._lifted, rows)
 
     def run(
         self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], moment: Moment
@@ -154,8 +130,7 @@ class CutKernel:
         markers = pa.concat_tables(sides[1]) if len(sides) > 1 and sides[1] else None
         marked = markers is not None and markers.num_rows > 0
         order = _generation(state[OPEN])
-        remembered = {column.name: column.type for column in self._cutter.remembered}
-        batch = self._lifted.gathered(sides[0], remembered | self._cutter.carried, order)
+        batch = self._lifted.gathered(sides[0], columns_beside(self._cutter), order)
         if moment.after == END_OF_TIME:
             results = self._all_closing(batch, state[OPEN], markers, finish=True)
             return Outcome(results, floors={OPEN: END_OF_TIME, TIMES: END_OF_TIME})

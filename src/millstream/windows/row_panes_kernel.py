@@ -24,7 +24,7 @@ from millstream.windows.aggregation import BOUND, Aggregation
 from millstream.windows.clock_timers import TIMERS, ClockTimers
 from millstream.windows.cut_kernel import OPEN
 from millstream.windows.firing import Decided, Groups, Ready
-from millstream.windows.lifted import FIRST, LAST, ORIGIN, Lifted, require_no_retraction, span_parts
+from millstream.windows.lifted import FIRST, LAST, Lifted, span_parts
 from millstream.windows.open_times import NO_TIME, TIMES, OpenTimes
 from millstream.windows.pane_rows import PaneRows
 from millstream.windows.pane_state import (
@@ -38,6 +38,7 @@ from millstream.windows.pane_state import (
 )
 from millstream.windows.panes_kernel import within
 from millstream.windows.parts import ROWS
+from millstream.windows.row_rule import columns_beside, prepared
 from millstream.windows.touched import WINDOW
 
 if TYPE_CHECKING:
@@ -111,19 +112,14 @@ class RowPanesKernel:
 
     def prepare(self, rows: pa.Table, moment: Moment, side: int = 0) -> Prepared:
         """Lift each row; no row is late."""
-        require_no_retraction(rows, self._windows.name)
-        columns, everywhere, outside = self._windows.carry(rows)
-        lifted = self._lifted.lift(rows) | {name: rows[name] for name in ORIGIN} | columns
-        none = np.zeros(0, np.int64)
-        return Prepared(pa.table(lifted), none, unplaced=outside, everywhere=everywhere)
+        return prepared(self._windows, self._lifted, rows)
 
     def run(
         self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], moment: Moment
     ) -> Outcome:
         """Show what closes and what fires; at the finish, or where a row closes all, all of it."""
         markers = pa.concat_tables(sides[1]) if len(sides) > 1 and sides[1] else None
-        remembered = {column.name: column.type for column in self._windows.remembered}
-        batch = self._lifted.gathered(sides[0], remembered | self._windows.carried, 0)
+        batch = self._lifted.gathered(sides[0], columns_beside(self._windows), 0)
         outcome = Outcome((), {}, {})
         outcome.results = self._results(batch, markers, state, moment, outcome)
         return outcome

@@ -20,6 +20,7 @@ from millstream.state.spec import HASH, ORDER, StateSpec
 from millstream.windows.cut_kernel import Keyed
 from millstream.windows.folding import folded
 from millstream.windows.parts import ROWS
+from millstream.windows.row_rule import RowRule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -44,23 +45,8 @@ class Touched:
     come: pa.Table
 
 
-class Touching(Protocol):
+class Touching(RowRule, Protocol):
     """A rule by which rows make windows."""
-
-    @property
-    def name(self) -> str:
-        """What users call it."""
-
-    @property
-    def remembered(self) -> tuple[StateColumn, ...]:
-        """What it keeps of an open window, beside the aggregates."""
-
-    @property
-    def carried(self) -> dict[str, pa.DataType]:
-        """Columns it needs of each row after the shuffle, beside what is remembered."""
-
-    def carry(self, rows: pa.Table) -> tuple[dict[str, pa.Array], pa.Table | None, int]:
-        """Its columns of each row, what must be seen everywhere, how many rows are outside."""
 
     def touched(
         self, lifted: Lifted, kept: pa.Table, batch: pa.Table, markers: pa.Table | None
