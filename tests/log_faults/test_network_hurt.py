@@ -53,6 +53,23 @@ def test_a_network_that_is_cut_again_and_again_loses_and_doubles_nothing(
     stage.assert_right()
 
 
+def test_a_job_that_waits_for_its_network_hears_stop_and_goes_on_later(
+    relay: tuple[Relay, str], stage: Stage
+) -> None:
+    with stage.writing():
+        with stage.working():
+            stage.more(100)
+            relay[0].cut()
+            stage.until(lambda: any("waiting for Kafka" in said for said in stage.phases), "a word")
+            began = time.monotonic()
+        seconds = time.monotonic() - began
+        relay[0].mend()
+
+    assert stage.error is None
+    assert seconds < 30, "the wait itself would be two minutes"
+    stage.assert_right()
+
+
 @pytest.mark.soak
 def test_without_connecting_again_a_cut_network_ends_the_job(
     relay: tuple[Relay, str], stage: Stage, monkeypatch: pytest.MonkeyPatch

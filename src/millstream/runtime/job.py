@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -39,6 +39,10 @@ _LOOK = 0.5
 def checkpoint_folder(pipeline: str) -> Path:
     """Where a pipeline keeps its checkpoint unless another folder is named."""
     return home_folder() / "jobs" / pipeline
+
+
+class _StoppedWaiting(Exception):
+    """Asked to end while waiting for something outside."""
 
 
 class Job:
@@ -108,7 +112,7 @@ class Job:
         with analysed_by(spark, self._pipeline):
             engine = Engine(self._pipeline, self._checkpoint, spark, self._world, lane=self._lane)
         self._engine = engine
-        with self._beating():
+        with self._beating(), suppress(_StoppedWaiting):
             self._run(engine)
 
     @contextmanager
@@ -183,7 +187,13 @@ class Job:
         return False
 
     def _wait(self, why: str) -> None:
-        """Told by what lies outside; the next step that comes back says that it is over."""
+        """Told by what lies outside; the next step that comes back says that it is over.
+
+        Whoever is to end does not wait: the batch in hand is left as a crash would leave it, and
+        the next run goes on with it.
+        """
+        if self._stop.is_set():
+            raise _StoppedWaiting
         self._waited = True
         self._on_phase(why)
 
@@ -231,7 +241,7 @@ class Job:
             self._error = error
 
     def stop(self) -> None:
-        """End after the batch in hand."""
+        """End after the batch in hand; at once where that waits for something outside."""
         self._stop.set()
 
     def ended(self, timeout: float = 0.0) -> bool:
