@@ -154,6 +154,7 @@ class Engine:
         A step after one that failed tries that batch again, with the same intent.
         """
         began = time.perf_counter()
+        self.doors.refresh()
         intent = self._begun or self._plan(finish=finish, always=always)
         if intent is None:
             return None

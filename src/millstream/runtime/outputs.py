@@ -11,7 +11,7 @@ from millstream.errors import Damaged
 from millstream.runtime.staging import unstage
 from millstream.sinks.elsewhere import elsewhere
 from millstream.sinks.keys import takes_back
-from millstream.sinks.spec import Discard, Sink, Staged, Writer
+from millstream.sinks.spec import Discard, Refreshed, Sink, Staged, Writer
 from millstream.sources.topic import Topic
 
 if TYPE_CHECKING:
@@ -98,6 +98,12 @@ class Doors:
                 writer.write(intent.id, intent.batch, parts[name])
             self._last[name] = self._expected[name] = intent.id
         return dict.fromkeys(parts, intent.id) if self._pipeline.delivery == "exactly_once" else {}
+
+    def refresh(self) -> None:
+        """Keep ledgers alive that nothing has been written to for long."""
+        for writer in self._writers.values():
+            if isinstance(writer, Refreshed):
+                writer.refresh()
 
     def _refuse_unknown(self, name: str) -> None:
         """What was written last is what the last commit says, or rows would be written again."""

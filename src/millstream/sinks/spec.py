@@ -143,6 +143,14 @@ class Writer(Protocol):
 
 
 @runtime_checkable
+class Refreshed(Protocol):
+    """A writer whose ledger is forgotten by the outside system when it is silent for long."""
+
+    def refresh(self) -> None:
+        """Write again what the ledger says, if that is long ago; called between batches."""
+
+
+@runtime_checkable
 class GoesBack(Protocol):
     """A writer that can take away what batches after a given one have written.
 

@@ -23,6 +23,9 @@ class PlainTopicWriter(TopicWriter):
         self._connect()
         return expected
 
+    def refresh(self) -> None:
+        """There is no ledger that could be forgotten."""
+
     def _kind(self, job: str) -> dict[str, str]:
         return {"enable.idempotence": "true", "acks": "all"}
 

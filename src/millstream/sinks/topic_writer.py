@@ -7,6 +7,7 @@ neither is. After a crash the ledger is asked, never guessed.
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +51,7 @@ class TopicWriter:
         self._topics: set[str] = set()
         self._producer: Any = None
         self._reader: Any = None
-        self._marked = 0.0
+        self._marked, self._batch = -math.inf, 0
         self._sure = False
         self._last: str | None = None
         self._why = ""
@@ -254,12 +255,14 @@ class TopicWriter:
             bounded(lambda: send([mark], group, _CALL_SECONDS), 2 * _CALL_SECONDS)
         except TimeoutError as error:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, str(error))) from error
-        self._marked = time.monotonic()
+        self._marked, self._batch = time.monotonic(), batch
 
-    def refresh(self, intent: str, batch: int) -> None:
+    def refresh(self) -> None:
         """Write the last mark again once a day: a broker forgets offsets of silent groups."""
         if time.monotonic() - self._marked > _REFRESH_SECONDS:
-            self.write(intent, batch, ())
+            last = self._last
+            self.write(last or NOTHING, self._batch, ())
+            self._last = last
 
     def _mark(self, reader: Any = None) -> tuple[str | None, str | None]:
         """Whose the last mark is, and for which intent."""
@@ -269,6 +272,7 @@ class TopicWriter:
         place = self._ask(lambda: reader.committed(asked, timeout=30))[0]
         if place.offset < 0 or not place.metadata:
             return None, None
+        self._batch = place.offset
         owner, _, intent = place.metadata.partition(" ")
         return owner, None if intent == NOTHING else intent
 
