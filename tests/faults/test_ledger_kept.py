@@ -1,0 +1,72 @@
+"""A broker forgets the offsets of silent groups, and with them the ledger of a job that is idle."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from tests.log_faults.stage import Stage
+
+from millstream.errors import DataGone
+from millstream.sinks import topic_writer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from millstream.testing.local_broker import ThrowAwayBroker
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+
+@pytest.fixture
+def stage(broker: ThrowAwayBroker, topic: str, tmp_path: Path) -> Stage:
+    """A job that has written something and ended."""
+    found = Stage(broker.address, topic, tmp_path)
+    found.make_topic(copies=1)
+    with found.writing(), found.working():
+        found.more()
+    return found
+
+
+def mark(stage: Stage) -> str | None:
+    """What the ledger says, asked for by a client of our own."""
+    settings = {"bootstrap.servers": stage.kafka, "group.id": f"millstream.ledger.{stage.name}"}
+    reader = Consumer(settings)
+    try:
+        [place] = reader.committed([TopicPartition(topic_writer.LEDGER, 0)], timeout=30)
+    finally:
+        reader.close()
+    return f"{place.offset} {place.metadata}" if place.offset >= 0 else None
+
+
+def forget(stage: Stage) -> None:
+    """As a broker does when `offsets.retention.minutes` have passed."""
+    admin = AdminClient({"bootstrap.servers": stage.kafka, "log_level": 0})
+    ledger = f"millstream.ledger.{stage.name}"
+    admin.delete_consumer_groups([ledger])[ledger].result(30)
+
+
+def test_an_idle_job_writes_its_mark_again(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_writer, "_REFRESH_SECONDS", 2.0)
+    stage.job(until="caught_up").run()
+    before = mark(stage)
+    assert before is not None
+    stage.phases.clear()
+    with stage.working():
+        stage.until(lambda: "running" in stage.phases, "a job that is open")
+        forget(stage)
+        assert mark(stage) is None
+        stage.until(lambda: mark(stage) is not None, "the mark")
+
+    assert mark(stage) == before
+    stage.assert_right()
+
+
+def test_a_forgotten_ledger_stops_the_job(stage: Stage) -> None:
+    forget(stage)
+
+    assert mark(stage) is None
+    with pytest.raises(DataGone, match="none, though an earlier batch wrote one"):
+        stage.job(until="caught_up").run()
