@@ -166,14 +166,12 @@ AIMS = [
 
 
 def summary(found: dict[str, Kept]) -> str:
-    """All aims in a table, with how many of the first ones are met."""
+    """All aims in a table, with how many of them are met."""
     reached = [(aim, aim.figure(found[aim.row]) if aim.row in found else NOT_MEASURED)
                for aim in AIMS]  # fmt: skip
-    marks = [_mark(aim.first, figure) for aim, figure in reached if aim.first is not None]
-    met, missed = marks.count("met"), marks.count("**not met**")
     return "\n".join([
-        f"Of {len(marks)} first aims {met} are met, {missed} are not, "
-        f"{len(marks) - met - missed} cannot be told yet.",
+        _count("first", [_mark(aim.first, figure) for aim, figure in reached if aim.first])
+        + " " + _count("next", [_mark(aim.then, figure) for aim, figure in reached if aim.then]),
         "",
         "| row | work | against | reached | first aim | | next aim | | measured |",
         "|---|---|---|---|---|---|---|---|---|",
@@ -182,13 +180,19 @@ def summary(found: dict[str, Kept]) -> str:
     ])  # fmt: skip
 
 
+def _count(which: str, marks: list[str]) -> str:
+    met, missed = marks.count("met"), marks.count("**not met**")
+    left = len(marks) - met - missed
+    return f"Of {len(marks)} {which} aims {met} are met, {missed} are not, {left} are open."
+
+
 def _line(aim: Aim, figure: Found, kept: Kept | None) -> str:
     told = figure if isinstance(figure, str) else f"{_digits(figure)}{aim.unit}"
     fields = [f"[{aim.row}](#{aim.row})", aim.work, aim.against, told]
     for bound in (aim.first, aim.then):
         fields += ["", ""] if bound is None else [bound.told(aim.unit), _mark(bound, figure)]
-    where = "" if kept is None else f"{commit(kept)}, {rounds_of(kept)}"
-    if kept is not None and is_loaded(kept):
+    where = "" if kept is None or figure == NOT_MEASURED else f"{commit(kept)}, {rounds_of(kept)}"
+    if where and kept is not None and is_loaded(kept):
         where += ", loaded machine"
     return f"| {' | '.join([*fields, where])} |"
 
