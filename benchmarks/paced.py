@@ -67,7 +67,7 @@ def in_turns(
                 unfinished.add(name, figures)
             found[name].append(figures)
             print(f"  {row} {name}, round {number + 1}: {line([figures])}", flush=True)
-    print(f"\n{row}: {ROUNDS} rounds, median (smallest–largest)")
+    print(f"\n{row}: rounds: {ROUNDS}, median (smallest–largest)")
     for name, rounds in found.items():
         print(f"  {name:36} {line(rounds)}")
     unfinished.end()

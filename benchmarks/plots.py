@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 OURS = "#1f8a66"
 OTHERS = ("#8a97a6", "#b5793a", "#6a7fc0", "#b05f7b", "#7a9a4a", "#9a7ab0", "#5f9aa8", "#a88f5f")
+DASHED = " p99"
 WIDTH, CHARACTER = 640, 7.2
 _LEFT, _TOP, _PLOT_WIDTH, _PLOT_HEIGHT = 64, 26, 400, 200
 
@@ -25,7 +26,7 @@ def bars(title: str, figures: Mapping[str, float], form: str = ",.0f") -> str:
     drawn = []
     for place, (name, figure) in enumerate(figures.items()):
         top, width = 8 + 30 * place, room * figure / longest
-        fill = OURS if name.startswith("millstream") else OTHERS[0]
+        fill = OURS if _is_ours(name) else OTHERS[0]
         drawn.append(
             _text(left - 8, top + 15, name, "end")
             + f'<rect x="{left:.1f}" y="{top}" width="{width:.1f}" height="20" rx="2" '
@@ -48,18 +49,33 @@ def lines(title: str, series: Mapping[str, Points], x_name: str, y_name: str) ->
                      'stroke-opacity="0.25"/>'
                      + _text(_LEFT - 8, y + 4, _number(tick), "end"))  # fmt: skip
     drawn += [_text(_LEFT + across(x), floor + 18, _number(x), "middle") for x in xs]
+    colours = _colours([*series])
     for place, (name, line) in enumerate(series.items()):
-        drawn.append(_line([(_LEFT + across(x), floor - up(y)) for x, y in sorted(line)],
-                           name, place))  # fmt: skip
+        places = [(_LEFT + across(x), floor - up(y)) for x, y in sorted(line)]
         x, y = _LEFT + _PLOT_WIDTH + 14, _TOP + 8 + 20 * place
-        drawn.append(_line([(x, y), (x + 18, y)], name, place) + _text(x + 26, y + 4, name))
+        drawn += [
+            _line(places, colours[name], dashed=name.endswith(DASHED)),
+            _line([(x, y), (x + 18, y)], colours[name], dashed=name.endswith(DASHED)),
+            _text(x + 26, y + 4, name),
+        ]
     return _svg(title, max(floor + 44, _TOP + 20 * len(series)), drawn)
 
 
-def _line(points: Points, name: str, place: int) -> str:
-    """Green for Millstream, a colour by its place for others; dashed for the slowest rows."""
-    colour = OURS if name.startswith("millstream") else OTHERS[place % len(OTHERS)]
-    dash = ' stroke-dasharray="5 4"' if "p99" in name else ""
+def _colours(names: Sequence[str]) -> dict[str, str]:
+    """Green for Millstream, one for each other engine: the first word of a name."""
+    others = list(dict.fromkeys(name.split()[0] for name in names if not _is_ours(name)))
+    return {
+        name: OURS if _is_ours(name) else OTHERS[others.index(name.split()[0]) % len(OTHERS)]
+        for name in names
+    }
+
+
+def _is_ours(name: str) -> bool:
+    return name.startswith("millstream")
+
+
+def _line(points: Points, colour: str, *, dashed: bool) -> str:
+    dash = ' stroke-dasharray="5 4"' if dashed else ""
     path = "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
     dots = "".join(
         f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}"/>' for x, y in points
