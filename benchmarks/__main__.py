@@ -20,6 +20,7 @@ from benchmarks import (
     readers,
     recovery,
     report,
+    sweep,
 )
 from benchmarks.processes import ENGINES
 
@@ -38,7 +39,10 @@ COMPARED: Mapping[str, Callable[[tuple[str, ...]], bool]] = {
     "as_of": joins.as_of,
     **{name: partial(queries.query, name) for name in queries.QUERIES},
     "latency": latency.latency,
+    "latency-rates": latency.latency_rates,
     "continuous": continuous.continuous,
+    "continuous-rates": continuous.continuous_rates,
+    "sweep": sweep.sweep,
     "growth": growth.growth,
     "backlog": backlog.backlog,
     "recovery": recovery.recovery,

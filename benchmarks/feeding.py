@@ -14,6 +14,7 @@ from benchmarks.nexmark import START_MS
 
 FED_SCHEMA = "auction long, price double, ts timestamp"
 PIECE = 50_000
+LOOKS = 2_000  # a second, at most: how often a paced feed looks for what is due
 
 
 class Feed:
@@ -62,28 +63,34 @@ def pace(
 ) -> dict[str, float]:
     """Send `rate` records a second from `start` on, each with its scheduled time as event time.
 
-    An open loop: a record that leaves late keeps its scheduled time, so that the delay
-    counts. Says how many were sent and how far behind the latest one was, in seconds.
+    An open loop: a record that leaves late keeps its scheduled time, so that the delay counts.
+    Above 2,000 a second those due within half a millisecond leave together. Says how many were
+    sent, how far behind its schedule the latest of them left (`behind`), and how long after its
+    schedule the broker had still not taken one (`untaken`), both in seconds.
     """
     client = confluent_kafka.Producer(
-        {"bootstrap.servers": address, "linger.ms": 1, "acks": "all", "enable.idempotence": True}
-    )
-    sent, worst, total = 0, 0.0, rate * seconds
+        {"bootstrap.servers": address, "linger.ms": 1, "acks": "all", "enable.idempotence": True,
+         "queue.buffering.max.messages": 2_000_000}
+    )  # fmt: skip
+    total, together = rate * seconds, max(1, rate // LOOKS)
+    sent, behind, untaken = 0, 0.0, 0.0
     while sent < total:
+        last = min(sent + together, total) - 1
+        time.sleep(max(0.0, start + last / rate - time.time()))
         now = time.time()
-        due = min(total, int((now - start) * rate) + 1)
-        if due > sent:
-            worst = max(worst, now - start - sent / rate)
+        due = min(total, max(last, int((now - start) * rate)) + 1)
+        behind = max(behind, now - start - sent / rate)
         for number in range(sent, due):
             at = round((start + number / rate) * 1000)
             value = b'{"auction":%d,"price":1.5,"ts":%d}' % (number // partitions % keys, at)
             client.produce(topic, value, partition=number % partitions)
-        sent = max(sent, due)
+        sent = due
         client.poll(0)
-        time.sleep(max(0.0, start + sent / rate - time.time()))
+        if waiting := len(client):
+            untaken = max(untaken, time.time() - start - (sent - waiting) / rate)
     if client.flush(60):
         raise SystemExit(f"pacing {topic} needs a broker that takes everything; it did not")
-    return {"sent": sent, "behind": worst}
+    return {"sent": sent, "behind": behind, "untaken": untaken}
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Latency of a window, Kafka to Kafka: when a reader sees its row, after the window's end.
 
-2,000 records a second over ten keys in an open loop; event time is the scheduled time of
+So many records a second over ten keys in an open loop; event time is the scheduled time of
 sending; windows of 100 ms, no watermark delay. A row's latency is the moment a
 read_committed consumer has it minus its window's end. Millstream is exactly once, Spark's
 sink at least once.
@@ -11,20 +11,28 @@ from __future__ import annotations
 import json
 import os
 import statistics
-import subprocess
-import sys
-import threading
-import time
-import uuid
+from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
-
-from confluent_kafka import Consumer, TopicPartition
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from benchmarks import oracle
+from benchmarks.paced import (
+    PERCENTILES,
+    Reader,
+    Spending,
+    called,
+    fed,
+    feed_line,
+    in_turns,
+    latencies,
+    numbers,
+    soon,
+    topics,
+    with_feed,
+)
 from benchmarks.processes import working
-from benchmarks.report import keep, percentiles, verdict
-from millstream.log.topics import Topics
+from benchmarks.report import percentiles, spread, verdict
 from millstream.testing import broker
 
 if TYPE_CHECKING:
@@ -32,127 +40,121 @@ if TYPE_CHECKING:
 
     from benchmarks.report import Round
 
-RATE = int(os.environ.get("RATE", "2000"))
 FEED_SECONDS = int(os.environ.get("FEED_SECONDS", "60"))
 WARM_SECONDS = int(os.environ.get("WARM_SECONDS", "20"))
-PARTITIONS = tuple(int(one) for one in os.environ.get("PARTITIONS", "1,4").split(","))
-KEYS, WINDOW_MS = 10, 100
 PATIENCE = 60.0
 
 
+@dataclass(frozen=True)
+class Paced:
+    """What is fed, and what the engine is told; the first `warm` of its `seconds` do not count."""
+
+    engine: str
+    rate: int
+    partitions: int
+    keys: int = 10
+    window_ms: int = 100
+    batch_ms: int = 1000
+    warm: int = WARM_SECONDS
+    seconds: int = FEED_SECONDS
+
+
 def latency(engines: tuple[str, ...]) -> bool:
-    """p50, p95 and p99 per engine, on topics of one and of four partitions."""
-    cells: dict[str, list[Round]] = {}
+    """A steady 2,000 records a second, on topics of one and of four partitions."""
+    return _row("latency", engines, numbers("RATES", "2000"), numbers("PARTITIONS", "1,4"))
+
+
+def latency_rates(engines: tuple[str, ...]) -> bool:
+    """1,000, 10,000 and 50,000 records a second, on four partitions."""
+    rates = numbers("RATES", "1000,10000,50000")
+    return _row("latency-rates", engines, rates, numbers("PARTITIONS", "4"))
+
+
+def _row(
+    row: str, engines: tuple[str, ...], rates: tuple[int, ...], partitions: tuple[int, ...]
+) -> bool:
+    settings = {"RATES": rates, "PARTITIONS": partitions, "FEED_SECONDS": FEED_SECONDS,
+                "WARM_SECONDS": WARM_SECONDS, "keys": Paced.keys,
+                "window_ms": Paced.window_ms}  # fmt: skip
     with broker() as running:
-        for partitions in PARTITIONS:
-            for engine in (name for name in engines if name.startswith(("millstream", "spark"))):
-                figures = _cell(engine, running.address, partitions)
-                name = f"{engine}, {partitions} partition{'s' if partitions > 1 else ''}"
-                cells[name] = [{**figures, "load": os.getloadavg()[0]}]
-                print(f"  latency {name}: {_line(cells[name])}", flush=True)
-    print(f"\nlatency: {RATE:,}/s for {FEED_SECONDS} s, the first {WARM_SECONDS} s left out")
-    for name, rounds in cells.items():
-        print(f"  {name:30} {_line(rounds)}")
-    settings = {"RATE": RATE, "FEED_SECONDS": FEED_SECONDS, "WARM_SECONDS": WARM_SECONDS,
-                "PARTITIONS": PARTITIONS, "keys": KEYS, "window_ms": WINDOW_MS}  # fmt: skip
-    return keep("latency", settings, cells)
+        cells = {
+            called(engine, rate, count): partial(
+                windowed, Paced(engine, rate, count), running.address
+            )
+            for rate in rates
+            for count in partitions
+            for engine in engines
+            if engine.startswith(("millstream", "spark"))
+        }
+        return in_turns(row, settings, cells, _line)
 
 
 def _line(rounds: list[Round]) -> str:
-    one = rounds[0]
-    figures = ", ".join(f"{name} {took:.0f} ms" for name, took in one["latency_ms"].items())
-    behind = one["feed"]["behind"] * 1000
+    took, cpu = (
+        statistics.median(one[name] for one in rounds) for name in ("batch_ms", "batch_cpu_ms")
+    )
     return (
-        f"{figures}; batch {one['batch_ms']:.0f} ms, {one['batch_cpu_ms']:.0f} of CPU; "
-        f"feed up to {behind:.0f} ms behind; {verdict(rounds)}"
+        f"{latencies(rounds, '.0f')}; batch {took:.0f} ms, {cpu:.0f} of CPU; "
+        f"{spread([one['cores'] for one in rounds], '.2f')} cores; "
+        f"{feed_line(rounds)}; {verdict(rounds)}"
     )
 
 
-def _cell(engine: str, address: str, partitions: int) -> Round:
-    name = uuid.uuid4().hex[:8]
-    topic, out = f"in-{name}", f"out-{name}"
-    Topics(address).create(topic, partitions=partitions)
-    Topics(address).create(out, partitions=1)
-    told = {"topic": topic, "out": out, "window": f"{WINDOW_MS} milliseconds",
-            "delay": "0 seconds", "batch": "1 second"}  # fmt: skip
-    with working(engine, "latency", address, told) as process:
-        process.await_ready()
-        reader = Reader(address, out)
-        start = (int(time.time() * 1000 / WINDOW_MS) + 10) * WINDOW_MS / 1000
-        feed = fed(address, topic, partitions, start, rate=RATE, keys=KEYS, seconds=FEED_SECONDS)
-        expected = oracle.Windows(address, topic, window_ms=WINDOW_MS, delay_ms=0)
-        seen = reader.until(expected.due, PATIENCE)
-        process.stop()
-        figures = process.result()
-    warm = (start + WARM_SECONDS) * 1000
+def windowed(paced: Paced, address: str) -> Round:
+    """Windows over a paced feed: what they took after their ends, what they cost, the check."""
+    told = {"window": f"{paced.window_ms} milliseconds", "delay": "0 seconds",
+            "batch": f"{paced.batch_ms} milliseconds"}  # fmt: skip
+    with topics(address, paced.partitions) as (topic, out):
+        told |= {"topic": topic, "out": out}
+        with working(paced.engine, "latency", address, told) as process:
+            process.await_ready()
+            reader, start = Reader(address, out), soon()
+            spending = Spending(process.pid, start + paced.warm, start + paced.seconds)
+            feed = fed(address, topic, paced.partitions, start, rate=paced.rate, keys=paced.keys,
+                       seconds=paced.seconds)  # fmt: skip
+            expected = oracle.Windows(address, topic, window_ms=paced.window_ms, delay_ms=0)
+            seen = reader.until(expected.due, PATIENCE + 3 * paced.batch_ms / 1000)
+            spending.join()
+            process.stop()
+            figures = process.result()
+        check = with_feed(expected.check(out), feed)
+    warm = (start + paced.warm) * 1000
     after = [at - end for at, end in map(_moments, seen) if end > warm]
-    batches = figures["batches"]
-    settled = batches[len(batches) // 2 :]
+    measured = paced.seconds - paced.warm
     return {
-        "latency_ms": percentiles(after, 50, 95, 99) if after else {},
+        "rate": paced.rate,
+        "partitions": paced.partitions,
+        "latency_ms": percentiles(after, *PERCENTILES) if after else {},
         "rows": len(after),
-        "batch_ms": _median(batch["seconds"] for batch in settled),
+        **_batches(figures),
+        "cores": spending.cpu / measured,
+        "cpu_per_million": spending.cpu / (paced.rate * measured) * 1e6,
+        "feed": feed,
+        "check": check,
+    }
+
+
+def _batches(figures: dict[str, Any]) -> Round:
+    """Of the later half of the batches that read something: how long and how large they were."""
+    batches = [batch for batch in figures["batches"] if batch["rows"]]
+    settled = batches[len(batches) // 2 :]
+    phases = settled[0].get("phases", {}) if settled else {}
+    return {
+        "batch_ms": 1000 * _median(batch["seconds"] for batch in settled),
+        "batch_rows": _median(batch["rows"] for batch in settled),
         "phases_ms": {
-            name: _median(batch["phases"].get(name, 0.0) for batch in settled)
-            for name in (settled[0]["phases"] if settled else {})
+            name: 1000 * _median(batch["phases"].get(name, 0.0) for batch in settled)
+            for name in phases
         },
         "batch_cpu_ms": figures["cpu"] * 1000 / max(1, len(batches)),
         "batches": len(batches),
         "lanes": sorted({batch.get("lane", "") for batch in batches}),
-        "cores": figures["cpu"] / figures["wall"],
-        "feed": feed,
-        "check": expected.check(out),
     }
 
 
-def _median(seconds: Iterable[float]) -> float:
-    """In milliseconds; 0 of nothing."""
-    return statistics.median([1000 * one for one in seconds] or [0.0])
-
-
-def fed(
-    address: str, topic: str, partitions: int, start: float, *, rate: int, keys: int, seconds: int
-) -> dict[str, float]:
-    """Feed from a process of its own, and wait until it has ended."""
-    options = {"partitions": partitions, "rate": rate, "keys": keys, "start": start,
-               "seconds": seconds}  # fmt: skip
-    command = [sys.executable, "-m", "benchmarks.feeding", address, topic, json.dumps(options)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"the feed failed:\n{done.stderr[-2000:]}")
-    figures: dict[str, float] = json.loads(done.stdout)
-    time.sleep(2)  # what is on its way is stamped before the oracle makes this process busy
-    return figures
-
-
-class Reader:
-    """A read_committed consumer in a thread, which notes when it had each row."""
-
-    def __init__(self, address: str, topic: str) -> None:
-        self._rows: list[tuple[float, bytes]] = []
-        self._over = threading.Event()
-        self._consumer = Consumer({"bootstrap.servers": address, "group.id": "latency",
-                                   "isolation.level": "read_committed",
-                                   "enable.auto.commit": False})  # fmt: skip
-        self._consumer.assign([TopicPartition(topic, 0, 0)])
-        self._thread = threading.Thread(target=self._read, daemon=True)
-        self._thread.start()
-
-    def until(self, rows: int, seconds: float) -> list[tuple[float, bytes]]:
-        """What was seen, once it is so many rows, or so many seconds have passed."""
-        deadline = time.monotonic() + seconds
-        while len(self._rows) < rows and time.monotonic() < deadline:
-            time.sleep(0.1)
-        self._over.set()
-        self._thread.join()
-        return self._rows
-
-    def _read(self) -> None:
-        while not self._over.is_set():
-            message = self._consumer.poll(0.1)
-            if message is not None and message.error() is None:
-                self._rows.append((time.time(), message.value() or b"{}"))
-        self._consumer.close()
+def _median(figures: Iterable[float]) -> float:
+    """0 of nothing."""
+    return statistics.median([*figures] or [0.0])
 
 
 def _moments(row: tuple[float, bytes]) -> tuple[float, float]:

@@ -1,149 +1,203 @@
 """The kept results as a page of the docs: tables with the losing cells in them, and plots.
 
 `python -m benchmarks.page` writes `docs/benchmarks.md` and `docs/pictures/bench-*.svg` from
-`benchmarks/results/*.json`; nothing on the page is written by hand.
+`benchmarks/results/*.json`; no figure on the page is written by hand.
 """
 
 from __future__ import annotations
 
 import json
-import statistics
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from benchmarks.cells import bids
-from benchmarks.report import RESULTS, right, spread, verdict
+from benchmarks import page_rows as rows
+from benchmarks.page_aims import summary
+from benchmarks.report import RESULTS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    Kept = dict[str, Any]
 
 DOCS = Path(__file__).parent.parent / "docs"
-ABOUT = {
-    "decode": "JSON of six fields to columns",
-    "q1": "map: every bid in another currency",
-    "q2": "filter: the bids of a few auctions",
-    "tumbling": "count and sum, windows of 10 s, 100 k keys",
-    "tumbling-1k": "count and sum, windows of 10 s, 1 k keys",
-    "tumbling-1m": "count and sum, windows of 10 s, 1 M keys",
-    "hopping": "count, windows of 10 s every second, 10 k keys",
-    "session": "count, sessions with a gap of 1 s, 50 k keys",
-    "distinct": "the first row of each of 1 M keys",
-    "join": "two topics, pairs at most 1 s apart, 100 k keys",
-    "as_of": "bids with the price as of then, 100 k keys",
-    "q5": "hot items: the most bids per window of 10 s every 2 s",
-    "q7": "the highest bids of each window of 10 s",
-    "q8": "persons and their auctions in the same window of 10 s",
-}
 SETTINGS = {
-    "millstream": "exactly once, batches of about 3 s",
-    "spark-heap": "Structured Streaming, heap store, 2 shuffle partitions, at least once",
+    "millstream": "batches of about 3 s",
+    "spark-heap": "Structured Streaming, heap store, 2 shuffle partitions",
     "spark-rocksdb": "the same with RocksDB, changelog checkpoints",
-    "flink-heap": "Flink SQL, parallelism 2, object reuse, checkpoints every 2 s, at least once",
+    "flink-heap": "Flink SQL, parallelism 2, object reuse, checkpoints every 2 s",
     "flink-rocksdb": "the same with RocksDB, incremental checkpoints",
     "duckdb": "the same bytes in memory, two threads: the limit, no stream",
 }
+GUARANTEES = {
+    "millstream": "exactly once",
+    "spark-heap": "at least once",
+    "spark-rocksdb": "at least once",
+    "flink-heap": "at least once",
+    "flink-rocksdb": "at least once",
+    "duckdb": "none, a batch",
+    "loop": "at least once",
+}
+_DECODE = {
+    "millstream": "its own decoder, in Spark's tasks",
+    "spark-heap": "`from_json`",
+    "flink-heap": "Flink SQL's JSON format, parallelism 2, one window over all",
+    "duckdb": SETTINGS["duckdb"],
+}
+_PACED = {
+    "millstream": '`batch="1 second"`, which is the most; begins as soon as something is there',
+    "spark-heap": "heap store, 2 shuffle partitions, batch after batch without a pause",
+    "spark-rocksdb": "the same with RocksDB, changelog checkpoints",
+}
+_CONTINUOUS = {
+    "loop": "a consumer and a producer in Python (confluent-kafka), `linger.ms` 0",
+    "millstream": '`mode="continuous"`: Spark\'s real-time mode',
+}
+_SWEEP = {
+    "millstream": "`batch=` as said: the most that a batch takes",
+    "spark-heap": "heap store, 2 shuffle partitions, `processingTime` as said",
+}
+_GROWTH = {
+    "millstream": "a count per key in a window that stays open, every change kept",
+    "spark-rocksdb": "a count per key without a window and without an output",
+}
+_READERS = {
+    "engine alone": "`millstream run`, nobody beside it",
+    "job": "a job of a stack, with diary, page and metrics",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a row measures, how it is shown, what its engines were told."""
+
+    about: str
+    show: Callable[[rows.Shown], str] = rows.drained
+    settings: Mapping[str, str] = field(default_factory=lambda: SETTINGS)
+    guarantees: Mapping[str, str] = field(default_factory=lambda: GUARANTEES)
+
+
+def _without(*engines: str) -> dict[str, str]:
+    return {name: about for name, about in SETTINGS.items() if name not in engines}
+
+
+_STREAMS = _without("duckdb")
+_AT_LEAST_ONCE = dict.fromkeys(_CONTINUOUS, "at least once")
+ROWS = {
+    "decode": Row("JSON of six fields to columns, each of which is summed up. Nothing is kept and "
+                  "only the sums are told, so each engine stands once and promises nothing.",
+                  settings=_DECODE, guarantees=dict.fromkeys(_DECODE, "–")),
+    "q1": Row("Map: every bid in another currency.", settings=_STREAMS),
+    "q2": Row("Filter: the bids of a few auctions.", settings=_STREAMS),
+    "tumbling": Row("Count and sum, windows of 10 s, 100 k keys."),
+    "tumbling-1k": Row("Count and sum, windows of 10 s, 1 k keys."),
+    "tumbling-1m": Row("Count and sum, windows of 10 s, 1 M keys."),
+    "hopping": Row("Count, windows of 10 s every second, 10 k keys.", settings=_STREAMS),
+    "session": Row("Count, sessions with a gap of 1 s, 50 k keys.", settings=_STREAMS),
+    "distinct": Row("The first row of each of 1 M keys.", settings=_STREAMS),
+    "join": Row("Two topics, pairs at most 1 s apart, 100 k keys.", settings=_STREAMS),
+    "as_of": Row("Bids with the price as of then, 100 k keys. Spark's streaming has no such join.",
+                 settings=_without("duckdb", "spark-heap", "spark-rocksdb")),
+    "q5": Row("Hot items: the most bids per window of 10 s every 2 s.", settings=_STREAMS),
+    "q7": Row("The highest bids of each window of 10 s.", settings=_STREAMS),
+    "q8": Row("Persons and their auctions in the same window of 10 s.", settings=_STREAMS),
+    "latency": Row("A window of 100 ms, Kafka to Kafka: from its end until a reader of committed "
+                   "records has its row.", rows.latency, _PACED),
+    "latency-rates": Row("The same at several rates.", rows.latency, _PACED),
+    "continuous": Row("A record, Kafka to Kafka, with nothing to remember: from when it was to be "
+                      "sent until a reader has its row.", rows.latency, _CONTINUOUS,
+                      _AT_LEAST_ONCE),
+    "continuous-rates": Row("The same at several rates.", rows.latency, _CONTINUOUS,
+                            _AT_LEAST_ONCE),
+    "sweep": Row("Batches of several lengths over a steady feed, windows of a second, 1,000 keys. "
+                 "Spark starts a batch each interval. Millstream's `batch=` only bounds a batch: "
+                 "with less to read it begins the next one at once, so rows per batch tell what "
+                 "really ran.", rows.sweep, _SWEEP),
+    "growth": Row("A batch of 10 k rows with many keys open.", rows.growth, _GROWTH,
+                  {"millstream": "exactly once", "spark-rocksdb": "none, no output"}),
+    "recovery": Row("Everything an engine runs is killed at peak and started again, JVM and all: "
+                    "until the first new answer.", rows.recovery, _PACED),
+    "backlog": Row("A backlog larger than the driver's heap.", rows.backlog,
+                   {"millstream": "batches of about 3 s"}),
+    "readers": Row("What being looked at costs a job: CPU of the job's own processes.",
+                   rows.readers, _READERS, dict.fromkeys(_READERS, "exactly once")),
+}  # fmt: skip
 _HEAD = """# Benchmarks
 
-The same bytes on the same two cores, engines taking turns, start-up and a warm-up taken out; events
-per CPU-second of the whole process tree, the JVM included; the median of the rounds with the
-smallest and the largest. Every answer is held against DuckDB's, and a cell with a wrong answer is
-void. `make bench ROW=tumbling ENGINE=spark-heap` measures a row again, `make bench-all` all of
-them; this page is made by `python -m benchmarks.page` from `benchmarks/results`.
+What Millstream does with a CPU-second, and how long a row takes through it, beside other engines
+on the same machine. Where it loses, that stands here too.
+
+## What was measured, and how
+
+- **The same bytes.** A seeded generator (Nexmark's persons, auctions and bids as JSON) fills topics
+  of a local Kafka broker. Every engine reads the same topic and, where its row says nothing else,
+  writes its answers to a topic. DuckDB is no stream processor: it has the same bytes in memory
+  and shows the limit.
+- **Throughput** is events per CPU-second of the engine's whole process tree (Python, JVM, workers)
+  while it drains a full topic; the broker is not in it. Start-up and a warm-up run are left out.
+  Engines take turns, and ratios are taken within a round: “millstream does 2×” means twice the
+  events for the same CPU.
+- **Latency** is an open loop: records leave by a schedule, whether or not the engine keeps up, and
+  time counts from the schedule (for a window: from its end). A cell whose feed was more than a
+  second behind its schedule is void.
+- **Every answer is checked** against DuckDB's, row by row. A cell with a wrong, missing or doubled
+  answer is VOID: its reason stands in the table, its figures do not. Flink is told where its
+  topic ends and closes all windows there, the others leave the last ones open: hence more answers
+  to check. Where at least once is promised, answers repeated after a crash are counted, not held
+  against the engine.
+- **Guarantees differ** and stand beside each engine: exactly once costs more than at least once.
+- Figures are medians over the rounds, with (smallest–largest). A row says so when it has **fewer
+  than five rounds**, when the machine was **loaded** (a load above twice its cores at the end of a
+  round; the measured work is part of that load), or when what was measured is in no commit.
+
+`make bench ROW=tumbling ENGINE=spark-heap` measures a row again ([how](how-to/bench.md)),
+`make bench-all` all of them. This page is made from `benchmarks/results` by
+`python -m benchmarks.page`.
 """
 
 
-def main() -> None:
+def main(results: Path = RESULTS, docs: Path = DOCS) -> None:
     """Write the page and its plots."""
-    found = {path.stem: json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))}
-    drained = {row: found[row] for row in ABOUT if row in found}
-    parts = [_HEAD, _engines(drained), *(_row(row, kept) for row, kept in drained.items())]
-    parts += [_latency(name, found[name]) for name in ("latency", "continuous") if name in found]
-    if "growth" in found:
-        parts.append(_growth(found["growth"]))
-    (DOCS / "benchmarks.md").write_text("\n".join(parts))
-    print(f"wrote docs/benchmarks.md with {len(parts) - 2} rows")
+    found = {row: json.loads(path.read_text()) for row in ROWS
+             if (path := results / f"{row}.json").exists()}  # fmt: skip
+    (docs / "benchmarks.md").write_text(page(found, docs / "pictures"))
+    print(f"wrote {docs.name}/benchmarks.md: {len(found)} of {len(ROWS)} rows are measured")
 
 
-def _engines(drained: dict[str, Any]) -> str:
-    there = {engine for kept in drained.values() for engine in kept["cells"]}
-    lines = [f"| {name} | {about} |" for name, about in SETTINGS.items() if name in there]
-    return "\n".join(["| engine | settings |", "|---|---|", *lines, ""])
+def page(found: dict[str, Kept], pictures: Path) -> str:
+    """The page of these results, by row; plots are kept in a folder."""
+    newest = max(found.values(), key=lambda kept: str(kept["at"]), default=None)
+    versions = newest["versions"] if newest else {}
+    parts = [_HEAD, _machine(newest), "## Aims\n", summary(found), _not_measured(found)]
+    parts.append("## Rows\n")
+    for name, row in ROWS.items():
+        parts.append(f"### {name}\n\n{row.about}\n")
+        if name in found:
+            parts.append(row.show(rows.Shown(name, found[name], row.settings, row.guarantees,
+                                             versions, pictures)))  # fmt: skip
+        else:
+            parts.append(f"**Not measured yet**: `make bench ROW={name}`.\n")
+    return "\n".join(parts)
 
 
-def _row(row: str, kept: dict[str, Any]) -> str:
-    cells, count = kept["cells"], bids(kept["settings"]["EVENTS"])
-    speeds = {name: [count / one["cpu"] for one in rounds] for name, rounds in cells.items()}
-    lines = [
-        f"| {name} | {spread(speeds[name], ',.0f')} | {_ratio(cells, name)} | {verdict(rounds)} |"
-        for name, rounds in cells.items()
-    ]
-    _plot(row, {name: statistics.median(speeds[name]) for name, rounds in cells.items()
-                if right(rounds)})  # fmt: skip
-    return "\n".join([
-        f"## {row}: {ABOUT[row]}", "", f"![events per CPU-second](pictures/bench-{row}.svg)", "",
-        "| engine | events per CPU-second | millstream does | answer |", "|---|---|---|---|",
-        *lines, "", _origin(kept, f"{count:,} events"), "",
-    ])  # fmt: skip
-
-
-def _ratio(cells: dict[str, Any], name: str) -> str:
-    ours, theirs = cells.get("millstream", []), cells[name]
-    if name == "millstream" or not ours or not (right(ours) and right(theirs)):
-        return ""
-    pairs = zip(ours, theirs, strict=False)
-    return spread([one["cpu"] / mine["cpu"] for mine, one in pairs], ".2f") + "×"
-
-
-def _latency(row: str, kept: dict[str, Any]) -> str:
-    lines = []
-    for name, (one, *_) in kept["cells"].items():
-        figures = one["latency_ms"]
-        shown = " | ".join(f"{figures[p]:,.1f}" for p in ("p50", "p95", "p99"))
-        lines.append(f"| {name} | {shown} | {verdict([one])} |")
-    about = {"latency": "a window, Kafka to Kafka, after its end (ms)",
-             "continuous": "a record, Kafka to Kafka, after its sending (ms)"}[row]  # fmt: skip
-    rate = f"{kept['settings']['RATE']:,} records a second"
-    return "\n".join([f"## {row}: {about}", "", "| engine | p50 | p95 | p99 | answer |",
-                      "|---|---|---|---|---|", *lines, "", _origin(kept, rate), ""])  # fmt: skip
-
-
-def _growth(kept: dict[str, Any]) -> str:
-    lines = [
-        f"| {name} | {one['seconds'] * 1000:,.0f} | {one['cpu'] * 1000:,.0f} | {verdict([one])} |"
-        for name, (one, *_) in kept["cells"].items()
-    ]
-    return "\n".join(["## growth: a batch of 10 k rows with many keys open", "",
-                      "| engine | ms | CPU-ms | answer |", "|---|---|---|---|", *lines, "",
-                      _origin(kept, f"{kept['settings']['BATCHES']} batches"), ""])  # fmt: skip
-
-
-def _origin(kept: dict[str, Any], what: str) -> str:
-    versions = ", ".join(f"{name} {number}" for name, number in kept["versions"].items())
-    rounds = kept["settings"].get("ROUNDS", 1)
-    machine = kept["machine"]
+def _machine(newest: Kept | None) -> str:
+    if newest is None:
+        return "Nothing has been measured yet.\n"
+    machine = newest["machine"]
+    versions = ", ".join(f"{name} {number}" for name, number in newest["versions"].items())
     return (
-        f"{what}; rounds: {rounds}; commit {kept['commit']}, {kept['at'][:10]}; "
-        f"load {machine['load'][0]:.1f} on {machine['cores']} cores; {versions}"
+        f"The machine: {machine['processor']}, {machine['cores']} cores. Versions, where a row "
+        f"does not name another: {versions}.\n"
     )
 
 
-def _plot(row: str, speeds: dict[str, float]) -> None:
-    """Bars, drawn by hand: a label, a bar, its figure."""
-    longest = max(speeds.values(), default=1.0)
-    bars = []
-    for place, (name, speed) in enumerate(speeds.items()):
-        top, width = 8 + 30 * place, 380 * speed / longest
-        ours = "#1f6f54" if name == "millstream" else "#8a97a6"
-        bars.append(
-            f'<text x="118" y="{top + 15}" text-anchor="end">{name}</text>'
-            f'<rect x="126" y="{top}" width="{width:.1f}" height="20" rx="2" fill="{ours}"/>'
-            f'<text x="{132 + width:.1f}" y="{top + 15}">{speed:,.0f}</text>'
-        )
-    height = 12 + 30 * len(speeds)
-    folder = DOCS / "pictures"
-    folder.mkdir(exist_ok=True)
-    (folder / f"bench-{row}.svg").write_text(
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 600 {height}" role="img" '
-        f'font-family="system-ui, sans-serif" font-size="13" fill="#5b6673">'
-        f"<title>{row}: events per CPU-second</title>{''.join(bars)}</svg>\n"
-    )
+def _not_measured(found: dict[str, Kept]) -> str:
+    missing = [f"[{name}](#{name})" for name in ROWS if name not in found]
+    told = f"Rows that are not measured yet: {', '.join(missing)}.\n" if missing else ""
+    commits = {rows.commit(kept) for kept in found.values()}
+    if len(commits) > 1:
+        told += f"\nThe rows were measured at {len(commits)} commits; each names its own.\n"
+    return told
 
 
 if __name__ == "__main__":

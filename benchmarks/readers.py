@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from benchmarks import oracle
-from benchmarks.latency import fed
 from benchmarks.measure import tree_cpu
+from benchmarks.paced import fed
 from benchmarks.report import keep, spread, verdict
 from millstream.jobs.places import stack_place
 from millstream.log.topics import Topics

@@ -47,10 +47,11 @@ def spread(figures: list[float], form: str) -> str:
     return f"{middle} ({format(min(figures), form)}–{format(max(figures), form)})"
 
 
-def percentiles(figures: list[float], *wanted: int) -> dict[str, float]:
-    """These percentiles, by nearest rank: `{"p50": …}`."""
+def percentiles(figures: list[float], *wanted: float) -> dict[str, float]:
+    """These percentiles, to a tenth, by nearest rank: `{"p50": …, "p99.9": …}`."""
     ordered = sorted(figures)
-    return {f"p{p}": ordered[max(0, -(-p * len(ordered) // 100) - 1)] for p in wanted}
+    ranks = {p: -(-round(p * 10) * len(ordered) // 1000) for p in wanted}
+    return {f"p{p}": ordered[max(0, rank - 1)] for p, rank in ranks.items()}
 
 
 def keep(row: str, settings: dict[str, Any], cells: dict[str, list[Round]]) -> bool:

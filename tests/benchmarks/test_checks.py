@@ -95,3 +95,4 @@ def test_percentiles_are_those_of_the_nearest_rank() -> None:
         "p99": 99.0,
     }
     assert percentiles([7.0], 50, 99) == {"p50": 7.0, "p99": 7.0}
+    assert percentiles([float(n) for n in range(1, 2001)], 99.9) == {"p99.9": 1998.0}
