@@ -22,7 +22,7 @@ from benchmarks import (
     report,
     sweep,
 )
-from benchmarks.processes import ENGINES
+from benchmarks.processes import ENGINES, WHEN_NAMED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -60,14 +60,14 @@ def main(arguments: list[str] | None = None) -> int:
     names = ", ".join([*COMPARED, *ALONE])
     parser.add_argument("--row", default="", help=f"one of {names}, or how they begin")
     parser.add_argument("--engine", default="",
-                        help=f"millstream beside some of {','.join(ENGINES)}")  # fmt: skip
+                        help=f"millstream beside some of {','.join(ENGINES)}; without it "
+                        f"{', '.join(WHEN_NAMED)} take part only with --all")  # fmt: skip
     parser.add_argument("--all", action="store_true",
                         help="every row that this commit has no result of")  # fmt: skip
     told = parser.parse_args(arguments)
-    beside = told.engine.split(",") if told.engine else ENGINES
-    if unknown := set(beside) - set(ENGINES):
+    engines = taking_part(told.engine, whole=told.all)
+    if unknown := set(told.engine.split(",")) - {*ENGINES, ""}:
         parser.error(f"no engine is called {', '.join(unknown)}; there are {', '.join(ENGINES)}")
-    engines = tuple(e for e in ENGINES if e == "millstream" or e in beside)
     rows = (*COMPARED, *ALONE)
     chosen = [told.row] if told.row in rows else [n for n in rows if n.startswith(told.row)]
     if not chosen:
@@ -79,6 +79,13 @@ def main(arguments: list[str] | None = None) -> int:
         if name in ALONE:
             ALONE[name]()
     return 0 if all(right) else 1
+
+
+def taking_part(named: str, *, whole: bool) -> tuple[str, ...]:
+    """The engines of a run: millstream beside those named, else those of every day or all."""
+    otherwise = ENGINES if whole else tuple(e for e in ENGINES if e not in WHEN_NAMED)
+    beside = named.split(",") if named else otherwise
+    return tuple(e for e in ENGINES if e == "millstream" or e in beside)
 
 
 if __name__ == "__main__":

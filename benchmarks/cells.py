@@ -13,6 +13,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import oracle
+from benchmarks.abilities import why_not
 from benchmarks.nexmark import SHARES, Load, fill
 from benchmarks.processes import work
 from benchmarks.report import keep, right, spread, verdict
@@ -52,7 +53,7 @@ def tumbling(engines: tuple[str, ...], row: str = "tumbling", keys: int = 100_00
 
 
 def decode(engines: tuple[str, ...]) -> bool:
-    """A topic's JSON records of six fields to columns; the state store plays no part in it."""
+    """A topic's JSON records of six fields to columns."""
     with broker() as running:
         topic, warm = filled(running.address)
         sums = oracle.column_sums(running.address, topic)
@@ -68,7 +69,7 @@ def decode(engines: tuple[str, ...]) -> bool:
                     figures["sums"] = oracle.sums_in(running.address, out)
             return {**figures, "check": oracle.check_sums(figures["sums"], sums)}
 
-        return turns("decode", tuple(e for e in engines if not e.endswith("rocksdb")), cell)
+        return turns("decode", engines, cell)
 
 
 def bids(events: int) -> int:
@@ -93,25 +94,28 @@ def density(events: int) -> int:
 def turns(
     row: str, engines: tuple[str, ...], cell: Callable[[str], Round], keys: int = Load(0).keys
 ) -> bool:
-    """Let the engines take turns at a row; whether every cell is right."""
-    rounds: dict[str, list[Round]] = {name: [] for name in engines}
+    """Let the engines that can do a row take turns at it; whether every cell is right."""
+    absent = {name: why for name in engines if (why := why_not(row, name))}
+    rounds: dict[str, list[Round]] = {name: [] for name in engines if name not in absent}
     settings: dict[str, Any] = {"EVENTS": EVENTS, "WARM": WARM, "ROUNDS": ROUNDS,
                                 "density": density(EVENTS), "keys": keys}  # fmt: skip
     unfinished = Unfinished(row, settings)
     for number in range(ROUNDS):
-        for name in engines:
+        for name, measured in rounds.items():
             figures = unfinished.round(name, number)
             if figures is None:
                 figures = {**cell(name), "load": os.getloadavg()[0]}
                 unfinished.add(name, figures)
-            rounds[name].append(figures)
+            measured.append(figures)
             print(f"  {row} {name}, round {number + 1}: {figures['cpu']:.2f} CPU-seconds, "
                   f"{figures['wall']:.2f} s", flush=True)  # fmt: skip
     print(f"\n{row}: {bids(EVENTS):,} bids, {ROUNDS} rounds, median (smallest–largest)")
     for name, found in rounds.items():
         print(f"  {name:14} {_speed(found)}{_ratio(name, rounds)}  {verdict(found)}")
+    for name, why in absent.items():
+        print(f"  {name:14} {why}")
     unfinished.end()
-    return keep(row, settings, rounds)
+    return keep(row, settings, rounds, absent)
 
 
 def _speed(rounds: list[Round]) -> str:

@@ -28,6 +28,11 @@ SETTINGS = {
     "flink-heap": "Flink SQL, parallelism 2, object reuse, checkpoints every 2 s",
     "flink-rocksdb": "the same with RocksDB, incremental checkpoints",
     "duckdb": "the same bytes in memory, two threads: the limit, no stream",
+    "bytewax": "two processes, orjson, no recovery store, one epoch, a clock that stands still",
+    "quix": "one process, RocksDB, no changelog topics, keyed through a topic of its own, windows "
+    "closed by partition, commits every 5 s",
+    "pathway": "two threads, static mode (it stops at the end of the topic) in steps of 3 s, "
+    "windows by exactly_once_behavior, no persistence",
 }
 GUARANTEES = {
     "millstream": "exactly once",
@@ -37,6 +42,9 @@ GUARANTEES = {
     "flink-rocksdb": "at least once",
     "duckdb": "none, a batch",
     "loop": "at least once",
+    "bytewax": "at least once",
+    "quix": "at least once",
+    "pathway": "at least once",
 }
 _DECODE = {
     "millstream": "its own decoder, in Spark's tasks",

@@ -45,6 +45,11 @@ class Shown:
         return dict(self.kept["cells"])
 
     @property
+    def absent(self) -> dict[str, str]:
+        """Engines that cannot do it, and why."""
+        return dict(self.kept.get("absent", {}))
+
+    @property
     def right_cells(self) -> dict[str, list[Round]]:
         """Those that count."""
         return {name: rounds for name, rounds in self.cells.items() if right(rounds)}
@@ -256,6 +261,10 @@ def _section(
             *(column(name, rounds) if counts else "–" for column in columns.values()),
             verdict(rounds),
         ]))  # fmt: skip
+    for engine, why in shown.absent.items():
+        told = [shown.settings.get(engine, ""), shown.guarantees.get(engine, "")]
+        empty = ["–"] * (len(titles) - 4)
+        table.append(_joined([engine, *told, *empty, why]))
     return "\n".join([*plots, *table, "", _missing(shown) + origin(shown, what), ""])
 
 
@@ -264,7 +273,7 @@ def _joined(fields: list[str]) -> str:
 
 
 def _missing(shown: Shown) -> str:
-    there = {name.partition(", ")[0] for name in shown.cells}
+    there = {name.partition(", ")[0] for name in shown.cells} | shown.absent.keys()
     missing = [name for name in shown.settings if name not in there]
     return f"Not measured here: {', '.join(missing)}. " if missing else ""
 

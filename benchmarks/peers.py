@@ -1,6 +1,6 @@
 """Peers that need an environment of their own: made once in the cache folder, by their names.
 
-Flink's Python package asks for other versions of our libraries; it never meets them.
+They ask for other versions of our libraries; those never meet.
 """
 
 from __future__ import annotations
@@ -14,13 +14,29 @@ from pathlib import Path
 from millstream.toolchain import ivy
 from millstream.toolchain.folders import cache_folder
 
-FLINK = "2.2.1"
-_NEEDS = {"flink": (f"apache-flink=={FLINK}", "psutil")}
+VERSIONS = {"apache-flink": "2.2.1", "bytewax": "0.21.1", "quixstreams": "3.28.1",
+            "pathway": "0.33.0"}  # fmt: skip
+_NEEDS = {
+    "flink": (f"apache-flink=={VERSIONS['apache-flink']}", "psutil"),
+    "bytewax": (f"bytewax[kafka]=={VERSIONS['bytewax']}", "orjson", "psutil"),
+    "quix": (f"quixstreams=={VERSIONS['quixstreams']}", "psutil"),
+    "pathway": (f"pathway=={VERSIONS['pathway']}", "psutil"),
+}
 
 
 def interpreter(module: str) -> str:
     """The Python that runs an engine's module."""
     return str(environment(module) / "bin" / "python") if module in _NEEDS else sys.executable
+
+
+def hindrance(engine: str) -> str:
+    """Why the environment of an engine cannot be made here; empty if it is there."""
+    try:
+        interpreter(engine.partition("-")[0])
+    except subprocess.CalledProcessError as failed:
+        said = [line for line in failed.stderr.splitlines() if line.startswith("ERROR: ")]
+        return f"cannot be installed: {said[-1].removeprefix('ERROR: ') if said else failed}"
+    return ""
 
 
 def connector() -> Path:
@@ -39,8 +55,12 @@ def environment(module: str) -> Path:
     if not (folder / "made").exists():
         print(f"making an environment for {' and '.join(_NEEDS[module])} …", flush=True)
         shutil.rmtree(folder, ignore_errors=True)
-        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        subprocess.run([folder / "bin" / "pip", "install", "--quiet",
-                        "--disable-pip-version-check", *_NEEDS[module]], check=True)  # fmt: skip
+        _done(sys.executable, "-m", "venv", str(folder))
+        _done(str(folder / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check",
+              *_NEEDS[module])  # fmt: skip
         (folder / "made").touch()
     return folder
+
+
+def _done(*command: str) -> None:
+    subprocess.run(command, check=True, stderr=subprocess.PIPE, text=True)

@@ -13,7 +13,9 @@ from typing import IO, TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-ENGINES = ("millstream", "spark-heap", "spark-rocksdb", "flink-heap", "flink-rocksdb", "duckdb")
+WHEN_NAMED = ("bytewax", "quix", "pathway")
+ENGINES = ("millstream", "spark-heap", "spark-rocksdb", "flink-heap", "flink-rocksdb", "duckdb",
+           *WHEN_NAMED)  # fmt: skip
 
 
 def work(
@@ -72,13 +74,12 @@ def working(
     """An engine at one piece of work; it is killed if the block ends before it does."""
     module, _, store = engine.partition("-")
     told = {**told, "store": store} if store else told
-    python = sys.executable
-    if module == "flink":
-        from benchmarks import peers
+    from benchmarks import peers
 
-        python, told = peers.interpreter(module), {**told, "connector": str(peers.connector())}
-    command = [python, "-m", f"benchmarks.engines.{module}_engine", name, address,
-               json.dumps(told)]  # fmt: skip
+    if module == "flink":
+        told = {**told, "connector": str(peers.connector())}
+    command = [peers.interpreter(module), "-m", f"benchmarks.engines.{module}_engine",
+               name, address, json.dumps(told)]  # fmt: skip
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
             command,

@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from benchmarks.peers import FLINK
+from benchmarks.peers import VERSIONS
 
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("pyspark", "pyarrow", "polars", "numpy", "confluent-kafka", "duckdb")
@@ -54,8 +54,13 @@ def percentiles(figures: list[float], *wanted: float) -> dict[str, float]:
     return {f"p{p}": ordered[max(0, rank - 1)] for p, rank in ranks.items()}
 
 
-def keep(row: str, settings: dict[str, Any], cells: dict[str, list[Round]]) -> bool:
-    """Write a row's results down; whether every cell is right."""
+def keep(
+    row: str,
+    settings: dict[str, Any],
+    cells: dict[str, list[Round]],
+    absent: dict[str, str] | None = None,
+) -> bool:
+    """Write a row's results down, and why engines are absent; whether every cell is right."""
     RESULTS.mkdir(exist_ok=True)
     record = {
         "row": row,
@@ -67,11 +72,12 @@ def keep(row: str, settings: dict[str, Any], cells: dict[str, list[Round]]) -> b
             "system": platform.platform(),
             "processor": _processor(),
         },
-        "versions": {"python": platform.python_version(), "apache-flink": FLINK}
+        "versions": {"python": platform.python_version(), **VERSIONS}
         | {name: version(name) for name in PACKAGES},
         "settings": settings,
         "verdicts": {name: verdict(rounds) for name, rounds in cells.items()},
         "cells": cells,
+        "absent": absent or {},
     }
     path = RESULTS / f"{row}.json"
     path.write_text(json.dumps(record, indent=1, default=str) + "\n")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import PartitionMetadata
 from tests.log.test_cluster_folder import topic
 
 from millstream.errors import AlreadyRunning, InvalidInput, MillstreamError, Unavailable
@@ -77,6 +78,12 @@ def test_what_is_made_on_a_broker_while_it_is_emptied_is_moved_too(
 
 
 @pytest.mark.usefixtures("clock")
+def kept(*nodes: int) -> PartitionMetadata:
+    part = PartitionMetadata()
+    part.replicas = list(nodes)
+    return part
+
+
 def test_a_broker_that_holds_something_after_all_is_started_again_and_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,7 +93,9 @@ def test_a_broker_that_holds_something_after_all_is_started_again_and_stays(
     started: list[int] = []
     monkeypatch.setattr(broker, "stop", lambda _: True)
     monkeypatch.setattr(cluster, "start_node", lambda node, *_, **__: started.append(node))
-    monkeypatch.setattr(Link, "replicas", lambda _: {("new", 0): (4, 2), ("old", 0): (1, 2)})
+    monkeypatch.setattr(
+        Link, "partitions", lambda _: {("new", 0): kept(4, 2), ("old", 0): kept(1, 2)}
+    )
 
     with pytest.raises(InvalidInput, match=r"hold nothing; got broker 4, which holds new/0;"):
         cluster.take_out(4, tmp_path)
@@ -250,6 +259,22 @@ def test_a_change_whose_answer_was_lost_is_found_done_when_made_again(
     change(Topics(ADDRESS))
 
     assert client._codes == []
+
+
+def test_a_new_leader_that_is_not_caught_up_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [KafkaError.LEADER_NOT_AVAILABLE, KafkaError.OFFSET_NOT_AVAILABLE]
+
+    def ask(_admin: object) -> dict[str, Future[int]]:
+        future: Future[int] = Future()
+        if answers:
+            future.set_exception(KafkaException(KafkaError(answers.pop(0))))
+        else:
+            future.set_result(7)
+        return {"t": future}
+
+    monkeypatch.setattr(Link, "_open", lambda *_: Forgetful(0))
+
+    assert Link(Cluster.resolve(ADDRESS)).call_all("asking for offsets", ask) == {"t": 7}
 
 
 def test_a_refusal_without_a_repeat_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

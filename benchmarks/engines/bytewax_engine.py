@@ -1,0 +1,214 @@
+"""Bytewax on the same topic, with its own Kafka connector and orjson.
+
+Batches of records are decoded and encoded in one call. What needs no state runs in two processes,
+of which the second measures both; with state there is one, which is as fast for a CPU-second and
+reads the partitions evenly: of two, one runs ahead, and the rows of the other are late. Its clock
+lets the watermark go on with the machine's time, by which the rows of a backlog would be late, so
+it is given a time that stands still: the watermark is then the largest time of a key less the
+delay. There is no recovery store, and one epoch for the whole run: at the end of each it copies the
+state of all keys, also without such a store. Windows that are still open at the end of the topic
+are closed by it. Its sink is at least once. This module runs without Millstream: it may import
+nothing of it.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import socket
+import time
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import bytewax.operators as op  # type: ignore[import-not-found]
+import orjson
+from bytewax.connectors.kafka import (  # type: ignore[import-not-found]
+    KafkaSink,
+    KafkaSinkMessage,
+    KafkaSource,
+)
+from bytewax.dataflow import Dataflow  # type: ignore[import-not-found]
+from bytewax.operators import windowing  # type: ignore[import-not-found]
+from bytewax.testing import cluster_main, run_main  # type: ignore[import-not-found]
+
+from benchmarks.engines.librdkafka import FETCHING, PRODUCING, drained, milliseconds, moment
+from benchmarks.measure import measured
+from benchmarks.processes import main
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from benchmarks.measure import Cost
+
+BATCH = 2_000
+EPOCH = datetime.fromtimestamp(0, UTC)
+ONE_EPOCH = timedelta(days=1)
+LISTENING = 1.0  # seconds after which the first process surely waits for the second
+
+Row = dict[str, Any]
+
+
+def _rows(batch: list[Any]) -> Iterator[Row]:
+    return (orjson.loads(message.value) for message in batch)
+
+
+def _answers(rows: Iterable[Row]) -> list[Any]:
+    return [KafkaSinkMessage(None, orjson.dumps(row)) for row in rows]
+
+
+def q1(read: Any, _told: Row) -> Any:
+    """Every bid in another currency."""
+    return op.flat_map_batch("q1", read, lambda batch: _answers(
+        {"auction": row["auction"], "bidder": row["bidder"], "price": row["price"] * 0.908,
+         "ts": moment(row["ts"])} for row in _rows(batch)))  # fmt: skip
+
+
+def q2(read: Any, _told: Row) -> Any:
+    """The bids of a few auctions."""
+    return op.flat_map_batch("q2", read, lambda batch: _answers(
+        {"auction": row["auction"], "price": row["price"]}
+        for row in _rows(batch) if row["auction"] % 123 == 0))  # fmt: skip
+
+
+def tumbling(read: Any, told: Row) -> Any:
+    """Count and sum per auction and window."""
+    size = milliseconds(told["window"])
+    windower = windowing.TumblingWindower(length=_time(size), align_to=EPOCH)
+    folded = windowing.fold_window(
+        "fold", _keyed(read, "auction", "price"), _clock(told), windower,
+        lambda: (0, 0.0), lambda state, value: (state[0] + 1, state[1] + value[1]),
+        lambda one, other: (one[0] + other[0], one[1] + other[1]), ordered=False,
+    )  # fmt: skip
+    return op.flat_map_batch("answer", folded.down, lambda batch: _answers(
+        {"auction": int(key), **_bounds(place * size, (place + 1) * size), "n": n, "total": total}
+        for key, (place, (n, total)) in batch))  # fmt: skip
+
+
+def hopping(read: Any, told: Row) -> Any:
+    """Count per auction and hopping window."""
+    size, every = milliseconds(told["window"]), milliseconds(told["every"])
+    windower = windowing.SlidingWindower(length=_time(size), offset=_time(every), align_to=EPOCH)
+    folded = windowing.fold_window(
+        "fold", _keyed(read, "auction"), _clock(told), windower, lambda: 0,
+        lambda count, _: count + 1, lambda one, other: one + other, ordered=False,
+    )  # fmt: skip
+    return op.flat_map_batch("answer", folded.down, lambda batch: _answers(
+        {"auction": int(key), **_bounds(place * every, place * every + size), "n": n}
+        for key, (place, n) in batch))  # fmt: skip
+
+
+def session(read: Any, told: Row) -> Any:
+    """Count per bidder and session; its bounds are those of the records in it."""
+    gap = milliseconds(told["gap"])
+    folded = windowing.fold_window(
+        "fold", _keyed(read, "bidder"), _clock(told), windowing.SessionWindower(gap=_time(gap)),
+        list, _with, lambda one, other: [one[0] + other[0], min(one[1], other[1]),
+                                         max(one[2], other[2])], ordered=False,
+    )  # fmt: skip
+    return op.flat_map_batch("answer", folded.down, lambda batch: _answers(
+        {"bidder": int(key), **_bounds(first, last + gap), "n": n}
+        for key, (_, (n, first, last)) in batch))  # fmt: skip
+
+
+def _with(state: list[int], value: tuple[int, ...]) -> list[int]:
+    if not state:
+        return [1, value[0], value[0]]
+    return [state[0] + 1, min(state[1], value[0]), max(state[2], value[0])]
+
+
+def distinct(read: Any, _told: Row) -> Any:
+    """The first record of each auction, as it came."""
+    keyed = op.flat_map_batch("key", read, lambda batch: [
+        (str(orjson.loads(message.value)["auction"]), message.value) for message in batch
+    ])  # fmt: skip
+    first = op.stateful_flat_map("first", keyed,
+                                 lambda seen, value: (True, () if seen else (value,)))  # fmt: skip
+    return op.map("answer", first, lambda pair: KafkaSinkMessage(None, pair[1]))
+
+
+WORKS: dict[str, Callable[[Any, Row], Any]] = {
+    "q1": q1, "q2": q2, "tumbling": tumbling, "hopping": hopping, "session": session,
+    "distinct": distinct,
+}  # fmt: skip
+IN_TWO = ("q1", "q2")
+
+
+def _keyed(read: Any, key: str, *columns: str) -> Any:
+    """Pairs of a key, which has to be text, and the time with the columns."""
+    return op.flat_map_batch("key", read, lambda batch: [
+        (str(row[key]), (row["ts"], *(row[name] for name in columns))) for row in _rows(batch)
+    ])  # fmt: skip
+
+
+def _clock(told: Row) -> Any:
+    return windowing.EventClock(
+        ts_getter=lambda value: datetime.fromtimestamp(value[0] / 1000, UTC),
+        wait_for_system_duration=_time(milliseconds(told["delay"])),
+        now_getter=lambda: EPOCH,
+        to_system_utc=lambda _: None,
+    )
+
+
+def _time(number: int) -> timedelta:
+    return timedelta(milliseconds=number)
+
+
+def _bounds(first: int, last: int) -> dict[str, str]:
+    return {"window_start": moment(first), "window_end": moment(last)}
+
+
+def flow(address: str, told: Row) -> Any:
+    """The work that is told, from topic to topic; it ends with the topic."""
+    made = Dataflow("drain")
+    source = KafkaSource([address], [told["topic"]], tail=False, add_config=FETCHING,
+                         batch_size=BATCH)  # fmt: skip
+    answers = WORKS[told.get("work", "tumbling")](op.input("read", made, source), told)
+    op.output("write", answers, KafkaSink([address], told["out"], add_config=PRODUCING))
+    return made
+
+
+class Member:
+    """One of the two processes; the second, which calls the first, measures both."""
+
+    def __init__(self, number: int, addresses: list[str]) -> None:
+        self._number, self._addresses = number, addresses
+
+    def __call__(self, address: str, told: Row) -> Cost:
+        """Run a work together with the other process."""
+        made = flow(address, told)
+        time.sleep(self._number * LISTENING)
+        with measured() as cost:
+            cluster_main(made, self._addresses, self._number, epoch_interval=ONE_EPOCH)
+        return cost
+
+
+def _alone(address: str, told: Row) -> Cost:
+    made = flow(address, told)
+    with measured() as cost:
+        run_main(made, epoch_interval=ONE_EPOCH)
+    return cost
+
+
+def drain(address: str, told: Row) -> dict[str, float]:
+    """Drain a topic through the work that is told into a topic, at least once."""
+    if told.get("work", "tumbling") not in IN_TWO:
+        return drained(address, told, _alone)
+    addresses = _addresses()
+    first = multiprocessing.get_context("spawn").Process(
+        target=drained, args=(address, told, Member(0, addresses)), daemon=True
+    )
+    first.start()
+    figures = drained(address, told, Member(1, addresses))
+    first.join()
+    return figures
+
+
+def _addresses() -> list[str]:
+    """Two that are free."""
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(2)]
+        return [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
+
+
+if __name__ == "__main__":
+    main({"drain": drain})
