@@ -28,11 +28,12 @@ SETTINGS = {
     "flink-heap": "Flink SQL, parallelism 2, object reuse, checkpoints every 2 s",
     "flink-rocksdb": "the same with RocksDB, incremental checkpoints",
     "duckdb": "the same bytes in memory, two threads: the limit, no stream",
-    "bytewax": "two processes, orjson, no recovery store, one epoch, a clock that stands still",
-    "quix": "one process, RocksDB, no changelog topics, keyed through a topic of its own, windows "
-    "closed by partition, commits every 5 s",
+    "bytewax": "orjson, no cycle collector, two processes without state and one with it, "
+    "no recovery store, one epoch, a clock that stands still",
+    "quix": "one process, no cycle collector, RocksDB, no changelog topics, keyed through a topic "
+    "of its own, windows closed by partition, commits every 5 s",
     "pathway": "two threads, static mode (it stops at the end of the topic) in steps of 3 s, "
-    "windows by exactly_once_behavior, no persistence",
+    "windows by exactly_once_behavior and one reader, no persistence",
 }
 GUARANTEES = {
     "millstream": "exactly once",

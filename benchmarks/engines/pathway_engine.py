@@ -3,8 +3,10 @@
 In its static mode it reads the topic to its end and stops; it still works in steps, one every
 `batch`, as it does on a topic without an end. Its last look at the topic waits half a second,
 which is in the wall time. A window leaves once, when the largest time has passed its end by the
-delay (`exactly_once_behavior`); for this it gathers the rows in one thread. No persistence; its
-sink is at least once. This module runs without Millstream: it may import nothing of it.
+delay (`exactly_once_behavior`); for this it gathers the rows in one thread, and it does not wait
+for the slowest partition: windows are therefore read by one reader, as of two one runs ahead and
+the rows of the other are late. No persistence; its sink is at least once. This module runs without
+Millstream: it may import nothing of it.
 """
 
 from __future__ import annotations
@@ -79,6 +81,7 @@ def _moment(at: Any) -> Any:
 WORKS: dict[str, Callable[[Any, Row], Any]] = {
     "q1": q1, "q2": q2, "tumbling": tumbling, "hopping": hopping, "distinct": distinct,
 }  # fmt: skip
+WINDOWED = ("tumbling", "hopping")
 _TYPES = {"auction": int, "bidder": int, "price": float, "channel": str, "url": str, "ts": int}
 _READ = {"q1": ("auction", "bidder", "price", "ts"), "q2": ("auction", "price"),
          "tumbling": ("auction", "price", "ts"), "hopping": ("auction", "ts")}  # fmt: skip
@@ -93,7 +96,7 @@ def _run(address: str, told: Row) -> Cost:
     bids = pw.io.kafka.read(
         reading, topic=told["topic"], format="json", schema=pw.schema_from_types(**columns),
         mode="static", autocommit_duration_ms=milliseconds(told["batch"]),
-        parallel_readers=1 if work in ("tumbling", "hopping") else 2,
+        parallel_readers=1 if work in WINDOWED else 2,
     )  # fmt: skip
     pw.io.kafka.write(WORKS[work](bids, told), {**PRODUCING, "bootstrap.servers": address},
                       told["out"], format="json")  # fmt: skip

@@ -2,9 +2,11 @@
 
 Its state is RocksDB, by partition; for windows and keys the records go through a topic of its
 own, keyed and with the columns that are needed. Windows are closed by the time of their partition:
-if each key closed its own, the last ones of a key would stay. At least once. It is measured from
-the first record to the end of the last commit, without joining its group. This module runs
-without Millstream: it may import nothing of it.
+if each key closed its own, the last ones of a key would stay. It does not wait for the slowest
+partition of the topic: where a few fetches span more event time than the delay, as with few events
+over the same span, rows are late and its windows wrong. At least once. It is measured from the
+first record to the end of the last commit, without joining its group. This module runs without
+Millstream: it may import nothing of it.
 """
 
 from __future__ import annotations
