@@ -36,6 +36,7 @@ def test_a_time_lies_between_its_bounds_which_are_a_size_apart(time: int, window
     [
         (END_OF_TIME, Tumbling(1), END_OF_TIME - 1, END_OF_TIME),
         (END_OF_TIME - 1, Tumbling(1), END_OF_TIME - 1, END_OF_TIME),
+        (END_OF_TIME - 2, Tumbling(1), END_OF_TIME - 2, END_OF_TIME - 1),
         (END_OF_TIME, Tumbling(10), END_OF_TIME - 7, END_OF_TIME),
         (MIN_TIME, Tumbling(10), MIN_TIME, MIN_TIME + 8),
         (MIN_TIME + 8, Tumbling(10), MIN_TIME + 8, MIN_TIME + 18),
