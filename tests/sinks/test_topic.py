@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import time
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -81,7 +82,7 @@ def test_without_transactions_a_row_that_is_too_large_stops_at_once(
     sink = TopicOf(topic, broker.address)
     writer = opened(sink, delivery="at_least_once")
     with pytest.raises(MillstreamError, match="needs to fit into one Kafka record"):
-        writer.write("one", 1, [staged(sink, n=["x" * 2_000_000])])
+        writer.write("one", 1, [staged(sink, n=[random.Random(7).randbytes(1_000_000).hex()])])
     writer.write("two", 2, [staged(sink, n=["y"])])
     writer.close()
     log = Log(broker.address)

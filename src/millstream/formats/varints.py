@@ -14,20 +14,23 @@ if TYPE_CHECKING:
 
 Words = npt.NDArray[np.uint64]
 _EMPTY = pa.scalar(b"", pa.binary())
-_SHIFTS = np.arange(10, dtype=np.uint64) * np.uint64(7)
-_SEVEN, _MORE = np.uint64(0x7F), np.uint64(0x80)
+_SEVEN, _MORE = np.uint8(0x7F), np.uint8(0x80)
 
 
 def varints(values: Words) -> pa.Array:
     """Each number in as few bytes as it needs, seven bits a byte, lowest first."""
     size = np.ones(values.size, np.int64)
-    for bits in range(7, 64, 7):
+    largest = int(values.max(initial=0))
+    for bits in range(7, max(7, largest.bit_length()), 7):
         size += values >= np.uint64(1 << bits)
-    most = int(size.max()) if size.size else 1
-    groups = (values[:, None] >> _SHIFTS[:most]) & _SEVEN
-    place = np.arange(most)
-    groups |= np.where(place < size[:, None] - 1, _MORE, np.uint64(0))
-    return binaries(groups[place < size[:, None]].astype(np.uint8), size)
+    most = max(1, -(-largest.bit_length() // 7))
+    groups = np.empty((values.size, most), np.uint8)
+    for place in range(most):
+        seven = (values >> np.uint64(7 * place)).astype(np.uint8)
+        groups[:, place] = np.where(size > place + 1, seven | _MORE, seven & _SEVEN)
+    if most > 1 and size.size and int(size.min()) < most:
+        groups = groups[np.arange(most) < size[:, None]]
+    return binaries(groups.ravel(), size)
 
 
 def zigzags(values: npt.NDArray[np.int64]) -> pa.Array:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from millstream.errors import InvalidInput, MillstreamError, Unavailable
-from millstream.log.wire import Answer, Connection, WireError
+from millstream.log.compact import NO_TAGS, Compact, many, text
+from millstream.log.wire import Connection, WireError, place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,7 +26,6 @@ _T = TypeVar("_T")
 
 _QUORUM, _MOVE, _MOVING, _UNREGISTER, _ELECT = (55, 0), (45, 0), (46, 0), (64, 0), (43, 2)
 _PATIENCE_MS = 10_000
-_NO_TAGS = b"\0"
 _NO_REASSIGNMENT = 85
 _PASSING = {6, 7, 41}
 _CHANGING = 15.0  # seconds in which the controllers elect another leader
@@ -64,37 +64,10 @@ class Move:
     removing: tuple[int, ...]
 
 
-class Compact(Answer):
-    """An answer in the newer form: lengths are variable and one too large, tags follow."""
-
-    def varint(self) -> int:
-        value = shift = 0
-        while True:
-            byte: int = self.number("B")
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
-
-    def text(self) -> str:
-        return bytes(self.bytes(self.varint() - 1)).decode()
-
-    def count(self) -> range:
-        return range(max(0, self.varint() - 1))
-
-    def numbers_list(self) -> tuple[int, ...]:
-        return tuple(self.number("i") for _ in self.count())
-
-    def tags(self) -> None:
-        for _ in range(self.varint()):
-            self.varint()
-            self.bytes(self.varint())
-
-
 def quorum(cluster: Cluster) -> Quorum:
     """Who controls the cluster."""
-    topic = _text("__cluster_metadata") + _many([struct.pack(">i", 0) + _NO_TAGS]) + _NO_TAGS
-    return _asked(cluster, _QUORUM, _many([topic]) + _NO_TAGS, _quorum)
+    topic = text("__cluster_metadata") + many([struct.pack(">i", 0) + NO_TAGS]) + NO_TAGS
+    return _asked(cluster, _QUORUM, many([topic]) + NO_TAGS, _quorum)
 
 
 def move(cluster: Cluster, to: Mapping[Slot, Sequence[int] | None]) -> None:
@@ -104,16 +77,16 @@ def move(cluster: Cluster, to: Mapping[Slot, Sequence[int] | None]) -> None:
         MillstreamError: the controller refuses one of them; none of its topic is then moved.
     """
     topics = [
-        _text(topic) + _many(_wanted(partitions)) + _NO_TAGS
+        text(topic) + many(_wanted(partitions)) + NO_TAGS
         for topic, partitions in _by_topic(to).items()
     ]
-    body = struct.pack(">i", _PATIENCE_MS) + _many(topics) + _NO_TAGS
+    body = struct.pack(">i", _PATIENCE_MS) + many(topics) + NO_TAGS
     _asked(cluster, _MOVE, body, _moved)
 
 
 def moving(cluster: Cluster) -> dict[Slot, Move]:
     """The partitions that are on their way now."""
-    everything = struct.pack(">i", _PATIENCE_MS) + b"\0" + _NO_TAGS
+    everything = struct.pack(">i", _PATIENCE_MS) + b"\0" + NO_TAGS
     return _asked(cluster, _MOVING, everything, _moves)
 
 
@@ -123,17 +96,17 @@ def elect(cluster: Cluster, slots: Iterable[Slot]) -> None:
     for topic, partition in slots:
         named.setdefault(topic, []).append(partition)
     topics = [
-        _text(topic) + _many(struct.pack(">i", p) for p in partitions) + _NO_TAGS
+        text(topic) + many(struct.pack(">i", p) for p in partitions) + NO_TAGS
         for topic, partitions in named.items()
     ]
     preferred = struct.pack(">b", 0)
-    body = preferred + _many(topics) + struct.pack(">i", _PATIENCE_MS) + _NO_TAGS
+    body = preferred + many(topics) + struct.pack(">i", _PATIENCE_MS) + NO_TAGS
     _asked(cluster, _ELECT, body, _elected)
 
 
 def unregister(cluster: Cluster, node: int) -> None:
     """Have the cluster forget a broker that has gone for good."""
-    _asked(cluster, _UNREGISTER, struct.pack(">i", node) + _NO_TAGS, _forgotten)
+    _asked(cluster, _UNREGISTER, struct.pack(">i", node) + NO_TAGS, _forgotten)
 
 
 def _asked(
@@ -161,14 +134,13 @@ def _asked_once(
 ) -> _T:
     trouble: OSError | None = None
     for server in cluster.address.split(","):
-        host, _, port = server.strip().rpartition(":")
         try:
-            connection = Connection(host.strip("[]"), int(port))
+            connection = Connection(*place(server))
         except OSError as error:
             trouble = error
             continue
         try:
-            connection.ask(kind, _NO_TAGS + body)
+            connection.ask(kind, NO_TAGS + body)
             answer = Compact(connection.answer())
             answer.tags()
             return told(answer)
@@ -264,23 +236,5 @@ def _by_topic(
 
 def _wanted(partitions: Mapping[int, Sequence[int] | None]) -> Iterable[bytes]:
     for partition, nodes in partitions.items():
-        named = b"\0" if nodes is None else _many(struct.pack(">i", node) for node in nodes)
-        yield struct.pack(">i", partition) + named + _NO_TAGS
-
-
-def _many(parts: Iterable[bytes]) -> bytes:
-    given = list(parts)
-    return _varint(len(given) + 1) + b"".join(given)
-
-
-def _text(text: str) -> bytes:
-    return _varint(len(text.encode()) + 1) + text.encode()
-
-
-def _varint(value: int) -> bytes:
-    found = bytearray()
-    while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
-        value >>= 7
-    found.append(value)
-    return bytes(found)
+        named = b"\0" if nodes is None else many(struct.pack(">i", node) for node in nodes)
+        yield struct.pack(">i", partition) + named + NO_TAGS

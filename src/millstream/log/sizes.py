@@ -9,7 +9,7 @@ import struct
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
-from millstream.log.wire import Answer, Connection, WireError, leaders
+from millstream.log.wire import Answer, Connection, WireError, leaders, place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,9 +25,9 @@ def sizes(cluster: Cluster, topic: str) -> dict[int, int]:
         return {}
     found: dict[int, int] = {}
     places = _leaders(cluster, topic)
-    for place in set(places.values()):
-        led = [partition for partition, at in places.items() if at == place]
-        with suppress(OSError), closing(Connection(*place)) as connection:
+    for leader in set(places.values()):
+        led = [partition for partition, at in places.items() if at == leader]
+        with suppress(OSError), closing(Connection(*leader)) as connection:
             found |= _asked(connection, topic, led)
     return found
 
@@ -35,8 +35,7 @@ def sizes(cluster: Cluster, topic: str) -> dict[int, int]:
 def _leaders(cluster: Cluster, topic: str) -> dict[int, tuple[str, int]]:
     """Who leads which partition, as the first broker says that answers."""
     for server in cluster.address.split(","):
-        host, _, port = server.strip().rpartition(":")
-        with suppress(OSError), closing(Connection(host.strip("[]"), int(port))) as connection:
+        with suppress(OSError), closing(Connection(*place(server))) as connection:
             return leaders(connection, topic)
     return {}
 

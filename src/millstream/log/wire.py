@@ -6,6 +6,7 @@ who leads a partition (Metadata, version 5), and what it holds (Fetch, version 1
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
 from dataclasses import dataclass
@@ -24,6 +25,14 @@ _ALL_PARTITIONS = 32 << 20  # bytes of one answer, unless a single batch is larg
 _UNKNOWN_TOPIC = 3
 READ_COMMITTED = 1
 
+Place = tuple[str, int]
+
+
+def place(server: str) -> Place:
+    """Host and port of `host:port`, the host of `[::1]:9092` without its brackets."""
+    host, _, port = server.strip().rpartition(":")
+    return host.strip("[]"), int(port)
+
 
 class WireError(OSError):
     """The other side said something that cannot be understood, or ended the connection."""
@@ -41,13 +50,13 @@ class Part:
 
 
 class Connection:
-    """One connection to one broker; one question is under way at a time."""
+    """One connection to one broker, which answers in the order of the questions."""
 
     def __init__(self, host: str, port: int) -> None:
         self._socket = socket.create_connection((host, port), timeout=_TIMEOUT)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
-        self._asked = 0
+        self._asked = self._answered = 0
 
     def ask(self, kind: tuple[int, int], body: bytes) -> None:
         """Send a question."""
@@ -56,12 +65,13 @@ class Connection:
         self._socket.sendall(struct.pack(">i", len(head) + len(body)) + head + body)
 
     def answer(self) -> memoryview:
-        """What it is answered, without the header."""
+        """What the oldest open question is answered, without the header."""
+        self._answered += 1
         (size,) = struct.unpack(">i", self._exactly(4))
         if not 4 <= size <= _LARGEST:
             raise WireError(f"an answer of {size} bytes, which no Kafka gives")
         answer = self._exactly(size)
-        if struct.unpack_from(">i", answer)[0] != self._asked:
+        if struct.unpack_from(">i", answer)[0] != self._answered:
             raise WireError("an answer to another question")
         return answer[4:]
 
@@ -74,6 +84,11 @@ class Connection:
                 raise WireError("the broker ended the connection")
             place += got
         return buffer
+
+    def ended(self) -> bool:
+        """Whether the other side has ended it; asked while no answer is awaited."""
+        readable, _, _ = select.select([self._socket], [], [], 0)
+        return bool(readable) and not self._socket.recv(1, socket.MSG_PEEK)
 
     def close(self) -> None:
         """End it."""
@@ -110,7 +125,7 @@ class Answer:
         return range(max(0, self.number("i")))
 
 
-def leaders(connection: Connection, topic: str) -> dict[int, tuple[str, int]]:
+def leaders(connection: Connection, topic: str) -> dict[int, Place]:
     """Host and port of the broker that leads each partition of a topic, where there is one.
 
     None at all means that there is no such topic.
@@ -118,11 +133,24 @@ def leaders(connection: Connection, topic: str) -> dict[int, tuple[str, int]]:
     Raises:
         WireError: there is the topic, and nobody leads any of it now.
     """
+    found = led(connection, topic)
+    lead = {partition: place for partition, place in found.items() if place is not None}
+    if found and not lead:
+        raise WireError(f"nobody leads {topic} now")
+    return lead
+
+
+def led(connection: Connection, topic: str) -> dict[int, Place | None]:
+    """Every partition of a topic, with who leads it; none if there is no such topic.
+
+    Raises:
+        WireError: there is the topic, and its partitions are not known now.
+    """
     name = topic.encode()
     connection.ask(_METADATA, struct.pack(">ih", 1, len(name)) + name + b"\0")
     told = Answer(connection.answer())
     told.number("i")
-    brokers: dict[int, tuple[str, int]] = {}
+    brokers: dict[int, Place] = {}
     for _ in told.count():
         node = told.number("i")
         host = told.text()
@@ -130,7 +158,7 @@ def leaders(connection: Connection, topic: str) -> dict[int, tuple[str, int]]:
         told.text()
     told.text()
     told.number("i")
-    found: dict[int, tuple[str, int]] = {}
+    found: dict[int, Place | None] = {}
     missing = False
     for _ in told.count():
         missing = told.number("h") == _UNKNOWN_TOPIC
@@ -140,8 +168,7 @@ def leaders(connection: Connection, topic: str) -> dict[int, tuple[str, int]]:
             _, partition, leader = told.numbers("hii")
             for _ in range(3):
                 told.bytes(4 * told.number("i"))
-            if leader in brokers:
-                found[partition] = brokers[leader]
+            found[partition] = brokers.get(leader)
     if not found and not missing:
         raise WireError(f"nobody leads {topic} now")
     return found

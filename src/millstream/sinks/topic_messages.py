@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from millstream.formats.json.encode import encode
 from millstream.sinks.rows import SIGN
@@ -11,51 +17,67 @@ from millstream.sources.topic import Topic
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import pyarrow as pa
-
     from millstream.sinks.spec import Staged
 
-Message = dict[str, Any]
+Headers = list[tuple[str, bytes | None]]
 ENVELOPE = ("reason", "step", "topic", "partition", "offset")
 AGAIN = "millstream.again"
 _CHUNK = 20_000
 
 
-def messages(staged: Staged) -> Iterator[list[Message]]:
-    """A staged output as messages for the producer, a chunk at a time."""
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """Messages in columns: values (null says that a key is gone), keys where there are some,
+    milliseconds of their event time (-1: none), headers `common` to all and their `own`."""
+
+    values: pa.Array
+    keys: pa.Array | None = None
+    stamps: npt.NDArray[np.int64] | None = None
+    common: Headers = field(default_factory=list)
+    own: list[Headers] | None = None
+
+    def take(self, places: npt.NDArray[np.int64]) -> Outgoing:
+        """Those at these places, in this order."""
+        return Outgoing(
+            values=self.values.take(pa.array(places)),
+            keys=None if self.keys is None else self.keys.take(pa.array(places)),
+            stamps=None if self.stamps is None else self.stamps[places],
+            common=self.common,
+            own=None if self.own is None else [self.own[place] for place in places.tolist()],
+        )
+
+
+def messages(staged: Staged) -> Iterator[Outgoing]:
+    """A staged output as messages for a sender, a chunk at a time.
+
+    Rows that are sent once more, after a rewind, say so.
+    """
+    again: Headers = [] if staged.again is None else [(AGAIN, str(staged.again).encode())]
     for whole in staged.tables():
         for start in range(0, whole.num_rows, _CHUNK):
             table = whole.slice(start, _CHUNK).combine_chunks()
             chunk = _dead(table) if staged.door == "dead" else _rows(table, staged)
-            yield chunk if staged.again is None else _marked(chunk, staged.again)
+            yield replace(chunk, common=again)
 
 
-def _marked(messages: list[Message], rewind: int) -> list[Message]:
-    """Rows that are sent once more, after a rewind, say so."""
-    for message in messages:
-        message["headers"] = [*message.get("headers", ()), (AGAIN, str(rewind).encode())]
-    return messages
-
-
-def _rows(table: pa.Table, staged: Staged) -> list[Message]:
+def _rows(table: pa.Table, staged: Staged) -> Outgoing:
     if staged.table:
         table = _last_of_each(table, staged.keys)
     user = table.select([name for name in table.column_names if not name.startswith("_")])
-    messages: list[Message] = [{"value": value} for value in _values(user, staged).to_pylist()]
-    if staged.keys:
-        for message, key in zip(
-            messages, encode(user.select(staged.keys)).to_pylist(), strict=True
-        ):
-            message["key"] = key
+    values = _values(user, staged)
     if staged.table:
-        for message, sign in zip(messages, table[SIGN].to_pylist(), strict=True):
-            if sign < 0:
-                message["value"] = None
-    if "_time" in table.column_names:
-        for message, at in zip(messages, table["_time"].to_pylist(), strict=True):
-            if at is not None and at >= 0:
-                message["timestamp"] = at // 1000
-    return messages
+        gone = pa.array(table[SIGN].to_numpy() < 0)
+        values = pc.if_else(gone, pa.scalar(None, pa.binary()), values)
+    keys = encode(user.select(staged.keys)) if staged.keys else None
+    return Outgoing(values, keys, _stamps(table, "_time"))
+
+
+def _stamps(table: pa.Table, name: str) -> npt.NDArray[np.int64] | None:
+    """A column of microseconds as whole milliseconds; -1 where it is null or before 1970."""
+    if name not in table.column_names:
+        return None
+    filled = pc.fill_null(table[name].cast(pa.int64()), -1).to_numpy()
+    return np.where(filled < 0, -1, filled // 1000)
 
 
 def _last_of_each(changes: pa.Table, keys: tuple[str, ...]) -> pa.Table:
@@ -63,9 +85,6 @@ def _last_of_each(changes: pa.Table, keys: tuple[str, ...]) -> pa.Table:
 
     Nothing, if it came and went.
     """
-    import numpy as np
-    import pyarrow as pa
-
     codes = encode(changes.select(keys)).dictionary_encode().indices.to_numpy()
     places, signs = np.arange(len(codes)), changes[SIGN].to_numpy()
     last = np.zeros(int(codes.max(initial=-1)) + 1, np.int64)
@@ -83,13 +102,11 @@ def _values(user: pa.Table, staged: Staged) -> pa.Array:
     return encode(user)
 
 
-def _dead(table: pa.Table) -> list[Message]:
-    messages = []
-    for row in table.to_pylist():
+def _dead(table: pa.Table) -> Outgoing:
+    """Records as they were, with what is known of them in headers."""
+    own = []
+    for row in table.select(["headers", *ENVELOPE]).to_pylist():
         headers = [(h["key"], h["value"]) for h in row["headers"] or ()]
-        headers += [(f"millstream.{name}", str(row[name]).encode()) for name in ENVELOPE]
-        message = {"key": row["key"], "value": row["value"], "headers": headers}
-        if row["timestamp"] is not None:
-            message["timestamp"] = int(row["timestamp"].timestamp() * 1000)
-        messages.append(message)
-    return messages
+        own.append(headers + [(f"millstream.{name}", str(row[name]).encode()) for name in ENVELOPE])
+    values, keys = (table[name].combine_chunks().cast(pa.binary()) for name in ("value", "key"))
+    return Outgoing(values, keys, _stamps(table, "timestamp"), own=own)

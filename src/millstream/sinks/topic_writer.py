@@ -13,19 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.errors import AlreadyRunning, DataGone, Fenced, MillstreamError, Unavailable
 from millstream.log.link import LOG
-from millstream.sinks.bounded import bounded
+from millstream.log.transaction_wire import Mark
 from millstream.sinks.topic_messages import messages
+from millstream.sinks.topic_sender import sender
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from millstream.log.settings import Cluster
     from millstream.sinks.spec import Staged
+    from millstream.sinks.topic_sender import Sender
 
 LEDGER = "millstream.ledger"
 NOTHING = "-"
-TRANSACTION_MS = 60_000
-_CALL_SECONDS = 10.0
+_END = "."
 _REFRESH_SECONDS = 86_400.0
 
 
@@ -49,13 +50,12 @@ class TopicWriter:
         self._owned, self._waiting = owned, waiting
         self._group = f"millstream.ledger.{pipeline}"
         self._topics: set[str] = set()
-        self._producer: Any = None
+        self._sender: Sender | None = None
         self._reader: Any = None
         self._marked, self._batch = -math.inf, 0
         self._sure = False
         self._last: str | None = None
         self._why = ""
-        self._lost_sight = False
 
     def recover(self, expected: str | None) -> str | None:
         """Fence earlier runs of this job, then read what the ledger says was written last.
@@ -131,42 +131,18 @@ class TopicWriter:
                 do="give this pipeline another name, or say --take-over to end that job's writing",
             )
         zombie = self._made(owner)
-        self._ask(lambda: zombie.init_transactions(_CALL_SECONDS))
+        self._ask(zombie.open)
+        zombie.close()
 
     def _connect(self) -> None:
-        self._lost_sight = False
-        self._producer = self._made(self._job)
-        self._ask(lambda: self._producer.init_transactions(_CALL_SECONDS))
+        """Another sender, which ends what the one before it had begun."""
+        if self._sender is not None:
+            self._sender.close()
+        self._sender = self._made(self._job)
+        self._ask(self._sender.open)
 
-    def _made(self, job: str) -> Any:
-        from confluent_kafka import Producer
-
-        told = self._cluster.client(
-            **self._kind(job),
-            **{
-                "partitioner": "murmur2_random",
-                "compression.type": "lz4",
-                "linger.ms": "5",
-                "batch.num.messages": "20000",
-                "batch.size": "1000000",
-                "queue.buffering.max.messages": "1000000",
-                "queue.buffering.max.kbytes": "524288",
-            },
-        )
-        return Producer({**told, **self._extras()}, logger=LOG)
-
-    def _kind(self, job: str) -> dict[str, str]:
-        return {"transactional.id": f"millstream.{self._pipeline}.{job}",
-                "transaction.timeout.ms": str(TRANSACTION_MS)}  # fmt: skip
-
-    def _extras(self) -> dict[str, Any]:
-        return {"error_cb": self._hear}
-
-    def _hear(self, error: Any) -> None:
-        """librdkafka says, when it is polled, that it has lost sight of every broker."""
-        from confluent_kafka import KafkaError
-
-        self._lost_sight |= error.code() == KafkaError._ALL_BROKERS_DOWN
+    def _made(self, job: str) -> Sender:
+        return sender(self._cluster, f"millstream.{self._pipeline}.{job}")
 
     def write(self, intent: str, batch: int, outputs: Sequence[Staged]) -> None:
         """All rows of a batch and its mark, in one transaction; tried again until it is in."""
@@ -174,8 +150,7 @@ class TopicWriter:
         if not self._sure and self._mark()[0] != self._job:
             raise self._fenced()
         self._sure = True
-        self._ask(lambda: self._producer.poll(0))
-        if self._lost_sight and self._anew() != (self._job, self._last):
+        if self._ask(self._opened_sender().lost_sight) and self._anew() != (self._job, self._last):
             raise self._fenced()
         self._put(intent, batch, outputs)
 
@@ -195,13 +170,13 @@ class TopicWriter:
         from confluent_kafka import KafkaException
 
         try:
-            self._producer.begin_transaction()
-            for staged in outputs:
-                self._send(staged)
-            self._sign(intent, batch)
+            sending = self._opened_sender()
+            sending.begin()
+            self._send(sending, outputs)
+            self._sign(sending, intent, batch)
             if outputs:
                 self._told("before a sink's commit")
-            self._producer.commit_transaction(2 * _CALL_SECONDS)
+            sending.commit()
         except KafkaException as raised:
             if not self._is_in(raised, intent):
                 return False
@@ -238,23 +213,14 @@ class TopicWriter:
         return found == intent
 
     def _anew(self) -> tuple[str | None, str | None]:
-        """Another producer, which ends what the old one had begun; then the ledger's mark."""
+        """Another sender, which ends what the old one had begun; then the ledger's mark."""
         self._owned()
         self._connect()
         return self._mark()
 
-    def _sign(self, intent: str, batch: int) -> None:
-        """The mark. A librdkafka whose brokers were away may never answer this call, whatever
-        its timeout (librdkafka issues 5456, 5511)."""
-        from confluent_kafka import KafkaError, KafkaException, TopicPartition
-
-        mark = TopicPartition(LEDGER, 0, batch, metadata=f"{self._job} {intent}")
-        group = self._reader.consumer_group_metadata()
-        send = self._producer.send_offsets_to_transaction
-        try:
-            bounded(lambda: send([mark], group, _CALL_SECONDS), 2 * _CALL_SECONDS)
-        except TimeoutError as error:
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, str(error))) from error
+    def _sign(self, sending: Sender, intent: str, batch: int) -> None:
+        """The mark."""
+        sending.sign(Mark(self._group, LEDGER, batch, f"{self._job} {intent} {_END}"))
         self._marked, self._batch = time.monotonic(), batch
 
     def refresh(self) -> None:
@@ -270,23 +236,22 @@ class TopicWriter:
 
         reader, asked = reader or self._reader, [TopicPartition(LEDGER, 0)]
         place = self._ask(lambda: reader.committed(asked, timeout=30))[0]
-        if place.offset < 0 or not place.metadata:
+        text = _text_of(place)
+        if place.offset < 0 or not text:
             return None, None
         self._batch = place.offset
-        owner, _, intent = place.metadata.partition(" ")
+        owner, intent = text.split(" ")[:2]
         return owner, None if intent == NOTHING else intent
 
-    def _send(self, staged: Staged) -> None:
-        topic, produce, poll = staged.sink.name, self._producer.produce, self._producer.poll
-        for chunk in messages(staged):
-            for message in chunk:
-                while True:
-                    try:
-                        produce(topic, **message)
-                        break
-                    except BufferError:
-                        poll(0.05)
-            poll(0)
+    def _opened_sender(self) -> Sender:
+        assert self._sender is not None
+        return self._sender
+
+    @staticmethod
+    def _send(sending: Sender, outputs: Sequence[Staged]) -> None:
+        for staged in outputs:
+            for some in messages(staged):
+                sending.send(staged.sink.name, some)
 
     def _make_topics(self, names: set[str]) -> None:
         from confluent_kafka import KafkaError, KafkaException
@@ -345,7 +310,21 @@ class TopicWriter:
         """Let go of connections; an open transaction is aborted by the next run or the broker."""
         if self._reader is not None:
             self._reader.close()
-        self._producer = None
+        if self._sender is not None:
+            self._sender.finish()
+        self._sender = None
+
+
+def _text_of(place: Any) -> str:
+    """The text beside an offset.
+
+    librdkafka copies it without its end, so that what lies behind it in memory, text or not,
+    comes along: marks have a last word that is not looked at.
+    """
+    try:
+        return place.metadata or ""
+    except UnicodeDecodeError as error:
+        return bytes(error.object[: error.start]).decode()
 
 
 def _passing(error: Any) -> bool:

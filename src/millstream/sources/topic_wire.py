@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from millstream.log import wire
 from millstream.log.record_batches import UnknownFormat, batches, records
+from millstream.log.wire import Place
 from millstream.sources import topic_troubles as troubles
 from millstream.sources.spec import raw_schema
 
@@ -34,8 +35,6 @@ _NO_SUCH_TOPIC_SECONDS = 5.0
 _OUT_OF_RANGE, _UNKNOWN_TOPIC, _FORBIDDEN = 1, 3, 29
 _MOVED = {5, 6, 9, 56, 74, 75, 78, 100}  # another leads, or will soon: ask again
 
-Place = tuple[str, int]
-
 
 class WireFetcher:
     """One topic of a cluster with an open listener."""
@@ -46,7 +45,7 @@ class WireFetcher:
         self._cluster, self._topic, self._waiting = cluster, topic, waiting
         self._leaders: dict[int, Place] = {}
         self._connections: dict[Place, Connection] = {}
-        self._servers = deque(_place(server) for server in cluster.address.split(","))
+        self._servers = deque(wire.place(server) for server in cluster.address.split(","))
 
     def read(
         self, ranges: Ranges, columns: Sequence[str], *, live: bool = False
@@ -209,11 +208,6 @@ class WireFetcher:
             yield from other.read(left, columns)
         finally:
             other.close()
-
-
-def _place(server: str) -> Place:
-    host, _, port = server.strip().rpartition(":")
-    return host.strip("[]"), int(port)
 
 
 def _raw(found: Records, partition: int, columns: Sequence[str]) -> pa.Table:

@@ -3,44 +3,71 @@
 from __future__ import annotations
 
 from datetime import date
+from functools import cache
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.errors import InvalidInput
 from millstream.formats.json import times
 
-_PAIRS = np.array([[48 + number // 10, 48 + number % 10] for number in range(100)], np.uint8)
 _EPOCH = date(1970, 1, 1).toordinal()
 _DAY = 86_400_000_000
-_FORM = np.frombuffer(b"YYYY-MM-DDTHH:MM:SS.ffffff", np.uint8)
+_FEW = 4  # so many rows for each different time, and writing each time once is cheaper
+_LOOK = 256
+
+Numbers = npt.NDArray[Any]
 
 
 def instants(column: pa.Array, *, zone: str) -> pa.Array:
-    """`YYYY-MM-DDTHH:MM:SS.ffffff` and the zone's text for each timestamp[us]."""
+    """`"YYYY-MM-DDTHH:MM:SS.ffffff"` with the zone's text, in quotes, for each timestamp[us]."""
+    if len(column.slice(0, _LOOK).unique()) * _FEW <= min(len(column), _LOOK):
+        coded = column.dictionary_encode()
+        if len(coded.dictionary) * _FEW <= len(column):
+            return _instants(coded.dictionary, zone).take(coded.indices)
+    return _instants(column, zone)
+
+
+def _instants(column: pa.Array, zone: str) -> pa.Array:
     micros = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     _check(micros, times.LEAST, times.GREATEST)
     day, rest = np.divmod(micros, _DAY)
-    form = np.concatenate([_FORM, np.frombuffer(zone.encode(), np.uint8)])
-    made = np.tile(form, (micros.size, 1))
-    made[:, :10] = _day_texts(day)
     seconds, part = np.divmod(rest, 1_000_000)
-    minutes, second = np.divmod(seconds, 60)
-    hour, minute = np.divmod(minutes, 60)
-    thousand, last = np.divmod(part, 100)
-    first, middle = np.divmod(thousand, 100)
-    for place, value in ((11, hour), (14, minute), (17, second),
-                         (20, first), (22, middle), (24, last)):  # fmt: skip
-        made[:, place : place + 2] = _PAIRS[value]
-    return _texts(made, column)
+    hundreds, last = np.divmod(part.astype(np.uint32), np.uint32(100))
+    shown, fours, twos = _tables()
+    ending = f'{zone}"'.encode()
+    made = np.empty(micros.size, [("open", "S1"), ("day", "V10"), ("t", "S1"), ("time", "u8"),
+                                  ("point", "S1"), ("hundreds", "u4"), ("last", "u2"),
+                                  ("end", f"S{len(ending)}")])  # fmt: skip
+    made["open"], made["t"], made["point"], made["end"] = b'"', b"T", b".", ending
+    made["day"] = _day_texts(day).view("V10").ravel()
+    made["time"], made["hundreds"], made["last"] = shown[seconds], fours[hundreds], twos[last]
+    return _texts(made.view(np.uint8).reshape(micros.size, made.itemsize), column)
+
+
+@cache
+def _tables() -> tuple[Numbers, Numbers, Numbers]:
+    """The texts of every second of a day, of four digits and of two, each as one number."""
+    digits = np.arange(48, 58, dtype=np.uint8)
+    twos = np.stack([np.repeat(digits, 10), np.tile(digits, 10)], axis=1)
+    fours = np.concatenate([np.repeat(twos, 100, axis=0), np.tile(twos, (100, 1))], axis=1)
+    second = np.arange(86_400)
+    shown = np.full((second.size, 8), ord(":"), np.uint8)
+    for place, value in ((0, second // 3600), (3, second // 60 % 60), (6, second % 60)):
+        shown[:, place : place + 2] = twos[value]
+    return shown.view("u8").ravel(), fours.view("u4").ravel(), twos.view("u2").ravel()
 
 
 def dates(column: pa.Array) -> pa.Array:
-    """`YYYY-MM-DD` for each date32."""
+    """`"YYYY-MM-DD"`, in quotes, for each date32."""
     day = column.cast(pa.int32()).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
     _check(day, times.LEAST // _DAY, times.GREATEST // _DAY)
-    return _texts(_day_texts(day), column)
+    made = np.full((day.size, 12), ord('"'), np.uint8)
+    made[:, 1:11] = _day_texts(day)
+    return _texts(made, column)
 
 
 def _day_texts(day: np.ndarray) -> np.ndarray:

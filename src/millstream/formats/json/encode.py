@@ -167,15 +167,15 @@ def _binaries(column: pa.Array) -> pa.Array:
 
 
 def _timestamps(column: pa.Array) -> pa.Array:
-    return _in_quotes(clocks.instants(column, zone="Z"))
+    return clocks.instants(column, zone="Z")
 
 
 def _wall_clocks(column: pa.Array) -> pa.Array:
-    return _in_quotes(clocks.instants(column, zone=""))
+    return clocks.instants(column, zone="")
 
 
 def _dates(column: pa.Array) -> pa.Array:
-    return _in_quotes(clocks.dates(column))
+    return clocks.dates(column)
 
 
 _SPECIAL: dict[str, Callable[[pa.Array], pa.Array]] = {
