@@ -31,14 +31,15 @@ def stage(broker: ThrowAwayBroker, topic: str, tmp_path: Path) -> Stage:
 
 
 def mark(stage: Stage) -> str | None:
-    """What the ledger says, asked for by a client of our own."""
+    """Batch, job and intent that the ledger tells a client of our own."""
     settings = {"bootstrap.servers": stage.kafka, "group.id": f"millstream.ledger.{stage.name}"}
     reader = Consumer(settings)
     try:
         [place] = reader.committed([TopicPartition(topic_writer.LEDGER, 0)], timeout=30)
     finally:
         reader.close()
-    return f"{place.offset} {place.metadata}" if place.offset >= 0 else None
+    job, intent = place.metadata.split(" ")[:2] if place.offset >= 0 else ("", "")
+    return f"{place.offset} {job} {intent}" if job else None
 
 
 def forget(stage: Stage) -> None:
