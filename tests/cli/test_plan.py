@@ -23,6 +23,38 @@ def test_a_plan_shows_steps_and_both_lanes(tmp_path: Path, nowhere: Command) -> 
     )
 
 
+def test_a_plan_says_where_its_sql_runs(tmp_path: Path, nowhere: Command) -> None:
+    file = tmp_path / "where.py"
+    file.write_text(
+        "import millstream as ms\n"
+        's = ms.read(ms.Topic("t", schema="a long, b double, at timestamp"), time="at")\n'
+        'n = s.where("b > 1").by("a").window(ms.tumbling("1 s")).agg(n=ms.count())\n'
+        'm = s.transform(lambda df: df).by("a").window(ms.tumbling("1 s")).agg(m=ms.max("b"))\n'
+        'p = ms.Pipeline("p", n.where("n > 1").to(ms.Topic("x")),\n'
+        '                m.where("m > 1").to(ms.Topic("y")), s.to(ms.Topic("z")))\n'
+    )
+    plan = nowhere.ok("plan", str(file), "-o", "json").json
+    wide, short = (
+        {stage["name"]: stage["does"].get("SQL") for stage in lane["stages"]}
+        for lane in plan["lanes"]
+    )
+
+    assert wide == {
+        "tumbling(a)": "as Arrow columns, in the Python workers: no row goes to the Java for it",
+        "tumbling(a)#2": "by Spark, in the same tasks",
+        "x": "as Arrow columns, in the Python workers: no row goes to the Java for it",
+        "y": "as Arrow columns in the Python workers, where types allow it, else by Spark",
+        "z": None,
+    }
+    assert short == {
+        "tumbling(a)": "as Arrow columns, on the driver: no Spark job",
+        "tumbling(a)#2": "one Spark job over the decoded rows",
+        "x": "as Arrow columns, on the driver: no Spark job",
+        "y": "as Arrow columns on the driver, where types allow it, else in a Spark job",
+        "z": None,
+    }
+
+
 def test_a_plan_for_programs_has_the_same_steps(tmp_path: Path, nowhere: Command) -> None:
     plan = nowhere.ok("plan", pipeline_file(tmp_path, "bids"), "-o", "json").json
 

@@ -61,7 +61,7 @@ def test_a_stage_ends_in_a_step_or_in_outputs_and_comes_after_what_it_needs() ->
 
     stages = cut(outputs)
 
-    found = [(s.name, s.step is not None, s.bare, [o.name for o in s.outputs])
+    found = [(s.name, s.step is not None, s.sides[0].bare, [o.name for o in s.outputs])
              for s in stages.stages]  # fmt: skip
     assert found == [
         ("tumbling(k)", True, False, ["sums"]),

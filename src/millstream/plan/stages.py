@@ -65,11 +65,6 @@ class Stage:
         """The tree of each side."""
         return tuple(side.tree for side in self.sides)
 
-    @property
-    def bare(self) -> bool:
-        """Whether there is no SQL on the way of any row."""
-        return all(side.bare for side in self.sides)
-
 
 @dataclass(frozen=True, eq=False)
 class Stages:

@@ -148,6 +148,7 @@ class BatchRun:
             files=self._files(stage),
             sources=[*self.typed.stages.reads, self._made_by(stage)],
             columns=self.typed.columns[stage],
+            arrow=self.typed.arrow[stage],
             clock=self.intent.clock,
             since=self.head.clock,
             before=self._before(stage),

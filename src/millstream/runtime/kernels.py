@@ -21,6 +21,7 @@ from millstream.plan.sql import named, unknown_column
 from millstream.plan.stages import SIGN, TIME
 from millstream.plan.table_graph import FoldedRows, Tallied, Told, Upheld
 from millstream.plan.taking_back import refuse_unmarked
+from millstream.runtime.arrow_sql import compiled, usual
 from millstream.runtime.frames import build, packed, unpacked
 from millstream.runtime.join_kernels import join_kernel
 from millstream.runtime.table_kernels import table_kernel
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
     from millstream.plan.graph import Node
     from millstream.plan.stages import Side, Stage, Stages
+    from millstream.runtime.arrow_values import ArrowSteps
     from millstream.runtime.isolation import SKIPS
     from millstream.steps.kernel import Kernel
 
@@ -58,15 +60,21 @@ class Typed:
     """A pipeline whose column types are known: schemas per stage, kernels per step.
 
     SQL is analysed by Spark against empty rows, so a wrong type is found before the
-    first batch.
+    first batch. `arrow` has the steps of each side that will run without Spark.
     """
 
     def __init__(self, stages: Stages, spark: SparkSession) -> None:
         self.stages = stages
         self.kernels: dict[Stateful, Kernel] = {}
         self.columns: dict[Stage, tuple[pa.Schema, ...]] = {}
+        self.arrow: dict[Stage, tuple[ArrowSteps | None, ...]] = {}
+        plain = usual(spark)
         for stage in stages.stages:
             self.columns[stage] = tuple(self._analysed(side, spark) for side in stage.sides)
+            self.arrow[stage] = tuple(
+                self._in_arrow(*side) if plain else None
+                for side in zip(stage.sides, self.columns[stage], strict=True)
+            )
             if stage.step is not None:
                 self.kernels[stage.step] = kernel_of(stage.step, self.columns[stage])
             _check_keys(stage, self.leaving(stage))
@@ -90,10 +98,7 @@ class Typed:
 
     def flow(self, step: Stateful) -> pa.Schema:
         """What a step's results look like to a later stage."""
-        own = [field for field in self.kernels[step].output() if field.name not in ORIGIN]
-        sign = [pa.field(SIGN, pa.int8())] if step.corrects else []
-        time = [pa.field(TIME, pa.int64())] if step.time == HIDDEN_TIME else []
-        return pa.schema([*own, *ORIGIN_FIELDS, *sign, *time])
+        return flow_of(step, self.kernels[step])
 
     def decoder(
         self,
@@ -105,32 +110,12 @@ class Typed:
         clock: int = 0,
     ) -> Decoder | ChangeDecoder:
         """How a source's records become rows; `skips` are those a step cannot take."""
-        read = self.stages.reads[name]
-        decoder = Decoder(
-            source=list(self.stages.reads).index(name),
-            topic=read.source.name,
-            schema=read.source.row_schema(),
-            time=read.time.column if read.time and read.changes is None else None,
-            ahead=ahead,
-            limit=limit,
-            hidden=self._hidden(read),
-            opener=read.source.opener(),
-            correction=read.correction,
-            skips=skips or {},
+        return decoder_of(
+            self.stages, name, limit=limit, ahead=ahead, skips=skips or {}, clock=clock
         )
-        return decoder if read.changes is None else ChangeDecoder.of(decoder, read.changes, clock)
 
-    def _hidden(self, read: Read) -> tuple[str, ...]:
-        """The hidden columns that steps directly after a read name."""
-        wanted: set[str] = set()
-        for stage in self.stages.stages:
-            for node in [node for tree in stage.trees for node in _nodes(tree)]:
-                if read in node.inputs:
-                    texts = [getattr(node, "sql", "")] if hasattr(node, "sql") else []
-                    texts += [text for _, text in getattr(node, "items", ())]
-                    for text in texts:
-                        wanted |= named(text) & set(HIDDEN)
-        return tuple(name for name in HIDDEN if name in wanted)
+    def _in_arrow(self, side: Side, columns: pa.Schema) -> ArrowSteps | None:
+        return None if side.bare else compiled(side, self._leaf(side.leaves[0]), columns)
 
     def _analysed(self, side: Side, spark: SparkSession) -> pa.Schema:
         if side.bare:
@@ -149,6 +134,47 @@ class Typed:
             return self.decoder(self.stages.names[leaf], limit=None, ahead=None).columns()
         assert isinstance(leaf, Stateful)
         return self.flow(leaf)
+
+
+def decoder_of(
+    stages: Stages, name: str, *, limit: int | None, ahead: int | None, skips: SKIPS, clock: int
+) -> Decoder | ChangeDecoder:
+    """How the records of a source become rows."""
+    read = stages.reads[name]
+    decoder = Decoder(
+        source=list(stages.reads).index(name),
+        topic=read.source.name,
+        schema=read.source.row_schema(),
+        time=read.time.column if read.time and read.changes is None else None,
+        ahead=ahead,
+        limit=limit,
+        hidden=_hidden(stages, read),
+        opener=read.source.opener(),
+        correction=read.correction,
+        skips=skips,
+    )
+    return decoder if read.changes is None else ChangeDecoder.of(decoder, read.changes, clock)
+
+
+def _hidden(stages: Stages, read: Read) -> tuple[str, ...]:
+    """The hidden columns that steps directly after a read name."""
+    wanted: set[str] = set()
+    for stage in stages.stages:
+        for node in [node for tree in stage.trees for node in _nodes(tree)]:
+            if read in node.inputs:
+                texts = [getattr(node, "sql", "")] if hasattr(node, "sql") else []
+                texts += [text for _, text in getattr(node, "items", ())]
+                for text in texts:
+                    wanted |= named(text) & set(HIDDEN)
+    return tuple(name for name in HIDDEN if name in wanted)
+
+
+def flow_of(step: Stateful, kernel: Kernel) -> pa.Schema:
+    """What the results of a step look like to a later stage."""
+    own = [field for field in kernel.output() if field.name not in ORIGIN]
+    sign = [pa.field(SIGN, pa.int8())] if step.corrects else []
+    time = [pa.field(TIME, pa.int64())] if step.time == HIDDEN_TIME else []
+    return pa.schema([*own, *ORIGIN_FIELDS, *sign, *time])
 
 
 def kernel_of(step: Stateful, sides: Sequence[pa.Schema]) -> Kernel:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.plan.graph import Aggregated, Read
 from millstream.plan.stages import cut
 from millstream.runtime import continuous_rules
+from millstream.runtime.arrow_foreseen import foreseen
 from millstream.runtime.planner import SHORT_BYTES
 from millstream.sinks.live import Chart, LiveTable
 from millstream.sinks.spec import Discard
@@ -16,6 +17,7 @@ from millstream.sources.topic import Topic
 if TYPE_CHECKING:
     from millstream.pipeline import Pipeline
     from millstream.plan.stages import Stage, Stages
+    from millstream.runtime.arrow_foreseen import Where
     from millstream.sinks.spec import Sink
 
 Outline = dict[str, Any]
@@ -35,10 +37,23 @@ _SHORT = {
     "processes": "the driver (Python and its Java)",
     "transports": "Kafka to the Java over TCP, the Java to Python as Arrow over a socket; results, "
     "late and dead rows in staged files",
-    "Spark jobs": "one narrow job to read each source, one for SQL where there is some",
+    "Spark jobs": "one narrow job to read each source, one for SQL where Spark runs it",
     "data": "a task per range of offsets while reading; afterwards one thread over all buckets",
     "pipelined": "nothing: each step takes the whole batch",
     "task": "state merges beside the batch; stages one after the other",
+}
+# Where SQL runs; with settings of one's own that change what it means, always in Spark.
+_SQL_WIDE = {
+    "arrow": "as Arrow columns, in the Python workers: no row goes to the Java for it",
+    "spark": "by Spark, in the same tasks",
+    "both": "of some inputs as Arrow columns in the Python workers, of others by Spark",
+    "either": "as Arrow columns in the Python workers, where types allow it, else by Spark",
+}
+_SQL_SHORT = {
+    "arrow": "as Arrow columns, on the driver: no Spark job",
+    "spark": "one Spark job over the decoded rows",
+    "both": "of some inputs as Arrow columns on the driver, of others in a Spark job",
+    "either": "as Arrow columns on the driver, where types allow it, else in a Spark job",
 }
 
 
@@ -51,19 +66,21 @@ def outlined(pipeline: Pipeline) -> list[Outline]:
     if pipeline.mode == continuous_rules.MODE:
         runs = continuous_rules.outline(pipeline)
         return [{"lane": pipeline.mode, "when": "every row", "runs": runs, "stages": []}]
-    edge = f"{SHORT_BYTES >> 20} MiB"
+    edge, where = f"{SHORT_BYTES >> 20} MiB", foreseen(stages)
     return [
         {
             "lane": "wide",
             "when": f"a batch of more than {edge}",
             "runs": _WIDE,
-            "stages": _outlined(stages, lambda stage: _wide(stage, stages, pipeline.buckets)),
+            "stages": _outlined(
+                stages, lambda stage: _wide(stage, stages, pipeline.buckets, where[stage])
+            ),
         },
         {
             "lane": "short",
             "when": f"a batch of {edge} or less",
             "runs": _SHORT,
-            "stages": _outlined(stages, lambda stage: _short(stage, stages)),
+            "stages": _outlined(stages, lambda stage: _short(stage, stages, where[stage])),
         },
     ]
 
@@ -120,7 +137,7 @@ def _outlined(stages: Stages, does: Any) -> list[Outline]:
     ]
 
 
-def _wide(stage: Stage, stages: Stages, buckets: int) -> dict[str, str]:
+def _wide(stage: Stage, stages: Stages, buckets: int, where: Where) -> dict[str, str]:
     does = {}
     topics, flows = _origins(stage, stages)
     if topics:
@@ -128,8 +145,8 @@ def _wide(stage: Stage, stages: Stages, buckets: int) -> dict[str, str]:
         does["decode"] = "bytes to Arrow columns, in Python workers (mapInArrow)"
     if flows:
         does["take"] = f"what {flows} emitted in this batch, from its staged files"
-    if not stage.bare:
-        does["SQL"] = "in the same Spark tasks"
+    if where != "none":
+        does["SQL"] = _SQL_WIDE[where]
     if stage.step is None:
         return {**does, "shuffle": "none: narrow", "files": "staged results, one per task"}
     if isinstance(stage.step, Aggregated):
@@ -141,7 +158,7 @@ def _wide(stage: Stage, stages: Stages, buckets: int) -> dict[str, str]:
     return does
 
 
-def _short(stage: Stage, stages: Stages) -> dict[str, str]:
+def _short(stage: Stage, stages: Stages, where: Where) -> dict[str, str]:
     does = {}
     topics, flows = _origins(stage, stages)
     if topics:
@@ -149,8 +166,8 @@ def _short(stage: Stage, stages: Stages) -> dict[str, str]:
         does["decode"] = "on the driver, by the same decoder: no Python workers"
     if flows:
         does["take"] = f"what {flows} emitted in this batch, from its staged files"
-    if not stage.bare:
-        does["SQL"] = "one Spark job over the decoded rows"
+    if where != "none":
+        does["SQL"] = _SQL_SHORT[where]
     does["shuffle"] = "none: narrow"
     if stage.step is None:
         return {**does, "files": "one of staged results"}

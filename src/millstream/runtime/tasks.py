@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
 
     from millstream.eventtime.moment import Moment
+    from millstream.runtime.arrow_values import ArrowSteps
     from millstream.runtime.exchange_files import Exchanged
     from millstream.runtime.work import Decodes
     from millstream.sources.spec import Fetching
@@ -55,7 +56,7 @@ class Decode:
 
     Reports are kept by the first record of a slice: a slice that is read twice (by a
     retry, by speculation, on both sides of a union) reports the same twice, and counts
-    once.
+    once. With `steps`, what comes out are the rows after them.
     """
 
     decoder: Decodes
@@ -64,6 +65,7 @@ class Decode:
     reports: bool
     heard: Accumulator[dict[Any, Any]]
     fetch: Fetching | None = None
+    steps: ArrowSteps | None = None
 
     def tables(
         self, batches: Iterable[pa.RecordBatch], report: Report | None = None
@@ -77,7 +79,7 @@ class Decode:
             rows.report.took(time.perf_counter() - mark, here())
             report.add(rows.report)
             bad.append(rows.bad)
-            yield rows.good
+            yield rows.good if self.steps is None else self.steps(rows.good)
             mark = time.perf_counter()
         if self.reports and first is not None:
             dead = self.files.stage("bad", bad)
@@ -91,18 +93,19 @@ class Decode:
 
 @dataclass(frozen=True)
 class Flow:
-    """Rows an earlier stage staged, from a frame that lists their files."""
+    """Rows an earlier stage staged, from a frame that lists their files; after `steps`."""
 
     files: Files
     columns: pa.Schema
     keys: tuple[str, ...]
+    steps: ArrowSteps | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         begin_task()
         for batch in batches:
             for entry in batch.column("file").to_pylist():
-                for table in read_flow(self.files.staged, entry, self.columns, self.keys):
-                    yield from table.to_batches()
+                for rows in read_flow(self.files.staged, entry, self.columns, self.keys):
+                    yield from (rows if self.steps is None else self.steps(rows)).to_batches()
 
 
 @dataclass(frozen=True)

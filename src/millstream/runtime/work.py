@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from millstream.plan.graph import Stateful
     from millstream.plan.stages import Side, Stage
     from millstream.runtime.ahead import Taken
+    from millstream.runtime.arrow_values import ArrowSteps
     from millstream.runtime.instances import Instance
     from millstream.sources.decode import Report, Rows
     from millstream.sources.spec import Ranges, Reader
@@ -105,8 +106,9 @@ class Step:
 class Work:
     """One stage of one batch.
 
-    `columns`, `before` and what `after` gives are those of each side of the stage. `ahead` hands
-    over what has been read of a source's ranges before the batch began.
+    `columns`, `before` and what `after` gives are those of each side of the stage, `arrow` its
+    stateless steps where they need no Spark. `ahead` hands over what has been read of a
+    source's ranges before the batch began.
     """
 
     stage: Stage
@@ -117,6 +119,7 @@ class Work:
     files: Files
     sources: list[str]
     columns: tuple[pa.Schema, ...]
+    arrow: tuple[ArrowSteps | None, ...]
     clock: int
     since: int
     before: tuple[int, ...]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ShortLane:
-    """Runs a stage on the driver, with Spark for reading and for SQL."""
+    """Runs a stage on the driver, with Spark for reading and for SQL that needs it."""
 
     name = "short"
 
@@ -97,9 +97,11 @@ class ShortLane:
 
     def _rows(self, work: Work, place: int, tables: dict[Node, pa.Table]) -> pa.Table:
         """The rows of one side."""
-        side, columns = work.stage.sides[place], work.columns[place]
+        side, columns, steps = work.stage.sides[place], work.columns[place], work.arrow[place]
         if side.bare:
             return tables[side.tree]
+        if steps is not None:
+            return steps(tables[side.leaves[0]])
         if not any(tables[leaf].num_rows for leaf in side.leaves):
             return columns.empty_table()
         with user_code(work.stage.name, side.tree):

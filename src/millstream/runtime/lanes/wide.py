@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from millstream.plan.graph import Node
-    from millstream.plan.stages import Side
+    from millstream.runtime.arrow_values import ArrowSteps
 
 CLOSE_ON_DRIVER = 8 << 20
 
@@ -77,7 +77,7 @@ class WideLane:
 
     def _taken(self, work: Work, place: int, heard: Accumulator[dict[Any, Any]]) -> DataFrame:
         """The job that takes one side's rows in: cut for the kernel, or straight to outputs."""
-        frame, decode = self._rows(work, work.stage.sides[place], heard)
+        frame, decode = self._rows(work, place, heard)
         step = work.step
         if step is None:
             time = work.stage.trees[0].time
@@ -89,35 +89,39 @@ class WideLane:
         return frame.mapInArrow(exchange, PART)
 
     def _rows(
-        self, work: Work, side: Side, heard: Accumulator[dict[Any, Any]]
+        self, work: Work, place: int, heard: Accumulator[dict[Any, Any]]
     ) -> tuple[DataFrame, Decode | None]:
-        """The rows of a side; raw ones with their decoder, where nothing stands between."""
+        """The rows of a side; raw ones with their decoder, where no Spark stands between."""
+        side, steps = work.stage.sides[place], work.arrow[place]
+        as_they_come = side.bare or steps is not None
         frames: dict[Node, DataFrame] = {}
         for leaf in side.leaves:
             if isinstance(leaf, Read):
                 reader, ranges, decoder = work.readers[leaf]
                 scan = reader.scan(self._spark, ranges, decoder.more)
                 index = work.stage.leaves.index(leaf)
-                decode = Decode(decoder, index, work.files, leaf in work.reports, heard, scan.fetch)
-                if side.bare:
+                reports = leaf in work.reports
+                decode = Decode(decoder, index, work.files, reports, heard, scan.fetch, steps)
+                if as_they_come:
                     return scan.frame, decode
                 frames[leaf] = packed(
                     scan.frame.mapInArrow(decode, _ddl(decoder.columns())), side.carried
                 )
             else:
-                flowing = self._flow(leaf, work)
-                frames[leaf] = flowing if side.bare else packed(flowing, side.carried)
-        if side.bare:
-            return frames[side.tree], None
+                flowing = self._flow(leaf, work, steps)
+                if as_they_come:
+                    return flowing, None
+                frames[leaf] = packed(flowing, side.carried)
         with user_code(work.stage.name, side.tree):
             built = build(side.tree, frames, work.clock)
             return unpacked(built, side.carried), None
 
-    def _flow(self, leaf: Stateful, work: Work) -> DataFrame:
+    def _flow(self, leaf: Stateful, work: Work, steps: ArrowSteps | None) -> DataFrame:
         entries, schema = work.flows[leaf]
         listed = self._spark.createDataFrame([(entry,) for entry in entries], "file string")
-        flow = Flow(work.files, schema, leaf.keys)
-        return listed.repartition(max(1, len(entries))).mapInArrow(flow, _ddl(schema))
+        flow = Flow(work.files, schema, leaf.keys, steps)
+        given = _ddl(schema if steps is None else steps.columns)
+        return listed.repartition(max(1, len(entries))).mapInArrow(flow, given)
 
     def _hear(self, heard: dict[Any, Any], work: Work, done: Done) -> None:
         for key, said in sorted(heard.items()):

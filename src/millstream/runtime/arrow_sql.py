@@ -1,0 +1,147 @@
+"""Stateless steps without Spark: a chain of them over one leaf as a function of an Arrow table.
+
+    where, select, with_columns, drop -- compiled --> ArrowSteps, or None: Spark runs them
+
+Nothing in the subset can raise and all of it is deterministic, so filters are taken first,
+whatever stands before them in the chain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from millstream.plan import sql
+from millstream.plan.columns import EVERY
+from millstream.plan.graph import Drop, Select, Where, WithColumns
+from millstream.plan.stages import POSITION, SIGN, TIME
+from millstream.runtime.arrow_expressions import BOOL, MOST, SIMPLE, Outside, expression
+from millstream.runtime.arrow_values import ArrowSteps, Cast, Column, Filter
+from millstream.sources.decode import ORIGIN
+from millstream.sources.spec import HIDDEN
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+    from millstream.plan.graph import Node
+    from millstream.plan.stages import Side
+    from millstream.runtime.arrow_values import Value
+
+_NOT_THE_USERS = frozenset((*ORIGIN, *HIDDEN, SIGN, TIME, POSITION))
+_MEANING = ("spark.sql.ansi.", "spark.sql.legacy.", "spark.sql.analyzer.", "spark.sql.parser.",
+            "spark.sql.caseSensitive", "spark.sql.decimalOperations.",
+            "spark.sql.collation.")  # fmt: skip
+
+_NEVER_NULL = "not null"  # within a column: how Spark takes those is not ours to say
+
+
+def compiled(side: Side, leaf: pa.Schema, gives: pa.Schema | None = None) -> ArrowSteps | None:
+    """The steps of a side over rows of these columns, or None where only Spark can run them.
+
+    `gives` are the columns as Spark has derived them: they must be the very same, but for what
+    the elements of a list are called.
+    """
+    try:
+        steps = _compiled(side, leaf)
+    except Outside:
+        return None
+    if gives is None:
+        return steps
+    return _named(steps, gives) if steps.columns == gives else None
+
+
+def _named(steps: ArrowSteps, gives: pa.Schema) -> ArrowSteps:
+    """The same columns, with the parts of nested ones called as Spark calls them."""
+    values = tuple(value if str(value.type) == str(field.type) else Cast(value, field.type)
+                   for value, field in zip(steps.values, gives, strict=True))  # fmt: skip
+    return replace(steps, values=values, columns=gives)
+
+
+def usual(spark: SparkSession) -> bool:
+    """Whether SQL means in a session what it means without settings of one's own."""
+    odd = any(name.startswith(_MEANING) for name in spark.conf.getAll)
+    return not odd and spark.conf.get("spark.sql.ansi.enabled") == "true"
+
+
+def _compiled(side: Side, leaf: pa.Schema) -> ArrowSteps:
+    if len(side.leaves) != 1 or any(_NEVER_NULL in str(field.type) for field in leaf):
+        raise Outside
+    there: dict[str, Value] = {
+        field.name: Column(field.name, field.type)
+        for field in leaf
+        if field.name not in _NOT_THE_USERS
+    }
+    conditions: list[Value] = []
+    for step in _chain(side):
+        if isinstance(step, Where):
+            conditions.append(_condition(step, there))
+        else:
+            there = _columns(step, there)
+    for name in (*ORIGIN, *side.carried):
+        if name not in leaf.names:
+            raise Outside
+        there[name] = Column(name, leaf.field(name).type)
+    values = tuple(there.values())
+    schema = pa.schema([pa.field(name, value.type) for name, value in there.items()])
+    return ArrowSteps(tuple(_filters(conditions, values)), values, schema)
+
+
+def _chain(side: Side) -> list[Node]:
+    """The steps above the leaf, the first one first."""
+    steps: list[Node] = []
+    node = side.tree
+    while node not in side.leaves:
+        if type(node) not in (Where, Select, WithColumns, Drop):
+            raise Outside
+        steps.append(node)
+        (node,) = node.inputs
+    return steps[::-1]
+
+
+def _condition(step: Where, there: dict[str, Value]) -> Value:
+    condition = expression(step.sql, there)
+    if condition.type != BOOL:
+        raise Outside
+    return condition
+
+
+def _columns(step: Node, there: dict[str, Value]) -> dict[str, Value]:
+    """What a step makes of the columns there are."""
+    if isinstance(step, Drop):
+        if not set(step.names) <= there.keys():
+            raise Outside
+        return {name: value for name, value in there.items() if name not in step.names}
+    assert isinstance(step, Select | WithColumns)
+    made: list[tuple[str, Value]] = []
+    for name, text in step.items:
+        made += there.items() if text == EVERY else [_item(name, text, there)]
+    if isinstance(step, WithColumns):
+        new = {name.lower(): (name, value) for name, value in made}
+        made = [new.pop(old.lower(), (old, value)) for old, value in there.items()]
+        made += new.values()
+    if len({name.lower() for name, _ in made}) != len(made):
+        raise Outside
+    return dict(made)
+
+
+def _item(name: str, text: str, there: dict[str, Value]) -> tuple[str, Value]:
+    value = expression(text, there)
+    if not value.columns and value.type not in SIMPLE:
+        raise Outside
+    return (sql.alias(text, step="select")[0] if sql.has_alias(text) else name), value
+
+
+def _filters(conditions: Sequence[Value], values: Sequence[Value]) -> list[Filter]:
+    """The filters, each with the columns that those after it and the result need."""
+    needed = frozenset[str]().union(*(value.columns for value in values))
+    filters: list[Filter] = []
+    for condition in reversed(conditions):
+        filters.append(Filter(condition, tuple(sorted(needed))))
+        needed |= condition.columns
+    if sum(value.size for value in (*conditions, *values)) > 10 * MOST:
+        raise Outside
+    return filters[::-1]

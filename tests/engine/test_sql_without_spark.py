@@ -1,0 +1,197 @@
+"""Simple SQL runs as Arrow columns: no Spark job, and the same rows as with one."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.engine.scenes import at, bid, bids, counted, drive
+
+import millstream as ms
+from millstream.runtime import frames, kernels
+from millstream.runtime.lanes import short, wide
+from millstream.testing import Drive
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+Patch = pytest.MonkeyPatch
+
+ROWS = [
+    bid(1, 1, name="a", price=1.5, n=1),
+    bid(2, 2, name="b", price="NaN", n=-2),
+    bid(3, 3, name="ä", price=-0.0),
+    bid(4, 4, price=30.0, n=4),
+    {**bid(5, name="", n=5), "auction": None},
+    bid(25, 246, name="z", price=2e300, n=6),
+]  # fmt: skip
+SIMPLE: dict[str, Callable[[ms.Stream], ms.Stream]] = {
+    "where": lambda s: s.where("price > 1 or NAME = 'ä'"),
+    "select": lambda s: s.select("price * 0.908 as price", "AUCTION", "ts as at", "1 as one"),
+    "every": lambda s: s.select("*", "price <=> n as same").drop("name", "n"),
+    "with": lambda s: s.with_columns(Price="-price", half="n / 2").where("half > 0"),
+    "last": lambda s: s.with_columns(k="auction % 123").where("k = 0").select("k", "name"),
+    "none": lambda s: s.where("false"),
+    "all": lambda s: s.where("true").where("n is not null"),
+    "step": lambda s: counted(s.where("auction % 2 = 0").select("auction", "ts")),
+    "flow": lambda s: counted(s).where("n >= 1").select("auction", "n / 2 as half"),
+    "twice": lambda s: counted(s.where("n > 1")).where("auction is not null").by("auction")
+    .window(ms.tumbling("1 minute")).agg(n=ms.count()),
+}  # fmt: skip
+SPARKS: dict[str, Callable[[ms.Stream], ms.Stream]] = {
+    "upper": lambda s: s.with_columns(name="upper(name)").where("price > 1"),
+    "hidden": lambda s: s.where("_offset > 1"),
+    "clock": lambda s: s.where("ts >= now()"),
+    "union": lambda s: s.where("price > 1").union(s.where("price < 1")),
+    "opened": lambda s: s.with_columns(all="array(n, n)").explode("all").where("n = 1"),
+}
+
+
+def left(name: str, lane: Any, of: dict[str, Any]) -> list[list[Any]]:
+    """What leaves, batch by batch, with one NaN; rows that are taken back among them."""
+    seen = []
+    with drive(of[name](bids()), lane=lane) as d:
+        for some in (ROWS[:4], ROWS[4:], [bid(2, 7, price=3.0)]):
+            d.feed("bids", some)
+            d.step()
+            rows = [tuple(row.items()) for row in d.rows("out")]
+            seen.append(sorted(map(repr, rows)))
+        d.finish()
+        seen.append(sorted(repr(tuple(row.items())) for row in d.rows("out")))
+    return seen
+
+
+def all_in_spark(patch: Patch) -> None:
+    patch.setattr(kernels, "compiled", lambda *told: None)
+
+
+def built(patch: Patch) -> list[Any]:
+    """The trees of steps that are handed to Spark from now on."""
+    handed: list[Any] = []
+
+    def build(tree: Any, *told: Any) -> Any:
+        handed.append(tree)
+        return frames.build(tree, *told)
+
+    for lane in (short, wide):
+        patch.setattr(lane, "build", build)
+    return handed
+
+
+@pytest.mark.parametrize("lane", ["wide", "short"])
+@pytest.mark.parametrize("name", SIMPLE)
+def test_simple_sql_gives_the_same_rows_without_spark(name: str, lane: Any) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        all_in_spark(patch)
+        want = left(name, lane, SIMPLE)
+    assert name == "none" or any(want)
+    with pytest.MonkeyPatch.context() as patch:
+        handed = built(patch)
+        assert left(name, lane, SIMPLE) == want
+        assert handed == []
+
+
+@pytest.mark.parametrize("lane", ["wide", "short"])
+@pytest.mark.parametrize("name", SPARKS)
+def test_other_sql_goes_to_spark(name: str, lane: Any, monkeypatch: Patch) -> None:
+    handed = built(monkeypatch)
+    assert any(left(name, lane, SPARKS))
+    assert handed
+
+
+@pytest.mark.parametrize(("sql", "jobs"), [("price > 1", 0), ("abs(price) > 1", 1)])
+def test_a_short_batch_with_simple_sql_is_no_spark_job(
+    sql: str, jobs: int, spark: SparkSession
+) -> None:
+    group = f"short {sql}"
+    with drive(bids().where(sql)) as d:
+        d.feed("bids", ROWS)
+        spark.sparkContext.setJobGroup(group, "one batch")
+        d.step()
+        spark.sparkContext.setJobGroup("after", "it")
+        assert [row["auction"] for row in d.rows("out")] == [1, 2, 4, 246]
+    assert len(spark.sparkContext.statusTracker().getJobIdsForGroup(group)) == jobs
+
+
+@pytest.mark.parametrize("lane", ["wide", "short"])
+def test_rows_that_are_taken_back_keep_their_sign(lane: Any, monkeypatch: Patch) -> None:
+    handed = built(monkeypatch)
+    panes = bids().by("auction").window(ms.tumbling("10 seconds")).late(keep="1 minute")
+    sums = panes.agg(n=ms.count()).where("n > 0").select("auction", "n", "window_end")
+    total = sums.by("auction").window(ms.tumbling("1 minute")).agg(n=ms.sum("n"))
+    with drive(total, lane=lane) as d:
+        d.feed("bids", [bid(1), bid(2), bid(31)])
+        d.step()
+        d.feed("bids", [bid(3)])
+        d.step()
+        d.finish()
+        assert [(row["auction"], row["n"]) for row in d.rows("out")] == [(1, 4)]
+    assert handed == []
+
+
+@pytest.mark.parametrize("lane", ["wide", "short"])
+def test_columns_with_parts_pass_as_they_are(lane: Any) -> None:
+    schema = (
+        "id long not null, tags array<string>, parts map<string,int>, deep array<array<int>>, "
+        "who struct<a:int, b:array<double>>, cost decimal(10,2), raw binary, ts timestamp"
+    )
+    rows = [
+        {"id": 1, "ts": at(1).isoformat()},
+        {"id": 2, "tags": ["x", None], "parts": {"a": 1}, "deep": [[1], []], "raw": "aGk=",
+         "who": {"a": 1, "b": [1.5]}, "cost": "1.25", "ts": at(2).isoformat()},
+    ]  # fmt: skip
+    seen: list[Any] = []
+    for spark_only in (True, False):
+        with pytest.MonkeyPatch.context() as patch:
+            if spark_only:
+                all_in_spark(patch)
+            handed = built(patch)
+            with drive(bids("odd", schema).where("id > 0").ordered(), lane=lane) as d:
+                d.feed("odd", rows)
+                d.step()
+                d.finish()
+                seen.append(d.rows("out"))
+            assert bool(handed) is spark_only
+    assert seen[0] == seen[1]
+    assert [row["tags"] for row in seen[1]] == [None, ["x", None]]
+
+
+@pytest.mark.parametrize("lane", ["wide", "short"])
+def test_bad_rows_and_rows_sql_cannot_take_leave_as_before(lane: Any) -> None:
+    risky = bids().where("price > 0").select("auction", "n", "100 / n as share", "ts")
+    with drive(risky, lane=lane) as d:
+        d.feed("bids", [bid(1, n=4, price=1.0), b"nothing", bid(2, n=0, price=1.0),
+                        bid(3, n=0, price=-1.0)])  # fmt: skip
+        facts = d.step()
+        assert [(row["n"], row["share"]) for row in d.rows("out")] == [(4, 25.0)]
+        assert facts["dead"] == 2
+
+
+def test_a_session_with_another_meaning_of_sql_has_all_of_it_in_spark(
+    spark: SparkSession, monkeypatch: Patch
+) -> None:
+    handed = built(monkeypatch)
+    for name, value in (("spark.sql.ansi.enabled", "false"), ("spark.sql.caseSensitive", "true")):
+        spark.conf.set(name, value)
+        try:
+            with Drive(ms.Pipeline("odd", bids().where("n > 1").to(ms.Topic("out")))) as d:
+                d.feed("bids", ROWS)
+                d.step()
+        finally:
+            spark.conf.unset(name)
+        assert handed, name
+        handed.clear()
+
+
+def test_the_rows_of_this_file_are_odd_enough() -> None:
+    with drive(bids()) as d:
+        d.feed("bids", ROWS)
+        d.step()
+        prices = [row["price"] for row in d.rows("out")]
+    assert math.isnan(prices[1])
+    assert math.copysign(1, prices[2]) == -1
+    assert at(25).isoformat() == ROWS[-1]["ts"]
