@@ -113,7 +113,7 @@ def decode(address: str, told: dict[str, Any]) -> dict[str, Any]:
 
     from millstream.log.settings import Cluster
     from millstream.log.topics import Topics
-    from millstream.runtime.tasks import chunks
+    from millstream.runtime.tasks import begin_task, chunks
     from millstream.schema import Schema
     from millstream.sources.decode import Decoder
     from millstream.sources.topic_reader import TopicReader
@@ -123,6 +123,7 @@ def decode(address: str, told: dict[str, Any]) -> dict[str, Any]:
 
     def summed(fetch: Fetching) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
         def sums(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            begin_task()
             for chunk in chunks(fetch(batches)):
                 good = decoder(chunk).good
                 found = [good.num_rows, *(pc.sum(good[name]).as_py() for name in names[1:4]),

@@ -44,6 +44,32 @@ def test_every_nasty_value_means_the_same_for_every_type(type_: object, nullable
     assert len(made.good) >= 80
 
 
+@settings(max_examples=200, deadline=None)
+@given(
+    SEEDS,
+    st.sampled_from(["byte", "int", "long", "float", "double", "timestamp", *DECIMALS]),
+    st.sampled_from(["0123456789", "05.", "0123456789.", "0123456789./:eE", "0123456789.-"]),
+    st.integers(0, 3),
+)
+def test_numbers_of_eight_characters_and_fewer_mean_the_same_on_every_path(
+    random: Random, type_: object, letters: str, odd: int
+) -> None:
+    fields = [("id", "long", True), ("x", type_, True), ("z", "string", True)]
+    texts = [str(random.randrange(10 ** random.randint(1, 8))) for _ in range(20)]
+    if random.random() < 0.7:
+        texts += [f"{random.randrange(10**5) / 100:.{random.randint(1, 2)}f}" for _ in range(20)]
+    texts += [
+        "".join(random.choice(letters) for _ in range(random.randint(1, 8))) for _ in range(odd)
+    ]
+    random.shuffle(texts)
+    values: list[bytes | None] = [
+        b'{"id":%d,"x":%s,"z":"end"}' % (random.randrange(99), text.encode())
+        for text in ["1", *texts, "2", "3", "4", "5", "6"]
+    ]
+    made = agreed(values, fields)
+    assert len(made.good) + len(made.bad) == len(values)
+
+
 @settings(max_examples=25, deadline=None)
 @given(SEEDS)
 def test_damaged_bytes_never_pass_for_a_value(random: Random) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.log.batch_writing import CODECS, Whole, Written
 
-from millstream.log import record_batches
+from millstream.log import record_batches, record_starts
 from millstream.log.record_batches import Records, UnknownFormat, records
 
 # bytes that look like the beginning of a record, and such that do not
@@ -73,15 +77,96 @@ def test_whatever_was_written_is_read_from_any_offset_up_to_any_other(
     assert found.next == max([first, *ends])
 
 
-@settings(max_examples=50, deadline=None)
-@given(logs())
-def test_walking_one_by_one_finds_the_same(log: list[Whole]) -> None:
+@settings(max_examples=300, deadline=None)
+@given(logs(), st.integers(1, 5))
+def test_walking_in_stretches_finds_the_same(log: list[Whole], stretch: int) -> None:
     whole = memoryview(b"".join(batch.bytes() for batch in log))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(record_batches, "_MANY", -1)
+        patch.setattr(record_starts, "_FEW", 1)
+        patch.setattr(record_starts, "_STRETCH", stretch)
         found = records(whole, [], 0, 2**60, keys=True)
 
     assert told(found) == meant(log, 0, 2**60)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_stretches_suffice_for_text_with_keys_headers_and_sizes_of_all_kinds(
+    codec: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = random.Random(7)
+    sizes = chance.randrange
+    log = [
+        Whole(base, tuple(
+            Written(n, b'{"n":%d,"text":"%s"}' % (n, b"x" * (9000 if n == 350 else sizes(700))),
+                    chance.choice([None, b"", b"key-%d" % n]), chance.choice([0, 5, 10**6]),
+                    chance.choice([(), ((b"h", b"text"), (b"none", None))]))
+            for n in range(700)
+        ), codec)
+        for base in (0, 700, 1400)
+    ]  # fmt: skip
+
+    def never(*given: object) -> None:
+        raise AssertionError("walked one by one")
+
+    monkeypatch.setattr(record_starts, "_walked", never)
+    found = records(memoryview(b"".join(batch.bytes() for batch in log)), [], 0, 2**60, keys=True)
+
+    assert told(found) == meant(log, 0, 2**60)
+
+
+def test_a_batch_of_misleading_bytes_is_walked_and_the_others_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    misleading = Written(0, Whole(0, tuple(Written(n, b"inner") for n in range(40))).bytes()[61:])
+    log = [
+        Whole(base, tuple(replace(record, delta=n) for n in range(900)))
+        for base, record in ((0, Written(0, b"plain")), (900, misleading), (1800, misleading),
+                             (2700, Written(0, b"plain")))
+    ]  # fmt: skip
+    walked: list[int] = []
+    walk = record_starts._walked
+
+    def counted(data: np.ndarray, roots: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        walked.append(len(roots))
+        return walk(data, roots, counts)
+
+    monkeypatch.setattr(record_starts, "_walked", counted)
+    found = records(memoryview(b"".join(batch.bytes() for batch in log)), [], 0, 2**60, keys=True)
+
+    assert told(found) == meant(log, 0, 2**60)
+    assert walked == [2]
+
+
+def test_a_batch_holds_as_many_records_as_its_header_tells() -> None:
+    whole = bytearray(Whole(0, tuple(Written(n, b"x") for n in range(900))).bytes())
+    whole[57:61] = (800).to_bytes(4, "big")
+
+    assert len(records(memoryview(whole), [], 0, 2**60).offsets) == 800
+
+
+def test_a_fetch_that_unpacks_to_more_than_was_made_ready_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(record_batches._READY, "data", np.empty(1000, np.uint8))
+    log = [Whole(10 * n, tuple(Written(k, b"%d" % k * 300) for k in range(10)), codec)
+           for n, codec in enumerate(CODECS)]  # fmt: skip
+
+    found = records(memoryview(b"".join(batch.bytes() for batch in log)), [], 0, 2**60, keys=True)
+
+    assert told(found) == meant(log, 0, 2**60)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_records_stay_as_they_are_when_the_next_fetch_takes_the_place_of_theirs(codec: str) -> None:
+    one, other = (Whole(0, tuple(Written(n, text * 9, text) for n in range(600)), codec)
+                  for text in (b"one", b"other"))  # fmt: skip
+    fetched = bytearray(one.bytes())
+
+    found = records(memoryview(fetched), [], 0, 600, keys=True)
+    fetched[:] = bytes(len(fetched))
+    records(memoryview(other.bytes()), [], 0, 600, keys=True)
+
+    assert told(found) == meant([one], 0, 600)
 
 
 def test_a_transaction_that_was_aborted_and_marks_are_not_seen() -> None:
@@ -142,4 +227,4 @@ def test_python_calls_do_not_follow_the_records() -> None:
         assert len(found.offsets) == count
         return counted
 
-    assert calls(50_000) < 2 * calls(500)
+    assert calls(50_000) < 2 * calls(5_000)

@@ -1,20 +1,22 @@
 """Kafka's record batches to Arrow: all records of a fetch at once, none by itself.
 
-A batch is a header and records that follow each other, each led by its length. Where records
-begin is found for all of them together: every place that may begin one (a length, then the
-byte 0 of its attributes) is looked at, and those that the first record of a batch leads to are
-the records. What does not add up to the count in the header is walked through one by one.
+A batch is a header and records that follow each other, each led by its length (see
+`record_starts`). Packed batches are unpacked one behind the other into memory that the next
+fetch uses again; what leaves is copied out of it.
 """
 
 from __future__ import annotations
 
 import struct
+import threading
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+
+from millstream.log.record_starts import starts, varints
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -24,9 +26,8 @@ _MAGIC = 2
 _CODEC, _APPENDED, _TRANSACTIONAL, _CONTROL = 7, 8, 16, 32
 _GZIP, _SNAPPY, _LZ4, _ZSTD = 1, 2, 3, 4
 _XERIAL = b"\x82SNAPPY\x00"
-_LONGEST = 5  # bytes of a record's length
 _INLINE = 12
-_MANY = 8  # so many places that may begin a record, for each that does, and walking is cheaper
+_KEPT = 64 << 20  # bytes of unpacked records that have their place ready
 
 Aborted = list[tuple[int, int]]
 
@@ -100,10 +101,10 @@ def _is_abort(batch: Batch, fetched: memoryview) -> bool:
     """A mark's key is a version and a kind, two bytes each; the kind 0 ends in nothing."""
     data = np.frombuffer(fetched, np.uint8)
     starts = np.array([batch.start])
-    _, at = _varints(data, starts)
-    _, at = _varints(data, at + 1)
-    _, at = _varints(data, at)
-    _, at = _varints(data, at)
+    _, at = varints(data, starts)
+    _, at = varints(data, at + 1)
+    _, at = varints(data, at)
+    _, at = varints(data, at)
     return bool(data[int(at[0]) + 3] == 0)
 
 
@@ -127,29 +128,63 @@ def _opened(fetched: memoryview, chosen: Sequence[Batch]) -> tuple[np.ndarray, l
     """The bytes the records lie in: as fetched, or unpacked one behind the other."""
     if not any(batch.attributes & _CODEC for batch in chosen):
         return np.frombuffer(fetched, np.uint8), list(chosen)
-    parts, placed, at = [], [], 0
+    room, placed = _Room(), []
     for batch in chosen:
-        part = _unpacked(fetched[batch.start : batch.stop], batch.attributes & _CODEC)
-        parts.append(np.frombuffer(part, np.uint8))
-        placed.append(Batch(batch.base, batch.attributes, batch.last, batch.first_stamp,
-                            batch.last_stamp, batch.producer, batch.count, at,
-                            at + len(part)))  # fmt: skip
-        at += len(part)
-    return np.concatenate(parts), placed
+        at = room.used
+        _unpack(fetched[batch.start : batch.stop], batch.attributes & _CODEC, room)
+        placed.append(replace(batch, start=at, stop=room.used))
+    return room.data[: room.used], placed
 
 
-def _unpacked(packed: memoryview, codec: int) -> bytes | memoryview:
+class _Ready(threading.local):
+    """This thread's memory for unpacked records: fresh pages cost more than unpacking does."""
+
+    def __init__(self) -> None:
+        self.data = np.empty(_KEPT, np.uint8)
+
+
+_READY = _Ready()
+
+
+class _Room:
+    """The unpacked records of one fetch; there is one at a time in a thread."""
+
+    def __init__(self) -> None:
+        self.data, self.used = _READY.data, 0
+
+    def add(self, part: bytes | memoryview) -> None:
+        while self.data.size - self.used < len(part):
+            self._grow()
+        self.data[self.used : self.used + len(part)] = np.frombuffer(part, np.uint8)
+        self.used += len(part)
+
+    def drain(self, stream: pa.NativeFile) -> None:
+        """All that is left of a stream."""
+        while got := stream.readinto(self.data[self.used :]):
+            self.used += got
+            if self.used == self.data.size:
+                self._grow()
+
+    def _grow(self) -> None:
+        larger = np.empty(2 * self.data.size, np.uint8)
+        larger[: self.used] = self.data[: self.used]
+        self.data = larger
+
+
+def _unpack(packed: memoryview, codec: int, room: _Room) -> None:
     if codec == 0:
-        return packed
-    if codec == _GZIP:
-        return zlib.decompress(packed, 31)
-    if codec in (_LZ4, _ZSTD):
+        room.add(packed)
+    elif codec == _GZIP:
+        room.add(zlib.decompress(packed, 31))
+    elif codec in (_LZ4, _ZSTD):
         name = "lz4" if codec == _LZ4 else "zstd"
         with pa.input_stream(pa.py_buffer(packed), compression=name) as stream:
-            return bytes(stream.read())
-    if codec == _SNAPPY:
-        return b"".join(_snappy(bytes(packed)))
-    raise UnknownFormat(f"codec {codec}")
+            room.drain(stream)
+    elif codec == _SNAPPY:
+        for part in _snappy(bytes(packed)):
+            room.add(part)
+    else:
+        raise UnknownFormat(f"codec {codec}")
 
 
 def _snappy(packed: bytes) -> Iterator[bytes]:
@@ -175,13 +210,13 @@ def _parsed(
     data: np.ndarray, chosen: list[Batch], first: int, end: int, following: int, *, keys: bool
 ) -> Records:
     counts = np.array([batch.count for batch in chosen], np.int64)
-    places = starts(data, [batch.start for batch in chosen], [batch.stop for batch in chosen],
-                    counts)  # fmt: skip
-    _, at = _varints(data, places)
-    stamp, at = _varints(data, at + 1)
-    delta, at = _varints(data, at)
-    key_size, key_at = _varints(data, at)
-    value_size, value_at = _varints(data, key_at + np.maximum(key_size, 0))
+    places = starts(data, np.array([batch.start for batch in chosen], np.int64),
+                    np.array([batch.stop for batch in chosen], np.int64), counts)  # fmt: skip
+    _, at = varints(data, places)
+    stamp, at = varints(data, at + 1)
+    delta, at = varints(data, at)
+    key_size, key_at = varints(data, at)
+    value_size, value_at = varints(data, key_at + np.maximum(key_size, 0))
     offsets = np.repeat(np.array([b.base for b in chosen], np.int64), counts) + delta
     stamps = _stamps(chosen, counts, stamp)
     wanted = (offsets >= first) & (offsets < end)
@@ -204,94 +239,6 @@ def _stamps(chosen: list[Batch], counts: np.ndarray, deltas: np.ndarray) -> np.n
     deltas = np.where(np.repeat(appended, counts), 0, deltas) if appended.any() else deltas
     found: np.ndarray = stamps + deltas
     return found
-
-
-def _varints(data: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The zigzag numbers at these places, and the places behind them."""
-    byte = data[places]
-    value = (byte & 127).astype(np.int64)
-    at = places + 1
-    more, shift = np.flatnonzero(byte >= 128), 7
-    while len(more):
-        byte = data[at[more]]
-        value[more] |= (byte & 127).astype(np.int64) << shift
-        at[more] += 1
-        more, shift = more[byte >= 128], shift + 7
-    return (value >> 1) ^ -(value & 1), at
-
-
-def starts(
-    data: np.ndarray, roots: Sequence[int], stops: Sequence[int], counts: np.ndarray
-) -> np.ndarray:
-    """Where the records of all batches begin, in order."""
-    total = int(counts.sum())
-    if not total:
-        return np.empty(0, np.int64)
-    low, ends = int(roots[0]), np.asarray(stops, np.int64)
-    nodes, jump = _candidates(data[low : int(ends[-1])], ends - low, total)
-    nodes += low
-    reached = np.searchsorted(nodes, roots)
-    if len(nodes) and (nodes[np.minimum(reached, len(nodes) - 1)] == roots).all():
-        for _ in range(int(counts.max()).bit_length()):
-            further = jump[reached]
-            reached = np.concatenate([reached, further[further < len(nodes)]])
-            jump = jump[jump]
-        if len(reached) == total:
-            return nodes[np.sort(reached)]
-    return _walked(data, roots, counts)
-
-
-def _candidates(data: np.ndarray, ends: np.ndarray, total: int) -> tuple[np.ndarray, np.ndarray]:
-    """Every place that may begin a record, ascending, and for each which of them comes next.
-
-    The place behind the last stands for nowhere, and so do the ends of batches. None at all
-    are given where so many may begin one that walking is cheaper.
-    """
-    zeros = np.flatnonzero(data == 0)
-    zeros = zeros[zeros > 0]
-    zeros = zeros[data[zeros - 1] < 128]
-    if len(zeros) > _MANY * total:
-        return np.empty(0, np.int64), np.zeros(1, np.int64)
-    size = (data[zeros - 1]).astype(np.int64)
-    places, lengths = [zeros - 1], [size]
-    for width in range(2, _LONGEST + 1):
-        longer = zeros >= width
-        zeros, size = zeros[longer], size[longer]
-        byte = data[zeros - width]
-        longer = byte >= 128
-        zeros, size = zeros[longer], (size[longer] << 7) | (byte[longer] & 127)
-        if not len(zeros):
-            break
-        places.append(zeros - width)
-        lengths.append(size)
-    widths = np.repeat(np.arange(1, len(places) + 1), [len(part) for part in places])
-    nodes, length = np.concatenate(places), np.concatenate(lengths)
-    order = np.argsort(nodes, kind="stable")
-    nodes = nodes[order]
-    target = nodes + widths[order] + (length[order] >> 1)
-    jump = np.searchsorted(nodes, target)
-    known = jump < len(nodes)
-    known[known] = nodes[jump[known]] == target[known]
-    known &= ends[np.minimum(np.searchsorted(ends, target), len(ends) - 1)] != target
-    return nodes, np.append(np.where(known, jump, len(nodes)), len(nodes))
-
-
-def _walked(data: np.ndarray, roots: Sequence[int], counts: np.ndarray) -> np.ndarray:
-    """The same one after the other, for bytes that look like beginnings everywhere."""
-    found, raw = [], data.tobytes()
-    for root, count in zip(roots, counts.tolist(), strict=True):
-        at = int(root)
-        for _ in range(count):
-            found.append(at)
-            value, shift = 0, 0
-            while True:
-                byte = raw[at]
-                value |= (byte & 127) << shift
-                at, shift = at + 1, shift + 7
-                if byte < 128:
-                    break
-            at += value >> 1
-    return np.array(found, np.int64)
 
 
 def _binary(data: np.ndarray, places: np.ndarray, sizes: np.ndarray) -> pa.Array:

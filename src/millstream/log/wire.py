@@ -40,7 +40,10 @@ class WireError(OSError):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a broker said about one partition: an error code, or bytes and who aborted."""
+    """What a broker said about one partition: an error code, or bytes and who aborted.
+
+    The bytes are those of the connection's answer, and stand there as long as it does.
+    """
 
     partition: int
     error: int
@@ -57,6 +60,7 @@ class Connection:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
         self._asked = self._answered = 0
+        self._heard = bytearray()
 
     def ask(self, kind: tuple[int, int], body: bytes) -> None:
         """Send a question."""
@@ -65,7 +69,10 @@ class Connection:
         self._socket.sendall(struct.pack(">i", len(head) + len(body)) + head + body)
 
     def answer(self) -> memoryview:
-        """What the oldest open question is answered, without the header."""
+        """What the oldest open question is answered, without the header.
+
+        It stands there until the next answer.
+        """
         self._answered += 1
         (size,) = struct.unpack(">i", self._exactly(4))
         if not 4 <= size <= _LARGEST:
@@ -76,7 +83,11 @@ class Connection:
         return answer[4:]
 
     def _exactly(self, size: int) -> memoryview:
-        buffer = memoryview(bytearray(size))
+        """So many bytes, where those before them stood: fresh memory is dear."""
+        room = self._heard if size <= len(self._heard) else bytearray(size)
+        if size <= _ALL_PARTITIONS:
+            self._heard = room
+        buffer = memoryview(room)[:size]
         place = 0
         while place < size:
             got = self._socket.recv_into(buffer[place:])

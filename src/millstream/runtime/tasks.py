@@ -126,7 +126,7 @@ class Exchange:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         begin_task()
         began, report = time.perf_counter(), Report()
-        tables = self.decode.tables(batches, report) if self.decode else chunks(batches)
+        tables = _rows(batches, self.decode, report)
         outgoing: list[list[pa.Table]] = [[] for _ in range(self.parallel)]
         everywhere: list[pa.Table] = []
         did = instance(taking())
@@ -194,7 +194,7 @@ class Leave:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         begin_task()
         began, report = time.perf_counter(), Report()
-        tables = self.decode.tables(batches, report) if self.decode else chunks(batches)
+        tables = _rows(batches, self.decode, report)
         staged = self.files.stage("results", (self.leaving(rows) for rows in tables))
         rows = staged[1] if staged else 0
         did = {"in": rows, "out": rows, "dead": report.bad, "seconds": time.perf_counter() - began}
@@ -208,8 +208,17 @@ class Leave:
         return rows.select(list(names))
 
 
+def _rows(
+    batches: Iterable[pa.RecordBatch], decode: Decode | None, report: Report
+) -> Iterator[pa.Table]:
+    """Chunks of the rows that come in, or of those that are decoded of what comes in."""
+    if decode is not None:
+        return decode.tables(batches, report)
+    return (table.combine_chunks() for table in chunks(batches))
+
+
 def chunks(batches: Iterable[pa.RecordBatch], size: int = CHUNK_BYTES) -> Iterator[pa.Table]:
-    """Record batches put together to tables of a size worth a kernel's while."""
+    """Record batches put together, uncopied, to tables of a size worth a kernel's while."""
     waiting: list[pa.RecordBatch] = []
     held = 0
     for batch in batches:
@@ -218,10 +227,10 @@ def chunks(batches: Iterable[pa.RecordBatch], size: int = CHUNK_BYTES) -> Iterat
         waiting.append(batch)
         held += batch.nbytes
         if held >= size:
-            yield pa.Table.from_batches(waiting).combine_chunks()
+            yield pa.Table.from_batches(waiting)
             waiting, held = [], 0
     if waiting:
-        yield pa.Table.from_batches(waiting).combine_chunks()
+        yield pa.Table.from_batches(waiting)
 
 
 def owned(pid: int, buckets: int, parallel: int) -> tuple[int, int]:

@@ -160,8 +160,8 @@ class TopicReader:
         if self._fetcher is None:
             self._fetcher = fetcher(self._cluster, self._topic, columns, waiting=self._waiting)
         live = all(b >= self._ends.get(p, b + 1) for p, (_, b) in ranges.items())
-        found = pa.concat_tables([empty, *self._fetcher.read(ranges, columns, live=live)])
-        return found if len(ranges) == 1 else found.sort_by(_PLACES)
+        found = list(self._fetcher.read(ranges, columns, live=live))
+        return pa.concat_tables([empty, *(found if len(ranges) == 1 else _in_order(found))])
 
     def following(self, more: Sequence[str]) -> Following | None:
         """A connection of its own to read ahead by, where records are fetched by our own means."""
@@ -205,14 +205,25 @@ class TopicFollowing:
         self, starts: Mapping[int, int], *, least: int, most: int
     ) -> tuple[Ranges, pa.Table] | None:
         """As `Following.wait`; committed records only."""
-        found = self._fetcher.following(starts, self._columns, least=least, most=most)
-        if found is None or len(found[0]) == 1:
-            return found
-        return found[0], found[1].sort_by(_PLACES)
+        return self._fetcher.following(starts, self._columns, least=least, most=most)
 
     def close(self) -> None:
         """Let go of connections."""
         self._fetcher.close()
+
+
+def _in_order(tables: Sequence[pa.Table]) -> Sequence[pa.Table]:
+    """The same records by partition and offset: tables of one partition each, as our own
+    fetches give them, are only put behind each other."""
+    import pyarrow as pa
+
+    placed = {}
+    for number, table in enumerate(tables):
+        partitions = table["partition"].to_numpy()
+        if not (partitions == partitions[0]).all():
+            return [pa.concat_tables(tables).sort_by(_PLACES)]
+        placed[int(partitions[0]), number] = table
+    return [placed[place] for place in sorted(placed)]
 
 
 def check_still_there(

@@ -87,8 +87,9 @@ class WireFetcher:
         self, starts: Mapping[int, int], columns: Sequence[str], *, least: int, most: int
     ) -> tuple[Ranges, pa.Table] | None:
         """What lies behind these offsets, once it is `least` bytes, and which ranges that fills;
-        None if it is less after a moment. Not many more than `most` bytes, however much there is:
-        each partition gives its share of them at most, and one share is enough.
+        None if it is less after a moment. Partition by partition, in order. Not many more than
+        `most` bytes, however much there is: each partition gives its share of them at most, and
+        one share is enough.
 
         Raises:
             OSError: no answer, or one that cannot be used now; the next try may go well.
@@ -108,7 +109,7 @@ class WireFetcher:
         if sum(len(part.records) for part in parts) < least:
             return None
         ranges, tables = {}, []
-        for part in parts:
+        for part in sorted(parts, key=lambda part: part.partition):
             first, whole = starts[part.partition], batches(part.records)
             if whole and whole[-1].last >= first:
                 end = whole[-1].last + 1

@@ -21,5 +21,5 @@ class Values:
     format: Format
 
     def open(self, raw: pa.Table, schema: Schema) -> Opened:
-        decoded = self.format.decode(raw["value"].combine_chunks(), schema)
+        decoded = self.format.decode(raw["value"], schema)
         return Opened(raw, decoded, raw["value"].nbytes)

@@ -166,7 +166,9 @@ def _decimals(type_: Decimal, span: Span) -> Values:
     if type_.precision <= 18:
         ok &= value < _TENS[type_.precision]
     pair = np.zeros((len(span), 2), np.int64)
-    pair[:, 0] = np.where(number.minus, -value.astype(np.int64), value.astype(np.int64))
+    pair[:, 0] = value.view(np.int64)
+    if number.minus is not None:
+        np.negative(pair[:, 0], out=pair[:, 0], where=number.minus)
     pair[:, 1] = pair[:, 0] >> 63
     return Values(pair, ok)
 

@@ -135,4 +135,4 @@ def millis(block: Block, start: Places, end: Places) -> tuple[Places, Flags]:
     """Whole milliseconds as microseconds since the epoch, and which texts are such times."""
     value, ok = signed(whole(block, start, end), 2**63)
     ok &= (value >= times.LEAST // 1000) & (value <= times.GREATEST // 1000)
-    return np.where(ok, value, 0) * 1000, ok
+    return (value if ok.all() else np.where(ok, value, 0)) * 1000, ok

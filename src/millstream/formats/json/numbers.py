@@ -25,7 +25,10 @@ _DOTS = np.uint64(0x2E2E2E2E2E2E2E2E)
 _TENS = np.array([10**power for power in range(20)], np.uint64)
 _FLOAT_TENS = np.array([10.0**power for power in range(23)])
 _GRAMMAR = r"^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?$"
-_MINUS, _ZERO = 0x2D, 0x30
+_MINUS, _ZERO, _POINT = 0x2D, 0x30, 0x2E
+_FIRST = np.uint64(0xFF)
+_BEHIND = np.array([7 - bits // 8 for bits in range(64)] + [0], np.int64)
+"""How many characters follow a point with so many bits before it; 64 bits: there is none."""
 
 
 def trimmed(word: Bits, count: Places) -> Bits:
@@ -36,7 +39,11 @@ def trimmed(word: Bits, count: Places) -> Bits:
 
 def eight_digits(word: Bits, count: Places) -> tuple[Bits, Bits]:
     """The number that the last `count` characters spell, and non-zero where they do not."""
-    digits = trimmed(word ^ _ZEROS, count)
+    return _spelled(trimmed(word ^ _ZEROS, count))
+
+
+def _spelled(digits: Bits) -> tuple[Bits, Bits]:
+    """The number of eight digits (values, not characters), and non-zero where some are none."""
     wrong = ((digits + _ABOVE_NINE) | digits) & _HIGH
     pairs = (digits * np.uint64(10) + (digits >> np.uint64(8))) & np.uint64(0x00FF00FF00FF00FF)
     fours = (pairs * np.uint64(100) + (pairs >> np.uint64(16))) & np.uint64(0x0000FFFF0000FFFF)
@@ -58,31 +65,101 @@ def digits(words: tuple[Bits, ...], count: Places, most: int) -> tuple[Bits, Bit
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """Texts as ± `mantissa` · 10^-`places`; the fields mean nothing where `ok` is False."""
+    """Texts as ± `mantissa` · 10^-`places`; the fields mean nothing where `ok` is False.
 
-    minus: Flags
+    `minus` is None where none has a sign.
+    """
+
+    minus: Flags | None
     mantissa: Bits
     places: Places
     ok: Flags
 
 
+@dataclass(frozen=True, slots=True)
+class _Short:
+    """Texts of one to eight characters without a sign, as `digits` with zeros before them."""
+
+    count: Places
+    lead: Bits
+    digits: Bits
+
+
+def _short(block: Block, start: Places, end: Places) -> _Short | None:
+    """The texts, if all of them are short and none has a sign: one load for each."""
+    count = end - start
+    if not count.size or count.min() < 1 or count.max() > 8:
+        return None
+    word = block.word(start)
+    lead = word & _FIRST
+    if (lead == _MINUS).any():
+        return None
+    return _Short(count, lead, (word ^ _ZEROS) << ((8 - count) << 3).astype(np.uint64))
+
+
 def whole(block: Block, start: Places, end: Places) -> Number:
     """Whole numbers of up to 19 digits."""
-    minus = block.bytes[start] == _MINUS
-    first = start + minus
+    none = np.zeros(0, np.int64)
+    short = _short(block, start, end)
+    if short is not None:
+        mantissa, wrong = _spelled(short.digits)
+        ok = wrong == 0
+        zero = short.lead == _ZERO
+        if zero.any():
+            ok &= ~zero | (short.count == 1)
+        return Number(None, mantissa, none, ok)
+    minus, first, lead = _signs(block, start)
     count = end - first
     most = _most(count)
     words = block.wide(end - 32) if most > 8 else (block.word(end - 8),)
-    mantissa, wrong = digits(words, np.clip(count, 0, 19), most)
+    used = np.clip(count, 0, 19)
+    mantissa, wrong = digits(words, used[:1] if (used == used[:1]).all() else used, most)
     ok = (wrong == 0) & (count >= 1) & (count <= 19)
-    ok &= (block.bytes[first] != _ZERO) | (count == 1)
-    return Number(minus, mantissa, np.zeros(0, np.int64), ok)
+    ok &= (lead != _ZERO) | (count == 1)
+    return Number(minus, mantissa, none, ok)
+
+
+def _signs(block: Block, start: Places) -> tuple[Flags | None, Places, np.ndarray]:
+    """Which texts have a sign (None: none has), where they go on behind it, and with what."""
+    lead = block.bytes[start]
+    minus = lead == _MINUS
+    if not minus.any():
+        return None, start, lead
+    first = start + minus
+    return minus, first, block.bytes[first]
+
+
+def _short_plain(block: Block, start: Places, end: Places) -> Number | None:
+    """As `plain`, if all texts are short, without a sign, and no point is their first or last.
+
+    The digits before the point move up by one place, over the point.
+    """
+    short = _short(block, start, end)
+    if short is None or (short.lead == _POINT).any():
+        return None
+    other = short.digits ^ (_DOTS ^ _ZEROS)
+    points = ~(((other & _LOW7) + _LOW7) | other | _LOW7)
+    if (points >> np.uint64(63)).any():
+        return None
+    before = (points >> np.uint64(7)) - np.uint64(1)
+    behind = ~((points << np.uint64(1)) - np.uint64(1))
+    dotted = points != 0
+    moved = (short.digits & before) << (dotted.astype(np.uint64) << np.uint64(3))
+    mantissa, wrong = _spelled(moved | (short.digits & behind))
+    places = _BEHIND.take(np.bitwise_count(before), mode="clip")
+    ok = wrong == 0
+    zero = short.lead == _ZERO
+    if zero.any():
+        ok &= ~zero | (short.count - places - dotted == 1)
+    return Number(None, mantissa, places, ok)
 
 
 def plain(block: Block, start: Places, end: Places) -> Number:
     """Numbers without an exponent, of up to 19 digits, 24 characters."""
-    minus = block.bytes[start] == _MINUS
-    first = start + minus
+    short = _short_plain(block, start, end)
+    if short is not None:
+        return short
+    minus, first, lead = _signs(block, start)
     count = end - first
     ok = (count >= 1) & (count <= 24)
     if not ok.all():
@@ -93,7 +170,7 @@ def plain(block: Block, start: Places, end: Places) -> Number:
     after = np.maximum(after, 0)
     before = count - after - dotted
     ok &= (before >= 1) & (before + after <= 19) & ((after >= 1) | ~dotted)
-    ok &= (block.bytes[first] != _ZERO) | (before == 1)
+    ok &= (lead != _ZERO) | (before == 1)
     if not ok.all():
         before, after = np.clip(before, 0, 19), np.minimum(after, 19)
     left, odd_left = digits(block.wide(end - after - dotted - 32), before, _most(before))
@@ -129,8 +206,10 @@ def _inside(count: Places, step: int) -> Places:
 
 def signed(number: Number, limit: int) -> tuple[Places, Flags]:
     """Whole numbers as int64, and which of them lie in -limit … limit - 1."""
+    value = number.mantissa.view(np.int64)
+    if number.minus is None:
+        return value, number.ok & (number.mantissa <= np.uint64(limit - 1))
     bound = number.minus.astype(np.uint64) + np.uint64(limit - 1)
-    value = number.mantissa.astype(np.int64)
     return np.where(number.minus, -value, value), number.ok & (number.mantissa <= bound)
 
 
@@ -143,7 +222,7 @@ def doubles(block: Block, start: Places, end: Places) -> tuple[np.ndarray, Flags
     number = plain(block, start, end)
     simple = number.ok & (number.mantissa < np.uint64(2**53))
     size = number.mantissa.astype(np.float64) / _FLOAT_TENS[number.places]
-    value = np.where(number.minus, -size, size)
+    value = size if number.minus is None else np.where(number.minus, -size, size)
     if simple.all():
         return value, simple
     hard = np.flatnonzero(~simple)

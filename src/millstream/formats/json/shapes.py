@@ -238,15 +238,16 @@ def _literals(
             at = marks[:, anchor.number] - anchor.lead
         else:
             at = end - len(literal.text)
-        after = at + len(literal.text)
-        ok &= (at >= least) & (after <= end)
-        ok &= equal(block, at, literal.text, within=ok)
-        least = after
+        ok &= at >= least
+        least = at + len(literal.text)
         places.append(at)
+    ok &= least == end
+    for literal, at in zip(shape.literals, places, strict=True):
+        ok &= equal(block, at, literal.text, within=ok)
     if block.controls.size or shape.controls:
         controls = block.controls
         ok &= np.searchsorted(controls, end) - np.searchsorted(controls, start) == shape.controls
-    return places, ok & (least == end)
+    return places, ok
 
 
 def equal(block: Block, at: Places, text: bytes, *, within: Flags) -> Flags:
@@ -256,6 +257,8 @@ def equal(block: Block, at: Places, text: bytes, *, within: Flags) -> Flags:
         if not sure.size:
             return within
         at = np.where(within, at, at[sure[0]])
+    if len(text) == 1:
+        return np.asarray(block.bytes[at] == text[0])
     same = np.ones(at.size, np.bool_)
     for step in range(0, len(text), 32):
         part = text[step : step + 32]
