@@ -95,14 +95,24 @@ def _one_word(orders: Orders, hashes: Hashes) -> Hashes:
     """A word that sorts like (order, hash) but for the hash's lowest bits."""
     if len(orders) == 0 or orders.min() == orders.max():
         return hashes
+    ranked = _order_ranks(orders)
+    bits = max(int(ranked.max()), 1).bit_length()
+    word: Hashes = (ranked << np.uint64(64 - bits)) | (hashes >> np.uint64(bits))
+    return word
+
+
+def _order_ranks(orders: Orders) -> Hashes:
+    """Each order's place among the different ones."""
+    if (orders[1:] >= orders[:-1]).all():
+        ranked = np.zeros(len(orders), dtype=np.uint64)
+        np.cumsum(orders[1:] != orders[:-1], out=ranked[1:])
+        return ranked
     encoded = pa.array(orders).dictionary_encode()
     distinct = encoded.dictionary.to_numpy()
     rank_of = np.empty(len(distinct), dtype=np.uint64)
     rank_of[np.argsort(distinct)] = np.arange(len(distinct), dtype=np.uint64)
-    bits = max(len(distinct) - 1, 1).bit_length()
-    ranked = rank_of[encoded.indices.to_numpy()]
-    word: Hashes = (ranked << np.uint64(64 - bits)) | (hashes >> np.uint64(bits))
-    return word
+    found: Hashes = rank_of[encoded.indices.to_numpy()]
+    return found
 
 
 def _argsort(words: Hashes) -> Rows:
@@ -116,8 +126,17 @@ def _argsort(words: Hashes) -> Rows:
     rows = rows[np.argsort(digits[3][rows], kind="stable")]
     nearly = words[rows]
     if (nearly[1:] < nearly[:-1]).any():
-        rows = rows[np.argsort(nearly, kind="stable")]
+        _settle(rows, nearly)
     return rows
+
+
+def _settle(rows: Rows, words: Hashes) -> None:
+    """Sort rows that are sorted by the top 32 bits of their words by the others, in place."""
+    tied = np.zeros(len(words), dtype=np.bool_)
+    tied[1:] = (words[1:] ^ words[:-1]) < np.uint64(2**32)
+    tied[:-1] |= tied[1:]
+    places = np.flatnonzero(tied)
+    rows[places] = rows[places[np.argsort(words[places], kind="stable")]]
 
 
 def _first_of_hash(orders: Orders, hashes: Hashes) -> NDArray[np.bool_]:
@@ -144,9 +163,48 @@ def _part_colliding(
     taken = pa.array(rows)
     columns = [_sortable(key.take(taken)) for key in keys]
     order = np.arange(len(groups), dtype=np.int64)
-    if not _in_order([groups[rows], *columns]):
-        order[rows] = rows[np.lexsort((*reversed(columns), groups[rows]))]
+    by_key = by_columns([groups[rows], *columns])
+    if by_key is not None:
+        order[rows] = rows[by_key]
     return order
+
+
+def by_columns(columns: Sequence[Rows]) -> Rows | None:
+    """The stable permutation that sorts rows column by column; None if they are sorted."""
+    if _in_order(columns):
+        return None
+    first, *others = columns
+    if _in_order([first]):
+        level = first[1:] == first[:-1]
+        others = [column for column in others if (level & (column[1:] != column[:-1])).any()]
+        if len(others) == 1:
+            groups = np.zeros(len(first), dtype=np.int64)
+            np.cumsum(~level, out=groups[1:])
+            return by_group(groups, others[0])
+    exact: Rows = np.lexsort((*reversed(others), first))
+    return exact
+
+
+def by_group(groups: Rows, numbers: Rows) -> Rows:
+    """The stable permutation that sorts by (group, number); groups are from 0 upwards."""
+    words = in_one_word(groups, numbers)
+    if words is None:
+        exact: Rows = np.lexsort((numbers, groups))
+        return exact
+    # One word for both lets a stable sort find the stretches that are sorted already.
+    return np.argsort(words, kind="stable")
+
+
+def in_one_word(groups: Rows, numbers: Rows) -> Rows | None:
+    """Words in the order of (group, number), None if 63 bits do not hold them.
+
+    Words of one group are as far apart as its numbers are.
+    """
+    least, greatest = int(numbers.min()), int(numbers.max())
+    span = greatest - least + 1
+    if (int(groups.max()) + 1) * span >= 2**63:
+        return None
+    return groups * span + (numbers - least)
 
 
 def _in_order(columns: Sequence[Rows]) -> bool:

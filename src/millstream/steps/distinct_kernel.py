@@ -17,7 +17,7 @@ from millstream.eventtime.moment import END_OF_TIME, MIN_TIME
 from millstream.state.columns import int_values, plain
 from millstream.state.combine import combine
 from millstream.state.hashing import hash_keys
-from millstream.state.sorting import arrange, hashes_of
+from millstream.state.sorting import arrange, by_columns, hashes_of
 from millstream.state.spec import HASH, ORDER, StateColumn, StateSpec
 from millstream.steps.apart import passing
 from millstream.steps.kernel import ROWS, Outcome, Prepared
@@ -223,11 +223,8 @@ def _engine_columns(rows: pa.Table) -> list[str]:
 
 def _in_origin_order(rows: pa.Table) -> pa.Table:
     """The rows by (source, partition, offset, sub-index)."""
-    columns = [int_values(plain(rows[name])) for name in reversed(ORIGIN)]
-    order = np.lexsort(columns)
-    if (order[1:] > order[:-1]).all():
-        return rows
-    return rows.take(pa.array(order))
+    order = by_columns([int_values(plain(rows[name])) for name in ORIGIN])
+    return rows if order is None else rows.take(pa.array(order))
 
 
 def _require_no_retraction(rows: pa.Table) -> None:
