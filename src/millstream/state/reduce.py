@@ -11,6 +11,7 @@ from millstream.state.columns import (
     float_values,
     int_values,
     is_int_like,
+    spans_to_rows,
     validity,
 )
 from millstream.state.decimals import decimal_total, overflow
@@ -47,7 +48,9 @@ def total(array: pa.Array, starts: Starts, name: str) -> pa.Array:
         values = np.where(present, values, 0)
     size = int(np.diff(starts, append=len(values)).max())
     if size * max(int(values.max()), -int(values.min())) <= _INT64.max:
-        return pa.array(np.add.reduceat(values, starts), mask=empty)
+        # Running sums may wrap; their differences, which fit, are exact all the same.
+        upto = np.cumsum(values)[np.append(starts[1:], len(values)) - 1]
+        return pa.array(np.diff(upto, prepend=np.int64(0)), mask=empty)
     low = np.add.reduceat(values & _LOW_32, starts)
     high = np.add.reduceat(values >> 32, starts) + (low >> 32)
     if ((high < -(2**31)) | (high >= 2**31)).any():
@@ -97,7 +100,13 @@ def _extreme_int(
     reduce, nothing = (np.maximum, _INT64.min) if largest else (np.minimum, _INT64.max)
     if present is not None:
         values = np.where(present, values, nothing)
-    found: NDArray[np.int64] = reduce.reduceat(values, starts)
+    found = values[starts]
+    sizes = np.diff(starts, append=len(values))
+    several = np.flatnonzero(sizes > 1)
+    if len(several):
+        rows, _ = spans_to_rows(starts[several], sizes[several])
+        begins = np.cumsum(sizes[several]) - sizes[several]
+        found[several] = reduce.reduceat(values[rows], begins)
     return found
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from millstream.state.columns import int_values, is_int_like, plain
+from millstream.state.columns import int_values, is_int_like, plain, spans_to_rows
 from millstream.state.keys import ranks, same_rows
 from millstream.state.spec import HASH, ORDER
 
@@ -53,9 +53,8 @@ def arrange(
     orders: Orders, hashes: Hashes, keys: Sequence[pa.Array]
 ) -> tuple[Rows | None, Rows, list[pa.Array]]:
     """The permutation that sorts (None: sorted already), the starts of groups, the sorted keys."""
-    rows = permutation(orders, hashes)
+    rows, orders, hashes = _in_sorted_order(orders, hashes)
     if rows is not None:
-        orders, hashes = orders[rows], hashes[rows]
         taken = pa.array(rows)
         keys = [key.take(taken) for key in keys]
     new_hash = _first_of_hash(orders, hashes)
@@ -72,14 +71,19 @@ def arrange(
 
 def permutation(orders: Orders, hashes: Hashes) -> Rows | None:
     """The stable permutation that sorts by (order, hash); None if they are sorted."""
+    return _in_sorted_order(orders, hashes)[0]
+
+
+def _in_sorted_order(orders: Orders, hashes: Hashes) -> tuple[Rows | None, Orders, Hashes]:
+    """As `permutation`, with the sorted orders and hashes."""
     if is_sorted(orders, hashes):
-        return None
-    combined = _one_word(orders, hashes)
-    rows = _argsort(combined)
-    if is_sorted(orders[rows], hashes[rows]):
-        return rows
-    exact: Rows = np.lexsort((hashes, orders))
-    return exact
+        return None, orders, hashes
+    rows = _argsort(_one_word(orders, hashes))
+    by_order, by_hash = orders[rows], hashes[rows]
+    if not is_sorted(by_order, by_hash):
+        rows = np.lexsort((hashes, orders))
+        by_order, by_hash = orders[rows], hashes[rows]
+    return rows, by_order, by_hash
 
 
 def is_sorted(orders: Orders, hashes: Hashes) -> bool:
@@ -121,9 +125,9 @@ def _argsort(words: Hashes) -> Rows:
     if descents * _FEW_DESCENTS < len(words):
         found: Rows = np.argsort(words, kind="stable")
         return found
-    digits = np.ascontiguousarray(words.view(np.uint16).reshape(-1, 4).T)
-    rows: Rows = np.argsort(digits[2], kind="stable")
-    rows = rows[np.argsort(digits[3][rows], kind="stable")]
+    digits = words.view(np.uint16).reshape(-1, 4)
+    rows: Rows = np.argsort(digits[:, 2].copy(), kind="stable")
+    rows = rows[np.argsort(digits[:, 3][rows], kind="stable")]
     nearly = words[rows]
     if (nearly[1:] < nearly[:-1]).any():
         _settle(rows, nearly)
@@ -132,10 +136,11 @@ def _argsort(words: Hashes) -> Rows:
 
 def _settle(rows: Rows, words: Hashes) -> None:
     """Sort rows that are sorted by the top 32 bits of their words by the others, in place."""
-    tied = np.zeros(len(words), dtype=np.bool_)
-    tied[1:] = (words[1:] ^ words[:-1]) < np.uint64(2**32)
-    tied[:-1] |= tied[1:]
-    places = np.flatnonzero(tied)
+    tops = words >> np.uint64(32)
+    torn = np.unique(tops[1:][words[1:] < words[:-1]])
+    firsts = np.searchsorted(tops, torn, side="left")
+    lasts = np.searchsorted(tops, torn, side="right")
+    places, _ = spans_to_rows(firsts, lasts - firsts)
     rows[places] = rows[places[np.argsort(words[places], kind="stable")]]
 
 
