@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _INT64 = np.iinfo(np.int64)
 _LOW_32 = np.int64(0xFFFFFFFF)
+_SMALL = 4
 
 
 def first(array: pa.Array, starts: Starts) -> pa.Array:
@@ -100,13 +101,25 @@ def _extreme_int(
     reduce, nothing = (np.maximum, _INT64.min) if largest else (np.minimum, _INT64.max)
     if present is not None:
         values = np.where(present, values, nothing)
+    return _folded(reduce, values, starts)
+
+
+def _folded(fold: np.ufunc, values: NDArray[np.int64], starts: Starts) -> NDArray[np.int64]:
+    """Each group's values folded to one: place by place where groups are small."""
+    if len(values) > _SMALL * len(starts):
+        whole: NDArray[np.int64] = fold.reduceat(values, starts)
+        return whole
     found = values[starts]
     sizes = np.diff(starts, append=len(values))
-    several = np.flatnonzero(sizes > 1)
-    if len(several):
-        rows, _ = spans_to_rows(starts[several], sizes[several])
-        begins = np.cumsum(sizes[several]) - sizes[several]
-        found[several] = reduce.reduceat(values[rows], begins)
+    groups = np.flatnonzero(sizes > 1)
+    for place in range(1, _SMALL):
+        if len(groups) == 0:
+            return found
+        found[groups] = fold(found[groups], values[starts[groups] + place])
+        groups = groups[sizes[groups] > place + 1]
+    if len(groups):
+        rows, _ = spans_to_rows(starts[groups], sizes[groups])
+        found[groups] = fold.reduceat(values[rows], np.cumsum(sizes[groups]) - sizes[groups])
     return found
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from millstream.state.columns import int_values, plain
+from millstream.state.columns import int_values, plain, taken
 from millstream.state.combine import conform, reduce_groups
 from millstream.state.keys import canonical
 from millstream.state.sorting import arrange, by_group, hashes_of, orders_of
@@ -87,7 +87,7 @@ class Meeting:
         places = np.repeat(np.arange(len(starts)), np.diff(starts, append=count))
         from_batch = order < batch.num_rows
         self._places = places[from_batch]
-        self._batch = batch.take(pa.array(order[from_batch]))
+        self._batch = taken(batch, order[from_batch])
 
     def chunks(self, view: View, size: int) -> Iterator[tuple[pa.Table, pa.Table]]:
         """The keys and their pieces, in chunks for about `size` bytes of sessions."""
