@@ -10,9 +10,8 @@ import pyarrow as pa
 
 from millstream.eventtime.moment import END_OF_TIME, MIN_TIME
 from millstream.state.search import bisect
-from millstream.state.sorting import arrange
+from millstream.state.sorting import arrange, by_group
 from millstream.state.spec import HASH
-from millstream.windows.session_chains import by_group_and_time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +62,7 @@ class Sorted:
     """Rows of one side by (group, time), and whether something has matched them."""
 
     def __init__(self, rows: pa.Table, groups: Ints, times: Ints, count: int) -> None:
-        order = by_group_and_time(groups, times) if len(groups) else groups
+        order = by_group(groups, times) if len(groups) else groups
         self.rows = rows.take(pa.array(order))
         self.groups, self.times = groups[order], times[order]
         self._starts = np.searchsorted(self.groups, np.arange(count + 1))

@@ -14,10 +14,9 @@ from millstream.joins.results import CHUNK_BYTES
 from millstream.joins.sides import AT, ROW, present
 from millstream.state.columns import in_chunks, int_values, plain, spans_to_rows
 from millstream.state.combine import conform
-from millstream.state.sorting import hashes_of
+from millstream.state.sorting import by_group, hashes_of
 from millstream.state.spec import GONE, HASH, ORDER
 from millstream.steps.waiting import TWIN
-from millstream.windows.session_chains import by_group_and_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -158,7 +157,7 @@ class Meeting:
         groups = asking.groups[of]
         if len(cells) == 0:
             return pa.table({}), groups
-        order = by_group_and_time(cells - cells.min(), groups)
+        order = by_group(cells - cells.min(), groups)
         groups = groups[order]
         wanted = self.groups.table(groups, self._sides[side].keys)
         return wanted.add_column(0, ORDER, pa.array(cells[order])), groups

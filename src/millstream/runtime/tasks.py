@@ -20,11 +20,14 @@ from millstream.runtime import exchange_files
 from millstream.runtime.instances import here, instance, taking
 from millstream.runtime.work import Files, Step, execute, late_of, prepare, read_flow, timed
 from millstream.sources.decode import ORIGIN, Report
-from millstream.state.hashing import buckets_of
+from millstream.state.columns import taken
+from millstream.state.hashing import hash_range
+from millstream.state.sorting import hashes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from numpy.typing import NDArray
     from pyspark.accumulators import Accumulator
 
     from millstream.eventtime.moment import Moment
@@ -242,10 +245,17 @@ def parted(exchange: pa.Table, buckets: int, parallel: int) -> list[pa.Table]:
     """An exchange table cut by who owns its keys."""
     if parallel == 1:
         return [exchange]
-    bucket = buckets_of(exchange["_hash"].to_numpy(), buckets)
-    edges = np.array([owned(pid, buckets, parallel)[0] for pid in range(parallel)])
-    pids = np.searchsorted(edges, bucket, side="right") - 1
-    return [exchange.take(pa.array(np.flatnonzero(pids == pid))) for pid in range(parallel)]
+    hashes = hashes_of(exchange)
+    ranges = [owned(pid, buckets, parallel) for pid in range(parallel)]
+    return [taken(exchange, _within(hashes, mine, buckets)) for mine in ranges]
+
+
+def _within(hashes: NDArray[np.uint64], mine: tuple[int, int], buckets: int) -> NDArray[np.int64]:
+    """The places of the hashes in a range of buckets, which may be empty."""
+    if mine[0] == mine[1]:
+        return np.zeros(0, np.int64)
+    least, greatest = hash_range(mine, buckets)
+    return np.flatnonzero((hashes >= np.uint64(least)) & (hashes <= np.uint64(greatest)))
 
 
 def told(part: dict[str, Any]) -> pa.RecordBatch:

@@ -129,6 +129,18 @@ def list_offsets(array: pa.Array) -> NDArray[np.int64]:
     return raw[array.offset :].astype(np.int64, copy=False)
 
 
+def taken(table: pa.Table, places: NDArray[np.int64]) -> pa.Table:
+    """The rows at these places; a column without any value costs nothing."""
+    at = pa.array(places)
+    columns = [
+        pa.nulls(len(places), column.type)
+        if column.null_count == table.num_rows
+        else column.take(at)
+        for column in table.columns
+    ]
+    return pa.Table.from_arrays(columns, schema=table.schema)
+
+
 def spans_to_rows(
     starts: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

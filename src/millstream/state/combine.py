@@ -17,7 +17,7 @@ from millstream.state import lists, reduce
 from millstream.state.columns import plain
 from millstream.state.keys import canonical
 from millstream.state.sorting import arrange, group_sorted, hashes_of, orders_of, sort_rows
-from millstream.state.spec import GONE, LOW_PART
+from millstream.state.spec import GONE, HASH, LOW_PART, ORDER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
     Columns = Mapping[str, pa.Array]
 
-__all__ = ["combine", "conform", "group_sorted", "reduce_groups", "sort_rows", "without_tombstones"]
+__all__ = [
+    "combine", "conform", "group_sorted", "reduce_groups", "reduce_values", "sort_rows",
+    "without_tombstones",
+]  # fmt: skip
 
 
 def combine(table: pa.Table, spec: StateSpec) -> pa.Table:
@@ -42,13 +45,47 @@ def combine(table: pa.Table, spec: StateSpec) -> pa.Table:
         return table
     keys = [plain(table[name]) for name in spec.key_names]
     rows, starts, keys = arrange(orders_of(table), hashes_of(table), keys)
-    if rows is not None:
-        others = table.drop_columns(spec.key_names).take(pa.array(rows))
-    else:
-        others = table.drop_columns(spec.key_names)
-    columns = {name: plain(others[name]) for name in others.column_names}
-    columns.update(zip(spec.key_names, map(canonical, keys), strict=True))
+    taken = None if rows is None else pa.array(rows)
+    columns = dict(zip(spec.key_names, map(canonical, keys), strict=True))
+    if plain(table[GONE]).true_count == 0:
+        return _summed(table, taken, starts, columns, spec)
+    others = table.drop_columns(spec.key_names)
+    others = others if taken is None else others.take(taken)
+    columns |= {name: plain(others[name]) for name in others.column_names}
     return reduce_groups(columns, starts, spec)
+
+
+def _summed(
+    table: pa.Table, rows: pa.Array | None, starts: NDArray[np.int64], keys: Columns,
+    spec: StateSpec,
+) -> pa.Table:  # fmt: skip
+    """One row per group of a table in the order of `rows`, none of which is a tombstone."""
+    whole = len(starts) == table.num_rows
+    firsts = pa.array(starts) if rows is None else rows.take(pa.array(starts))
+    made = {
+        name: plain(table[name]) if whole and rows is None else plain(table[name]).take(firsts)
+        for name in (ORDER, HASH, GONE)
+    }
+    made |= {name: key if whole else reduce.first(key, starts) for name, key in keys.items()}
+    made |= reduce_values(table, rows, starts, spec)
+    return pa.Table.from_arrays([made[n] for n in spec.schema.names], schema=spec.schema)
+
+
+def reduce_values(
+    table: pa.Table, rows: pa.Array | None, starts: NDArray[np.int64], spec: StateSpec
+) -> Columns:
+    """The values of groups of adjacent rows, which are those of the table in the order of `rows`.
+
+    None of them is a tombstone; without `rows` they stand as they are.
+    """
+    made: dict[str, pa.Array] = {}
+    for column in spec.values:
+        values = {field.name: plain(table[field.name]) for field in column.fields}
+        if rows is not None:
+            values = {name: array.take(rows) for name, array in values.items()}
+        whole = len(starts) == table.num_rows
+        made |= values if whole else _reduce_column(values, column, starts)
+    return made
 
 
 def reduce_groups(

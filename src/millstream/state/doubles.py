@@ -37,26 +37,33 @@ def add(
 def sum_groups(high: Doubles, low: Doubles, starts: NDArray[np.int64]) -> tuple[Doubles, Doubles]:
     """The sum of each group of adjacent rows: neighbours are added until one is left."""
     sizes = np.diff(starts, append=len(high))
-    while (largest := int(sizes.max(initial=1))) > 1:
-        high, low, sizes = _halve(high, low, sizes, all_pairs=largest == 2 == sizes.min())
-    return high, low
+    if len(sizes) == len(high):
+        return high, low
+    total_high, total_low = high[starts], low[starts]
+    pairs = np.flatnonzero(sizes == 2)
+    left, right = starts[pairs], starts[pairs] + 1
+    total_high[pairs], total_low[pairs] = add(high[left], low[left], high[right], low[right])
+    more = np.flatnonzero(sizes > 2)
+    if len(more):
+        halved = _halved(high, low, starts[more], sizes[more])
+        total_high[more], total_low[more] = sum_groups(*halved)
+    return total_high, total_low
 
 
-def _halve(
-    high: Doubles, low: Doubles, sizes: NDArray[np.int64], *, all_pairs: bool
+def _halved(
+    high: Doubles, low: Doubles, starts: NDArray[np.int64], sizes: NDArray[np.int64]
 ) -> tuple[Doubles, Doubles, NDArray[np.int64]]:
-    if all_pairs:
-        return *add(high[::2], low[::2], high[1::2], low[1::2]), sizes // 2
+    """The neighbours of each group added, the last row of an odd one as it is."""
     halves = (sizes + 1) // 2
-    ends = np.cumsum(sizes)
-    place = np.arange(len(high), dtype=np.int64) - np.repeat(ends - sizes, sizes)
-    left = np.flatnonzero(place & 1 == 0)
-    alone = np.zeros(len(left), dtype=np.bool_)
-    alone[np.cumsum(halves)[sizes & 1 == 1] - 1] = True
-    first, second = left[~alone], left[~alone] + 1
+    ends = np.cumsum(halves)
+    left = 2 * np.arange(ends[-1]) + np.repeat(starts - 2 * (ends - halves), halves)
+    paired = np.ones(len(left), dtype=np.bool_)
+    paired[ends[sizes & 1 == 1] - 1] = False
     new_high, new_low = high[left], low[left]
-    new_high[~alone], new_low[~alone] = add(high[first], low[first], high[second], low[second])
-    return new_high, new_low, halves
+    first = left[paired]
+    second = first + 1
+    new_high[paired], new_low[paired] = add(high[first], low[first], high[second], low[second])
+    return new_high, new_low, ends - halves
 
 
 def two_sum(a: Doubles, b: Doubles) -> tuple[Doubles, Doubles]:

@@ -11,6 +11,7 @@ from millstream.state.columns import (
     float_values,
     int_values,
     is_int_like,
+    spans_to_rows,
     validity,
 )
 from millstream.state.decimals import decimal_total, overflow
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _INT64 = np.iinfo(np.int64)
 _LOW_32 = np.int64(0xFFFFFFFF)
+_SMALL = 4
 
 
 def first(array: pa.Array, starts: Starts) -> pa.Array:
@@ -47,7 +49,9 @@ def total(array: pa.Array, starts: Starts, name: str) -> pa.Array:
         values = np.where(present, values, 0)
     size = int(np.diff(starts, append=len(values)).max())
     if size * max(int(values.max()), -int(values.min())) <= _INT64.max:
-        return pa.array(np.add.reduceat(values, starts), mask=empty)
+        # Running sums may wrap; their differences, which fit, are exact all the same.
+        upto = np.cumsum(values)[np.append(starts[1:], len(values)) - 1]
+        return pa.array(np.diff(upto, prepend=np.int64(0)), mask=empty)
     low = np.add.reduceat(values & _LOW_32, starts)
     high = np.add.reduceat(values >> 32, starts) + (low >> 32)
     if ((high < -(2**31)) | (high >= 2**31)).any():
@@ -97,7 +101,25 @@ def _extreme_int(
     reduce, nothing = (np.maximum, _INT64.min) if largest else (np.minimum, _INT64.max)
     if present is not None:
         values = np.where(present, values, nothing)
-    found: NDArray[np.int64] = reduce.reduceat(values, starts)
+    return _folded(reduce, values, starts)
+
+
+def _folded(fold: np.ufunc, values: NDArray[np.int64], starts: Starts) -> NDArray[np.int64]:
+    """Each group's values folded to one: place by place where groups are small."""
+    if len(values) > _SMALL * len(starts):
+        whole: NDArray[np.int64] = fold.reduceat(values, starts)
+        return whole
+    found = values[starts]
+    sizes = np.diff(starts, append=len(values))
+    groups = np.flatnonzero(sizes > 1)
+    for place in range(1, _SMALL):
+        if len(groups) == 0:
+            return found
+        found[groups] = fold(found[groups], values[starts[groups] + place])
+        groups = groups[sizes[groups] > place + 1]
+    if len(groups):
+        rows, _ = spans_to_rows(starts[groups], sizes[groups])
+        found[groups] = fold.reduceat(values[rows], np.cumsum(sizes[groups]) - sizes[groups])
     return found
 
 

@@ -82,7 +82,10 @@ def bisect(hashes: Hashes, wanted: Hashes, low: Rows, high: Rows) -> Rows:
 def _equal_at(
     orders: Orders, hashes: Hashes, rows: Rows, wanted_orders: Orders, wanted_hashes: Hashes
 ) -> NDArray[np.bool_]:
-    equal = rows < len(orders)
-    at = rows[equal]
-    equal[equal] = (orders[at] == wanted_orders[equal]) & (hashes[at] == wanted_hashes[equal])
+    if len(orders) == 0:
+        return np.zeros(len(rows), dtype=np.bool_)
+    at = np.minimum(rows, len(orders) - 1)
+    equal = (hashes[at] == wanted_hashes) & (rows < len(orders))
+    hit = np.flatnonzero(equal)
+    equal[hit] = orders[at[hit]] == wanted_orders[hit]
     return equal

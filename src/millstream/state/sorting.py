@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from millstream.state.columns import int_values, is_int_like, plain
+from millstream.state.columns import int_values, is_int_like, plain, spans_to_rows
 from millstream.state.keys import ranks, same_rows
 from millstream.state.spec import HASH, ORDER
 
@@ -53,9 +53,8 @@ def arrange(
     orders: Orders, hashes: Hashes, keys: Sequence[pa.Array]
 ) -> tuple[Rows | None, Rows, list[pa.Array]]:
     """The permutation that sorts (None: sorted already), the starts of groups, the sorted keys."""
-    rows = permutation(orders, hashes)
+    rows, orders, hashes = _in_sorted_order(orders, hashes)
     if rows is not None:
-        orders, hashes = orders[rows], hashes[rows]
         taken = pa.array(rows)
         keys = [key.take(taken) for key in keys]
     new_hash = _first_of_hash(orders, hashes)
@@ -72,14 +71,19 @@ def arrange(
 
 def permutation(orders: Orders, hashes: Hashes) -> Rows | None:
     """The stable permutation that sorts by (order, hash); None if they are sorted."""
+    return _in_sorted_order(orders, hashes)[0]
+
+
+def _in_sorted_order(orders: Orders, hashes: Hashes) -> tuple[Rows | None, Orders, Hashes]:
+    """As `permutation`, with the sorted orders and hashes."""
     if is_sorted(orders, hashes):
-        return None
-    combined = _one_word(orders, hashes)
-    rows = _argsort(combined)
-    if is_sorted(orders[rows], hashes[rows]):
-        return rows
-    exact: Rows = np.lexsort((hashes, orders))
-    return exact
+        return None, orders, hashes
+    rows = _argsort(_one_word(orders, hashes))
+    by_order, by_hash = orders[rows], hashes[rows]
+    if not is_sorted(by_order, by_hash):
+        rows = np.lexsort((hashes, orders))
+        by_order, by_hash = orders[rows], hashes[rows]
+    return rows, by_order, by_hash
 
 
 def is_sorted(orders: Orders, hashes: Hashes) -> bool:
@@ -95,14 +99,24 @@ def _one_word(orders: Orders, hashes: Hashes) -> Hashes:
     """A word that sorts like (order, hash) but for the hash's lowest bits."""
     if len(orders) == 0 or orders.min() == orders.max():
         return hashes
+    ranked = _order_ranks(orders)
+    bits = max(int(ranked.max()), 1).bit_length()
+    word: Hashes = (ranked << np.uint64(64 - bits)) | (hashes >> np.uint64(bits))
+    return word
+
+
+def _order_ranks(orders: Orders) -> Hashes:
+    """Each order's place among the different ones."""
+    if (orders[1:] >= orders[:-1]).all():
+        ranked = np.zeros(len(orders), dtype=np.uint64)
+        np.cumsum(orders[1:] != orders[:-1], out=ranked[1:])
+        return ranked
     encoded = pa.array(orders).dictionary_encode()
     distinct = encoded.dictionary.to_numpy()
     rank_of = np.empty(len(distinct), dtype=np.uint64)
     rank_of[np.argsort(distinct)] = np.arange(len(distinct), dtype=np.uint64)
-    bits = max(len(distinct) - 1, 1).bit_length()
-    ranked = rank_of[encoded.indices.to_numpy()]
-    word: Hashes = (ranked << np.uint64(64 - bits)) | (hashes >> np.uint64(bits))
-    return word
+    found: Hashes = rank_of[encoded.indices.to_numpy()]
+    return found
 
 
 def _argsort(words: Hashes) -> Rows:
@@ -111,13 +125,23 @@ def _argsort(words: Hashes) -> Rows:
     if descents * _FEW_DESCENTS < len(words):
         found: Rows = np.argsort(words, kind="stable")
         return found
-    digits = np.ascontiguousarray(words.view(np.uint16).reshape(-1, 4).T)
-    rows: Rows = np.argsort(digits[2], kind="stable")
-    rows = rows[np.argsort(digits[3][rows], kind="stable")]
+    digits = words.view(np.uint16).reshape(-1, 4)
+    rows: Rows = np.argsort(digits[:, 2].copy(), kind="stable")
+    rows = rows[np.argsort(digits[:, 3][rows], kind="stable")]
     nearly = words[rows]
     if (nearly[1:] < nearly[:-1]).any():
-        rows = rows[np.argsort(nearly, kind="stable")]
+        _settle(rows, nearly)
     return rows
+
+
+def _settle(rows: Rows, words: Hashes) -> None:
+    """Sort rows that are sorted by the top 32 bits of their words by the others, in place."""
+    tops = words >> np.uint64(32)
+    torn = np.unique(tops[1:][words[1:] < words[:-1]])
+    firsts = np.searchsorted(tops, torn, side="left")
+    lasts = np.searchsorted(tops, torn, side="right")
+    places, _ = spans_to_rows(firsts, lasts - firsts)
+    rows[places] = rows[places[np.argsort(words[places], kind="stable")]]
 
 
 def _first_of_hash(orders: Orders, hashes: Hashes) -> NDArray[np.bool_]:
@@ -144,9 +168,48 @@ def _part_colliding(
     taken = pa.array(rows)
     columns = [_sortable(key.take(taken)) for key in keys]
     order = np.arange(len(groups), dtype=np.int64)
-    if not _in_order([groups[rows], *columns]):
-        order[rows] = rows[np.lexsort((*reversed(columns), groups[rows]))]
+    by_key = by_columns([groups[rows], *columns])
+    if by_key is not None:
+        order[rows] = rows[by_key]
     return order
+
+
+def by_columns(columns: Sequence[Rows]) -> Rows | None:
+    """The stable permutation that sorts rows column by column; None if they are sorted."""
+    if _in_order(columns):
+        return None
+    first, *others = columns
+    if _in_order([first]):
+        level = first[1:] == first[:-1]
+        others = [column for column in others if (level & (column[1:] != column[:-1])).any()]
+        if len(others) == 1:
+            groups = np.zeros(len(first), dtype=np.int64)
+            np.cumsum(~level, out=groups[1:])
+            return by_group(groups, others[0])
+    exact: Rows = np.lexsort((*reversed(others), first))
+    return exact
+
+
+def by_group(groups: Rows, numbers: Rows) -> Rows:
+    """The stable permutation that sorts by (group, number); groups are from 0 upwards."""
+    words = in_one_word(groups, numbers)
+    if words is None:
+        exact: Rows = np.lexsort((numbers, groups))
+        return exact
+    # One word for both lets a stable sort find the stretches that are sorted already.
+    return np.argsort(words, kind="stable")
+
+
+def in_one_word(groups: Rows, numbers: Rows) -> Rows | None:
+    """Words in the order of (group, number), None if 63 bits do not hold them.
+
+    Words of one group are as far apart as its numbers are.
+    """
+    least, greatest = int(numbers.min()), int(numbers.max())
+    span = greatest - least + 1
+    if (int(groups.max()) + 1) * span >= 2**63:
+        return None
+    return groups * span + (numbers - least)
 
 
 def _in_order(columns: Sequence[Rows]) -> bool:

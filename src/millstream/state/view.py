@@ -188,6 +188,8 @@ class View:
         if not owners:
             return np.zeros(0, dtype=np.int64), self.spec.schema.empty_table()
         all_owners, rows = np.concatenate(owners), pa.concat_tables(parts)
+        if (all_owners[1:] >= all_owners[:-1]).all():
+            return all_owners, rows
         by_owner = np.argsort(all_owners, kind="stable")
         return all_owners[by_owner], rows.take(pa.array(by_owner))
 

@@ -17,7 +17,7 @@ from millstream.eventtime.moment import END_OF_TIME, MIN_TIME
 from millstream.state.columns import int_values, plain
 from millstream.state.combine import combine
 from millstream.state.hashing import hash_keys
-from millstream.state.sorting import arrange, hashes_of
+from millstream.state.sorting import arrange, by_columns, hashes_of
 from millstream.state.spec import HASH, ORDER, StateColumn, StateSpec
 from millstream.steps.apart import passing
 from millstream.steps.kernel import ROWS, Outcome, Prepared
@@ -37,6 +37,7 @@ TIME, SIGN = "_time", "_sign"
 ORIGIN = ("_source", "_partition", "_offset", "_sub")
 PASSED = "_passed"
 CHUNK_BYTES = 64 << 20
+FEW_REPEATS = 8
 
 
 class DistinctKernel:
@@ -83,6 +84,8 @@ class DistinctKernel:
 
         An exact repeat has the same key and, with `within`, the same time: whatever keeps
         the earlier row from passing keeps the repeat from it, and so does the earlier row.
+        Few of them, less than one row in `FEW_REPEATS`, are left to `run`, which has to look
+        for those of other slices: copying the rows that stay would cost more than they do.
         """
         _require_no_retraction(rows)
         more = [name for name in _engine_columns(rows) if name not in self._output.names]
@@ -136,9 +139,9 @@ class DistinctKernel:
         else:
             orders = int_values(plain(rows[TIME]))
         by_key, starts, _ = arrange(orders, hashes, self._keys(rows))
-        if len(starts) == rows.num_rows:
+        if (rows.num_rows - len(starts)) * FEW_REPEATS < rows.num_rows:
             return rows, hashes
-        firsts = np.sort(starts if by_key is None else by_key[starts])
+        firsts = _ascending(starts if by_key is None else by_key[starts], rows.num_rows)
         return rows.take(pa.array(firsts)), hashes[firsts]
 
     def _first_ever(self, rows: pa.Table, state: View) -> tuple[Ints, pa.Table]:
@@ -146,7 +149,8 @@ class DistinctKernel:
         wanted = self._state_rows(rows, firsts, np.zeros(len(firsts), np.int64))
         found, _ = state.lookup(wanted)
         new = ~found
-        return np.sort(firsts[new]), combine(wanted.filter(pa.array(new)), self._state)
+        passed = _ascending(firsts[new], rows.num_rows)
+        return passed, combine(wanted.filter(pa.array(new)), self._state)
 
     def _first_within(self, rows: pa.Table, state: View, within: int) -> tuple[Ints, pa.Table]:
         _, groups = self._groups(rows)
@@ -159,7 +163,7 @@ class DistinctKernel:
         passed, at = arrivals[passes], times[passes]
         gained = self._state_rows(rows, passed, at // (within + 1))
         gained = gained.append_column(PASSED, pa.array(at))
-        return np.sort(passed), combine(gained, self._state)
+        return _ascending(passed, rows.num_rows), combine(gained, self._state)
 
     def _near_a_pass(
         self, rows: pa.Table, groups: Ints, times: Ints, arrivals: Ints, state: View
@@ -217,17 +221,21 @@ class DistinctKernel:
             yield chunk.append_column(TIME, times).append_column(SIGN, signs)
 
 
+def _ascending(places: Ints, count: int) -> Ints:
+    """Different places among so many rows, in their order."""
+    there = np.zeros(count, np.bool_)
+    there[places] = True
+    return np.flatnonzero(there)
+
+
 def _engine_columns(rows: pa.Table) -> list[str]:
     return [name for name in (TIME, *ORIGIN) if name in rows.column_names]
 
 
 def _in_origin_order(rows: pa.Table) -> pa.Table:
     """The rows by (source, partition, offset, sub-index)."""
-    columns = [int_values(plain(rows[name])) for name in reversed(ORIGIN)]
-    order = np.lexsort(columns)
-    if (order[1:] > order[:-1]).all():
-        return rows
-    return rows.take(pa.array(order))
+    order = by_columns([int_values(plain(rows[name])) for name in ORIGIN])
+    return rows if order is None else rows.take(pa.array(order))
 
 
 def _require_no_retraction(rows: pa.Table) -> None:

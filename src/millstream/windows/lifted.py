@@ -15,7 +15,7 @@ import pyarrow as pa
 from millstream.errors import InvalidSpec
 from millstream.state.columns import int_values, plain
 from millstream.state.hashing import hash_keys
-from millstream.state.sorting import arrange, hashes_of
+from millstream.state.sorting import arrange, by_columns, hashes_of
 from millstream.state.spec import HASH, ORDER, StateColumn
 from millstream.windows.accumulators import accumulator
 from millstream.windows.aggregation import (
@@ -161,8 +161,8 @@ class Lifted:
 
 def in_origin_order(rows: pa.Table) -> pa.Table:
     """The rows by (source, partition, offset, sub-index)."""
-    order = np.lexsort([int_values(plain(rows[name])) for name in reversed(ORIGIN)])
-    return rows if (order[1:] > order[:-1]).all() else rows.take(pa.array(order))
+    order = by_columns([int_values(plain(rows[name])) for name in ORIGIN])
+    return rows if order is None else rows.take(pa.array(order))
 
 
 def require_no_retraction(rows: pa.Table, window: str) -> None:

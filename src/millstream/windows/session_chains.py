@@ -10,23 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from millstream.eventtime.moment import END_OF_TIME
+from millstream.state.sorting import in_one_word
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Ints = NDArray[np.int64]
     Mask = NDArray[np.bool_]
-
-
-def by_group_and_time(groups: Ints, times: Ints) -> Ints:
-    """The stable permutation that sorts by (group, time); groups are from 0 upwards."""
-    least, greatest = int(times.min()), int(times.max())
-    span = greatest - least + 1
-    if (int(groups.max()) + 1) * span >= 2**63:
-        exact: Ints = np.lexsort((times, groups))
-        return exact
-    # One word for both lets a stable sort find the stretches that are sorted already.
-    return np.argsort(groups * span + (times - least), kind="stable")
 
 
 def chain_heads(new_group: Mask, firsts: Ints, lasts: Ints, reach: int) -> Mask:
@@ -45,12 +35,17 @@ def _largest_so_far(new_group: Mask, values: Ints) -> Ints:
     """For each place the largest value of its group up to it."""
     if (new_group[1:] | (values[1:] >= values[:-1])).all():
         return values
+    groups = np.cumsum(new_group)
+    words = in_one_word(groups, values)
+    if words is not None:
+        largest: Ints = np.maximum.accumulate(words) - words + values
+        return largest
     by_value = np.argsort(values, kind="stable")
     ranks = np.empty(len(values), np.int64)
     ranks[by_value] = np.arange(len(values))
-    groups = np.cumsum(new_group) * len(values)
-    largest: Ints = values[by_value[np.maximum.accumulate(groups + ranks) - groups]]
-    return largest
+    groups *= len(values)
+    ranked: Ints = values[by_value[np.maximum.accumulate(groups + ranks) - groups]]
+    return ranked
 
 
 def later(times: Ints, by: int) -> Ints:

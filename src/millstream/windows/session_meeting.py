@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from millstream.state.columns import int_values, plain
+from millstream.state.columns import int_values, plain, taken
 from millstream.state.combine import conform, reduce_groups
 from millstream.state.keys import canonical
-from millstream.state.sorting import arrange, hashes_of, orders_of
+from millstream.state.sorting import arrange, by_group, hashes_of, orders_of
 from millstream.state.spec import GONE, HASH, ORDER
 from millstream.windows.pane_state import NEW_PARTS, numbers
-from millstream.windows.session_chains import by_group_and_time, chain_heads
+from millstream.windows.session_chains import chain_heads
 from millstream.windows.session_layout import FIRST, LAST, OPENED, SESSIONS, SUSPECT
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Meeting:
         places = np.repeat(np.arange(len(starts)), np.diff(starts, append=count))
         from_batch = order < batch.num_rows
         self._places = places[from_batch]
-        self._batch = batch.take(pa.array(order[from_batch]))
+        self._batch = taken(batch, order[from_batch])
 
     def chunks(self, view: View, size: int) -> Iterator[tuple[pa.Table, pa.Table]]:
         """The keys and their pieces, in chunks for about `size` bytes of sessions."""
@@ -150,7 +150,7 @@ class Chaining:
         lasts = np.concatenate([numbers(known, LAST), numbers(batch, LAST)])
         if len(places) == 0:
             return places, np.zeros(0, np.bool_), places
-        order = by_group_and_time(places, firsts)
+        order = by_group(places, firsts)
         new_key = np.ones(len(places), np.bool_)
         new_key[1:] = np.diff(places[order]) != 0
         heads = chain_heads(new_key, firsts[order], lasts[order], self._reach)

@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.state.columns import int_values, plain
-from millstream.state.combine import conform, reduce_groups
+from millstream.state.combine import conform, reduce_values
 from millstream.state.hashing import hash_keys
 from millstream.state.keys import canonical
 from millstream.state.sorting import arrange
-from millstream.state.spec import GONE, HASH, ORDER
+from millstream.state.spec import HASH, ORDER
 from millstream.windows.aggregation import as_windows, signs_of
 from millstream.windows.session_chains import chain_heads, later
 from millstream.windows.session_layout import FIRST, LAST, SUSPECT
@@ -32,20 +32,16 @@ def pieces(rows: pa.Table, suspects: Mask, layout: Layout, reach: int) -> pa.Tab
     A suspect brings along the row it was made of, as it came.
     """
     times = int_values(plain(rows["_time"]))
-    lifted = _lifted(rows, times, layout)
+    lifted = _lifted(rows, layout)
     by_time = None if (times[1:] >= times[:-1]).all() else np.argsort(times, kind="stable")
     order, new_key = _by_key(lifted, by_time, layout)
     if order is not None:
         times, suspects = times[order], suspects[order]
-        lifted = lifted.take(pa.array(order))
     heads = chain_heads(new_key, times, times, reach)
     heads |= suspects
     heads[1:] |= suspects[:-1]
     starts = np.flatnonzero(heads)
-    columns = {name: plain(lifted[name]) for name in lifted.column_names}
-    columns |= {key: canonical(columns[key]) for key in layout.keys}
-    made = reduce_groups(columns, starts, layout.piece) if len(starts) else lifted
-    made = made.drop_columns([ORDER, GONE])
+    made = _put_together(lifted, order, starts, times, layout)
     return made.append_column(SUSPECT, _originals(rows, suspects, starts, order))
 
 
@@ -56,19 +52,34 @@ def late_rows(suspects: pa.Array, gap: int) -> tuple[pa.Table, pa.Array]:
     return rows, as_windows(times, later(times, gap))
 
 
-def _lifted(rows: pa.Table, times: Ints, layout: Layout) -> pa.Table:
-    """Each row as a piece of its own."""
+def _lifted(rows: pa.Table, layout: Layout) -> pa.Table:
+    """What each row gives to its session."""
     keys = {key: plain(rows[key]) for key in layout.keys}
     signs = signs_of(rows)
     columns = {
-        ORDER: pa.array(np.zeros(len(times), np.int64)),
-        HASH: pa.array(hash_keys(list(keys.values()), len(times))),
+        ORDER: pa.array(np.zeros(rows.num_rows, np.int64)),
+        HASH: pa.array(hash_keys(list(keys.values()), rows.num_rows)),
         **keys,
-        FIRST: pa.array(times),
-        LAST: pa.array(times),
         **{name: part.lift(rows, signs) for name, part in layout.of.parts.items()},
     }
-    return conform(pa.table(columns), layout.piece)
+    return conform(pa.table(columns), layout.of.spec)
+
+
+def _put_together(
+    lifted: pa.Table, order: Ints | None, starts: Ints, times: Ints, layout: Layout
+) -> pa.Table:
+    """One row per piece; `times` are those of the rows in their order, and rise in a piece."""
+    firsts = pa.array(starts if order is None else order[starts])
+    lasts = np.append(starts[1:], len(times))[: len(starts)] - 1
+    columns = {
+        HASH: plain(lifted[HASH]).take(firsts),
+        **{key: canonical(plain(lifted[key]).take(firsts)) for key in layout.keys},
+        FIRST: pa.array(times[starts]),
+        LAST: pa.array(times[lasts]),
+        **reduce_values(lifted, None if order is None else pa.array(order), starts, layout.of.spec),
+    }
+    schema = pa.schema([field for field in layout.piece.visible if field.name != ORDER])
+    return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
 def _by_key(

@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from millstream.state.columns import plain
 from millstream.state.combine import conform, reduce_groups
-from millstream.state.sorting import orders_of
+from millstream.state.sorting import by_group, orders_of
 from millstream.state.spec import GONE, HASH, ORDER
 from millstream.windows.pane_state import ARRIVED, NEW_PARTS, numbers
 from millstream.windows.parts import ROWS
-from millstream.windows.session_chains import by_group_and_time, chain_heads
+from millstream.windows.session_chains import chain_heads
 from millstream.windows.session_layout import FIRST, LAST, OPENED, POINTS, SESSIONS, SUSPECT
 from millstream.windows.session_meeting import Met, valid_numbers
 
@@ -68,7 +68,7 @@ class _Elements:
         meant = np.flatnonzero(which)
         if len(meant) == 0:
             return chain
-        order = meant[by_group_and_time(self.places[meant], self.times[meant])]
+        order = meant[by_group(self.places[meant], self.times[meant])]
         places, times = self.places[order], self.times[order]
         new_key = np.ones(len(order), np.bool_)
         new_key[1:] = places[1:] != places[:-1]
