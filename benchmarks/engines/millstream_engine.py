@@ -87,10 +87,11 @@ WORKS = {"tumbling": _tumbling, "hopping": _hopping, "session": _session, "disti
 
 def drain(address: str, told: dict[str, Any]) -> dict[str, Any]:
     """Drain a topic through a window into a topic, exactly once."""
-    session()
     if told["warm"]:
         warm = {**told, "topic": told["warm"], "out": f"warm-{uuid.uuid4().hex[:8]}"}
         _drain(address, warm)
+    else:
+        session(sql=False)
     return _drain(address, told)
 
 
@@ -133,7 +134,7 @@ def decode(address: str, told: dict[str, Any]) -> dict[str, Any]:
 
         return sums
 
-    spark, ddl = session(), ", ".join(f"{name} double" for name in names)
+    spark, ddl = session(sql=False), ", ".join(f"{name} double" for name in names)
     for topic in (told["warm"], told["topic"]):
         ends = Topics(address).offsets(topic, at="end")
         reader = TopicReader(Cluster(address), topic, "bench")

@@ -10,6 +10,7 @@ import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 from tests.cli.bids import lines, pipeline_file, windows
 from tests.cli.command import COMMAND
@@ -96,6 +97,13 @@ def running(millstream: Command, topic: str, folder: Path) -> Iterator[Terminal]
         terminal.close()
 
 
+def java_of(terminal: Terminal) -> list[str]:
+    """The words with which the run has started its Java."""
+    family = psutil.Process(terminal.process.pid).children(recursive=True)
+    (java,) = [one for one in family if one.name() == "java"]
+    return java.cmdline()
+
+
 def results(millstream: Command, topic: str) -> list[tuple[str, int]]:
     said = millstream.ok("tail", f"{topic}.out", "--from-beginning", "--until-end", "-o", "json")
     return windows(said.records)
@@ -105,6 +113,7 @@ def test_one_ctrl_c_ends_after_the_batch_in_hand(
     millstream: Command, topic: str, tmp_path: Path
 ) -> None:
     with running(millstream, topic, tmp_path) as terminal:
+        assert "-XX:TieredStopAtLevel=1" in java_of(terminal), "no row passes through Java here"
         terminal.ctrl_c()
         terminal.until("stopping after this batch; press Ctrl-C again to stop now", limit=5)
         terminal.let_go()

@@ -9,7 +9,9 @@ import pytest
 from tests.engine.scenes import at, bid, bids, counted, drive
 
 import millstream as ms
+from millstream.plan.stages import cut
 from millstream.runtime import frames, kernels
+from millstream.runtime.arrow_foreseen import in_java
 from millstream.runtime.lanes import short, wide
 from millstream.testing import Drive
 
@@ -195,3 +197,10 @@ def test_the_rows_of_this_file_are_odd_enough() -> None:
     assert math.isnan(prices[1])
     assert math.copysign(1, prices[2]) == -1
     assert at(25).isoformat() == ROWS[-1]["ts"]
+
+
+@pytest.mark.parametrize("name", [*SIMPLE, *SPARKS])
+def test_java_is_told_whether_rows_will_pass_through_it(name: str) -> None:
+    made = {**SIMPLE, **SPARKS}[name](bids())
+
+    assert in_java(cut(ms.Pipeline("p", made.to(ms.Memory("out"))).outputs)) == (name in SPARKS)

@@ -32,6 +32,11 @@ def foreseen(stages: Stages) -> dict[Stage, Where]:
     return found
 
 
+def in_java(stages: Stages) -> bool:
+    """Whether rows may pass through Java: where SQL or a function is for Spark to run."""
+    return any(where not in ("none", "arrow") for where in foreseen(stages).values())
+
+
 def _side(
     side: Side, stages: Stages, flows: dict[Stateful, pa.Schema | None]
 ) -> tuple[Where, pa.Schema | None]:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Literal
 
 from millstream.errors import InvalidSpec, MillstreamError
 from millstream.plan.graph import Aggregated, ancestry
+from millstream.plan.stages import cut
 from millstream.runtime.analysis import analysed_by
+from millstream.runtime.arrow_foreseen import in_java
 from millstream.runtime.calm import Calm
 from millstream.runtime.checkpoint import Checkpoint
 from millstream.runtime.continuous_places import refuse_other_mode
@@ -105,7 +107,7 @@ class Job:
             self._run_continuous()
             return
         self._on_phase("starting Spark")
-        spark = session()
+        spark = session(sql=in_java(cut(self._pipeline.outputs)))
         if self._stop.is_set():
             return
         self._on_phase("checking the types of the pipeline")

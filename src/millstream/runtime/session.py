@@ -12,11 +12,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def session(master: str | None = None, settings: Mapping[str, str] | None = None) -> SparkSession:
+def session(
+    master: str | None = None, settings: Mapping[str, str] | None = None, *, sql: bool = True
+) -> SparkSession:
     """The session of this process, made if there is none.
 
     The master is the one given, else `MILLSTREAM_SPARK_MASTER`, else all cores of this
-    machine. Settings of one's own win over ours.
+    machine. Settings of one's own win over ours. Without `sql` no row will pass through Java,
+    which then only hands out tasks: it does not compile for speed what never pays for it.
     """
     from pyspark.sql import SparkSession
 
@@ -32,7 +35,11 @@ def session(master: str | None = None, settings: Mapping[str, str] | None = None
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     where = master or os.environ.get("MILLSTREAM_SPARK_MASTER") or f"local[{cores()}]"
     builder = SparkSession.builder.appName("millstream").master(where)
-    chosen = {**_defaults(), "spark.jars": ",".join(map(str, jars("spark"))), **(settings or {})}
+    chosen = {
+        **_defaults(sql=sql),
+        "spark.jars": ",".join(map(str, jars("spark"))),
+        **(settings or {}),
+    }
     for name, value in chosen.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
@@ -50,7 +57,8 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _defaults() -> dict[str, str]:
+def _defaults(*, sql: bool) -> dict[str, str]:
+    compiling = "" if sql else " -XX:TieredStopAtLevel=1"
     return {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -68,7 +76,8 @@ def _defaults() -> dict[str, str]:
         "spark.executorEnv.POLARS_MAX_THREADS": "1",
         "spark.executorEnv.OMP_NUM_THREADS": "1",
         "spark.log.level": "ERROR",
-        "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -Djava.net.preferIPv4Stack=true",
+        "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -Djava.net.preferIPv4Stack=true"
+        + compiling,
         "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|sasl|ssl|jaas|credential",
         "spark.sql.redaction.options.regex": "(?i)url|secret|password|sasl|ssl|jaas|credential",
     }
