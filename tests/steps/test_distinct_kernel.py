@@ -130,6 +130,16 @@ def test_repeats_that_can_never_pass_do_not_reach_the_shuffle() -> None:
     assert within["n"].to_pylist() == [0, 2, 3]
 
 
+def test_a_few_repeats_go_along_and_are_found_after_the_shuffle() -> None:
+    rows = [click(n, str(n)) for n in range(9)] + [click(9, "0")]
+    kernel = DistinctKernel(Distinct(("id",)), CLICKS)
+    moment = Moment(MIN_TIME, MIN_TIME, 0)
+    assert kernel.prepare(tables.table(rows, CLICKS), moment).exchange.num_rows == 10
+    with Driver(kernel) as driver:
+        left = driver.step(tables.table(rows, CLICKS), before=MIN_TIME, after=MIN_TIME)
+    assert [row["n"] for row in left.rows] == list(range(9))
+
+
 def test_rows_that_are_taken_back_and_unknown_columns_are_refused() -> None:
     rows = tables.table([{**click(0), "_sign": -1}], CLICKS)
     with pytest.raises(InvalidSpec, match="never taken back"):

@@ -85,7 +85,7 @@ def _equal_at(
     if len(orders) == 0:
         return np.zeros(len(rows), dtype=np.bool_)
     at = np.minimum(rows, len(orders) - 1)
-    equal = (hashes[at] == wanted_hashes) & (rows < len(orders))
+    equal: NDArray[np.bool_] = (hashes[at] == wanted_hashes) & (rows < len(orders))
     hit = np.flatnonzero(equal)
     equal[hit] = orders[at[hit]] == wanted_orders[hit]
     return equal

@@ -35,7 +35,7 @@ def _largest_so_far(new_group: Mask, values: Ints) -> Ints:
     """For each place the largest value of its group up to it."""
     if (new_group[1:] | (values[1:] >= values[:-1])).all():
         return values
-    groups = np.cumsum(new_group)
+    groups = np.cumsum(new_group, dtype=np.int64)
     words = in_one_word(groups, values)
     if words is not None:
         largest: Ints = np.maximum.accumulate(words) - words + values
