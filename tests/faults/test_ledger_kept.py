@@ -38,8 +38,10 @@ def mark(stage: Stage) -> str | None:
         [place] = reader.committed([TopicPartition(topic_writer.LEDGER, 0)], timeout=30)
     finally:
         reader.close()
-    job, intent = place.metadata.split(" ")[:2] if place.offset >= 0 else ("", "")
-    return f"{place.offset} {job} {intent}" if job else None
+    if place.offset < 0 or place.metadata is None:
+        return None
+    job, intent, *_ = place.metadata.split(" ")
+    return f"{place.offset} {job} {intent}"
 
 
 def forget(stage: Stage) -> None:

@@ -9,6 +9,7 @@ last step.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Context, Decimal
 from fractions import Fraction
@@ -88,15 +89,23 @@ def answer(rows: list[Row], kind: str, column: str | None, scale: int | None) ->
     number = sum(sign for _, sign in signed)
     if kind == "count":
         return number
-    if number <= 0:
-        return None
     if kind in ("min", "max"):
         order = max if kind == "max" else min
-        return order((value for value, _ in signed), key=_nan_is_largest)
+        return order(_left(signed), key=_nan_is_largest, default=None)
+    if number <= 0:
+        return None
     if scale is not None:
         return _decimal(signed, kind, number, scale)
     total = exact_sum([value * sign for value, sign in signed])
     return float(total) / number if kind == "mean" else total
+
+
+def _left(signed: list[tuple[Any, int]]) -> list[Any]:
+    """The values that came more often than they were taken back."""
+    times: Counter[Any] = Counter()
+    for value, sign in signed:
+        times[sane(value)] += sign
+    return [value for value, _ in signed if times[sane(value)] > 0]
 
 
 def _nan_is_largest(value: Any) -> Any:
