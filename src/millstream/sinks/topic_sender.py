@@ -65,6 +65,7 @@ class ClientSender:
         self._refused: list[Any] = []
         self._lost_sight = False
         self._producer: Any = None
+        self._groups: dict[str, Any] = {}
 
     def open(self) -> None:
         from confluent_kafka import Producer
@@ -120,17 +121,24 @@ class ClientSender:
     def sign(self, mark: Mark) -> None:
         """A librdkafka whose brokers were away may never answer this call, whatever its timeout
         (librdkafka issues 5456, 5511)."""
-        from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+        from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-        reader = Consumer(self._cluster.client(**{"group.id": mark.group}), logger=LOG)
         place = TopicPartition(mark.topic, 0, mark.offset, metadata=mark.text)
-        send, group = self._producer.send_offsets_to_transaction, reader.consumer_group_metadata()
+        send, group = self._producer.send_offsets_to_transaction, self._group(mark.group)
         try:
             bounded(lambda: send([place], group, CALL_SECONDS), 2 * CALL_SECONDS)
         except TimeoutError as error:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, str(error))) from error
-        finally:
+
+    def _group(self, name: str) -> Any:
+        """A group without members, as librdkafka wants to be told of it: by a consumer."""
+        from confluent_kafka import Consumer
+
+        if name not in self._groups:
+            reader = Consumer(self._cluster.client(**{"group.id": name}), logger=LOG)
+            self._groups[name] = reader.consumer_group_metadata()
             reader.close()
+        return self._groups[name]
 
     def commit(self) -> None:
         from confluent_kafka import KafkaError, KafkaException

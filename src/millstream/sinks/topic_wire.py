@@ -31,10 +31,8 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-_LEADER, _ANYONE = (
-    -1,
-    -2,
-)  # what a connection is for; coordinators have one of their own, by their kind
+# What a connection is for; coordinators have one of their own, by their kind.
+_LEADER, _ANYONE = -1, -2
 _APPEND_MS = 8_000  # less than a connection waits for an answer
 _UNDER_WAY = 4  # questions to a leader that are not answered yet
 _KNOWN_SECONDS = 60.0
@@ -129,12 +127,12 @@ class WireSender:
         with _told():
             keeper = self._coordinators[TRANSACTION]
             _settled(lambda: asks.ask_to_add_group(keeper, self._who, mark.group),
-                          lambda: (asks.error_of(keeper), None))  # fmt: skip
+                     lambda: (asks.error_of(keeper), None))  # fmt: skip
             while self._open:
                 self._hear()
             group = self._coordinator(GROUP, mark.group)
             _settled(lambda: asks.ask_to_mark(group, self._who, mark),
-                          lambda: (asks.added(group), None))  # fmt: skip
+                     lambda: (asks.added(group), None))  # fmt: skip
 
     def commit(self) -> None:
         """As `Sender.commit`."""
@@ -144,7 +142,7 @@ class WireSender:
             if self._name is not None:
                 keeper = self._coordinators[TRANSACTION]
                 _settled(lambda: asks.ask_to_end(keeper, self._who),
-                              lambda: (asks.error_of(keeper), None))  # fmt: skip
+                         lambda: (asks.error_of(keeper), None))  # fmt: skip
 
     def lost_sight(self) -> bool:
         """As `Sender.lost_sight`: brokers end connections that have been idle for long, too."""
@@ -175,7 +173,7 @@ class WireSender:
         if new:
             keeper = self._coordinators[TRANSACTION]
             _settled(lambda: asks.ask_to_add(keeper, self._who, topic, new),
-                          lambda: (asks.added(keeper), None))  # fmt: skip
+                     lambda: (asks.added(keeper), None))  # fmt: skip
             self._taken_in |= {(topic, p) for p in new}
 
     def _hear(self) -> None:
