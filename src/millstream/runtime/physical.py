@@ -26,8 +26,9 @@ Outline = dict[str, Any]
 _WIDE = {
     "processes": "the driver (Python and its Java), Spark tasks in the Java or in executors, "
     "Python workers beside them",
-    "transports": "Kafka to tasks over TCP; Java to Python as Arrow over a socket; map to reduce "
-    "in Arrow files; results, late and dead rows in staged files",
+    "transports": "Kafka to Python workers over TCP; to the Java and back as Arrow over a socket "
+    "where Spark runs SQL; map to reduce in Arrow files; results, late and dead rows in staged "
+    "files",
     "Spark jobs": "two per stage with a step: a narrow one up to the shuffle, one behind it",
     "data": "a task per range of offsets before the shuffle, a task per range of buckets after it",
     "pipelined": "read, decode, SQL and partial aggregates pass block by block through one task",
@@ -35,10 +36,10 @@ _WIDE = {
 }
 _SHORT = {
     "processes": "the driver (Python and its Java)",
-    "transports": "Kafka to the Java over TCP, the Java to Python as Arrow over a socket; results, "
-    "late and dead rows in staged files",
-    "Spark jobs": "one narrow job to read each source, one for SQL where Spark runs it",
-    "data": "a task per range of offsets while reading; afterwards one thread over all buckets",
+    "transports": "Kafka to the driver over TCP; to the Java and back as Arrow over a socket where "
+    "Spark runs SQL; results, late and dead rows in staged files",
+    "Spark jobs": "none to read; one for SQL where Spark runs it",
+    "data": "one thread over all ranges of offsets and all buckets",
     "pipelined": "nothing: each step takes the whole batch",
     "task": "state merges beside the batch; stages one after the other",
 }
@@ -162,7 +163,7 @@ def _short(stage: Stage, stages: Stages, where: Where) -> dict[str, str]:
     does = {}
     topics, flows = _origins(stage, stages)
     if topics:
-        does["read"] = f"one Spark job over {topics}; the bytes come to the driver"
+        does["read"] = f"the driver itself, from {topics}"
         does["decode"] = "on the driver, by the same decoder: no Python workers"
     if flows:
         does["take"] = f"what {flows} emitted in this batch, from its staged files"
