@@ -101,10 +101,10 @@ def _records(
     count = len(places)
     keys, key_sizes = _led(some.keys, sizes[0], count)
     values, value_sizes = _led(some.values, sizes[1], count)
-    parts = [_NO_ATTRIBUTES, zigzags(later), zigzags(places), key_sizes, keys, value_sizes, values,
-             tails]  # fmt: skip
-    bodies = joined(parts)
-    return joined([zigzags(sizes_of(bodies)), bodies])
+    led = [zigzags(later), zigzags(places), key_sizes, value_sizes]
+    whole = sum((sizes_of(one) for one in led), sum(sizes, np.ones(count, np.int64)))
+    return joined([zigzags(whole), _NO_ATTRIBUTES, led[0], led[1], key_sizes, keys, value_sizes,
+                   values, tails])  # fmt: skip
 
 
 def _led(
