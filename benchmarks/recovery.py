@@ -12,9 +12,11 @@ import os
 import tempfile
 import time
 import uuid
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import psutil
+from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks import oracle
 from benchmarks.cells import EVENTS, ROUNDS, SPAN, filled
@@ -51,43 +53,58 @@ def recovery(engines: tuple[str, ...]) -> bool:
 def _cell(engine: str, address: str, topic: str, expected: oracle.Windows) -> Round:
     out = f"out-{uuid.uuid4().hex[:8]}"
     Topics(address).create(out, partitions=1)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, closing(_Reader(address, out)) as reader:
         told = {"topic": topic, "out": out, "window": "1 second", "delay": "0 seconds",
                 "batch": "1 second", "rows": 2 * EVENTS // SPAN, "folder": folder}  # fmt: skip
         with working(engine, "lasting", address, told) as process:
-            killed = _more(address, out, expected.due // 3)
+            reader.until(expected.due // 3)
             _kill(process.pid)
+        reader.rest()
         began = time.monotonic()
         with working(engine, "lasting", address, told) as process:
-            _more(address, out, killed)
+            reader.until(reader.seen + 1)
             back = time.monotonic() - began
-            _more(address, out, expected.due - 1)
-            _settled(address, out)
+            reader.until(expected.due)
+            reader.rest()
             _kill(process.pid)
     check = expected.check(out)
     repeated = check["faults"].pop("twice") if engine.startswith("spark") else 0
     return {"back": back, "repeated": repeated, "check": check}
 
 
-def _more(address: str, topic: str, than: int) -> int:
-    """How many records there are, once they are more than that."""
-    topics, until = Topics(address), time.monotonic() + PATIENCE
-    while time.monotonic() < until:
-        there = topics.offsets(topic, at="end")[0]
-        if there > than:
-            return there
-        time.sleep(0.05)
-    raise SystemExit(f"{topic} has not had more than {than} records in {PATIENCE:.0f} s")
+class _Reader:
+    """Counts the committed answers of a topic of one partition; what was aborted is none."""
 
+    def __init__(self, address: str, topic: str) -> None:
+        self.seen = 0
+        self._topic = topic
+        self._consumer = Consumer({"bootstrap.servers": address, "group.id": "recovery",
+                                   "isolation.level": "read_committed",
+                                   "fetch.wait.max.ms": 20})  # fmt: skip
+        self._consumer.assign([TopicPartition(topic, 0, 0)])
 
-def _settled(address: str, topic: str, seconds: float = 5.0) -> None:
-    """Until nothing more has come for so long."""
-    topics, there, since = Topics(address), -1, time.monotonic()
-    while time.monotonic() < since + seconds:
-        now = topics.offsets(topic, at="end")[0]
-        if now != there:
-            there, since = now, time.monotonic()
-        time.sleep(0.2)
+    def until(self, count: int) -> None:
+        """Until it has seen so many."""
+        until = time.monotonic() + PATIENCE
+        while self.seen < count:
+            self._look()
+            if time.monotonic() > until:
+                raise SystemExit(f"{self._topic} has not had {count} records in {PATIENCE:.0f} s")
+
+    def rest(self, seconds: float = 5.0) -> None:
+        """Until nothing more has come for so long."""
+        since = time.monotonic()
+        while time.monotonic() < since + seconds:
+            if self._look():
+                since = time.monotonic()
+
+    def _look(self) -> int:
+        found = [one for one in self._consumer.consume(10_000, 0.02) if one.error() is None]
+        self.seen += len(found)
+        return len(found)
+
+    def close(self) -> None:
+        self._consumer.close()
 
 
 def _kill(pid: int) -> None:
