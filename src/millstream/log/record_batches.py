@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from millstream.log.record_starts import starts, varints
+from millstream.log.record_starts import starts, varint, varints
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -190,13 +190,7 @@ def _unpack(packed: memoryview, codec: int, room: _Room) -> None:
 def _snappy(packed: bytes) -> Iterator[bytes]:
     """Snappy, plain or in the blocks that Java clients write."""
     if not packed.startswith(_XERIAL):
-        size, shift, place = 0, 0, 0
-        while True:
-            byte = packed[place]
-            size |= (byte & 127) << shift
-            place, shift = place + 1, shift + 7
-            if byte < 128:
-                break
+        size, _ = varint(packed, 0)
         yield pa.decompress(packed, decompressed_size=size, codec="snappy", asbytes=True)
         return
     place = 16

@@ -137,12 +137,17 @@ def _walked(data: np.ndarray, roots: Places, counts: Places) -> Places:
         at = root
         for _ in range(count):
             found.append(at)
-            value, shift = 0, 0
-            while True:
-                byte = raw[at]
-                value |= (byte & 127) << shift
-                at, shift = at + 1, shift + 7
-                if byte < 128:
-                    break
-            at += value >> 1
+            size, at = varint(raw, at)
+            at += size >> 1
     return np.array(found, np.int64)
+
+
+def varint(data: memoryview | bytes, at: int) -> tuple[int, int]:
+    """One number without a sign, and where it ends."""
+    value, shift = 0, 0
+    while True:
+        byte = data[at]
+        value |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 128:
+            return value, at

@@ -14,7 +14,7 @@ from millstream.log.compact import NO_TAGS, Compact, many, text
 from millstream.log.wire import Answer, WireError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from millstream.log.wire import Connection
 
@@ -139,15 +139,12 @@ def ask_to_mark(connection: Connection, who: Identity, mark: Mark) -> None:
 
 
 def ask_to_append(
-    connection: Connection, who: Identity, topic: str, batches: Mapping[int, bytes], wait_ms: int
+    connection: Connection, who: Identity, topic: str, partition: int, batch: bytes, wait_ms: int
 ) -> None:
-    """Ask a leader to append a record batch to each of these partitions, for all in sync."""
+    """Ask a leader to append a record batch to a partition, for all in sync."""
     named = _NO_TRANSACTION if who.name is None else _text(who.name)
-    parts = [struct.pack(">hi", _ALL_IN_SYNC, wait_ms), struct.pack(">i", 1), _text(topic),
-             struct.pack(">i", len(batches))]  # fmt: skip
-    for partition, batch in batches.items():
-        parts += [struct.pack(">ii", partition, len(batch)), batch]
-    connection.ask(_PRODUCE, b"".join([named, *parts]))
+    head = struct.pack(">hii", _ALL_IN_SYNC, wait_ms, 1) + _text(topic)
+    connection.ask(_PRODUCE, named + head + struct.pack(">iii", 1, partition, len(batch)) + batch)
 
 
 def appended(connection: Connection) -> int:

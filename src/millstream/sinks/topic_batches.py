@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millstream.formats.varints import joined, sizes_of, zigzags
+from millstream.log.compact import varint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -144,8 +145,7 @@ def _headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
 
 
 def _zigzag(value: int) -> bytes:
-    found: bytes = zigzags(np.array([value], np.int64))[0].as_py()
-    return found
+    return varint(2 * value if value >= 0 else -2 * value - 1)
 
 
 def _packed(records: memoryview) -> bytes:

@@ -112,14 +112,17 @@ class WireSender:
         slot, who = (topic, batch.partition), self._who
         first, sequence = slot not in self._sequences, self._sequences.get(slot, 0)
         self._sequences[slot] = (sequence + batch.count) % _SEQUENCES
-        whole = {batch.partition: batch.signed(who, sequence)}
+        whole = batch.signed(who, sequence)
+
+        def ask() -> None:
+            asks.ask_to_append(leader, who, topic, batch.partition, whole, _APPEND_MS)
+
         while len(self._open) >= (1 if first else _UNDER_WAY):
             self._hear()
         if first:
-            _settled(lambda: asks.ask_to_append(leader, who, topic, whole, _APPEND_MS),
-                     lambda: (asks.appended(leader), None), _NEW_LEADER)  # fmt: skip
+            _settled(ask, lambda: (asks.appended(leader), None), _NEW_LEADER)
         else:
-            asks.ask_to_append(leader, who, topic, whole, _APPEND_MS)
+            ask()
             self._open.append(leader)
 
     def sign(self, mark: Mark) -> None:
