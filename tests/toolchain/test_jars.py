@@ -120,10 +120,10 @@ def test_a_jar_only_touched_is_hashed_again_and_kept(
 def test_an_unchanged_jar_is_not_hashed_at_each_use(
     empty_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    jars("spark")
+    before = jars("spark")
     monkeypatch.setattr("millstream.toolchain.jars.sha256", pytest.fail)
 
-    jars("spark")
+    assert jars("spark") == before
 
 
 def test_a_registry_that_gives_other_bytes_is_refused_and_nothing_is_kept(
