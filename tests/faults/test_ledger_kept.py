@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from tests.faults import marks
 from tests.log_faults.stage import Stage
 
 from millstream.errors import DataGone
@@ -14,6 +14,8 @@ from millstream.sinks import topic_writer
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.faults.marks import Mark
 
     from millstream.testing.local_broker import ThrowAwayBroker
 
@@ -30,18 +32,8 @@ def stage(broker: ThrowAwayBroker, topic: str, tmp_path: Path) -> Stage:
     return found
 
 
-def mark(stage: Stage) -> str | None:
-    """Batch, job and intent that the ledger tells a client of our own."""
-    settings = {"bootstrap.servers": stage.kafka, "group.id": f"millstream.ledger.{stage.name}"}
-    reader = Consumer(settings)
-    try:
-        [place] = reader.committed([TopicPartition(topic_writer.LEDGER, 0)], timeout=30)
-    finally:
-        reader.close()
-    if place.offset < 0 or place.metadata is None:
-        return None
-    job, intent, *_ = place.metadata.split(" ")
-    return f"{place.offset} {job} {intent}"
+def mark(stage: Stage) -> Mark | None:
+    return marks.mark(stage.kafka, stage.name)
 
 
 def forget(stage: Stage) -> None:
