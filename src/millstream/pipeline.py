@@ -36,7 +36,7 @@ class Pipeline:
 
     `alerts` watch the job itself (`ms.JobAlert`), where a supervisor runs it.
 
-    `mode="continuous"` passes rows one by one from topics to topics in milliseconds: stateless
+    `mode="continuous"` passes rows as they come from topics to topics in milliseconds: stateless
     steps only, at least once (`docs/continuous.md`); batch, history and buckets mean nothing there.
     """
 

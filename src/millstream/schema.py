@@ -12,6 +12,7 @@ import difflib
 import re
 from collections import Counter
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 from millstream.errors import InvalidSpec
@@ -328,6 +329,7 @@ def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+@cache
 def arrow_type(type_: Type) -> pa.DataType:
     """The Arrow type that holds the values of a column."""
     import pyarrow as pa

@@ -2,7 +2,7 @@
 
     continuous/places/<n>       per source: topic, its identity, and the offsets below which every
                                 bad row is in the dead topic
-    continuous/outputs/<name>/  Spark's checkpoint of that output's query
+    continuous/outputs/<name>/  Spark's checkpoint of that output's query, if Spark runs it
 
 Each record is made once under the next number; the last two are kept.
 """
@@ -44,6 +44,11 @@ class Places:
         self._folder = checkpoint.folder / FOLDER / "places"
         self._number = 0
         self.of: dict[str, Place] = {}
+
+    @property
+    def number(self) -> int:
+        """How often places have been kept, over all runs."""
+        return self._number
 
     def open(self, topics: Mapping[str, str], extents: Mapping[str, Extent]) -> None:
         """Go on where the last run stood; a source that is new begins at the first record kept.

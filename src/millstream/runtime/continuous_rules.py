@@ -1,7 +1,7 @@
 """What continuous mode can run, told while building; and how it is told in a plan.
 
-Rows pass one by one from topics to topics, decoded and encoded by Spark: there is no batch that
-could be begun again, so nothing that needs one.
+Rows pass as they come from topics to topics: there is no batch that could be begun again, so
+nothing that needs one.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def check_continuous(outputs: Sequence[Output], delivery: str, meaningless: Sequ
         raise InvalidSpec(
             f'mode="{MODE}" needs {" and ".join(f"{name}=" for name in meaningless)} left out',
             got="a value for it",
-            do="there are no batches and no state there: rows pass one by one",
+            do="there are no batches and no state there: rows pass as they come",
         )
     for node in ancestry(outputs):
         _check_node(node)
@@ -80,7 +80,7 @@ def _check_read(read: Read) -> None:
     if not isinstance(source, Topic):
         raise _refused("topics as sources", repr(source), read)
     if source.format != "json":
-        raise _refused("sources of JSON, which is what it decodes with Spark",
+        raise _refused("sources of JSON, which is what both of its ways decode",
                        f"the topic {source.name!r} as {source.format}", read)  # fmt: skip
     if read.correction is not None:
         raise _refused("times as they come", "correct_clock(…)", read)
@@ -94,7 +94,7 @@ def _check_output(output: Output) -> None:
                           do=_INSTEAD)  # fmt: skip
     if output.sink.format != "json":
         raise InvalidSpec(
-            f'mode="{MODE}" needs sinks of JSON, which is what it encodes with Spark',
+            f'mode="{MODE}" needs sinks of JSON, which is what both of its ways encode',
             got=f"the topic {output.sink.name!r} as {output.sink.format}", do=_INSTEAD,
         )  # fmt: skip
     topics = [read.source.name for read in reads_of(output)]
@@ -134,21 +134,36 @@ def _refused(need: str, got: str, node: Node, do: str = _INSTEAD) -> InvalidSpec
 
 def headline() -> str:
     """The mode in one line, for a plan."""
-    return f"mode {MODE}: rows pass one by one, at least once; batch= has no meaning"
+    return f"mode {MODE}: rows pass as they come, at least once; batch= has no meaning"
 
 
-def outline(pipeline: Pipeline) -> dict[str, str]:
-    """How a continuous pipeline runs, for the physical plan."""
+def outline(pipeline: Pipeline, *, direct: bool) -> dict[str, str]:
+    """How a continuous pipeline runs, for the physical plan: `direct`, or by Spark."""
+    return {**(_DIRECT if direct else _BY_SPARK), **_positions(pipeline, direct=direct)}
+
+
+_DIRECT = {
+    "processes": "the driver alone: no Java, no Spark, for Arrow runs every step",
+    "transports": "Kafka to the driver and back over TCP",
+    "data": "a thread per topic takes what has come, all partitions together",
+    "pipelined": "the next rows are asked for while those in hand are decoded, run through the "
+    "steps and sent",
+}
+_BY_SPARK = {
+    "processes": "the driver (Python and its Java), Spark tasks in the Java or in executors; "
+    "no Python workers",
+    "transports": "Kafka to tasks and tasks to Kafka over TCP",
+    "Spark jobs": "one query of Structured Streaming in real-time mode per output",
+    "data": "a task per partition and output, which goes on for as long as the job does",
+    "pipelined": "read, decode, SQL and send pass row by row through one task",
+}
+
+
+def _positions(pipeline: Pipeline, *, direct: bool) -> dict[str, str]:
+    raising = "" if direct else "; a row on which SQL raises stops the job"
     return {
-        "processes": "the driver (Python and its Java), Spark tasks in the Java or in executors; "
-        "no Python workers",
-        "transports": "Kafka to tasks and tasks to Kafka over TCP",
-        "Spark jobs": "one query of Structured Streaming in real-time mode per output",
-        "data": "a task per partition and output, which goes on for as long as the job does",
-        "pipelined": "read, decode, SQL and send pass row by row through one task",
         "positions": f"kept every {INTERVAL_SECONDS} seconds: so much comes again after a crash",
-        "bad rows": f"to {pipeline.name}.dead when positions are kept; a row on which SQL raises "
-        "stops the job",
+        "bad rows": f"to {pipeline.name}.dead when positions are kept{raising}",
     }
 
 

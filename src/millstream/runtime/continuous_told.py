@@ -14,11 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from millstream.plan.stages import Stages
-    from millstream.runtime.continuous_query import Kept
 
 
 class Told:
-    """Adds up what the queries have kept; tells it when the first of them has kept more."""
+    """Adds up what was done up to positions that are kept; tells it when more of them are."""
 
     def __init__(
         self, told: Callable[[Facts, dict[str, int]], None], stages: Stages,
@@ -34,10 +33,10 @@ class Told:
         self._sums: Counter[str] = Counter()
         self._seconds = 0.0
 
-    def wrote(self, output: str, kept: Kept) -> None:
-        """A query has kept positions, and these rows have left up to them."""
-        self._written[output] += kept.written
-        self._seconds = max(self._seconds, kept.seconds)
+    def wrote(self, output: str, rows: int, seconds: float) -> None:
+        """Positions have been kept, and so many rows have left up to them, in so many seconds."""
+        self._written[output] += rows
+        self._seconds = max(self._seconds, seconds)
 
     def read(self, source: str, counted: Mapping[str, int], dead: int) -> None:
         """These records of a source have been read, and so many of them were bad."""

@@ -95,7 +95,7 @@ class Job:
 
     @property
     def continuous(self) -> bool:
-        """Whether rows pass one by one instead of in batches."""
+        """Whether rows pass as they come instead of in batches."""
         return self._pipeline.mode == CONTINUOUS
 
     def run(self) -> None:
@@ -129,9 +129,9 @@ class Job:
             beating.join()
 
     def _run_continuous(self) -> None:
-        from millstream.runtime.continuous import Continuous
+        from millstream.runtime.continuous_ways import way
 
-        self._continuous = Continuous(
+        self._continuous = way(self._pipeline, self._checkpoint)(
             self._pipeline, self._checkpoint, self._world.cluster,
             told=self._on_batch or (lambda facts, lag: None), phase=self._on_phase,
             turn=self._turn, stop=self._stop,

@@ -8,6 +8,7 @@ from millstream.plan.graph import Aggregated, Read
 from millstream.plan.stages import cut
 from millstream.runtime import continuous_rules
 from millstream.runtime.arrow_foreseen import foreseen
+from millstream.runtime.continuous_ways import direct
 from millstream.runtime.planner import SHORT_BYTES
 from millstream.sinks.live import Chart, LiveTable
 from millstream.sinks.spec import Discard
@@ -65,7 +66,7 @@ def outlined(pipeline: Pipeline) -> list[Outline]:
     """
     stages = cut(pipeline.outputs)
     if pipeline.mode == continuous_rules.MODE:
-        runs = continuous_rules.outline(pipeline)
+        runs = continuous_rules.outline(pipeline, direct=direct(pipeline))
         return [{"lane": pipeline.mode, "when": "every row", "runs": runs, "stages": []}]
     edge, where = f"{SHORT_BYTES >> 20} MiB", foreseen(stages)
     return [

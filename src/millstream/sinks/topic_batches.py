@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from millstream.sinks.topic_messages import Outgoing
 
 LARGEST = 900_000  # bytes of records before they are packed; a broker takes a million as a rule
+_FEW = 32
 _BESIDE = 32  # bytes of a record at most, apart from key, value and headers
 _LZ4, _TRANSACTIONAL = 3, 16
 _NO_LEADER, _MAGIC = -1, 2
@@ -102,9 +103,9 @@ def _records(
     count = len(places)
     keys, key_sizes = _led(some.keys, sizes[0], count)
     values, value_sizes = _led(some.values, sizes[1], count)
-    led = [zigzags(later), zigzags(places), key_sizes, value_sizes]
+    led = [_zigzags(later), _zigzags(places), key_sizes, value_sizes]
     whole = sum((sizes_of(one) for one in led), sum(sizes, np.ones(count, np.int64)))
-    return joined([zigzags(whole), _NO_ATTRIBUTES, led[0], led[1], key_sizes, keys, value_sizes,
+    return joined([_zigzags(whole), _NO_ATTRIBUTES, led[0], led[1], key_sizes, keys, value_sizes,
                    values, tails])  # fmt: skip
 
 
@@ -113,11 +114,18 @@ def _led(
 ) -> tuple[pa.Array | pa.Scalar, pa.Array]:
     """Keys or values with what stands before them: their size, or -1 where there is none."""
     if column is None:
-        return _EMPTY, zigzags(np.full(count, -1))
+        return _EMPTY, _zigzags(np.full(count, -1))
     if column.null_count:
         sizes = np.where(column.is_valid().to_numpy(zero_copy_only=False), sizes, -1)
         column = column.fill_null(b"")
-    return column, zigzags(sizes)
+    return column, _zigzags(sizes)
+
+
+def _zigzags(values: Numbers) -> pa.Array:
+    """Each number as Kafka writes it; a few of them are sooner done one by one."""
+    if len(values) > _FEW:
+        return zigzags(values)
+    return pa.array([_zigzag(value) for value in values.tolist()], pa.binary())
 
 
 def _stamps(some: Outgoing) -> Numbers:

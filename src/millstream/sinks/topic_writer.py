@@ -158,12 +158,15 @@ class TopicWriter:
         deadline = time.monotonic() + self._patience
         while not self._attempt(intent, batch, outputs):
             if time.monotonic() > deadline:
-                raise Unavailable(
-                    f"batch {batch} needs Kafka at {self._cluster.address} to take a transaction",
-                    got=f"no success in {self._patience:.0f} s: {self._why}",
-                    do="look at the broker; the job goes on from here when it is started again",
-                )
+                raise self._no_success(f"batch {batch}")
             time.sleep(0.2)
+
+    def _no_success(self, what: str) -> Unavailable:
+        return Unavailable(
+            f"{what} needs Kafka at {self._cluster.address} to take a transaction",
+            got=f"no success in {self._patience:.0f} s: {self._why}",
+            do="look at the broker; the job goes on from here when it is started again",
+        )
 
     def _attempt(self, intent: str, batch: int, outputs: Sequence[Staged]) -> bool:
         """One try: True when the batch is in, False when it surely is not."""

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from millstream.sources.spec import Opener
 
 _NEVER = 2**63 - 1
+_NONE_BAD = pa.schema([
+    ("partition", pa.int32()), ("offset", pa.int64()), ("reason", pa.string()),
+    ("step", pa.string()),
+]).empty_table()  # fmt: skip
 ORIGIN = ("_source", "_partition", "_offset", "_sub")
 _HIDDEN_FROM = {"_key": "key", "_headers": "headers", "_timestamp": "timestamp"}
 
@@ -193,6 +197,8 @@ class Decoder:
 
     def _bad(self, raw: pa.Table, reasons: dict[int, str]) -> pa.Table:
         """The places of bad records, why they are bad, and for which step if not for all."""
+        if not reasons:
+            return _NONE_BAD
         positions = sorted(reasons)
         bad = raw.take(pa.array(positions, pa.int64())).select(["partition", "offset"])
         places = zip(bad["partition"].to_pylist(), bad["offset"].to_pylist(), strict=True)

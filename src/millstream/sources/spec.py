@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
@@ -180,6 +181,11 @@ def read_columns(more: Sequence[str] = ()) -> list[str]:
 
 def raw_schema(names: Sequence[str] | None = None) -> pa.Schema:
     """The Arrow schema of whole raw records, or of these columns of them."""
+    return _raw_schema(None if names is None else tuple(names))
+
+
+@cache
+def _raw_schema(names: tuple[str, ...] | None) -> pa.Schema:
     import pyarrow as pa
 
     header = pa.struct([("key", pa.string()), ("value", pa.binary())])

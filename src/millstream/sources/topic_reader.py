@@ -163,12 +163,13 @@ class TopicReader:
         found = list(self._fetcher.read(ranges, columns, live=live))
         return pa.concat_tables([empty, *(found if len(ranges) == 1 else _in_order(found))])
 
-    def following(self, more: Sequence[str]) -> Following | None:
-        """A connection of its own to read ahead by, where records are fetched by our own means."""
+    def following(self, more: Sequence[str], *, eager: bool = False) -> Following | None:
+        """A connection of its own to read ahead by, where records are fetched by our own means;
+        an `eager` one asks for what comes next while what it has given is looked at."""
         columns = read_columns(more)
         if self._cluster.settings or "headers" in columns:
             return None
-        return TopicFollowing(self._cluster, self._topic, columns)
+        return TopicFollowing(self._cluster, self._topic, columns, eager=eager)
 
     def originals(self, places: Mapping[int, Sequence[int]]) -> pa.Table:
         """Single records, fetched by a consumer of our own."""
@@ -196,10 +197,10 @@ class TopicReader:
 class TopicFollowing:
     """Reads a topic on from where somebody else stands, in a thread of its own."""
 
-    def __init__(self, cluster: Cluster, topic: str, columns: list[str]) -> None:
+    def __init__(self, cluster: Cluster, topic: str, columns: list[str], *, eager: bool) -> None:
         from millstream.sources.topic_wire import WireFetcher
 
-        self._fetcher, self._columns = WireFetcher(cluster, topic), columns
+        self._fetcher, self._columns = WireFetcher(cluster, topic, eager=eager), columns
 
     def wait(
         self, starts: Mapping[int, int], *, least: int, most: int

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,13 +37,23 @@ _OUT_OF_RANGE, _UNKNOWN_TOPIC, _FORBIDDEN = 1, 3, 29
 _MOVED = {5, 6, 9, 56, 74, 75, 78, 100}  # another leads, or will soon: ask again
 
 
+@dataclass(frozen=True, slots=True)
+class _Early:
+    """A question that was asked before somebody wanted to know: offsets, and of whom."""
+
+    starts: Mapping[int, int] = field(default_factory=dict)
+    asked: dict[Place, list[int]] = field(default_factory=dict)
+
+
 class WireFetcher:
     """One topic of a cluster with an open listener."""
 
     def __init__(
-        self, cluster: Cluster, topic: str, *, waiting: Callable[[str], None] = lambda why: None
-    ) -> None:
+        self, cluster: Cluster, topic: str, *, waiting: Callable[[str], None] = lambda why: None,
+        eager: bool = False,
+    ) -> None:  # fmt: skip
         self._cluster, self._topic, self._waiting = cluster, topic, waiting
+        self._eager, self._early = eager, _Early()
         self._leaders: dict[int, Place] = {}
         self._connections: dict[Place, Connection] = {}
         self._servers = deque(wire.place(server) for server in cluster.address.split(","))
@@ -98,7 +109,7 @@ class WireFetcher:
         try:
             share = max(1, most // len(starts))
             least = min(least, share)
-            asked = self._ask(dict(starts), time.monotonic(), least=least, most=share)
+            asked = self._asked_early(starts) or self._ask_for(starts, least, share)
             parts = [part for place in asked for part in self._answer(place)]
         except OSError:
             self.close()
@@ -116,13 +127,30 @@ class WireFetcher:
                 found = records(part.records, part.aborted, first, end, keys="key" in columns)
                 ranges[part.partition] = (first, end)
                 tables.append(_raw(found, part.partition, columns))
-        return (ranges, pa.concat_tables(tables)) if tables else None
+        if not tables:
+            return None
+        if self._eager:
+            ends = {**starts, **{partition: end for partition, (_, end) in ranges.items()}}
+            self._early = _Early(ends, self._ask_for(ends, least, share))
+        return ranges, pa.concat_tables(tables)
+
+    def _ask_for(self, starts: Mapping[int, int], least: int, most: int) -> dict[Place, list[int]]:
+        return self._ask(dict(starts), time.monotonic(), least=least, most=most)
+
+    def _asked_early(self, starts: Mapping[int, int]) -> dict[Place, list[int]] | None:
+        """Whom these offsets were asked of when the ones before them came; an answer to another
+        question is not waited for."""
+        early, self._early = self._early, _Early()
+        if early.asked and early.starts != starts:
+            self.close()
+        return early.asked if early.starts == starts else None
 
     def close(self) -> None:
         """Let go of connections."""
         for connection in self._connections.values():
             connection.close()
         self._connections, self._leaders = {}, {}
+        self._early = _Early()
 
     def _ask(
         self, at: dict[int, int], began: float, *, least: int = 1, most: int | None = None

@@ -42,9 +42,11 @@ def encode(table: pa.Table) -> pa.Array:
     if not len(schema):
         raise InvalidInput("encode needs at least one column", got="a table without columns")
     check(schema)
+    loose = _loose(schema)
+    same = table if table.schema == loose else table.cast(loose)
     pieces = [
         _objects(batch.columns, schema.fields).cast(pa.binary())
-        for batch in table.cast(_loose(schema)).to_batches(max_chunksize=_PIECE_ROWS)
+        for batch in same.to_batches(max_chunksize=_PIECE_ROWS)
     ]
     return pa.concat_arrays(pieces) if pieces else pa.array([], pa.binary())
 

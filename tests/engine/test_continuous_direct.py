@@ -1,0 +1,334 @@
+"""Continuous mode without Spark: the same rows as with it, none lost whatever goes wrong."""
+
+from __future__ import annotations
+
+import json
+import time
+from functools import partial
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewPartitions
+from tests.engine.test_continuous import SCHEMA, continuous, ran, rows, size
+from tests.log.shortly import Log, eventually
+
+import millstream as ms
+from millstream.errors import AlreadyRunning, DataGone, Fenced, Unavailable
+from millstream.log.record_batches import UnknownFormat
+from millstream.runtime import continuous_passing, continuous_ways
+from millstream.runtime.continuous_direct import Direct
+from millstream.runtime.continuous_spark import RealTime
+from millstream.runtime.continuous_ways import way
+from millstream.sinks.topic_wire import WireSender
+from millstream.sources.topic_wire import WireFetcher
+from millstream.testing import broker as started
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from millstream.testing.local_broker import ThrowAwayBroker
+
+PATIENCE = 60.0
+
+
+@pytest.fixture
+def log(broker: ThrowAwayBroker) -> Log:
+    return Log(broker.address)
+
+
+def passing(topic: str, **options: Any) -> ms.Pipeline:
+    """Every third row, under its key."""
+    stream = ms.read(ms.Topic(topic, schema=SCHEMA)).where("id % 3 = 0")
+    made = stream.select("id", "price * 2 as twice", "tags")
+    return continuous(topic, made.to(ms.Topic(f"{topic}.out", key="id")), **options)
+
+
+def ids(log: Log, topic: str) -> list[int]:
+    return [json.loads(value or b"")["id"] for value in log.values(topic)]
+
+
+def has(log: Log, topic: str, records: int) -> bool:
+    return size(log, topic) >= records
+
+
+def thirds(first: int, last: int) -> list[int]:
+    return [n for n in range(first, last) if n % 3 == 0]
+
+
+class Running:
+    """A job in the background, with the phases it was in."""
+
+    def __init__(self, pipeline: ms.Pipeline, log: Log, folder: Path, **options: Any) -> None:
+        self.phases: list[str] = []
+        self.job = pipeline.start(kafka=log.address, checkpoint=folder,
+                                  on_phase=self.phases.append, **options)  # fmt: skip
+
+    def __enter__(self) -> Running:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.job.stop()
+        self.job.wait(PATIENCE)
+
+
+# -- the same rows -----------------------------------------------------------------------------
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("by", ["direct", "spark"])
+def test_rows_equal_the_oracle_bad_ones_are_apart_and_a_restart_goes_on(
+    by: str, log: Log, topic: str, tmp_path: Path, spark: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if by == "spark":
+        monkeypatch.setattr(continuous_ways, "direct", lambda pipeline: False)
+    log.topics.create(topic)
+    bad = {b"no JSON": "not JSON: expecting value at character 1",
+           b'{"price":1}': "id: needs a long; it is missing",
+           b'{"id":1,"at":null}': "at: event time is null",
+           b'{"id":1,"at":"2199-01-01"}': "future: at lies too far ahead"}  # fmt: skip
+    with ms.Producer(log.address) as producer:
+        for number, value in enumerate([*rows(range(60)), *bad, b'{"id":60,"at":0,"x":1}']):
+            producer.send(topic, value, key=b"k%d" % number, headers=[("h", b"1")])
+    stream = ms.read(ms.Topic(topic, schema=SCHEMA), time="at")
+    made = (
+        stream.where("id % 3 = 0 and price > 4")
+        .select("id", "tags", "price * 2 as twice", "at", "id > 30 as late")
+    )  # fmt: skip
+    out = made.to(ms.Topic(f"{topic}.out", key=["id", "late"]))
+    more = [stream.drop("at").to(ms.Topic(f"{topic}.all"))] if by == "direct" else []
+    pipeline = continuous(topic, out, *more)
+
+    told = ran(pipeline, log, tmp_path / "job")
+
+    def meant(first: int, last: int) -> list[dict[str, Any]]:
+        return [
+            {"id": n, "tags": ["a", f"b{n}"], "twice": 2 * n + 0.5,
+             "at": f"2026-01-01T00:00:00.{n:03d}000Z", "late": n > 30}
+            for n in thirds(first, last) if n + 0.25 > 4
+        ]  # fmt: skip
+
+    found = log.read(f"{topic}.out")
+    assert [json.loads(record.value or b"") for record in found] == meant(0, 60)
+    assert [json.loads(record.key or b"") for record in found] == [
+        {"id": row["id"], "late": row["late"]} for row in meant(0, 60)
+    ]
+    assert by == "spark" or ids(log, f"{topic}.all") == [*range(61)]
+    dead = log.read(f"{topic}.dead")
+    assert [(record.value, list(record.headers)) for record in dead] == [
+        (value, [("h", b"1"), ("millstream.reason", reason.encode()),
+                 ("millstream.step", topic.encode()), ("millstream.topic", topic.encode()),
+                 ("millstream.partition", b"0"), ("millstream.offset", b"%d" % (60 + n))])
+        for n, (value, reason) in enumerate(bad.items())
+    ]  # fmt: skip
+    assert [record.key for record in dead] == [b"k%d" % n for n in range(60, 64)]
+    assert sum(facts.rows for facts in told) == 65
+    assert sum(facts.dead for facts in told) == 4
+    assert sum(facts.extra for facts in told) == 1
+    assert sum(facts.outputs[f"{topic}.out"] for facts in told) == len(found)
+    assert {facts.lane for facts in told} == {"continuous"}
+
+    log.fill(topic, rows(range(66, 70)))
+    with Running(pipeline, log, tmp_path / "job") as again:
+        eventually(lambda: size(log, f"{topic}.out") >= len(found) + 2, within=PATIENCE)
+    assert {row["id"] for row in _values(log, f"{topic}.out")[len(found) :]} == {66, 69}
+    assert len(log.read(f"{topic}.dead")) == len(bad)
+    assert again.job.positions() == {topic: {0: 69}}
+
+
+def _values(log: Log, topic: str) -> list[dict[str, Any]]:
+    return [json.loads(value or b"") for value in log.values(topic)]
+
+
+# -- which way -----------------------------------------------------------------------------------
+
+
+def chosen(pipeline: ms.Pipeline, folder: Path) -> type:
+    return way(pipeline, SimpleNamespace(folder=folder))  # type: ignore[arg-type]
+
+
+def test_simple_steps_go_without_spark_and_others_with_it(tmp_path: Path) -> None:
+    stream = ms.read(ms.Topic("rows", schema=SCHEMA))
+    other = ms.read(ms.Topic("others", schema=SCHEMA))
+
+    def to(stream: ms.Stream) -> ms.Pipeline:
+        return continuous("p", stream.to(ms.Topic("out")))
+
+    for simple in (stream, stream.drop("tags"), stream.where("id > 1").select("id")):
+        assert chosen(to(simple), tmp_path) is Direct
+    for more in (stream.explode("tags"), stream.select("upper(tags[0]) as up"),
+                 stream.select("id", "_key as k"), stream.union(other)):  # fmt: skip
+        assert chosen(to(more), tmp_path) is RealTime
+
+
+def test_what_spark_has_begun_goes_on_with_spark(tmp_path: Path) -> None:
+    assert chosen(passing("rows"), tmp_path) is Direct
+    (tmp_path / "continuous" / "outputs" / "out").mkdir(parents=True)
+    assert chosen(passing("rows"), tmp_path) is RealTime
+
+
+def test_settings_that_may_change_what_sql_means_are_sparks_to_follow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    assert chosen(passing("rows"), tmp_path) is Direct
+    (tmp_path / "spark-defaults.conf").write_text("spark.sql.ansi.enabled false\n")
+    assert chosen(passing("rows"), tmp_path) is RealTime
+
+
+# -- what goes wrong -----------------------------------------------------------------------------
+
+
+def test_rows_that_did_not_get_through_are_sent_again(
+    log: Log, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.topics.create(topic, partitions=2)
+    send, failures = WireSender.send, iter([False, True, False, True, True])
+
+    def send_or_not(self: WireSender, to: str, some: Any) -> None:
+        if next(failures, False):
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+        send(self, to, some)
+
+    monkeypatch.setattr(WireSender, "send", send_or_not)
+    out = f"{topic}.out"
+    with Running(passing(topic), log, tmp_path / "job"):
+        for first in range(0, 90, 30):
+            log.fill(topic, rows(range(first, first + 30)))
+            eventually(partial(has, log, out, first // 3 + 10), within=PATIENCE)
+    assert sorted(ids(log, out)) == thirds(0, 90)
+    assert not list(failures)
+
+
+def test_a_topic_that_takes_nothing_for_long_stops_the_job(
+    log: Log, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.topics.create(topic)
+    log.fill(topic, rows(range(9)))
+
+    def refused(*_: object) -> None:
+        raise KafkaException(KafkaError(KafkaError.NOT_ENOUGH_REPLICAS))
+
+    monkeypatch.setattr(WireSender, "send", refused)
+    job = Direct._made_writer
+
+    def impatient(self: Direct) -> Any:
+        writer = job(self)
+        writer._patience = 1.0
+        return writer
+
+    monkeypatch.setattr(Direct, "_made_writer", impatient)
+    with pytest.raises(Unavailable, match="got no success in 1 s: "):
+        ran(passing(topic), log, tmp_path / "job")
+
+
+def test_partitions_that_come_later_are_read_from_their_beginning(
+    log: Log, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("millstream.runtime.continuous_direct.INTERVAL_SECONDS", 0.5)
+    monkeypatch.setattr("millstream.sources.topic_reader._LOOK_SECONDS", 0.2)
+    log.topics.create(topic)
+    log.fill(topic, rows(range(30)))
+    out = f"{topic}.out"
+    with Running(passing(topic), log, tmp_path / "job") as running:
+        eventually(lambda: size(log, out) >= 10, within=PATIENCE)
+        admin = AdminClient({"bootstrap.servers": log.address})
+        admin.create_partitions([NewPartitions(topic, 3)])[topic].result(30)
+        with ms.Producer(log.address) as producer:
+            for number, value in enumerate(rows(range(30, 300))):
+                producer.send(topic, value, partition=number % 3)
+        eventually(lambda: size(log, out) >= 100, within=PATIENCE)
+    assert sorted(ids(log, out)) == thirds(0, 300)
+    positions = running.job.positions()
+    assert positions is not None
+    assert positions[topic].keys() == {0, 1, 2}
+    assert sum(positions[topic].values()) == 300
+
+
+def test_a_topic_made_anew_stops_the_job(
+    log: Log, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("millstream.sources.topic_reader._LOOK_SECONDS", 0.2)
+    log.topics.create(topic)
+    log.fill(topic, rows(range(30)))
+    running = Running(passing(topic), log, tmp_path / "job")
+    eventually(lambda: size(log, f"{topic}.out") >= 10, within=PATIENCE)
+    log.topics.delete(topic)
+    eventually(lambda: topic not in [info.name for info in log.topics.list()])
+    log.topics.create(topic)
+    with pytest.raises(DataGone, match="another one of that name"):
+        running.job.wait(PATIENCE)
+
+
+def test_a_job_that_is_taken_over_ends(log: Log, topic: str, tmp_path: Path) -> None:
+    log.topics.create(topic)
+    log.fill(topic, rows(range(30)))
+    out = f"{topic}.out"
+    first = Running(passing(topic), log, tmp_path / "job")
+    eventually(lambda: size(log, out) >= 10, within=PATIENCE)
+    with pytest.raises(AlreadyRunning):
+        ran(passing(topic), log, tmp_path / "job")
+    with Running(passing(topic), log, tmp_path / "job", take_over=True):
+        with pytest.raises(Fenced):
+            first.job.wait(PATIENCE)
+        log.fill(topic, rows(range(30, 60)))
+        eventually(lambda: set(ids(log, out)) == set(thirds(0, 60)), within=PATIENCE)
+
+
+def test_a_log_that_only_librdkafka_can_read_is_read_by_it(
+    log: Log, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(*_: object, **__: object) -> None:
+        raise UnknownFormat
+
+    monkeypatch.setattr(WireFetcher, "following", unknown)
+    log.topics.create(topic, partitions=2)
+    log.fill(topic, rows(range(90)))
+    ran(passing(topic), log, tmp_path / "job")
+    assert sorted(ids(log, f"{topic}.out")) == thirds(0, 90)
+
+
+@pytest.fixture
+def own_broker(own_home: None) -> Iterator[ThrowAwayBroker]:
+    with started() as broker:
+        yield broker
+
+
+def test_a_broker_that_dies_and_comes_back_is_waited_for(
+    own_broker: ThrowAwayBroker, topic: str, tmp_path: Path
+) -> None:
+    log, out = Log(own_broker.address), f"{topic}.out"
+    log.topics.create(topic, partitions=2)
+    with Running(passing(topic), log, tmp_path / "job") as running:
+        log.fill(topic, rows(range(300)))
+        eventually(lambda: size(log, out) >= 1, within=PATIENCE)
+        own_broker.kill()
+        time.sleep(2.0)
+        own_broker.start()
+        log.fill(topic, rows(range(300, 600)))
+        eventually(lambda: set(ids(log, out)) == set(thirds(0, 600)), within=PATIENCE)
+    assert any(phase.startswith("waiting for Kafka") for phase in running.phases)
+
+
+def test_pieces_that_follow_each_other_are_asked_for_early(
+    log: Log, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In pieces of a few hundred bytes, so that most of them have been asked for before."""
+    monkeypatch.setattr(continuous_passing, "_MOST", 400)
+    found: list[bool] = []
+    early = WireFetcher._asked_early
+
+    def asked(self: WireFetcher, starts: Any) -> Any:
+        found.append(bool(early_one := early(self, starts)))
+        return early_one
+
+    monkeypatch.setattr(WireFetcher, "_asked_early", asked)
+    log.topics.create(topic, partitions=3)
+    for first in range(0, 300, 5):
+        log.fill(topic, rows(range(first, first + 5)))
+    ran(passing(topic), log, tmp_path / "job")
+    assert sorted(ids(log, f"{topic}.out")) == thirds(0, 300)
+    assert sum(found) > len(found) / 2 > 5
