@@ -185,8 +185,10 @@ def test_settings_that_may_change_what_sql_means_are_sparks_to_follow(
 def test_rows_that_did_not_get_through_are_sent_again(
     log: Log, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log.topics.create(topic, partitions=2)
-    send, failures = WireSender.send, iter([False, True, False, True, True])
+    """Noticed while nothing else comes, and while the next piece is in hand already."""
+    monkeypatch.setattr(continuous_passing, "_MOST", 400)
+    log.topics.create(topic)
+    send, failures = WireSender.send, iter([False, True, False, True, True, *[False, True] * 9])
 
     def send_or_not(self: WireSender, to: str, some: Any) -> None:
         if next(failures, False):
@@ -199,7 +201,10 @@ def test_rows_that_did_not_get_through_are_sent_again(
         for first in range(0, 90, 30):
             log.fill(topic, rows(range(first, first + 30)))
             eventually(partial(has, log, out, first // 3 + 10), within=PATIENCE)
-    assert sorted(ids(log, out)) == thirds(0, 90)
+    for first in range(90, 300, 5):
+        log.fill(topic, rows(range(first, first + 5)))
+    ran(passing(topic), log, tmp_path / "job")
+    assert set(ids(log, out)) == set(thirds(0, 300))
     assert not list(failures)
 
 
@@ -263,7 +268,10 @@ def test_a_topic_made_anew_stops_the_job(
         running.job.wait(PATIENCE)
 
 
-def test_a_job_that_is_taken_over_ends(log: Log, topic: str, tmp_path: Path) -> None:
+def test_a_job_that_is_taken_over_ends_at_once(
+    log: Log, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("millstream.runtime.continuous_direct.INTERVAL_SECONDS", 600.0)
     log.topics.create(topic)
     log.fill(topic, rows(range(30)))
     out = f"{topic}.out"
