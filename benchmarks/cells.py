@@ -21,7 +21,7 @@ from benchmarks.unfinished import Unfinished
 from millstream.testing import broker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from benchmarks.report import Round
 
@@ -74,7 +74,12 @@ def decode(engines: tuple[str, ...]) -> bool:
 
 def bids(events: int) -> int:
     """How many of so many events are bids."""
-    return events * SHARES["bids"] // sum(SHARES.values())
+    return drained_of(events, ["bids"])
+
+
+def drained_of(events: int, kinds: Iterable[str]) -> int:
+    """How many of so many events are of these kinds."""
+    return sum(events * SHARES[kind] // sum(SHARES.values()) for kind in kinds)
 
 
 def filled(address: str, like: Load | None = None) -> tuple[str, str]:
@@ -92,13 +97,19 @@ def density(events: int) -> int:
 
 
 def turns(
-    row: str, engines: tuple[str, ...], cell: Callable[[str], Round], keys: int = Load(0).keys
+    row: str,
+    engines: tuple[str, ...],
+    cell: Callable[[str], Round],
+    keys: int = Load(0).keys,
+    kinds: tuple[str, ...] = ("bids",),
 ) -> bool:
     """Let the engines that can do a row take turns at it; whether every cell is right."""
+    count = drained_of(EVENTS, kinds)
     absent = {name: why for name in engines if (why := why_not(row, name))}
     rounds: dict[str, list[Round]] = {name: [] for name in engines if name not in absent}
     settings: dict[str, Any] = {"EVENTS": EVENTS, "WARM": WARM, "ROUNDS": ROUNDS,
-                                "density": density(EVENTS), "keys": keys}  # fmt: skip
+                                "density": density(EVENTS), "keys": keys,
+                                "kinds": list(kinds)}  # fmt: skip
     unfinished = Unfinished(row, settings)
     for number in range(ROUNDS):
         for name, measured in rounds.items():
@@ -109,19 +120,20 @@ def turns(
             measured.append(figures)
             print(f"  {row} {name}, round {number + 1}: {figures['cpu']:.2f} CPU-seconds, "
                   f"{figures['wall']:.2f} s", flush=True)  # fmt: skip
-    print(f"\n{row}: {bids(EVENTS):,} bids, {ROUNDS} rounds, median (smallest–largest)")
+    what = " and ".join(kinds)
+    print(f"\n{row}: {count:,} {what}, {ROUNDS} rounds, median (smallest–largest)")
     for name, found in rounds.items():
-        print(f"  {name:14} {_speed(found)}{_ratio(name, rounds)}  {verdict(found)}")
+        print(f"  {name:14} {_speed(found, count)}{_ratio(name, rounds)}  {verdict(found)}")
     for name, why in absent.items():
         print(f"  {name:14} {why}")
     unfinished.end()
     return keep(row, settings, rounds, absent)
 
 
-def _speed(rounds: list[Round]) -> str:
-    per_cpu = spread([bids(EVENTS) / one["cpu"] for one in rounds], ",.0f")
-    per_second = statistics.median(bids(EVENTS) / one["wall"] for one in rounds)
-    return f"{per_cpu} bids per CPU-second, {per_second:,.0f} a second"
+def _speed(rounds: list[Round], count: int) -> str:
+    per_cpu = spread([count / one["cpu"] for one in rounds], ",.0f")
+    per_second = statistics.median(count / one["wall"] for one in rounds)
+    return f"{per_cpu} events per CPU-second, {per_second:,.0f} a second"
 
 
 def _ratio(name: str, rounds: dict[str, list[Round]]) -> str:

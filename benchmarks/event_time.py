@@ -12,7 +12,7 @@ import duckdb
 
 from benchmarks.cells import DELAY, filled, turns
 from benchmarks.nexmark import Load
-from benchmarks.oracle import chunks, loaded
+from benchmarks.oracle import chunks, loaded, written
 from benchmarks.processes import work
 from millstream.testing import broker
 
@@ -54,7 +54,7 @@ class Expected:
     def check(self, out: str) -> Check:
         """Compare an output topic: every window right, once, none of the due ones missing."""
         self._db.execute("drop table if exists got")
-        loaded(self._db, "got", chunks(self._address, out), _GOT.format(key=self._key))
+        loaded(self._db, "got", written(self._address, out), _GOT.format(key=self._key))
         return {
             "checked": self._one("from got"),
             "faults": {
@@ -81,7 +81,7 @@ class Once:
         columns = """select (value->>'auction')::bigint auction,
                             (value->>'bidder')::bigint bidder from piece"""
         self._db.execute("drop table if exists got")
-        loaded(self._db, "got", chunks(self._address, out), columns)
+        loaded(self._db, "got", written(self._address, out), columns)
         asked = {
             "missing": "select count(distinct auction) from bids anti join got using (auction)",
             "twice": "select count(*) - count(distinct auction) from got",

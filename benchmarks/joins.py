@@ -13,7 +13,7 @@ import duckdb
 
 from benchmarks.cells import DELAY, EVENTS, SPAN, WARM, filled, turns
 from benchmarks.nexmark import Load, fill
-from benchmarks.oracle import chunks, loaded
+from benchmarks.oracle import chunks, loaded, written
 from benchmarks.processes import work
 from millstream.testing import broker
 
@@ -48,7 +48,7 @@ class Pairs:
     def check(self, out: str, *, more: bool = False) -> Check:
         """Compare an output topic; there may be `more` than what must have left."""
         self._db.execute("drop table if exists got")
-        loaded(self._db, "got", chunks(self._address, out), _GOT)
+        loaded(self._db, "got", written(self._address, out), _GOT)
         self._db.execute("create or replace table counted as "
                          "select *, count(*) n from got group by all")  # fmt: skip
         both = "from expected e full join counted c using (auction, bidder, price) where"

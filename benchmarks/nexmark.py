@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 START_MS = 1_767_225_600_000
 BLOCK = 100_000
-RUN = 2_000
+RUN, RUNS = 2_000, 10
 SHARES = {"persons": 1, "auctions": 3, "bids": 46}
 BID_SCHEMA = "auction long, bidder long, price double, channel string, url string, ts timestamp"
 _CHANNELS = np.array(["Apple", "Google", "Facebook", "Baidu", "channel-17", "channel-4242"])
@@ -80,6 +80,14 @@ def _frame(
     })  # fmt: skip
 
 
+def run_of(count: int, partitions: int) -> int:
+    """How many records in a row go to one partition: few enough that each gets some of any time.
+
+    A partition without records, or with old ones alone, holds back every watermark.
+    """
+    return max(1, min(RUN, count // (partitions * RUNS)))
+
+
 def fill(address: str, load: Load, kind: str = "bids", partitions: int = 4) -> tuple[str, float]:
     """Make and fill the topic of a load, unless it is there in full; its name and events/s."""
     name, topics = load.name(kind), Topics(address)
@@ -95,10 +103,10 @@ def fill(address: str, load: Load, kind: str = "bids", partitions: int = 4) -> t
         {"bootstrap.servers": address, "linger.ms": 20, "compression.type": "lz4",
          "batch.size": 1_000_000, "queue.buffering.max.messages": 2_000_000}
     )  # fmt: skip
-    turn = 0
+    turn, size = 0, run_of(wanted, partitions)
     for values in blocks(load, kind):
-        for first in range(0, len(values), RUN):
-            _send(client, name, values[first : first + RUN], turn % partitions)
+        for first in range(0, len(values), size):
+            _send(client, name, values[first : first + size], turn % partitions)
             turn += 1
     if client.flush(120):
         raise SystemExit(f"filling {name} needs a broker that takes everything; it did not")

@@ -10,7 +10,7 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.cells import bids
+from benchmarks.cells import bids, drained_of
 from benchmarks.plots import bars, lines
 from benchmarks.report import right, spread, verdict
 
@@ -64,7 +64,8 @@ class Shown:
 
 def drained(shown: Shown) -> str:
     """Events per CPU-second."""
-    count = bids(shown.kept["settings"]["EVENTS"])
+    told = shown.kept["settings"]
+    count = drained_of(told["EVENTS"], told.get("kinds", ["bids"]))
 
     def speed(one: Round) -> float:
         return float(count / one["cpu"])

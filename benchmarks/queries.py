@@ -16,7 +16,7 @@ import duckdb
 
 from benchmarks.cells import DELAY, EVENTS, WARM, density, filled, turns
 from benchmarks.nexmark import Load, fill
-from benchmarks.oracle import chunks, loaded
+from benchmarks.oracle import chunks, loaded, written
 from benchmarks.processes import work
 from millstream.testing import broker
 
@@ -106,7 +106,7 @@ class Answer:
     def check(self, out: str) -> Check:
         """Compare an output topic, row by row with their numbers; doubles to twelve digits."""
         self._db.execute("drop table if exists got")
-        loaded(self._db, "got", chunks(self._address, out), self._query.got)
+        loaded(self._db, "got", written(self._address, out), self._query.got)
         return {
             "checked": self._count("from got"),
             "faults": {"missing": self._count(f"({_less('due', 'got', self._db)})"),
@@ -145,7 +145,7 @@ def query(name: str, engines: tuple[str, ...]) -> bool:
             figures = work(engine, "drain", running.address, told)
             return {**figures, "check": expected.check(out)}
 
-        return turns(name, engines, cell)
+        return turns(name, engines, cell, kinds=tuple(asked.topics))
 
 
 def _filled(address: str, asked: Query) -> tuple[dict[str, str], dict[str, str]]:

@@ -37,10 +37,10 @@ def q7(_told: dict[str, Any]) -> tuple[str, str]:
     """The bids with the highest price of their window."""
     return ("auction BIGINT, bidder BIGINT, price DOUBLE, ts TIMESTAMP_LTZ(3)",
             f"""SELECT b.auction, b.bidder, b.price, b.rt FROM ours b JOIN (
-                    SELECT MAX(price) AS highest, window_time AS at FROM {_tumble("ours")}
+                    SELECT MAX(price) AS highest, window_time AS till FROM {_tumble("ours")}
                     GROUP BY window_start, window_end, window_time) m
                 ON b.price = m.highest
-                AND b.rt BETWEEN m.at - INTERVAL '9.999' SECOND(1, 3) AND m.at""")  # fmt: skip
+                AND b.rt BETWEEN m.till - INTERVAL '9.999' SECOND(1, 3) AND m.till""")  # fmt: skip
 
 
 def q8(_told: dict[str, Any]) -> tuple[str, str]:

@@ -7,7 +7,8 @@ import json
 from itertools import chain
 
 import pytest
-from benchmarks.nexmark import BLOCK, SHARES, START_MS, Load, blocks
+from benchmarks.cells import drained_of
+from benchmarks.nexmark import BLOCK, RUN, SHARES, START_MS, Load, blocks, run_of
 
 KINDS = tuple(SHARES)
 
@@ -63,3 +64,22 @@ def test_a_bid_has_its_six_fields_and_a_key_within_the_keys() -> None:
 
     assert {tuple(bid) for bid in bids} == {("auction", "bidder", "price", "channel", "url", "ts")}
     assert {bid["auction"] for bid in bids} == set(range(10))
+
+
+@pytest.mark.parametrize("count", [40, 2_000, 6_000, 60_000])
+def test_a_small_topic_has_records_of_every_time_in_each_partition(count: int) -> None:
+    size = run_of(count, partitions=4)
+
+    last = [max(n for n in range(count) if n // size % 4 == place) for place in range(4)]
+
+    assert min(last) >= count * 9 // 10 - 1
+
+
+def test_a_large_topic_has_long_runs_and_the_smallest_has_runs_of_one() -> None:
+    assert run_of(4_000_000, partitions=4) == RUN
+    assert run_of(3, partitions=4) == 1
+
+
+def test_a_row_counts_the_events_of_the_kinds_it_reads() -> None:
+    assert drained_of(300_000, ["bids"]) == 276_000
+    assert drained_of(300_000, ("persons", "auctions")) == 24_000

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd  # type: ignore[import-untyped]
 import pytest
+from benchmarks.engines.spark_queries import highest_of_window
 from benchmarks.queries import QUERIES, Answer
 from benchmarks.unfinished import Unfinished
 from tests.benchmarks.test_checks import filled
@@ -61,6 +63,65 @@ def test_an_answer_is_right_only_with_all_its_rows_and_no_other(
     assert faults(right[1:]) == {"missing": 1, "phantom": 0}
     assert faults([*right, right[0]]) == {"missing": 0, "phantom": 1}
     assert faults([*right[1:], wrong]) == {"missing": 1, "phantom": 1}
+
+
+@pytest.mark.kafka
+def test_an_engine_that_never_made_its_topic_misses_every_row(broker: ThrowAwayBroker) -> None:
+    check = answer(broker.address, "q8").check("never-made")
+
+    assert check == {"checked": 0, "faults": {"missing": 1, "phantom": 0}}
+    assert report.verdict([{"check": check}]) == "VOID: missing 1"
+
+
+@pytest.mark.kafka
+def test_an_answer_of_no_rows_is_void_even_if_none_is_due(broker: ThrowAwayBroker) -> None:
+    topics = {"persons": filled(broker.address, PERSONS[:1]),
+              "auctions": filled(broker.address, AUCTIONS[:1])}  # fmt: skip
+    check = Answer(broker.address, QUERIES["q8"], topics).check("never-made")
+
+    assert report.verdict([{"check": check}]) == "VOID: nothing to check"
+
+
+@pytest.mark.kafka
+def test_a_check_cannot_do_without_the_topics_that_were_read(broker: ThrowAwayBroker) -> None:
+    with pytest.raises(SystemExit, match="needs the topic never-filled"):
+        Answer(broker.address, QUERIES["q2"], {"bids": "never-filled"})
+
+
+class State:
+    """As Spark gives it to a function over groups with state."""
+
+    hasTimedOut = exists = False  # noqa: N815
+    get: tuple[Any, ...] = ()
+    until = 0
+
+    def update(self, value: tuple[Any, ...]) -> None:
+        self.get, self.exists = value, True
+
+    def remove(self) -> None:
+        self.exists = False
+
+    def setTimeoutTimestamp(self, at: int) -> None:  # noqa: N802
+        self.until = at
+
+
+def test_spark_keeps_all_bids_of_the_highest_price_from_batch_to_batch() -> None:
+    state, highest = State(), highest_of_window()
+
+    def bids(*pairs: tuple[int, float]) -> pd.DataFrame:
+        return pd.DataFrame([{"first": 20_000, "auction": auction, "bidder": 7, "price": price,
+                              "ts": pd.Timestamp(20_500, unit="ms")}
+                             for auction, price in pairs])  # fmt: skip
+
+    for frames in ([bids((1, 4.0), (2, 9.0)), bids((3, 9.0))], [bids((4, 9.0), (5, 8.0))]):
+        assert list(highest((20_000,), iter(frames), state)) == []
+    assert state.until == 30_000
+    state.hasTimedOut = True
+    [rows] = highest((20_000,), iter([]), state)
+
+    assert sorted(rows["auction"]) == [2, 3, 4]
+    assert list(rows.columns) == ["auction", "bidder", "price", "ts"]
+    assert not state.exists
 
 
 def test_a_row_goes_on_with_the_rounds_of_the_same_commit_and_settings(
