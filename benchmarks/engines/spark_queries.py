@@ -50,7 +50,7 @@ def highest_of_window() -> Any:
     """A function that goes to the workers whole: they do not have this module."""
     import pickle
 
-    import pandas as pd
+    import pandas as pd  # type: ignore[import-untyped]
 
     def highest(key: Any, frames: Any, state: Any) -> Any:
         kept = [pickle.loads(state.get[0])] if state.exists else []

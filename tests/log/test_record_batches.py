@@ -62,15 +62,18 @@ def meant(batches: list[Whole], first: int, end: int) -> list[tuple[int, int, by
 
 
 @settings(max_examples=300, deadline=None)
-@given(logs(), st.integers(0, 60), st.integers(0, 60), st.integers(0, 70))
+@given(logs(), st.integers(0, 60), st.integers(0, 60), st.integers(0, 70), st.booleans())
 def test_whatever_was_written_is_read_from_any_offset_up_to_any_other(
-    log: list[Whole], skip: int, length: int, cut: int
+    log: list[Whole], skip: int, length: int, cut: int, few: bool
 ) -> None:
+    """All at once, and one after the other as a few records are read."""
     whole = b"".join(batch.bytes() for batch in log)
     first = (log[0].base if log else 0) + skip
     cut_off = whole + (log[-1].bytes()[:cut] if log else b"")[:-1]
 
-    found = records(memoryview(cut_off), [], first, first + length, keys=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(record_batches, "_FEW", 100 if few else -1)
+        found = records(memoryview(cut_off), [], first, first + length, keys=True)
 
     assert told(found) == meant(log, first, first + length)
     ends = [b.base + max([0, *(r.delta for r in b.records)]) + b.extra_delta + 1 for b in log]
@@ -82,6 +85,7 @@ def test_whatever_was_written_is_read_from_any_offset_up_to_any_other(
 def test_walking_in_stretches_finds_the_same(log: list[Whole], stretch: int) -> None:
     whole = memoryview(b"".join(batch.bytes() for batch in log))
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(record_batches, "_FEW", -1)
         patch.setattr(record_starts, "_FEW", 1)
         patch.setattr(record_starts, "_STRETCH", stretch)
         found = records(whole, [], 0, 2**60, keys=True)

@@ -27,6 +27,7 @@ _CODEC, _APPENDED, _TRANSACTIONAL, _CONTROL = 7, 8, 16, 32
 _GZIP, _SNAPPY, _LZ4, _ZSTD = 1, 2, 3, 4
 _XERIAL = b"\x82SNAPPY\x00"
 _INLINE = 12
+_FEW = 32  # records that are read one after the other
 _KEPT = 64 << 20  # bytes of unpacked records that have their place ready
 
 Aborted = list[tuple[int, int]]
@@ -121,7 +122,8 @@ def records(
               if batch.last >= first and batch.base < end]  # fmt: skip
     following = max([first, *(batch.last + 1 for batch in whole)])
     data, chosen = _opened(fetched, chosen)
-    return _parsed(data, chosen, first, end, following, keys=keys)
+    parse = _read_through if sum(batch.count for batch in chosen) <= _FEW else _parsed
+    return parse(data, chosen, first, end, following, keys=keys)
 
 
 def _opened(fetched: memoryview, chosen: Sequence[Batch]) -> tuple[np.ndarray, list[Batch]]:
@@ -222,6 +224,45 @@ def _parsed(
         offsets, stamps, _binary(data, value_at, value_size),
         _binary(data, key_at, key_size) if keys else None, following,
     )  # fmt: skip
+
+
+def _read_through(
+    data: np.ndarray, chosen: list[Batch], first: int, end: int, following: int, *, keys: bool
+) -> Records:
+    """The same one after the other: for a few, calls would cost more."""
+    raw, offsets, stamps = data.data, [], []
+    values: list[bytes | None] = []
+    names: list[bytes | None] = []
+    for batch in chosen:
+        appended, stop = batch.attributes & _APPENDED, batch.start
+        for _ in range(batch.count):
+            size, at = varint(raw, stop)
+            stop = at + (size >> 1)
+            stamp, at = varint(raw, at + 1)
+            delta, at = varint(raw, at)
+            key, at = _slice(raw, at)
+            value, _ = _slice(raw, at)
+            offset = batch.base + _signed(delta)
+            if first <= offset < end:
+                offsets.append(offset)
+                stamps.append(batch.last_stamp if appended else batch.first_stamp + _signed(stamp))
+                values.append(value)
+                names.append(key)
+    return Records(
+        np.array(offsets, np.int64), np.array(stamps, np.int64), pa.array(values, pa.binary()),
+        pa.array(names, pa.binary()) if keys else None, following,
+    )  # fmt: skip
+
+
+def _slice(raw: memoryview, at: int) -> tuple[bytes | None, int]:
+    """Bytes led by their size, -1 for none, and where they end."""
+    told, at = varint(raw, at)
+    size = _signed(told)
+    return (None, at) if size < 0 else (bytes(raw[at : at + size]), at + size)
+
+
+def _signed(value: int) -> int:
+    return (value >> 1) ^ -(value & 1)
 
 
 def _stamps(chosen: list[Batch], counts: np.ndarray, deltas: np.ndarray) -> np.ndarray:

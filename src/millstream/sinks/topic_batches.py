@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from millstream.sinks.topic_messages import Outgoing
 
 LARGEST = 900_000  # bytes of records before they are packed; a broker takes a million as a rule
-_FEW = 32
+_FEW = 32  # messages that are written one after the other
 _BESIDE = 32  # bytes of a record at most, apart from key, value and headers
 _LZ4, _TRANSACTIONAL = 3, 16
 _NO_LEADER, _MAGIC = -1, 2
@@ -62,14 +62,14 @@ def batches(some: Outgoing, partitions: Numbers) -> Iterator[Batch]:
     order = np.argsort(partitions, kind="stable")
     sorted_already = bool((order[1:] > order[:-1]).all())
     chosen = some if sorted_already else some.take(order)
-    partitions = partitions[order]
-    tails = _tails(chosen)
+    partitions, tails = partitions[order], _tails(chosen)
     sizes = [_filled(chosen.keys), _filled(chosen.values), sizes_of(tails)]
     bounds = _bounds(partitions, sum(sizes, np.zeros(len(order), np.int64)) + _BESIDE)
     firsts = np.repeat(bounds[:-1], np.diff(bounds))
     stamps = _stamps(chosen)
     later, places = stamps - stamps[firsts], np.arange(len(order)) - firsts
-    records = _records(chosen, tails, sizes, later, places)
+    write = _written if len(order) <= _FEW else _records
+    records = write(chosen, tails, sizes, later, places)
     edges = np.frombuffer(records.buffers()[1], np.int32)[: len(order) + 1]
     data = memoryview(records.buffers()[2])
     for first, end in pairwise(bounds.tolist()):
@@ -103,9 +103,9 @@ def _records(
     count = len(places)
     keys, key_sizes = _led(some.keys, sizes[0], count)
     values, value_sizes = _led(some.values, sizes[1], count)
-    led = [_zigzags(later), _zigzags(places), key_sizes, value_sizes]
+    led = [zigzags(later), zigzags(places), key_sizes, value_sizes]
     whole = sum((sizes_of(one) for one in led), sum(sizes, np.ones(count, np.int64)))
-    return joined([_zigzags(whole), _NO_ATTRIBUTES, led[0], led[1], key_sizes, keys, value_sizes,
+    return joined([zigzags(whole), _NO_ATTRIBUTES, led[0], led[1], key_sizes, keys, value_sizes,
                    values, tails])  # fmt: skip
 
 
@@ -114,18 +114,27 @@ def _led(
 ) -> tuple[pa.Array | pa.Scalar, pa.Array]:
     """Keys or values with what stands before them: their size, or -1 where there is none."""
     if column is None:
-        return _EMPTY, _zigzags(np.full(count, -1))
+        return _EMPTY, zigzags(np.full(count, -1))
     if column.null_count:
         sizes = np.where(column.is_valid().to_numpy(zero_copy_only=False), sizes, -1)
         column = column.fill_null(b"")
-    return column, _zigzags(sizes)
+    return column, zigzags(sizes)
 
 
-def _zigzags(values: Numbers) -> pa.Array:
-    """Each number as Kafka writes it; a few of them are sooner done one by one."""
-    if len(values) > _FEW:
-        return zigzags(values)
-    return pa.array([_zigzag(value) for value in values.tolist()], pa.binary())
+def _written(
+    some: Outgoing, tails: pa.Array, _sizes: Sequence[Numbers], later: Numbers, places: Numbers
+) -> pa.Array:
+    """The same one after the other: for a few, calls would cost more."""
+    keys = [None] * len(places) if some.keys is None else some.keys.to_pylist()
+    told = zip(later.tolist(), places.tolist(), keys, some.values.to_pylist(), tails.to_pylist(),
+               strict=True)  # fmt: skip
+    made = [b"\0" + _zigzag(stamp) + _zigzag(place) + _sized(key) + _sized(value) + tail
+            for stamp, place, key, value, tail in told]  # fmt: skip
+    return pa.array([_zigzag(len(record)) + record for record in made], pa.binary())
+
+
+def _sized(value: bytes | None) -> bytes:
+    return _zigzag(-1) if value is None else _zigzag(len(value)) + value
 
 
 def _stamps(some: Outgoing) -> Numbers:
@@ -147,8 +156,7 @@ def _headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
     parts = [_zigzag(len(headers))]
     for name, value in headers:
         plain = name.encode()
-        parts += [_zigzag(len(plain)), plain]
-        parts += [_zigzag(-1)] if value is None else [_zigzag(len(value)), value]
+        parts += [_sized(plain), _sized(value)]
     return b"".join(parts)
 
 

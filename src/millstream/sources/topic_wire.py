@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.log import wire
-from millstream.log.record_batches import UnknownFormat, batches, records
+from millstream.log.record_batches import Records, UnknownFormat, batches, records
 from millstream.log.wire import Place
 from millstream.sources import topic_troubles as troubles
 from millstream.sources.spec import raw_schema
@@ -22,7 +22,6 @@ from millstream.sources.spec import raw_schema
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from millstream.log.record_batches import Records
     from millstream.log.settings import Cluster
     from millstream.log.wire import Connection, Part
     from millstream.sources.spec import Ranges
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 _MOST = 4 << 20
 _WAIT = 100
 _PATIENCE = 120.0
+_FEW = 256  # records of several partitions that are put together
 _AGAIN = 0.1
 _TOLD_AFTER = 2.0
 _NO_SUCH_TOPIC_SECONDS = 5.0
@@ -119,20 +119,20 @@ class WireFetcher:
             raise wire.WireError(f"error {next(part.error for part in parts if part.error)}")
         if sum(len(part.records) for part in parts) < least:
             return None
-        ranges, tables = {}, []
+        ranges, found = {}, dict[int, Records]()
         for part in sorted(parts, key=lambda part: part.partition):
             first, whole = starts[part.partition], batches(part.records)
             if whole and whole[-1].last >= first:
                 end = whole[-1].last + 1
-                found = records(part.records, part.aborted, first, end, keys="key" in columns)
                 ranges[part.partition] = (first, end)
-                tables.append(_raw(found, part.partition, columns))
-        if not tables:
+                found[part.partition] = records(part.records, part.aborted, first, end,
+                                                keys="key" in columns)  # fmt: skip
+        if not ranges:
             return None
         if self._eager:
             ends = {**starts, **{partition: end for partition, (_, end) in ranges.items()}}
             self._early = _Early(ends, self._ask_for(ends, least, share))
-        return ranges, pa.concat_tables(tables)
+        return ranges, _raws(found, columns)
 
     def _ask_for(self, starts: Mapping[int, int], least: int, most: int) -> dict[Place, list[int]]:
         return self._ask(dict(starts), time.monotonic(), least=least, most=most)
@@ -239,7 +239,23 @@ class WireFetcher:
             other.close()
 
 
-def _raw(found: Records, partition: int, columns: Sequence[str]) -> pa.Table:
+def _raws(found: Mapping[int, Records], columns: Sequence[str]) -> pa.Table:
+    """The records of several partitions; a few of them in one piece, which is sooner decoded."""
+    parts = list(found.values())
+    counts = [len(part.offsets) for part in parts]
+    if len(parts) > 1 and sum(counts) <= _FEW:
+        whole = Records(
+            np.concatenate([part.offsets for part in parts]),
+            np.concatenate([part.stamps for part in parts]),
+            pa.concat_arrays([part.values for part in parts]),
+            pa.concat_arrays([part.keys for part in parts]) if "key" in columns else None,
+            next=0,
+        )
+        return _raw(whole, np.repeat(list(found), counts), columns)
+    return pa.concat_tables([_raw(part, partition, columns) for partition, part in found.items()])
+
+
+def _raw(found: Records, partition: int | np.ndarray, columns: Sequence[str]) -> pa.Table:
     count = len(found.offsets)
     made = {
         "value": found.values,

@@ -101,7 +101,7 @@ class _Work:
                 pieces.append(Piece(piece.rows + base, piece.columns))
         if unread.any():
             left = np.flatnonzero(unread)
-            records = values.take(pa.array(left)).to_pylist()
+            records = (values if unread.all() else values.take(pa.array(left))).to_pylist()
             pieces.extend(self._exact(list(zip((left + base).tolist(), records, strict=True))))
         self.gathered.pieces.extend(in_order(pieces))
 
