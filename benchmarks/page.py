@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 DOCS = Path(__file__).parent.parent / "docs"
 SETTINGS = {
     "millstream": "batches of about 3 s",
-    "spark-heap": "Structured Streaming, heap store, 2 shuffle partitions",
+    "spark-heap": "Structured Streaming, heap store, 2 shuffle partitions, heap of 4 GB",
     "spark-rocksdb": "the same with RocksDB, changelog checkpoints",
     "flink-heap": "Flink SQL, parallelism 2, object reuse, checkpoints every 2 s",
     "flink-rocksdb": "the same with RocksDB, incremental checkpoints",
@@ -60,7 +60,7 @@ _PACED = {
 }
 _CONTINUOUS = {
     "loop": "a consumer and a producer in Python (confluent-kafka), `linger.ms` 0",
-    "millstream": '`mode="continuous"`: Spark\'s real-time mode',
+    "millstream": '`mode="continuous"`, which needs no Spark for SQL as simple as this',
 }
 _SWEEP = {
     "millstream": "`batch=` as said: the most that a batch takes",

@@ -35,11 +35,13 @@ _FETCH = {
     "kafka.fetch.max.wait.ms": "20",
 }
 PATIENCE = 600
+_HEAP = "4g"
 
 
 def spark_for(store: str) -> Any:
     """A session with the settings of this peer."""
     settings = {
+        "spark.driver.memory": _HEAP,
         "spark.sql.streaming.checkpointFileManagerClass": _MANAGER,
         "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
         "spark.sql.streaming.metricsEnabled": "false",

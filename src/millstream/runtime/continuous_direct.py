@@ -127,6 +127,8 @@ class Direct(Continuous):
         for passing in self._passing.values():
             passing.end()
         self._keep()
+        for passing in self._passing.values():
+            passing.check()
         return True
 
     def _close(self) -> None:

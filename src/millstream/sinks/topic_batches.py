@@ -59,6 +59,14 @@ class Batch:
 
 def batches(some: Outgoing, partitions: Numbers) -> Iterator[Batch]:
     """The messages as batches of their partitions, in their order within each."""
+    size = some.values.nbytes + (0 if some.keys is None else some.keys.nbytes)
+    if len(partitions) <= _FEW and size < LARGEST // 2 and some.own is None:
+        return _few(some, partitions.tolist())
+    return _many(some, partitions)
+
+
+def _many(some: Outgoing, partitions: Numbers) -> Iterator[Batch]:
+    """All records at once."""
     order = np.argsort(partitions, kind="stable")
     sorted_already = bool((order[1:] > order[:-1]).all())
     chosen = some if sorted_already else some.take(order)
@@ -68,8 +76,7 @@ def batches(some: Outgoing, partitions: Numbers) -> Iterator[Batch]:
     firsts = np.repeat(bounds[:-1], np.diff(bounds))
     stamps = _stamps(chosen)
     later, places = stamps - stamps[firsts], np.arange(len(order)) - firsts
-    write = _written if len(order) <= _FEW else _records
-    records = write(chosen, tails, sizes, later, places)
+    records = _records(chosen, tails, sizes, later, places)
     edges = np.frombuffer(records.buffers()[1], np.int32)[: len(order) + 1]
     data = memoryview(records.buffers()[2])
     for first, end in pairwise(bounds.tolist()):
@@ -121,16 +128,22 @@ def _led(
     return column, zigzags(sizes)
 
 
-def _written(
-    some: Outgoing, tails: pa.Array, _sizes: Sequence[Numbers], later: Numbers, places: Numbers
-) -> pa.Array:
-    """The same one after the other: for a few, calls would cost more."""
-    keys = [None] * len(places) if some.keys is None else some.keys.to_pylist()
-    told = zip(later.tolist(), places.tolist(), keys, some.values.to_pylist(), tails.to_pylist(),
-               strict=True)  # fmt: skip
-    made = [b"\0" + _zigzag(stamp) + _zigzag(place) + _sized(key) + _sized(value) + tail
-            for stamp, place, key, value, tail in told]  # fmt: skip
-    return pa.array([_zigzag(len(record)) + record for record in made], pa.binary())
+def _few(some: Outgoing, partitions: list[int]) -> Iterator[Batch]:
+    """One record after the other: for a few, calls would cost more."""
+    groups: dict[int, list[int]] = {}
+    for place, partition in enumerate(partitions):
+        groups.setdefault(partition, []).append(place)
+    values, stamps = some.values.to_pylist(), _stamps(some).tolist()
+    keys = [None] * len(values) if some.keys is None else some.keys.to_pylist()
+    tails = _tails(some).to_pylist()
+    for partition, group in sorted(groups.items()):
+        first, records = stamps[group[0]], []
+        for number, place in enumerate(group):
+            record = (b"\0" + _zigzag(stamps[place] - first) + _zigzag(number)
+                      + _sized(keys[place]) + _sized(values[place]) + tails[place])  # fmt: skip
+            records.append(_zigzag(len(record)) + record)
+        last = max(stamps[place] for place in group)
+        yield Batch(partition, len(group), first, last, _packed(memoryview(b"".join(records))))
 
 
 def _sized(value: bytes | None) -> bytes:

@@ -63,6 +63,8 @@ def _check_type(type_: Type, path: str) -> None:
 
 def decode(values: pa.Array | pa.ChunkedArray, schema: Schema) -> Decoded:
     """Record values (binary or large binary) to the schema's columns; see `Format.decode`."""
+    if len(values) <= _FEW and pa.types.is_binary(values.type):
+        return decode_exactly(values, schema)
     check(schema)
     work = _Work(schema)
     for base, block in blocks(values):
