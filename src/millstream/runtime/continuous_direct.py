@@ -15,6 +15,7 @@ import pyarrow as pa
 from millstream.formats.json.decode import check
 from millstream.plan.graph import Read
 from millstream.runtime.arrow_sql import compiled
+from millstream.runtime.arrow_values import ArrowSteps, Filter
 from millstream.runtime.continuous import Continuous
 from millstream.runtime.continuous_dead import DeadTopic
 from millstream.runtime.continuous_passing import Heard, Passing, Way
@@ -22,13 +23,13 @@ from millstream.runtime.continuous_rules import INTERVAL_SECONDS
 from millstream.runtime.kernels import decoder_of
 from millstream.schema import Schema
 from millstream.sources import topic_troubles as troubles
+from millstream.sources.decode import ORIGIN
 from millstream.sources.topic_reader import check_still_there
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from millstream.plan.stages import Side
-    from millstream.runtime.arrow_values import ArrowSteps
     from millstream.runtime.continuous_passing import Passed
     from millstream.runtime.work import Decodes
     from millstream.sources.spec import Extent, Offsets
@@ -142,9 +143,15 @@ def _let_pass(bad: pa.Table) -> None:
 
 
 def _steps(side: Side, columns: pa.Schema) -> ArrowSteps | None:
-    """The steps of a way, whose rows must have a JSON form."""
+    """The steps of a way, whose rows must have a JSON form; no row needs its origin behind them."""
     steps = None if side.bare else compiled(side, columns)
     assert side.bare or steps is not None
     gives = columns if steps is None else steps.columns
-    check(Schema.from_arrow(pa.schema([f for f in gives if not f.name.startswith("_")])))
-    return steps
+    leaving = [place for place, name in enumerate(gives.names) if not name.startswith("_")]
+    user = pa.schema([gives.field(place) for place in leaving])
+    check(Schema.from_arrow(user))
+    if steps is None:
+        return None
+    filters = (Filter(one.condition, tuple(name for name in one.keeps if name not in ORIGIN))
+               for one in steps.filters)  # fmt: skip
+    return ArrowSteps(tuple(filters), tuple(steps.values[place] for place in leaving), user)
