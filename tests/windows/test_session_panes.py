@@ -120,7 +120,11 @@ def pane_row(sign: int, pane: windows.Pane) -> str:
 
 
 def taken_back(batches: list[Batch], data: st.DataObject) -> None:
-    """Let later batches take back rows of earlier ones, each at most once, or correct them."""
+    """Let later batches take back rows of earlier ones, each at most once, or correct them.
+
+    A correction says something else than before: one that took a row back that was late and gave
+    the very same again could not be told from a row that comes and goes.
+    """
     sent: list[Row] = []
     places: set[tuple[Any, int]] = set()
     for batch in batches:
@@ -131,7 +135,8 @@ def taken_back(batches: list[Batch], data: st.DataObject) -> None:
                 new.append({**r, "_sign": 1})
         back = data.draw(st.lists(st.integers(0, 10), max_size=3, unique=True)) if sent else []
         rows = [sent[place] for place in back if place < len(sent)]
-        new += [{**r, "v": 7, "_sign": 1} for r in rows if data.draw(st.booleans())]
+        new += [{**r, "v": 8 if r["v"] == 7 else 7, "_sign": 1}
+                for r in rows if data.draw(st.booleans())]  # fmt: skip
         sent = [r for r in sent if not any(r is other for other in rows)] + new
         batch.rows = numbered([*new, *({**r, "_sign": -1} for r in rows)])
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from millstream.plan.stages import cut
 from millstream.runtime.arrow_foreseen import in_java
 from millstream.runtime.arrow_sql import usual
-from millstream.runtime.continuous_places import FOLDER
 
 if TYPE_CHECKING:
     from millstream.pipeline import Pipeline
@@ -23,6 +22,8 @@ def way(pipeline: Pipeline, checkpoint: Checkpoint) -> type[Continuous]:
 
     One that Spark has begun goes on with Spark, which alone knows how far each output was.
     """
+    from millstream.runtime.continuous_places import FOLDER
+
     if not direct(pipeline) or (checkpoint.folder / FOLDER / "outputs").exists():
         from millstream.runtime.continuous_spark import RealTime
 
