@@ -60,6 +60,18 @@ def ran(pipeline: ms.Pipeline, log: Log, folder: Path, **options: Any) -> list[F
     return told
 
 
+def assert_dead(log: Log, topic: str, bad: dict[bytes, str]) -> None:
+    """The dead topic has these values, sent as records 60 and on, whole and with their reasons."""
+    dead = log.read(f"{topic}.dead")
+    assert [(record.value, list(record.headers)) for record in dead] == [
+        (value, [("h", b"1"), ("millstream.reason", reason.encode()),
+                 ("millstream.step", topic.encode()), ("millstream.topic", topic.encode()),
+                 ("millstream.partition", b"0"), ("millstream.offset", b"%d" % (60 + n))])
+        for n, (value, reason) in enumerate(bad.items())
+    ]  # fmt: skip
+    assert [record.key for record in dead] == [b"k%d" % (60 + n) for n in range(len(bad))]
+
+
 @pytest.mark.spark
 def test_rows_equal_the_oracle_bad_ones_are_apart_and_a_restart_goes_on(
     log: Log, topic: str, tmp_path: Path, spark: object
@@ -94,14 +106,7 @@ def test_rows_equal_the_oracle_bad_ones_are_apart_and_a_restart_goes_on(
     assert [json.loads(record.key or b"") for record in found] == [
         {"id": row["id"]} for row in meant(range(60))
     ]
-    dead = log.read(f"{topic}.dead")
-    assert [(record.value, list(record.headers)) for record in dead] == [
-        (value, [("h", b"1"), ("millstream.reason", reason.encode()),
-                 ("millstream.step", topic.encode()), ("millstream.topic", topic.encode()),
-                 ("millstream.partition", b"0"), ("millstream.offset", b"%d" % (60 + n))])
-        for n, (value, reason) in enumerate(bad.items())
-    ]  # fmt: skip
-    assert [record.key for record in dead] == [b"k%d" % n for n in range(60, 65)]
+    assert_dead(log, topic, bad)
     assert sum(facts.rows for facts in told) == 66
     assert sum(facts.dead for facts in told) == 5
     assert sum(facts.extra for facts in told) == 1

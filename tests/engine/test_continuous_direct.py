@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewPartitions
-from tests.engine.test_continuous import SCHEMA, continuous, ran, rows, size
+from tests.engine.test_continuous import SCHEMA, assert_dead, continuous, ran, rows, size
 from tests.log.shortly import Log, eventually
 
 import millstream as ms
@@ -116,14 +116,7 @@ def test_rows_equal_the_oracle_bad_ones_are_apart_and_a_restart_goes_on(
         {"id": row["id"], "late": row["late"]} for row in meant(0, 60)
     ]
     assert by == "spark" or ids(log, f"{topic}.all") == [*range(61)]
-    dead = log.read(f"{topic}.dead")
-    assert [(record.value, list(record.headers)) for record in dead] == [
-        (value, [("h", b"1"), ("millstream.reason", reason.encode()),
-                 ("millstream.step", topic.encode()), ("millstream.topic", topic.encode()),
-                 ("millstream.partition", b"0"), ("millstream.offset", b"%d" % (60 + n))])
-        for n, (value, reason) in enumerate(bad.items())
-    ]  # fmt: skip
-    assert [record.key for record in dead] == [b"k%d" % n for n in range(60, 64)]
+    assert_dead(log, topic, bad)
     assert sum(facts.rows for facts in told) == 65
     assert sum(facts.dead for facts in told) == 4
     assert sum(facts.extra for facts in told) == 1
@@ -319,6 +312,28 @@ def test_a_broker_that_dies_and_comes_back_is_waited_for(
         log.fill(topic, rows(range(300, 600)))
         eventually(lambda: set(ids(log, out)) == set(thirds(0, 600)), within=PATIENCE)
     assert any(phase.startswith("waiting for Kafka") for phase in running.phases)
+
+
+def test_a_question_asked_early_that_fails_half_way_loses_nothing(
+    log: Log, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its answer may still come, and must not be taken for that to the question asked anew."""
+    monkeypatch.setattr(continuous_passing, "_MOST", 400)
+    ask, failures = WireFetcher._ask_for, iter([False, True, False, True, *[False, True] * 9])
+
+    def ask_and_fail(self: WireFetcher, starts: Any, least: int, most: int) -> Any:
+        asked = ask(self, starts, least, most)
+        if next(failures, False):
+            raise ConnectionResetError
+        return asked
+
+    monkeypatch.setattr(WireFetcher, "_ask_for", ask_and_fail)
+    log.topics.create(topic)
+    for first in range(0, 300, 5):
+        log.fill(topic, rows(range(first, first + 5)))
+    ran(passing(topic), log, tmp_path / "job")
+    assert set(ids(log, f"{topic}.out")) == set(thirds(0, 300))
+    assert not list(failures)
 
 
 def test_pieces_that_follow_each_other_are_asked_for_early(

@@ -64,7 +64,7 @@ class PlainTopicWriter(TopicWriter):
         self._failing = self._failing or time.monotonic()
         self._begin_anew(missed)
         if time.monotonic() - self._failing > self._patience:
-            raise self._no_success("the rows in hand")
+            raise self._no_success("a piece of rows")
         return False
 
     def write(self, intent: str, batch: int, outputs: Sequence[Staged]) -> None:

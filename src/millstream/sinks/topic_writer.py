@@ -163,7 +163,7 @@ class TopicWriter:
 
     def _no_success(self, what: str) -> Unavailable:
         return Unavailable(
-            f"{what} needs Kafka at {self._cluster.address} to take a transaction",
+            f"{what} needs Kafka at {self._cluster.address} to take all of it",
             got=f"no success in {self._patience:.0f} s: {self._why}",
             do="look at the broker; the job goes on from here when it is started again",
         )

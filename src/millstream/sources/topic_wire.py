@@ -109,7 +109,9 @@ class WireFetcher:
         try:
             share = max(1, most // len(starts))
             least = min(least, share)
-            asked = self._asked_early(starts) or self._ask_for(starts, least, share)
+            asked = self._asked_early(starts)
+            if asked is None:
+                asked = self._ask_for(starts, least, share)
             parts = [part for place in asked for part in self._answer(place)]
         except OSError:
             self.close()
@@ -131,8 +133,15 @@ class WireFetcher:
             return None
         if self._eager:
             ends = {**starts, **{partition: end for partition, (_, end) in ranges.items()}}
-            self._early = _Early(ends, self._ask_for(ends, least, share))
+            self._ask_early(ends, least, share)
         return ranges, _raws(found, columns)
+
+    def _ask_early(self, starts: Mapping[int, int], least: int, most: int) -> None:
+        """Ask for what will be wanted next. Where that fails, no answer of it may be left."""
+        try:
+            self._early = _Early(starts, self._ask_for(starts, least, most))
+        except OSError:
+            self.close()
 
     def _ask_for(self, starts: Mapping[int, int], least: int, most: int) -> dict[Place, list[int]]:
         return self._ask(dict(starts), time.monotonic(), least=least, most=most)
