@@ -165,7 +165,7 @@ def test_what_spark_has_begun_goes_on_with_spark(tmp_path: Path) -> None:
 def test_settings_that_may_change_what_sql_means_are_sparks_to_follow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
+    monkeypatch.setattr("millstream.runtime.without_spark.existing", lambda: None)
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     assert chosen(passing("rows"), tmp_path) is Direct
     (tmp_path / "spark-defaults.conf").write_text("spark.sql.ansi.enabled false\n")
@@ -237,7 +237,7 @@ def test_partitions_that_come_later_are_read_from_their_beginning(
         admin.create_partitions([NewPartitions(topic, 3)])[topic].result(30)
         with ms.Producer(log.address) as producer:
             for number, value in enumerate(rows(range(30, 300))):
-                producer.send(topic, value, partition=number % 3)
+                producer.send(topic, value, partition=number // 3 % 3)
         eventually(lambda: size(log, out) >= 100, within=PATIENCE)
     assert sorted(ids(log, out)) == thirds(0, 300)
     positions = running.job.positions()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.formats import json_records
 
 from millstream.errors import InvalidInput, InvalidSpec
-from millstream.formats.json import decode, encode
+from millstream.formats.json import decode, encode, encode_few
 from millstream.schema import Schema
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -198,3 +198,30 @@ def test_a_type_without_a_json_form_is_refused() -> None:
         encode(pa.table({"m": pa.array([[(1, 2)]], pa.map_(pa.int32(), pa.int32()))}))
     with pytest.raises(InvalidInput, match="at least one column"):
         encode(pa.table({}))
+
+
+@settings(max_examples=400, deadline=None)
+@given(tables())
+def test_a_few_rows_are_written_as_many_are(table: pa.Table) -> None:
+    few = encode(table.slice(0, encode_few.MOST))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(encode_few, "MOST", -1)
+        many = encode(table.slice(0, len(few)))
+
+    assert few.equals(many)
+
+
+REALS = [0.0, -0.0, 1e-3, 9.99e-4, 0.1, 1.35, 27.0, -3.5, 1e9, 999999999.5, 1e10, 1e15, 1e-5,
+         5e-324, float("nan"), float("inf"), 1 / 3, 2 / 3 * 1e8]  # fmt: skip
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(st.sampled_from(REALS) | st.floats(1e-4, 1e12) | st.floats(), max_size=24))
+def test_a_few_doubles_are_written_as_many_are(values: list[float]) -> None:
+    table = pa.table({"x": pa.array(values, pa.float64())})
+    one_by_one = pa.concat_arrays([encode(table.slice(n, 1)) for n in range(len(values))] or
+                                  [pa.array([], pa.binary())])  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(encode_few, "MOST", -1)
+
+        assert one_by_one.equals(encode(table))

@@ -277,6 +277,30 @@ def test_a_new_leader_that_is_not_caught_up_is_asked_again(monkeypatch: pytest.M
     assert Link(Cluster.resolve(ADDRESS)).call_all("asking for offsets", ask) == {"t": 7}
 
 
+def test_a_client_that_knows_leaders_of_before_is_made_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would ask with the same old epoch for as long as it lives."""
+    made: list[Forgetful] = []
+
+    def ask(admin: object) -> dict[str, Future[int]]:
+        future: Future[int] = Future()
+        if admin is made[0]:
+            future.set_exception(KafkaException(KafkaError(KafkaError.FENCED_LEADER_EPOCH)))
+        else:
+            future.set_result(7)
+        return {"t": future}
+
+    def opened(*_: object) -> Forgetful:
+        made.append(Forgetful(0))
+        return made[-1]
+
+    monkeypatch.setattr(Link, "_open", opened)
+
+    assert Link(Cluster.resolve(ADDRESS)).call_all("asking for offsets", ask) == {"t": 7}
+    assert len(made) == 2
+
+
 def test_a_refusal_without_a_repeat_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     client = Forgetful(KafkaError.TOPIC_ALREADY_EXISTS)
     client._codes.pop(0)

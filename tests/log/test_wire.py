@@ -71,6 +71,31 @@ def test_an_answer_that_is_none_ends_in_one_kind_of_error(answer: bytes) -> None
         leaders_at(port)
 
 
+@pytest.mark.parametrize("step", [1, 3, 4, 5, 11, 5000, 10**6])
+def test_answers_are_told_apart_wherever_the_network_cuts_them(step: int) -> None:
+    bodies = [b"", b"a", b"bb" * 3000, b"", b"c" * 4088, b"d" * 100_000, b"e"]
+    whole = b"".join(sized(struct.pack(">i", number) + body)
+                     for number, body in enumerate(bodies, start=1))  # fmt: skip
+
+    def serve(server: socket.socket) -> None:
+        connection, _ = server.accept()
+        with connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for place in range(0, len(whole), step):
+                connection.sendall(whole[place : place + step])
+            connection.recv(1)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=serve, args=(server,), daemon=True)
+        thread.start()
+        connection = wire.Connection("127.0.0.1", server.getsockname()[1])
+        found = [bytes(connection.answer()) for _ in bodies]
+        connection.close()
+        thread.join(10)
+
+    assert found == bodies
+
+
 def metadata(error: int, leader: int) -> bytes:
     """An answer to the question who leads the one partition of a topic, with one broker up."""
     broker = struct.pack(">ih", 1, 9) + b"127.0.0.1" + struct.pack(">ih", 9092, -1)

@@ -58,3 +58,16 @@ def test_a_few_large_ones_are_cut_like_many(where: str) -> None:
     found = list(batches(some, np.zeros(6, np.int64)))
 
     assert [batch.count for batch in found] == [2, 2, 2]
+
+
+def test_what_is_small_is_not_packed() -> None:
+    few, many = (
+        next(
+            batches(Outgoing(pa.array([b"the same text " * 5] * count)), np.zeros(count, np.int64))
+        )
+        for count in (3, 300)
+    )
+
+    assert (few.codec, many.codec) == (0, 3)
+    assert len(few.packed) > 3 * 70
+    assert len(many.packed) < 300 * 70 / 5

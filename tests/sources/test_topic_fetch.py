@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -15,7 +17,7 @@ from millstream.errors import DataGone, NotFound
 from millstream.log import record_batches, wire
 from millstream.log.settings import Cluster
 from millstream.log.topics import Topics
-from millstream.sources import topic_wire
+from millstream.sources import topic_reader, topic_wire
 from millstream.sources.spec import raw_schema
 from millstream.sources.topic_client import ClientFetcher
 from millstream.sources.topic_fetch import Fetch, fetcher, sliced
@@ -322,3 +324,19 @@ def test_a_task_reads_the_slice_of_its_number(broker: ThrowAwayBroker, varied: s
 def test_one_record_is_not_cut_in_two() -> None:
     assert sliced({0: (7, 8)}, 4) == ((0, 7, 8),)
     assert sliced({}, 4) == ()
+
+
+def test_letting_go_waits_only_a_moment_for_positions_on_their_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A broker that is away keeps them, and the client's own close with them, for minutes."""
+    reader, away = TopicReader(Cluster("127.0.0.1:1"), "t", "any"), threading.Event()
+    committer = reader._committer
+    monkeypatch.setattr(topic_reader, "_CLOSE_SECONDS", 0.2)
+    monkeypatch.setattr(reader, "_committer", SimpleNamespace(close=lambda: away.wait(60)))
+    began = time.monotonic()
+    reader.close()
+
+    assert time.monotonic() - began < 20
+    away.set()
+    committer.close()

@@ -67,6 +67,9 @@ _SETTLING = {
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
 }
+PASSING = frozenset(_AWAY | _SETTLING)
+"""What is said while a broker is away, comes back or takes over: the next try may go well."""
+_OUTDATED = {KafkaError.FENCED_LEADER_EPOCH}  # the client knows leaders of before: one anew
 _ONE_BROKER = 1.0  # seconds a client may try for one that has gone, where there are others
 _TAKING_OVER = 30.0  # seconds in which other brokers take over what one that died led
 _LOST = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT}
@@ -236,8 +239,8 @@ class Link:
                 lost = self._several and code in _LOST
                 if not (lost or code in _SETTLING | settling) or self._is_over(began):
                     raise self.failure(failed, doing) from None
-                if lost:
-                    again = True
+                again = again or lost
+                if lost or code in _OUTDATED:
                     self._admin = None
                     self.complaints.hope()
                 time.sleep(0.05)

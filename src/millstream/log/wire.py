@@ -10,7 +10,7 @@ import select
 import socket
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,11 +21,13 @@ _METADATA, _FETCH = (3, 5), (1, 11)
 _CLIENT = b"millstream"
 _TIMEOUT = 10.0  # seconds without a byte after which a broker is given up, and another asked
 _LARGEST = 1 << 30
+_AT_ONCE = 4096  # bytes: a small answer is whole with them
 _ALL_PARTITIONS = 32 << 20  # bytes of one answer, unless a single batch is larger
 _UNKNOWN_TOPIC = 3
 READ_COMMITTED = 1
 
 Place = tuple[str, int]
+_T = TypeVar("_T", int, bytes)
 
 
 def place(server: str) -> Place:
@@ -60,7 +62,7 @@ class Connection:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
         self._asked = self._answered = 0
-        self._heard = bytearray()
+        self._heard, self._spare = bytearray(), b""
 
     def ask(self, kind: tuple[int, int], body: bytes) -> None:
         """Send a question."""
@@ -74,7 +76,7 @@ class Connection:
         It stands there until the next answer.
         """
         self._answered += 1
-        (size,) = struct.unpack(">i", self._exactly(4))
+        size = self._size()
         if not 4 <= size <= _LARGEST:
             raise WireError(f"an answer of {size} bytes, which no Kafka gives")
         answer = self._exactly(size)
@@ -82,19 +84,30 @@ class Connection:
             raise WireError("an answer to another question")
         return answer[4:]
 
+    def _size(self) -> int:
+        """How many bytes an answer has; what has come with it is kept for later."""
+        while len(self._spare) < 4:
+            self._spare += self._some(self._socket.recv(_AT_ONCE))
+        (size,) = struct.unpack_from(">i", self._spare)
+        self._spare = self._spare[4:]
+        return int(size)
+
     def _exactly(self, size: int) -> memoryview:
         """So many bytes, where those before them stood: fresh memory is dear."""
         room = self._heard if size <= len(self._heard) else bytearray(size)
         if size <= _ALL_PARTITIONS:
             self._heard = room
-        buffer = memoryview(room)[:size]
-        place = 0
+        buffer, place = memoryview(room)[:size], min(size, len(self._spare))
+        buffer[:place], self._spare = self._spare[:place], self._spare[place:]
         while place < size:
-            got = self._socket.recv_into(buffer[place:])
-            if not got:
-                raise WireError("the broker ended the connection")
-            place += got
+            place += self._some(self._socket.recv_into(buffer[place:]))
         return buffer
+
+    @staticmethod
+    def _some(got: _T) -> _T:
+        if not got:
+            raise WireError("the broker ended the connection")
+        return got
 
     def ended(self) -> bool:
         """Whether the other side has ended it; asked while no answer is awaited."""

@@ -28,10 +28,11 @@ if TYPE_CHECKING:
     from millstream.runtime.work import Decodes
     from millstream.sinks.topic_plain import PlainTopicWriter
     from millstream.sources.decode import Rows
-    from millstream.sources.spec import Following, Offsets, Ranges
-    from millstream.sources.topic_reader import TopicReader
+    from millstream.sources.spec import Offsets, Ranges
+    from millstream.sources.topic_reader import TopicFollowing, TopicReader
 
 _MOST = 4 << 20
+_FEW = 256  # records of a piece that is over in a moment
 _PATIENCE = 120.0
 _AGAIN = 0.2
 _END_SECONDS = 5.0
@@ -82,7 +83,7 @@ class Passing(threading.Thread):
         super().__init__(name="passing", daemon=True)
         self._reader, self._writer, self._decoder = reader, writer, decoder
         self._ways, self._heard = ways, heard
-        self._following: Following | None = None
+        self._following: TopicFollowing | None = None
         self._held, self._passed = threading.Lock(), Passed(dict(at))
         self._at, self._new = dict(at), dict[int, int]()
         self._sent: tuple[Rows, list[Staged]] | None = None
@@ -141,15 +142,27 @@ class Passing(threading.Thread):
             self._settle()
             return
         ranges, raw = found
+        after = self._at | {partition: end for partition, (_, end) in ranges.items()}
+        if raw.num_rows > _FEW:
+            self._ask(after)
         rows = self._decoder(raw)
         if rows.bad.num_rows:
             self._heard.bad(rows.bad)
         staged = [way.staged(rows.good) for way in self._ways]
+        if raw.num_rows <= _FEW:
+            self._ask(after)
         if not self._settle():
             return
         self._writer.post([one for one in staged if one.rows])
-        self._at |= {partition: end for partition, (_, end) in ranges.items()}
+        self._at = after
         self._sent = rows, staged
+
+    def _ask(self, at: Offsets) -> None:
+        """Ask for what comes next before it is wanted: at once behind a large piece, so that the
+        broker is busy with it meanwhile; behind a small one as late as an answer needs to come,
+        for it has nothing of what is written after it was asked for."""
+        if self._following is not None:
+            self._following.ask(at, least=1, most=_MOST)
 
     def _settle(self) -> bool:
         """Count what was sent, once all of it is acknowledged.
@@ -187,9 +200,7 @@ class Passing(threading.Thread):
         at, until = dict(self._at), time.monotonic() + _PATIENCE
         while True:
             try:
-                self._following = self._following or self._reader.following(
-                    self._decoder.more, eager=True
-                )
+                self._following = self._following or self._reader.following(self._decoder.more)
                 assert self._following is not None
                 return self._following.wait(at, least=1, most=_MOST)
             except UnknownFormat:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millstream.plan.stages import cut
-from millstream.runtime.arrow_foreseen import in_java
-from millstream.runtime.arrow_sql import usual
+from millstream.runtime.without_spark import without_spark
 
 if TYPE_CHECKING:
     from millstream.pipeline import Pipeline
@@ -35,18 +31,4 @@ def way(pipeline: Pipeline, checkpoint: Checkpoint) -> type[Continuous]:
 
 def direct(pipeline: Pipeline) -> bool:
     """Whether Arrow runs every step of a pipeline, with the meaning that SQL has here."""
-    return not (in_java(cut(pipeline.outputs)) or _own_meaning())
-
-
-def _own_meaning() -> bool:
-    """Whether somebody may have given SQL another meaning, by settings of Spark's."""
-    if "pyspark.sql" in sys.modules:
-        from pyspark.sql import SparkSession
-
-        active = SparkSession.getActiveSession()
-        if active is not None:
-            return not usual(active)
-    told = [os.environ.get("SPARK_CONF_DIR"), os.environ.get("SPARK_HOME")]
-    folders = [Path(told[0])] if told[0] else [Path(told[1], "conf")] if told[1] else []
-    files = [folder / "spark-defaults.conf" for folder in folders]
-    return "PYSPARK_SUBMIT_ARGS" in os.environ or any(file.exists() for file in files)
+    return without_spark(cut(pipeline.outputs))

@@ -15,9 +15,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from millstream.bounded import bounded
 from millstream.errors import InvalidSpec, MillstreamError
 from millstream.log import secrets
-from millstream.sinks.bounded import bounded
 from millstream.sinks.email import DEFAULT, PASSWORD, REFERENCE, checked_server
 from millstream.sinks.webhook_post import Later
 

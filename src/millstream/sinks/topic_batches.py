@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 LARGEST = 900_000  # bytes of records before they are packed; a broker takes a million as a rule
 _FEW = 32  # messages that are written one after the other
 _BESIDE = 32  # bytes of a record at most, apart from key, value and headers
-_LZ4, _TRANSACTIONAL = 3, 16
+_AS_THEY_ARE, _LZ4, _TRANSACTIONAL = 0, 3, 16
+_WORTH_PACKING = 1_000  # bytes
 _NO_LEADER, _MAGIC = -1, 2
 _OUTSIDE, _INSIDE = struct.Struct(">qiibI"), struct.Struct(">hiqqqhii")
 # A frame of blocks of up to 4 MB that stand for themselves, without sums; its end is a zero.
@@ -39,17 +40,18 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Records of one partition, packed, without saying yet who writes them."""
+    """Records of one partition, packed by a codec, without saying yet who writes them."""
 
     partition: int
     count: int
     first_stamp: int
     last_stamp: int
+    codec: int
     packed: bytes
 
     def signed(self, who: Identity, sequence: int) -> bytes:
         """The whole batch as it is appended; `sequence` numbers the producer's records."""
-        attributes = _LZ4 | (0 if who.name is None else _TRANSACTIONAL)
+        attributes = self.codec | (0 if who.name is None else _TRANSACTIONAL)
         head = _INSIDE.pack(attributes, self.count - 1, self.first_stamp, self.last_stamp,
                             who.producer, who.epoch, sequence, self.count)  # fmt: skip
         inside = head + self.packed
@@ -82,7 +84,7 @@ def _many(some: Outgoing, partitions: Numbers) -> Iterator[Batch]:
     for first, end in pairwise(bounds.tolist()):
         packed = _packed(data[edges[first] : edges[end]])
         span = int(stamps[first]), int(stamps[first:end].max())
-        yield Batch(int(partitions[first]), end - first, *span, packed)
+        yield Batch(int(partitions[first]), end - first, *span, *packed)
 
 
 def _filled(column: pa.Array | None) -> Numbers:
@@ -143,7 +145,7 @@ def _few(some: Outgoing, partitions: list[int]) -> Iterator[Batch]:
                       + _sized(keys[place]) + _sized(values[place]) + tails[place])  # fmt: skip
             records.append(_zigzag(len(record)) + record)
         last = max(stamps[place] for place in group)
-        yield Batch(partition, len(group), first, last, _packed(memoryview(b"".join(records))))
+        yield Batch(partition, len(group), first, last, *_packed(memoryview(b"".join(records))))
 
 
 def _sized(value: bytes | None) -> bytes:
@@ -177,8 +179,11 @@ def _zigzag(value: int) -> bytes:
     return varint(2 * value if value >= 0 else -2 * value - 1)
 
 
-def _packed(records: memoryview) -> bytes:
-    """As an LZ4 frame; blocks that do not get smaller stay as they are."""
+def _packed(records: memoryview) -> tuple[int, bytes]:
+    """The codec, and the records as an LZ4 frame; blocks that do not get smaller stay as they
+    are. A few records are not worth what unpacking costs the broker and every reader."""
+    if len(records) < _WORTH_PACKING:
+        return _AS_THEY_ARE, bytes(records)
     parts: list[bytes | memoryview] = [_FRAME]
     for first in range(0, len(records), _BLOCK):
         block = records[first : first + _BLOCK]
@@ -187,4 +192,4 @@ def _packed(records: memoryview) -> bytes:
             parts += [struct.pack("<I", len(small)), small]
         else:
             parts += [struct.pack("<I", len(block) | _AS_IT_IS), block]
-    return b"".join([*parts, _FRAME_END])
+    return _LZ4, b"".join([*parts, _FRAME_END])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from millstream.bounded import bounded
 from millstream.log.link import LOG
-from millstream.sinks.bounded import bounded
 
 if TYPE_CHECKING:
     from millstream.log.settings import Cluster

@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import AlreadyRunning, DataGone, Fenced, MillstreamError, Unavailable
-from millstream.log.link import LOG
+from millstream.log.link import LOG, PASSING
 from millstream.log.transaction_wire import Mark
 from millstream.sinks.topic_messages import messages
 from millstream.sinks.topic_sender import sender
@@ -28,6 +28,8 @@ LEDGER = "millstream.ledger"
 NOTHING = "-"
 _END = "."
 _REFRESH_SECONDS = 86_400.0
+_ANSWER_SECONDS = 10.0
+_COMMITTED, _OPEN_TOO = "read_committed", "read_uncommitted"
 
 
 class TopicWriter:
@@ -51,7 +53,7 @@ class TopicWriter:
         self._group = f"millstream.ledger.{pipeline}"
         self._topics: set[str] = set()
         self._sender: Sender | None = None
-        self._reader: Any = None
+        self._readers: dict[str, Any] = {}
         self._marked, self._batch = -math.inf, 0
         self._sure = False
         self._last: str | None = None
@@ -65,7 +67,6 @@ class TopicWriter:
         longer the job's owner fences nobody.
         """
         self._owned()
-        self._reader = self._opened("read_committed")
         self._make_topics({LEDGER})
         owner = self._owner()
         if owner not in (None, self._job):
@@ -80,28 +81,15 @@ class TopicWriter:
             self._last = intent
         return self._last
 
-    def _opened(self, isolation: str) -> Any:
-        from confluent_kafka import Consumer
-
-        return Consumer(
-            self._cluster.client(
-                **{"group.id": self._group, "enable.auto.commit": "false",
-                   "isolation.level": isolation}
-            ),
-            logger=LOG,
-        )  # fmt: skip
-
     def _owner(self) -> str | None:
         """Whose the last finished mark is.
 
         A mark that a dead run left in an open transaction is not waited for: fencing that
         run, which comes next, is what ends it.
         """
-        reader = self._opened("read_uncommitted")
-        try:
-            return self._mark(reader)[0]
-        finally:
-            reader.close()
+        owner, _ = self._mark(_OPEN_TOO)
+        self._readers.pop(_OPEN_TOO).close()
+        return owner
 
     def _claim(self) -> None:
         """Make this job the one that writes for the pipeline, before it has written."""
@@ -233,18 +221,36 @@ class TopicWriter:
             self.write(last or NOTHING, self._batch, ())
             self._last = last
 
-    def _mark(self, reader: Any = None) -> tuple[str | None, str | None]:
+    def _mark(self, isolation: str = _COMMITTED) -> tuple[str | None, str | None]:
         """Whose the last mark is, and for which intent."""
-        from confluent_kafka import TopicPartition
-
-        reader, asked = reader or self._reader, [TopicPartition(LEDGER, 0)]
-        place = self._ask(lambda: reader.committed(asked, timeout=30))[0]
+        place = self._ask(lambda: self._place(isolation))
         text = _text_of(place)
         if place.offset < 0 or not text:
             return None, None
         self._batch = place.offset
         owner, intent = text.split(" ")[:2]
         return owner, None if intent == NOTHING else intent
+
+    def _place(self, isolation: str) -> Any:
+        """The ledger's offset. A reader that fails is not asked again: one whose coordinator was
+        away may not find it any more."""
+        from confluent_kafka import TopicPartition
+
+        reader = self._readers.pop(isolation, None) or self._opened(isolation)
+        (place,) = reader.committed([TopicPartition(LEDGER, 0)], timeout=_ANSWER_SECONDS)
+        self._readers[isolation] = reader
+        return place
+
+    def _opened(self, isolation: str) -> Any:
+        from confluent_kafka import Consumer
+
+        return Consumer(
+            self._cluster.client(
+                **{"group.id": self._group, "enable.auto.commit": "false",
+                   "isolation.level": isolation}
+            ),
+            logger=LOG,
+        )  # fmt: skip
 
     def _opened_sender(self) -> Sender:
         assert self._sender is not None
@@ -311,8 +317,8 @@ class TopicWriter:
 
     def close(self) -> None:
         """Let go of connections; an open transaction is aborted by the next run or the broker."""
-        if self._reader is not None:
-            self._reader.close()
+        for reader in self._readers.values():
+            reader.close()
         if self._sender is not None:
             self._sender.finish()
         self._sender = None
@@ -334,9 +340,5 @@ def _passing(error: Any) -> bool:
     """Whether an error tells of a broker that may come back."""
     from confluent_kafka import KafkaError
 
-    return error.code() in (
-        KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT,
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.NOT_COORDINATOR,
-        KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.UNSTABLE_OFFSET_COMMIT,
-        KafkaError.CONCURRENT_TRANSACTIONS,
-    )  # fmt: skip
+    of_transactions = (KafkaError.UNSTABLE_OFFSET_COMMIT, KafkaError.CONCURRENT_TRANSACTIONS)
+    return error.code() in PASSING or error.code() in of_transactions

@@ -16,10 +16,10 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
+from millstream.bounded import bounded
 from millstream.errors import InvalidSpec, MillstreamError
 from millstream.log import secrets
 from millstream.sinks.addresses import is_public
-from millstream.sinks.bounded import bounded
 from millstream.sinks.webhook import checked_address, signing_key
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from millstream.sources.spec import Opener
 
 _NEVER = 2**63 - 1
+_FEW = 64  # rows that are counted one by one
 _NONE_BAD = pa.schema([
     ("partition", pa.int32()), ("offset", pa.int64()), ("reason", pa.string()),
     ("step", pa.string()),
@@ -98,6 +100,8 @@ def per_partition(column: pa.ChunkedArray) -> dict[int, int]:
     partitions = column.to_numpy()
     if not len(partitions):
         return {}
+    if len(partitions) <= _FEW:
+        return Counter(partitions.tolist())
     first = int(partitions[0])
     if partitions[-1] == first and (partitions == first).all():
         return {first: len(partitions)}

@@ -7,8 +7,10 @@ Only committed records are seen: ends are last stable offsets, and records are f
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from millstream.bounded import bounded
 from millstream.errors import DataGone, InvalidSpec, Unavailable
 from millstream.log.link import LOG
 from millstream.sources import topic_troubles as troubles
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from millstream.log.settings import Cluster
-    from millstream.sources.spec import Following
     from millstream.sources.topic_fetch import Fetcher
 
 _PLACES = [("partition", "ascending"), ("offset", "ascending")]
@@ -30,6 +31,7 @@ _PATIENCE = 10.0
 _OUTAGE = 120.0
 _SETTLING = 3.0  # seconds in which a new topic comes to be known to every broker
 _AGAIN = 0.25
+_CLOSE_SECONDS = 3.0
 
 
 class TopicReader:
@@ -163,13 +165,12 @@ class TopicReader:
         found = list(self._fetcher.read(ranges, columns, live=live))
         return pa.concat_tables([empty, *(found if len(ranges) == 1 else _in_order(found))])
 
-    def following(self, more: Sequence[str], *, eager: bool = False) -> Following | None:
-        """A connection of its own to read ahead by, where records are fetched by our own means;
-        an `eager` one asks for what comes next while what it has given is looked at."""
+    def following(self, more: Sequence[str]) -> TopicFollowing | None:
+        """A connection of its own to read ahead by, where records are fetched by our own means."""
         columns = read_columns(more)
         if self._cluster.settings or "headers" in columns:
             return None
-        return TopicFollowing(self._cluster, self._topic, columns, eager=eager)
+        return TopicFollowing(self._cluster, self._topic, columns)
 
     def originals(self, places: Mapping[int, Sequence[int]]) -> pa.Table:
         """Single records, fetched by a consumer of our own."""
@@ -188,8 +189,10 @@ class TopicReader:
             return
 
     def close(self) -> None:
-        """Let go of connections."""
-        self._committer.close()
+        """Let go of connections. Positions on their way to the group are waited for a moment
+        only: a broker that is away would keep them, and whoever stops, for minutes."""
+        with suppress(TimeoutError):
+            bounded(self._committer.close, _CLOSE_SECONDS)
         if self._fetcher is not None:
             self._fetcher.close()
 
@@ -197,16 +200,20 @@ class TopicReader:
 class TopicFollowing:
     """Reads a topic on from where somebody else stands, in a thread of its own."""
 
-    def __init__(self, cluster: Cluster, topic: str, columns: list[str], *, eager: bool) -> None:
+    def __init__(self, cluster: Cluster, topic: str, columns: list[str]) -> None:
         from millstream.sources.topic_wire import WireFetcher
 
-        self._fetcher, self._columns = WireFetcher(cluster, topic, eager=eager), columns
+        self._fetcher, self._columns = WireFetcher(cluster, topic), columns
 
     def wait(
         self, starts: Mapping[int, int], *, least: int, most: int
     ) -> tuple[Ranges, pa.Table] | None:
         """As `Following.wait`; committed records only."""
         return self._fetcher.following(starts, self._columns, least=least, most=most)
+
+    def ask(self, starts: Mapping[int, int], *, least: int, most: int) -> None:
+        """Let the broker look for what will be waited for next; it answers only once."""
+        self._fetcher.ask_early(starts, least=least, most=most)
 
     def close(self) -> None:
         """Let go of connections."""

@@ -49,11 +49,10 @@ class WireFetcher:
     """One topic of a cluster with an open listener."""
 
     def __init__(
-        self, cluster: Cluster, topic: str, *, waiting: Callable[[str], None] = lambda why: None,
-        eager: bool = False,
-    ) -> None:  # fmt: skip
+        self, cluster: Cluster, topic: str, *, waiting: Callable[[str], None] = lambda why: None
+    ) -> None:
         self._cluster, self._topic, self._waiting = cluster, topic, waiting
-        self._eager, self._early = eager, _Early()
+        self._early = _Early()
         self._leaders: dict[int, Place] = {}
         self._connections: dict[Place, Connection] = {}
         self._servers = deque(wire.place(server) for server in cluster.address.split(","))
@@ -107,11 +106,10 @@ class WireFetcher:
             UnknownFormat: another client has to read this log.
         """
         try:
-            share = max(1, most // len(starts))
-            least = min(least, share)
+            least = min(least, _share(starts, most))
             asked = self._asked_early(starts)
             if asked is None:
-                asked = self._ask_for(starts, least, share)
+                asked = self._ask_for(starts, least, most)
             parts = [part for place in asked for part in self._answer(place)]
         except OSError:
             self.close()
@@ -131,20 +129,19 @@ class WireFetcher:
                                                 keys="key" in columns)  # fmt: skip
         if not ranges:
             return None
-        if self._eager:
-            ends = {**starts, **{partition: end for partition, (_, end) in ranges.items()}}
-            self._ask_early(ends, least, share)
         return ranges, _raws(found, columns)
 
-    def _ask_early(self, starts: Mapping[int, int], least: int, most: int) -> None:
-        """Ask for what will be wanted next. Where that fails, no answer of it may be left."""
+    def ask_early(self, starts: Mapping[int, int], *, least: int, most: int) -> None:
+        """Ask for what `following` will be asked next. Where that fails, no answer of it may be
+        left."""
         try:
-            self._early = _Early(starts, self._ask_for(starts, least, most))
+            self._early = _Early(dict(starts), self._ask_for(starts, least, most))
         except OSError:
             self.close()
 
     def _ask_for(self, starts: Mapping[int, int], least: int, most: int) -> dict[Place, list[int]]:
-        return self._ask(dict(starts), time.monotonic(), least=least, most=most)
+        share = _share(starts, most)
+        return self._ask(dict(starts), time.monotonic(), least=min(least, share), most=share)
 
     def _asked_early(self, starts: Mapping[int, int]) -> dict[Place, list[int]] | None:
         """Whom these offsets were asked of when the ones before them came; an answer to another
@@ -248,6 +245,11 @@ class WireFetcher:
             other.close()
 
 
+def _share(starts: Mapping[int, int], most: int) -> int:
+    """What each partition gives at most, of `most` bytes."""
+    return max(1, most // len(starts))
+
+
 def _raws(found: Mapping[int, Records], columns: Sequence[str]) -> pa.Table:
     """The records of several partitions; a few of them in one piece, which is sooner decoded."""
     parts = list(found.values())
@@ -271,6 +273,6 @@ def _raw(found: Records, partition: int | np.ndarray, columns: Sequence[str]) ->
         "key": found.keys,
         "partition": pa.array(np.full(count, partition, np.int32)),
         "offset": pa.array(found.offsets),
-        "timestamp": pa.array(found.stamps * 1000).cast(pa.timestamp("us", "UTC")),
+        "timestamp": pa.array(found.stamps * 1000).view(pa.timestamp("us", "UTC")),
     }
     return pa.table([made[name] for name in columns], schema=raw_schema(columns))

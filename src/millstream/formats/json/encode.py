@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import binascii
 import json
+from functools import lru_cache
+from operator import add
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.errors import InvalidInput
-from millstream.formats.json import clocks
+from millstream.formats.json import clocks, encode_few
 from millstream.formats.json.decode import check
 from millstream.schema import Array, Decimal, Map, Scalar, Schema, Struct
 
@@ -38,22 +40,38 @@ def encode(table: pa.Table) -> pa.Array:
             are no strings, …).
         InvalidInput: a time lies outside the years 1 to 9999, or there is no column.
     """
-    schema = Schema.from_arrow(table.schema)
-    if not len(schema):
-        raise InvalidInput("encode needs at least one column", got="a table without columns")
-    check(schema)
-    loose = _loose(schema)
+    fields, loose = _known(table.schema)
     same = table if table.schema == loose else table.cast(loose)
+    if table.num_rows <= encode_few.MOST:
+        return _few(same.columns, fields)
     pieces = [
-        _objects(batch.columns, schema.fields).cast(pa.binary())
+        _objects(batch.columns, fields).cast(pa.binary())
         for batch in same.to_batches(max_chunksize=_PIECE_ROWS)
     ]
     return pa.concat_arrays(pieces) if pieces else pa.array([], pa.binary())
 
 
-def _loose(schema: Schema) -> pa.Schema:
-    """The canonical Arrow types; which columns may be null is the table's own affair."""
-    return pa.schema([pa.field(part.name, part.type) for part in schema.arrow()])
+@lru_cache(maxsize=256)
+def _known(given: pa.Schema) -> tuple[tuple[Field, ...], pa.Schema]:
+    """The fields of a table, and their canonical Arrow types; which columns may be null is the
+    table's own affair."""
+    schema = Schema.from_arrow(given)
+    if not len(schema):
+        raise InvalidInput("encode needs at least one column", got="a table without columns")
+    check(schema)
+    return schema.fields, pa.schema([pa.field(part.name, part.type) for part in schema.arrow()])
+
+
+def _few(columns: Sequence[pa.ChunkedArray], fields: tuple[Field, ...]) -> pa.Array:
+    """The same objects, row by row: for a few, calls would cost more."""
+    heads = [f"{json.dumps(field.name, ensure_ascii=False)}:" for field in fields]
+    texts = [
+        encode_few.texts(column, field.type)
+        or as_text(column.combine_chunks(), field.type).to_pylist()
+        for column, field in zip(columns, fields, strict=True)
+    ]
+    rows = (",".join(map(add, heads, row)) for row in zip(*texts, strict=True))
+    return pa.array([f"{{{row}}}".encode() for row in rows], pa.binary())
 
 
 def _objects(columns: Sequence[pa.Array], fields: tuple[Field, ...]) -> pa.Array:

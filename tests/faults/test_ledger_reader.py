@@ -1,0 +1,60 @@
+"""The ledger is asked again while brokers come and go; never of a reader that has failed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from tests.faults.writer_stage import Stage
+
+from millstream.errors import Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from millstream.testing.local_broker import ThrowAwayBroker
+
+
+class Failing:
+    """A reader that always says the same."""
+
+    def __init__(self, code: int) -> None:
+        self._code, self.asked = code, 0
+
+    def committed(self, *_: object, timeout: float) -> None:
+        assert timeout > 0
+        self.asked += 1
+        raise KafkaException(KafkaError(self._code))
+
+
+@pytest.fixture
+def stage(broker: ThrowAwayBroker, topic: str) -> Iterator[Stage]:
+    made = Stage(broker.address, topic)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("code", [
+    KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._WAIT_COORD,
+    KafkaError._TIMED_OUT_QUEUE, KafkaError.BROKER_NOT_AVAILABLE, KafkaError.NETWORK_EXCEPTION,
+    KafkaError.REQUEST_TIMED_OUT, KafkaError.NOT_COORDINATOR, KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.UNSTABLE_OFFSET_COMMIT,
+])  # fmt: skip
+def test_a_reader_whose_brokers_were_away_is_made_anew(stage: Stage, code: int) -> None:
+    writer = stage.writer()
+    writer.recover(None)
+    writer.write("one", 1, stage.rows(1))
+    failing = Failing(code)
+    writer._readers["read_committed"] = failing
+
+    assert writer._mark() == ("job", "one")
+    assert failing.asked == 1
+
+
+def test_a_reader_that_may_not_ask_is_believed_at_once(stage: Stage) -> None:
+    writer = stage.writer()
+    writer._readers["read_committed"] = Failing(KafkaError.GROUP_AUTHORIZATION_FAILED)
+
+    with pytest.raises(Unavailable, match="needs Kafka at"):
+        writer._mark()
