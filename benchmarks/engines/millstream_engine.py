@@ -14,6 +14,8 @@ from benchmarks.feeding import FED_SCHEMA, Feed
 from benchmarks.measure import Spent, measured
 from benchmarks.nexmark import BID_SCHEMA
 from benchmarks.processes import main, ready, told_to_stop
+from millstream.plan.stages import cut
+from millstream.runtime.arrow_foreseen import in_java
 from millstream.runtime.session import session
 
 if TYPE_CHECKING:
@@ -87,11 +89,10 @@ WORKS = {"tumbling": _tumbling, "hopping": _hopping, "session": _session, "disti
 
 def drain(address: str, told: dict[str, Any]) -> dict[str, Any]:
     """Drain a topic through a window into a topic, exactly once."""
+    session(sql=in_java(cut(pipeline(told["out"], told).outputs)))
     if told["warm"]:
         warm = {**told, "topic": told["warm"], "out": f"warm-{uuid.uuid4().hex[:8]}"}
         _drain(address, warm)
-    else:
-        session(sql=False)
     return _drain(address, told)
 
 

@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 from benchmarks.__main__ import COMPARED
 from benchmarks.page import GUARANTEES, ROWS, SETTINGS, main, page
 from benchmarks.page_aims import AIMS
+from benchmarks.page_before import beside
 from benchmarks.processes import ENGINES
 from benchmarks.report import RESULTS
 
@@ -106,17 +107,18 @@ def test_every_engine_has_its_settings_and_what_it_promises() -> None:
 
 
 def test_a_row_has_settings_guarantee_median_range_ratio_and_verdict(tmp_path: Path) -> None:
-    rounds = [drained(cpu) for cpu in (1.0, 2.0, 4.0, 2.0, 2.0)]
+    rounds = [drained(cpu, wall=cpu / 2) for cpu in (1.0, 2.0, 4.0, 2.0, 2.0)]
     theirs = [drained(cpu) for cpu in (3.0, 6.0, 12.0, 6.0, 4.0)]
     text = page({"tumbling": kept({"millstream": rounds, "spark-heap": theirs})}, tmp_path)
     tumbling = section(text, "tumbling")
 
     assert line(tumbling, "millstream") == (
-        "| millstream | batches of about 3 s | exactly once | 23,000 (11,500–46,000) |  "
-        "| right (9 checked) |"
+        "| millstream | batches of about 3 s | exactly once | 23,000 (11,500–46,000) "
+        "| 46,000 (23,000–92,000) |  | right (9 checked) |"
     )
-    assert "| at least once | 7,667 (3,833–15,333) | 3.00 (2.00–3.00)× |" in line(
-        tumbling, "spark-heap"
+    assert (
+        "| at least once | 7,667 (3,833–15,333) | 7,667 (3,833–15,333) | 3.00 (2.00–3.00)× |"
+        in line(tumbling, "spark-heap")
     )
     assert "Not measured here: spark-rocksdb, flink-heap" in tumbling
     assert "fewer than five" not in tumbling
@@ -127,7 +129,7 @@ def test_a_void_cell_keeps_its_place_without_figures_ratio_or_bar(tmp_path: Path
     text = page({"tumbling": kept(cells)}, tmp_path)
 
     void = line(section(text, "tumbling"), "spark-heap")
-    assert "| – | – | VOID: wrong 3" in void
+    assert "| – | – | – | VOID: wrong 3" in void
     assert "spark-heap" not in (tmp_path / "bench-tumbling.svg").read_text()
     assert "| void | ≥ 1.8× | – |" in aim(text, "windows of 10 s, 100 k keys", "spark-heap")
 
@@ -206,3 +208,21 @@ def test_the_kept_results_make_a_page(tmp_path: Path, capsys: pytest.CaptureFixt
     for row in measured:
         at = json.loads((RESULTS / f"{row}.json").read_text())["commit"]
         assert f"commit {at}" in section(text, row)
+
+
+def beside_earlier(wall: float) -> str:
+    cells = {"millstream": [drained(1.0)], "flink-heap": [{**drained(1.0), "wall": wall}]}
+    found = kept(cells, settings={"EVENTS": 1_000_000})
+    return next(line for line in beside({"tumbling": found}).splitlines() if "flink" in line)
+
+
+def test_a_peer_far_from_what_it_did_before_is_explained() -> None:
+    near, far = beside_earlier(920_000 / 140_000), beside_earlier(920_000 / 200_000)
+
+    assert near.endswith("| 132,000 | 140,000 | within a fifth |")
+    assert "| 132,000 | 200,000 | cold there" in far
+
+
+def test_a_void_or_missing_peer_has_no_line_beside_earlier_figures() -> None:
+    assert beside({"tumbling": TUMBLING}) == ""
+    assert beside({"tumbling": kept({"flink-heap": [{**drained(1.0), **BAD}]})}) == ""

@@ -110,12 +110,13 @@ def test_the_ends_of_a_finished_run_survive_a_crash(
     from millstream.cli.pipelines import load
     from millstream.runtime.checkpoint import Checkpoint
     from millstream.runtime.engine import Engine
+    from millstream.runtime.session import Spark
     from millstream.runtime.world import KafkaWorld
 
     millstream.ok("produce", bids, stdin=lines([1, 2, 11]))
     file, place = pipeline_file(tmp_path, bids), tmp_path / "job"
     world = KafkaWorld(bids, millstream.environment["MILLSTREAM_KAFKA"])
-    engine = Engine(load(file)[1], Checkpoint(place), spark, world)
+    engine = Engine(load(file)[1], Checkpoint(place), Spark.of(spark), world)
     engine.open()
     engine.end_here(final=True)
     engine.step()

@@ -85,10 +85,10 @@ def _take_terminal() -> None:
 
 
 @contextmanager
-def running(millstream: Command, topic: str, folder: Path) -> Iterator[Terminal]:
+def running(millstream: Command, topic: str, folder: Path, *more: str) -> Iterator[Terminal]:
     millstream.ok("topics", "create", topic)
     millstream.ok("produce", topic, stdin=lines(SECONDS))
-    words = ["run", pipeline_file(folder, topic), "--checkpoint", str(folder / "job")]
+    words = ["run", pipeline_file(folder, topic), "--checkpoint", str(folder / "job"), *more]
     terminal = Terminal(words, millstream.environment, folder / "hold")
     try:
         terminal.until(held=True)
@@ -112,7 +112,7 @@ def results(millstream: Command, topic: str) -> list[tuple[str, int]]:
 def test_one_ctrl_c_ends_after_the_batch_in_hand(
     millstream: Command, topic: str, tmp_path: Path
 ) -> None:
-    with running(millstream, topic, tmp_path) as terminal:
+    with running(millstream, topic, tmp_path, "--lane", "wide") as terminal:
         assert "-XX:TieredStopAtLevel=1" in java_of(terminal), "no row passes through Java here"
         terminal.ctrl_c()
         terminal.until("stopping after this batch; press Ctrl-C again to stop now", limit=5)

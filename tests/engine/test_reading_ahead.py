@@ -16,7 +16,6 @@ import millstream as ms
 from millstream.log.topics import Topics
 from millstream.runtime import ahead
 from millstream.runtime.faultpoints import POINTS
-from millstream.runtime.planner import Sizing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -152,7 +151,7 @@ def test_a_run_that_has_fallen_behind_does_not_read_ahead(reading: Reading) -> N
     with reading.run() as engine:
         reading.warmed(engine)
         reading.feed(36)
-        vars(engine)["_sizing"] = Sizing(1.0, budget=700.0)
+        engine._sizing.budget = 700.0
         facts = stepped(engine)
     assert (0 < facts.rows < 72, facts.ahead) == (True, 0)
     reading.finish()

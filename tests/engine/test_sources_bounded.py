@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,16 @@ def test_files_and_memory_run_to_the_end_give_the_answer_of_the_topic(tmp_path: 
         assert panes(kept.rows) == told
         pipeline.run(until="finished", checkpoint=tmp_path / name)
         assert len(kept.rows) == 25
+
+
+def test_old_objects_are_left_alone_only_while_a_run_lasts(tmp_path: Path) -> None:
+    frozen: list[int] = []
+    pipeline = ms.Pipeline("p", ms.read(ms.Memory(ROWS, schema=SCHEMA)).to(ms.Memory("kept")))
+    pipeline.run(until="finished", checkpoint=tmp_path / "job",
+                 on_batch=lambda facts, lag: frozen.append(gc.get_freeze_count()))  # fmt: skip
+
+    assert min(frozen) > 10_000
+    assert gc.get_freeze_count() == 0
 
 
 def test_a_finished_job_refuses_new_files_and_names_them(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,9 +11,10 @@ from tests.engine.scenes import at, bid, bids, counted, drive
 
 import millstream as ms
 from millstream.plan.stages import cut
-from millstream.runtime import frames, kernels
+from millstream.runtime import arrow_sql, frames, kernels
 from millstream.runtime.arrow_foreseen import in_java
 from millstream.runtime.lanes import short, wide
+from millstream.runtime.without_spark import without_spark
 from millstream.testing import Drive
 
 if TYPE_CHECKING:
@@ -68,7 +70,7 @@ def left(name: str, lane: Any, of: dict[str, Any]) -> list[list[Any]]:
 
 
 def all_in_spark(patch: Patch) -> None:
-    patch.setattr(kernels, "compiled", lambda *told: None)
+    patch.setattr(arrow_sql, "compiled", lambda *told: None)
 
 
 def built(patch: Patch) -> list[Any]:
@@ -189,6 +191,22 @@ def test_a_session_with_another_meaning_of_sql_has_all_of_it_in_spark(
         handed.clear()
 
 
+def test_a_session_is_heard_of_in_every_thread(spark: SparkSession) -> None:
+    """A job may run in another one than the user has made the session in."""
+    stages = cut(ms.Pipeline("p", bids().where("n > 1").to(ms.Memory("out"))).outputs)
+
+    def elsewhere() -> bool:
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(without_spark, stages).result()
+
+    assert elsewhere()
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    try:
+        assert not elsewhere()
+    finally:
+        spark.conf.unset("spark.sql.ansi.enabled")
+
+
 def test_the_rows_of_this_file_are_odd_enough() -> None:
     with drive(bids()) as d:
         d.feed("bids", ROWS)
@@ -204,3 +222,21 @@ def test_java_is_told_whether_rows_will_pass_through_it(name: str) -> None:
     made = {**SIMPLE, **SPARKS}[name](bids())
 
     assert in_java(cut(ms.Pipeline("p", made.to(ms.Memory("out"))).outputs)) == (name in SPARKS)
+
+
+NESTED = "auction long, tags array<string>, deep struct<a: array<long>>, ts timestamp"
+
+
+@pytest.mark.parametrize("name", [*SIMPLE, "nested"])
+def test_types_are_the_same_whoever_finds_them(name: str, spark: SparkSession) -> None:
+    nested = ms.read(ms.Topic("t", schema=NESTED), time="ts").where("auction > 1")
+    made = nested if name == "nested" else SIMPLE[name](bids())
+    stages = cut(ms.Pipeline("p", made.to(ms.Memory("out"))).outputs)
+
+    with_spark, without = kernels.Typed(stages, spark), kernels.Typed(stages, None)
+    for stage in stages.stages:
+        assert str(without.columns[stage]) == str(with_spark.columns[stage])
+        assert str(without.made(stage)) == str(with_spark.made(stage))
+        assert [steps is None for steps in without.arrow[stage]] == [
+            steps is None for steps in with_spark.arrow[stage]
+        ]

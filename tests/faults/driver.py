@@ -36,8 +36,9 @@ DELAY = "5 seconds"
 class Config:
     """One run: which job, over what, how, and where it writes how it went.
 
-    `budget` is the size of a batch in bytes, `clumsy` the ways in which tasks come to
-    harm, `sabotage` the guards that are switched off. With `tables`, a folder and the address
+    `budget` is the size of a batch in bytes, `short` that of the largest one for the short
+    lane, `clumsy` the ways in which tasks come to harm, `sabotage` the guards that are switched
+    off. With `tables`, a folder and the address
     of a database, results go to every kind of sink.
     """
 
@@ -50,6 +51,7 @@ class Config:
     until: Literal["caught_up", "finished"] | None = None
     take_over: bool = False
     budget: int | None = None
+    short: int | None = None
     clumsy: str | None = None
     sabotage: tuple[str, ...] = field(default=())
     tables: tuple[str, str] | None = None
@@ -112,6 +114,13 @@ def small_batches(budget: int) -> None:
     vars(engine)["Sizing"] = partial(planner.Sizing, budget=budget)
 
 
+def short_batches(most: int) -> None:
+    """Let batches of more than so many bytes be for Spark, which a few of them start."""
+    from millstream.runtime import planner
+
+    planner.SHORT_BYTES, planner.SPARK_BYTES = most, 3 * most
+
+
 def read_ahead_all() -> None:
     """Let every row be worth reading ahead."""
     from millstream.runtime import ahead
@@ -141,6 +150,8 @@ def main(path: str) -> int:
         sabotage.GUARDS[guard]()
     if config.budget is not None:
         small_batches(config.budget)
+    if config.short is not None:
+        short_batches(config.short)
     read_ahead_all()
     try:
         pipeline_of(config).run(

@@ -19,6 +19,7 @@ import millstream as ms
 from millstream.runtime import batch, checkpoint
 from millstream.runtime.checkpoint import Checkpoint
 from millstream.runtime.engine import Engine
+from millstream.runtime.session import Spark
 from millstream.sinks.memory import visible
 from millstream.sources.spec import Extent
 from millstream.testing.memory_log import MemoryLog, MemoryReader
@@ -153,7 +154,7 @@ class Small:
     @contextmanager
     def run(self, *, take_over: bool = False) -> Iterator[Engine]:
         """A run from start to end; however it ends, its lock is free then."""
-        engine = Engine(self.pipeline, Checkpoint(self.folder), self._spark, self.world,
+        engine = Engine(self.pipeline, Checkpoint(self.folder), Spark.of(self._spark), self.world,
                         lane=self.lane)  # fmt: skip
         try:
             engine.open(take_over=take_over)

@@ -9,8 +9,9 @@ from millstream.errors import InvalidSpec, UserCodeFailed
 from millstream.plan.explain import words
 from millstream.plan.graph import Output, ancestry
 from millstream.plan.stages import cut
-from millstream.runtime.failures import where_it_was_raised
+from millstream.runtime.failures import is_sparks, where_it_was_raised
 from millstream.runtime.kernels import Typed
+from millstream.runtime.session import Spark
 from millstream.sources.memory import Memory
 
 if TYPE_CHECKING:
@@ -28,16 +29,13 @@ def analysed(pipeline: Pipeline, spark: SparkSession) -> Typed:
         InvalidSpec: types do not fit; it names the step and its SQL.
         UserCodeFailed: a function of the user's raised; it shows the user's own frame.
     """
-    with analysed_by(spark, pipeline):
+    with analysed_by(Spark.of(spark), pipeline):
         return Typed(cut(pipeline.outputs), spark)
 
 
 @contextmanager
-def analysed_by(spark: SparkSession, pipeline: Pipeline) -> Iterator[None]:
+def analysed_by(spark: Spark, pipeline: Pipeline) -> Iterator[None]:
     """Turn what Spark says about a pipeline's types into a sentence about one step."""
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
     try:
         yield
     except UserCodeFailed as error:
@@ -45,20 +43,21 @@ def analysed_by(spark: SparkSession, pipeline: Pipeline) -> Iterator[None]:
             raise
         where = where_it_was_raised(error.__cause__)
         raise UserCodeFailed(error.need, got=error.got, do=where) from error.__cause__
-    except (PySparkException, Py4JError) as error:
-        step = _first_that_fails(pipeline, spark)
+    except Exception as error:
+        if not is_sparks(error):
+            raise
+        step = _first_that_fails(pipeline, spark.get())
         raise InvalidSpec(f"{step} needs types that fit", got=_said(error)) from error
 
 
 def _first_that_fails(pipeline: Pipeline, spark: SparkSession) -> str:
     """The step Spark refuses though it takes all before it."""
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
     for node in ancestry(pipeline.outputs):
         try:
             Typed(cut([Output(node, Memory("analysis"), "analysis", ())]), spark)
-        except (PySparkException, Py4JError):
+        except Exception as error:
+            if not is_sparks(error):
+                raise
             return words(node) if node.at is None else f"{node.at}: {words(node)}"
     return f"the pipeline {pipeline.name!r}"
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Literal
 
 from millstream.errors import InvalidSpec
 from millstream.plan.graph import Read, Stateful
-from millstream.runtime.arrow_sql import compiled
 from millstream.runtime.kernels import decoder_of, flow_of, kernel_of
 
 if TYPE_CHECKING:
@@ -46,6 +45,8 @@ def _side(
         return "none", columns
     if columns is None:
         return "either", None
+    from millstream.runtime.arrow_sql import compiled  # slow to import, and often not needed
+
     steps = compiled(side, columns)
     return ("spark", None) if steps is None else ("arrow", steps.columns)
 

@@ -25,17 +25,11 @@ from millstream.sources.spec import HIDDEN
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import SparkSession
-
     from millstream.plan.graph import Node
     from millstream.plan.stages import Side
     from millstream.runtime.arrow_values import Value
 
 _NOT_THE_USERS = frozenset((*ORIGIN, *HIDDEN, SIGN, TIME, POSITION))
-_MEANING = ("spark.sql.ansi.", "spark.sql.legacy.", "spark.sql.analyzer.", "spark.sql.parser.",
-            "spark.sql.caseSensitive", "spark.sql.decimalOperations.",
-            "spark.sql.collation.")  # fmt: skip
-
 _NEVER_NULL = "not null"  # within a column: how Spark takes those is not ours to say
 
 
@@ -61,10 +55,19 @@ def _named(steps: ArrowSteps, gives: pa.Schema) -> ArrowSteps:
     return replace(steps, values=values, columns=gives)
 
 
-def usual(spark: SparkSession) -> bool:
-    """Whether SQL means in a session what it means without settings of one's own."""
-    odd = any(name.startswith(_MEANING) for name in spark.conf.getAll)
-    return not odd and spark.conf.get("spark.sql.ansi.enabled") == "true"
+def as_spark_calls(columns: pa.Schema) -> pa.Schema:
+    """The same columns, with the parts of nested ones called as Spark calls them."""
+    return pa.schema([pa.field(field.name, _called(field.type)) for field in columns])
+
+
+def _called(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_list(kind):
+        return pa.list_(pa.field("element", _called(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(part.name, _called(part.type)) for part in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_called(kind.key_type), _called(kind.item_type))
+    return kind
 
 
 def _compiled(side: Side, leaf: pa.Schema) -> ArrowSteps:

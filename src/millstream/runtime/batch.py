@@ -61,7 +61,6 @@ class BatchRun:
     lane: Lane
     merger: Merger
     attempt: str
-    parallel: int
     stop_at_bad: bool = False
     ahead: Ahead | None = None
     _reports: dict[str, Report] = field(default_factory=dict)
@@ -153,7 +152,6 @@ class BatchRun:
             since=self.head.clock,
             before=self._before(stage),
             after=lambda reports: self._after(stage, reports),
-            parallel=self.parallel,
             decoded=self._decoded,
             ahead=None if self.ahead is None else self._taken,
         )

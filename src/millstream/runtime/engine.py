@@ -28,10 +28,9 @@ from millstream.runtime.going_back import finish as finish_rewind
 from millstream.runtime.housekeeping import Housekeeping
 from millstream.runtime.isolation import bad_rows, only, pieces_of, without
 from millstream.runtime.kernels import Typed
-from millstream.runtime.lanes.short import ShortLane
-from millstream.runtime.lanes.wide import WideLane
+from millstream.runtime.lanes.choice import Lanes
 from millstream.runtime.outputs import Doors
-from millstream.runtime.planner import Sizing, choose_lane, choose_ranges, following
+from millstream.runtime.planner import Sizing, following
 from millstream.runtime.protocol import (
     Ends,
     Head,
@@ -40,7 +39,6 @@ from millstream.runtime.protocol import (
     SourceIntent,
     SourceState,
 )
-from millstream.runtime.session import parallelism
 from millstream.runtime.telling import Teller
 from millstream.sources.topic_reader import check_still_there
 from millstream.state.merge import Merger
@@ -48,15 +46,14 @@ from millstream.state.merge import Merger
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import SparkSession
-
     from millstream.pipeline import Pipeline
     from millstream.plan.stages import Stage
     from millstream.runtime.checkpoint import Checkpoint
     from millstream.runtime.facts import Facts
     from millstream.runtime.isolation import Piece
     from millstream.runtime.outside import World
-    from millstream.runtime.work import Decodes, Lane
+    from millstream.runtime.session import Spark
+    from millstream.runtime.work import Decodes
     from millstream.sources.spec import Extent, Ranges, Reader
 
 
@@ -71,21 +68,14 @@ class Engine:
         self,
         pipeline: Pipeline,
         checkpoint: Checkpoint,
-        spark: SparkSession,
+        spark: Spark,
         world: World,
         *,
         lane: str | None = None,
         sizing: Sizing | None = None,
     ) -> None:
-        self.pipeline, self.checkpoint, self._spark, self._world = (
-            pipeline,
-            checkpoint,
-            spark,
-            world,
-        )
-        self._forced = lane
-        self._lanes: dict[str, Lane] = {"short": ShortLane(spark), "wide": WideLane(spark)}
-        self.typed = Typed(cut(pipeline.outputs), spark)
+        self.pipeline, self.checkpoint, self._world = pipeline, checkpoint, world
+        self.typed = Typed(cut(pipeline.outputs), spark.get() if spark.there else None)
         self.doors = Doors(pipeline, self.typed.stages, world)
         self.head = Head()
         self.declared: dict[str, int] = {}
@@ -93,6 +83,7 @@ class Engine:
         self._final = False
         self._teller = Teller(self.typed.stages, pipeline.bad_above)
         self._sizing = sizing or Sizing(pipeline.batch / 1e6)
+        self._lanes = Lanes(spark, self._sizing, forced=lane)
         self._limited = self._reads_ahead = False
         self._attempts = 0
         self._begun: Intent | None = None
@@ -134,7 +125,7 @@ class Engine:
             began = time.perf_counter()
             if prepared is None:
                 self._check_ranges(intent)
-                intent, prepared = self._prepared(intent)
+                intent, prepared = self._prepared(self._lanes.soonest(intent))
             facts = self._finish(intent, prepared, began, {})
         self._housekeeping.at_start(self.head)
         return facts
@@ -220,7 +211,7 @@ class Engine:
         quiet = {name: self._look(name, clock, waiting[name]) for name in waiting}
         rewound = self.head.rewound
         now = waiting if rewound is None else rewound.up_to_marks(waiting)
-        chosen, self._limited = choose_ranges(now, self._sizing)
+        lane, chosen, self._limited = self._lanes.choose(now)
         some = any(chosen.values())
         finish = finish and not self._limited and now is waiting
         ended = {name for name in waiting
@@ -239,7 +230,6 @@ class Engine:
             for name in waiting
         }
         batch, self._next = self._next, self._next + 1
-        lane = self._forced or choose_lane(chosen, self._sizing)
         self._reads_ahead = lane == "short" and self.ends is None and not (self._limited or finish)
         if not self._reads_ahead:
             self._ahead.stop()
@@ -324,10 +314,9 @@ class Engine:
             checkpoint=self.checkpoint,
             readers=self._readers,
             decoders=decoders,
-            lane=self._lanes[intent.lane],
+            lane=self._lanes.lane(intent.lane),
             merger=self._merger,
             attempt=f"{self._attempts}",
-            parallel=parallelism(self._spark),
             stop_at_bad=self.pipeline.on_bad == "stop",
             ahead=self._ahead if self._reads_ahead else None,
         )

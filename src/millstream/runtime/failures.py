@@ -8,6 +8,7 @@ the step was written.
 from __future__ import annotations
 
 import re
+import sys
 import traceback
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -44,7 +45,7 @@ def user_code(step: str, *trees: Node) -> Iterator[None]:
         except MillstreamError:
             raise
         except Exception as error:
-            told = _translated(error, step, trees) if _is_sparks(error) else _on_driver(error, step)
+            told = _translated(error, step, trees) if is_sparks(error) else _on_driver(error, step)
             if told is None:
                 raise
             raise told from error
@@ -69,6 +70,9 @@ def analysed_step(node: Node) -> Iterator[None]:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Keep PySpark from printing each error as JSON before anyone has seen it."""
+    if "pyspark" not in sys.modules:
+        yield
+        return
     from pyspark.logger import PySparkLogger
 
     loggers = [PySparkLogger.getLogger(name) for name in _LOGGERS]
@@ -82,7 +86,8 @@ def _quiet() -> Iterator[None]:
             logger.disabled = was
 
 
-def _is_sparks(error: Exception) -> bool:
+def is_sparks(error: Exception) -> bool:
+    """Whether Spark, or what connects to it, has raised this."""
     return type(error).__module__.split(".")[0] in ("pyspark", "py4j")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from contextlib import contextmanager, suppress
@@ -18,7 +19,8 @@ from millstream.runtime.checkpoint import Checkpoint
 from millstream.runtime.continuous_places import refuse_other_mode
 from millstream.runtime.continuous_rules import MODE as CONTINUOUS
 from millstream.runtime.engine import Engine
-from millstream.runtime.session import session
+from millstream.runtime.session import Spark, check_startable, existing, session
+from millstream.runtime.without_spark import without_spark
 from millstream.runtime.world import KafkaWorld
 from millstream.toolchain.folders import home_folder
 from millstream.windows.spec import Everything
@@ -106,8 +108,7 @@ class Job:
         if self.continuous:
             self._run_continuous()
             return
-        self._on_phase("starting Spark")
-        spark = session(sql=in_java(cut(self._pipeline.outputs)))
+        spark = self._spark()
         if self._stop.is_set():
             return
         self._on_phase("checking the types of the pipeline")
@@ -116,6 +117,17 @@ class Job:
         self._engine = engine
         with self._beating(), suppress(_StoppedWaiting):
             self._run(engine)
+
+    def _spark(self) -> Spark:
+        """A session, or one that starts when a batch is for it, where none is needed before."""
+        stages = cut(self._pipeline.outputs)
+        spark = Spark(lambda: session(sql=in_java(stages)), self._wait)
+        if self._lane == "wide" or existing() is not None or not without_spark(stages):
+            self._on_phase("starting Spark")
+            spark.get()
+        else:
+            check_startable()
+        return spark
 
     @contextmanager
     def _beating(self) -> Iterator[None]:
@@ -136,7 +148,7 @@ class Job:
             told=self._on_batch or (lambda facts, lag: None), phase=self._on_phase,
             turn=self._turn, stop=self._stop,
         )  # fmt: skip
-        with self._beating():
+        with self._beating(), _old_objects_left_alone():
             self.reached_end = self._continuous.run(
                 take_over=self._take_over, caught_up=self._until == "caught_up"
             )
@@ -156,7 +168,8 @@ class Job:
             if recovered is not None:
                 self._tell(engine, recovered)
             self._on_phase("running")
-            self.reached_end = self._loop(engine, recovered=recovered is not None)
+            with _old_objects_left_alone():
+                self.reached_end = self._loop(engine, recovered=recovered is not None)
         finally:
             engine.close()
 
@@ -265,6 +278,17 @@ class Job:
                 raise TimeoutError(f"the pipeline {self._pipeline.name} is still running")
         if self._error is not None:
             raise self._error
+
+
+@contextmanager
+def _old_objects_left_alone() -> Iterator[None]:
+    """Let Python look for cycles among new objects only: to look through all that libraries have
+    made by now takes some fifty milliseconds each time, in the middle of a batch."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def _refuse_more_after_the_end(engine: Engine) -> None:

@@ -21,9 +21,9 @@ from millstream.plan.sql import named, unknown_column
 from millstream.plan.stages import SIGN, TIME
 from millstream.plan.table_graph import FoldedRows, Tallied, Told, Upheld
 from millstream.plan.taking_back import refuse_unmarked
-from millstream.runtime.arrow_sql import compiled, usual
 from millstream.runtime.frames import build, packed, unpacked
 from millstream.runtime.join_kernels import join_kernel
+from millstream.runtime.session import usual
 from millstream.runtime.table_kernels import table_kernel
 from millstream.runtime.window_kernels import window_kernel
 from millstream.schema import Schema
@@ -60,15 +60,16 @@ class Typed:
     """A pipeline whose column types are known: schemas per stage, kernels per step.
 
     SQL is analysed by Spark against empty rows, so a wrong type is found before the
-    first batch. `arrow` has the steps of each side that will run without Spark.
+    first batch. `arrow` has the steps of each side that will run without Spark. Without
+    `spark` all of them do (`without_spark`).
     """
 
-    def __init__(self, stages: Stages, spark: SparkSession) -> None:
+    def __init__(self, stages: Stages, spark: SparkSession | None) -> None:
         self.stages = stages
         self.kernels: dict[Stateful, Kernel] = {}
         self.columns: dict[Stage, tuple[pa.Schema, ...]] = {}
         self.arrow: dict[Stage, tuple[ArrowSteps | None, ...]] = {}
-        plain = usual(spark)
+        plain = spark is None or usual(spark)
         for stage in stages.stages:
             self.columns[stage] = tuple(self._analysed(side, spark) for side in stage.sides)
             self.arrow[stage] = tuple(
@@ -115,11 +116,21 @@ class Typed:
         )
 
     def _in_arrow(self, side: Side, columns: pa.Schema) -> ArrowSteps | None:
-        return None if side.bare else compiled(side, self._leaf(side.leaves[0]), columns)
+        if side.bare:
+            return None
+        from millstream.runtime.arrow_sql import compiled
 
-    def _analysed(self, side: Side, spark: SparkSession) -> pa.Schema:
+        return compiled(side, self._leaf(side.leaves[0]), columns)
+
+    def _analysed(self, side: Side, spark: SparkSession | None) -> pa.Schema:
         if side.bare:
             return self._leaf(side.tree)
+        if spark is None:
+            from millstream.runtime.arrow_sql import as_spark_calls, compiled
+
+            steps = compiled(side, self._leaf(side.leaves[0]))
+            assert steps is not None, "SQL that needs Spark, without Spark"
+            return as_spark_calls(steps.columns)
         frames: dict[Node, DataFrame] = {
             leaf: packed(_empty(spark, self._leaf(leaf)), side.carried) for leaf in side.leaves
         }

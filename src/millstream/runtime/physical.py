@@ -9,7 +9,8 @@ from millstream.plan.stages import cut
 from millstream.runtime import continuous_rules
 from millstream.runtime.arrow_foreseen import foreseen
 from millstream.runtime.continuous_ways import direct
-from millstream.runtime.planner import SHORT_BYTES
+from millstream.runtime.planner import SHORT_BYTES, SPARK_BYTES
+from millstream.runtime.without_spark import without_spark
 from millstream.sinks.live import Chart, LiveTable
 from millstream.sinks.spec import Discard
 from millstream.sources.memory import Memory
@@ -36,7 +37,7 @@ _WIDE = {
     "task": "state merges beside the batch; stages one after the other",
 }
 _SHORT = {
-    "processes": "the driver (Python and its Java)",
+    "processes": "the driver (Python, and its Java where Spark has started)",
     "transports": "Kafka to the driver over TCP; to the Java and back as Arrow over a socket where "
     "Spark runs SQL; results, late and dead rows in staged files",
     "Spark jobs": "none to read; one for SQL where Spark runs it",
@@ -69,10 +70,13 @@ def outlined(pipeline: Pipeline) -> list[Outline]:
         runs = continuous_rules.outline(pipeline, direct=direct(pipeline))
         return [{"lane": pipeline.mode, "when": "every row", "runs": runs, "stages": []}]
     edge, where = f"{SHORT_BYTES >> 20} MiB", foreseen(stages)
+    later = without_spark(stages)
+    start = f", once Spark is there: it starts when {SPARK_BYTES >> 20} MiB wait" if later else ""
+    before = ", and all of them before Spark is there" if later else ""
     return [
         {
             "lane": "wide",
-            "when": f"a batch of more than {edge}",
+            "when": f"a batch of more than {edge}{start}",
             "runs": _WIDE,
             "stages": _outlined(
                 stages, lambda stage: _wide(stage, stages, pipeline.buckets, where[stage])
@@ -80,7 +84,7 @@ def outlined(pipeline: Pipeline) -> list[Outline]:
         },
         {
             "lane": "short",
-            "when": f"a batch of {edge} or less",
+            "when": f"a batch of {edge} or less{before}",
             "runs": _SHORT,
             "stages": _outlined(stages, lambda stage: _short(stage, stages, where[stage])),
         },

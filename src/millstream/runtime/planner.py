@@ -6,7 +6,7 @@ what is left waits in the log. Small batches run in the short lane, large ones w
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from millstream.sources.spec import Extent, Offsets, Ranges
 
 SHORT_BYTES = 4 << 20
+SPARK_BYTES = 64 << 20  # waiting: less is done before Spark has started
 _FIRST = 4 << 20
 _LEAST, _MOST = 4 << 20, 192 << 20
 _UNKNOWN_RECORD = 200.0
@@ -68,7 +69,7 @@ def choose_ranges(waiting: Mapping[str, Ranges], sizing: Sizing) -> tuple[dict[s
 
     All partitions give the same share of what they hold, so that none falls behind.
     """
-    total = sum(sizing.bytes_of(name, b - a) for name, r in waiting.items() for a, b in r.values())
+    total = _bytes(waiting, sizing)
     share = 1.0 if not sizing.limited or total <= sizing.budget else sizing.budget / total
     chosen: dict[str, Ranges] = {}
     for name, ranges in waiting.items():
@@ -82,5 +83,18 @@ def choose_ranges(waiting: Mapping[str, Ranges], sizing: Sizing) -> tuple[dict[s
 
 def choose_lane(chosen: Mapping[str, Ranges], sizing: Sizing) -> str:
     """Short for few bytes, wide for many."""
-    size = sum(sizing.bytes_of(name, b - a) for name, r in chosen.items() for a, b in r.values())
-    return "short" if size <= SHORT_BYTES else "wide"
+    return "short" if _bytes(chosen, sizing) <= SHORT_BYTES else "wide"
+
+
+def worth_spark(waiting: Mapping[str, Ranges], sizing: Sizing) -> bool:
+    """Whether so much waits that it pays to start Spark for it."""
+    return _bytes(waiting, sizing) > SPARK_BYTES
+
+
+def short_of(sizing: Sizing) -> Sizing:
+    """The same, but for batches of the short lane."""
+    return replace(sizing, budget=min(sizing.budget, SHORT_BYTES))
+
+
+def _bytes(ranges: Mapping[str, Ranges], sizing: Sizing) -> float:
+    return sum(sizing.bytes_of(name, b - a) for name, r in ranges.items() for a, b in r.values())

@@ -124,7 +124,6 @@ class Work:
     since: int
     before: tuple[int, ...]
     after: Callable[[dict[Read, Report]], tuple[int, ...]]
-    parallel: int
     decoded: dict[Read, pa.Table] = field(default_factory=dict)
     ahead: Callable[[Read, Ranges], Taken] | None = None
 

@@ -14,7 +14,7 @@ from millstream.runtime.checkpoint import Checkpoint
 from millstream.runtime.engine import Engine
 from millstream.runtime.notes import SourceNotes
 from millstream.runtime.planner import Sizing
-from millstream.runtime.session import session
+from millstream.runtime.session import Spark, session
 from millstream.sources.plain_json import as_json
 from millstream.sources.spec import OpenSource, SourceOpening
 from millstream.testing.memory_log import Left, MemoryLog, MemoryReader, RecordingWriter
@@ -60,7 +60,7 @@ class Drive:
     def _open(self) -> Engine:
         self._world.outputs = self._pipeline.outputs
         checkpoint = Checkpoint(self._folder / "checkpoint")
-        engine = Engine(self._pipeline, checkpoint, session(), self._world,
+        engine = Engine(self._pipeline, checkpoint, Spark.of(session()), self._world,
                         lane=self._lane, sizing=Sizing(1.0, limited=False))  # fmt: skip
         engine.open()
         return engine

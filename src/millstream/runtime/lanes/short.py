@@ -16,19 +16,20 @@ from millstream.runtime.tasks import Leave, without_origin
 from millstream.runtime.work import Done, Work, execute, prepare, read_flow
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from millstream.eventtime.moment import Moment
     from millstream.plan.graph import Node
+    from millstream.runtime.session import Spark
     from millstream.runtime.work import Step
 
 
 class ShortLane:
-    """Runs a stage on the driver, with Spark for reading and for SQL that needs it."""
+    """Runs a stage on the driver, with Spark for SQL that needs it."""
 
     name = "short"
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: Spark) -> None:
         self._spark = spark
 
     def run(self, work: Work) -> Done:
@@ -105,8 +106,9 @@ class ShortLane:
         if not any(tables[leaf].num_rows for leaf in side.leaves):
             return columns.empty_table()
         with user_code(work.stage.name, side.tree):
+            spark = self._spark.get()
             frames: dict[Node, DataFrame] = {
-                leaf: packed(self._spark.createDataFrame(tables[leaf]), side.carried)
+                leaf: packed(spark.createDataFrame(tables[leaf]), side.carried)
                 for leaf in side.leaves
             }
             built = build(side.tree, frames, work.clock)

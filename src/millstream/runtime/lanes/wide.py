@@ -19,6 +19,7 @@ from millstream.runtime import exchange_files
 from millstream.runtime.exchange_files import Exchanged
 from millstream.runtime.failures import user_code
 from millstream.runtime.frames import build, packed, unpacked
+from millstream.runtime.session import parallelism
 from millstream.runtime.tasks import PART, Close, Decode, Exchange, Flow, Leave, without_origin
 from millstream.runtime.work import Done, Step, Work, execute
 from millstream.sources.decode import Report
@@ -26,10 +27,10 @@ from millstream.steps.kernel import dues
 
 if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
-    from pyspark.sql import SparkSession
 
     from millstream.plan.graph import Node
     from millstream.runtime.arrow_values import ArrowSteps
+    from millstream.runtime.session import Spark
 
 CLOSE_ON_DRIVER = 8 << 20
 
@@ -50,8 +51,8 @@ class WideLane:
 
     name = "wide"
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
+    def __init__(self, spark: Spark) -> None:
+        self._spark, self._parallel = spark.get(), parallelism(spark.get())
 
     def run(self, work: Work) -> Done:
         """Take the rows in; then close what the watermark allows."""
@@ -85,7 +86,7 @@ class WideLane:
             columns = without_origin(work.columns[0].names)
             return frame.mapInArrow(Leave(work.files, leaving, columns, decode), PART)
         moment, sources = work.moment(work.before), tuple(work.sources)
-        exchange = Exchange(step, place, moment, work.files, sources, work.parallel, decode)
+        exchange = Exchange(step, place, moment, work.files, sources, self._parallel, decode)
         return frame.mapInArrow(exchange, PART)
 
     def _rows(
@@ -144,8 +145,8 @@ class WideLane:
             sides = exchange_files.sides(work.files.staged, exchanged, count=step.sides)
             done.take(execute(step, sides, (0, step.buckets), moment, work.files, sources))
             return
-        close = Close(step, moment, work.files, sources, work.parallel, exchanged)
-        parts = self._spark.range(0, work.parallel, 1, work.parallel).mapInArrow(close, PART)
+        close = Close(step, moment, work.files, sources, self._parallel, exchanged)
+        parts = self._spark.range(0, self._parallel, 1, self._parallel).mapInArrow(close, PART)
         for row in parts.collect():
             done.take(json.loads(row[0]))
 
