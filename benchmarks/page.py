@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks import page_rows as rows
 from benchmarks.page_aims import summary
+from benchmarks.page_before import beside
 from benchmarks.report import RESULTS
 
 if TYPE_CHECKING:
@@ -124,8 +125,9 @@ ROWS = {
                  "really ran.", rows.sweep, _SWEEP),
     "growth": Row("A batch of 10 k rows with many keys open.", rows.growth, _GROWTH,
                   {"millstream": "exactly once", "spark-rocksdb": "none, no output"}),
-    "recovery": Row("Everything an engine runs is killed at peak and started again, JVM and all: "
-                    "until the first new answer.", rows.recovery, _PACED),
+    "recovery": Row("Everything an engine runs is killed at peak, while Spark has a large batch in "
+                    "hand, and started again, JVM and all: until the first new answer.",
+                    rows.recovery, _PACED),
     "backlog": Row("A backlog larger than the driver's heap.", rows.backlog,
                    {"millstream": "batches of about 3 s"}),
     "readers": Row("What being looked at costs a job: CPU of the job's own processes.",
@@ -181,7 +183,7 @@ def page(found: dict[str, Kept], pictures: Path) -> str:
     newest = max(found.values(), key=lambda kept: str(kept["at"]), default=None)
     versions = newest["versions"] if newest else {}
     parts = [_HEAD, _machine(newest), "## Aims\n", summary(found), _not_measured(found)]
-    parts.append("## Rows\n")
+    parts += [beside(found), "## Rows\n"]
     for name, row in ROWS.items():
         parts.append(f"### {name}\n\n{row.about}\n")
         if name in found:
