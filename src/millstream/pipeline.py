@@ -27,10 +27,11 @@ _OF_BATCHES = {"batch": "1 second", "history": "1 day", "buckets": 256}
 class Pipeline:
     """A name and its outputs.
 
-    `batch` is how long a batch should take when there is much to read; `history` how
-    far back the checkpoint can be rewound; `buckets` how many parts the state of a
-    step has (a power of two, fixed at the first start). `delivery` is what a crash may do
-    to the last batch: nothing, repeat it (`at_least_once`) or lose it (`at_most_once`).
+    `batch` is how long a batch should take when there is much to read; when there is little and
+    `batch` is more than a second, up to a tenth of it is waited for rows. `history` is how far
+    back the checkpoint can be rewound; `buckets` how many parts the state of a step has (a power
+    of two, fixed at the first start). `delivery` is what a crash may do to the last batch:
+    nothing, repeat it (`at_least_once`) or lose it (`at_most_once`).
     A row that cannot be taken goes to `<pipeline>.dead`, or stops the job with
     `on_bad="stop"`; `bad_above` is the share of bad rows per minute that stops it.
 

@@ -139,6 +139,11 @@ class Engine:
         self._held.callback(reader.close)
         return reader
 
+    @property
+    def caught_up(self) -> bool:
+        """Whether the last batch took all there was."""
+        return not self._limited
+
     def step(self, *, finish: bool = False, always: bool = False) -> Facts | None:
         """One batch over what is there; None if there is nothing to read, close or fire.
 

@@ -19,6 +19,7 @@ from millstream.runtime.checkpoint import Checkpoint
 from millstream.runtime.continuous_places import refuse_other_mode
 from millstream.runtime.continuous_rules import MODE as CONTINUOUS
 from millstream.runtime.engine import Engine
+from millstream.runtime.planner import pause_of
 from millstream.runtime.session import Spark, check_startable, existing, session
 from millstream.runtime.without_spark import without_spark
 from millstream.runtime.world import KafkaWorld
@@ -85,6 +86,7 @@ class Job:
             delivery=pipeline.delivery, calm=self._calm.seconds,
         )  # fmt: skip
         self._pipeline, self._lane, self._waited = pipeline, lane, False
+        self._pause = pause_of(pipeline.batch / 1e6)
         self._stop, self._over = threading.Event(), threading.Event()
         self._seen: dict[str, Ranges] = {}
         self._looked = 0.0
@@ -183,6 +185,7 @@ class Job:
             engine.end_here(final=self._until == "finished")
         while not self._stop.is_set():
             self._turn()
+            began = time.monotonic()
             facts = engine.step()
             self._calm.looked(found=facts is not None)
             if self._waited:
@@ -190,6 +193,8 @@ class Job:
                 self._on_phase("running")
             if facts is not None:
                 self._tell(engine, facts)
+                if self._until is None and engine.caught_up:
+                    self._stop.wait(max(0.0, began + self._pause - time.monotonic()))
             elif self._until == "caught_up":
                 return True
             elif self._until == "finished":

@@ -1,7 +1,8 @@
 """The planner: which ranges a batch takes, how large it is, in which lane it runs.
 
 A batch is sized in bytes so that it takes about as long as the pipeline's `batch` says;
-what is left waits in the log. Small batches run in the short lane, large ones wide.
+what is left waits in the log. Small batches run in the short lane, large ones wide. Where all
+is read, the next batch begins at once, or a moment later if `batch` allows that.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ SPARK_BYTES = 64 << 20  # waiting: less is done before Spark has started
 _FIRST = 4 << 20
 _LEAST, _MOST = 4 << 20, 192 << 20
 _UNKNOWN_RECORD = 200.0
+_AT_ONCE, _SHARE, _LONGEST = 1.0, 0.1, 2.0
 
 
 @dataclass(slots=True)
@@ -57,6 +59,15 @@ class Sizing:
     def bytes_of(self, name: str, rows: int) -> float:
         """What so many records of a source weigh, as far as is known."""
         return rows * self.record.get(name, _UNKNOWN_RECORD)
+
+
+def pause_of(target: float) -> float:
+    """Seconds from the beginning of a batch that has taken all there was to that of the next one.
+
+    None for a `batch` of up to a second; of what is beyond, a tenth, two seconds at most: rows
+    that gather meanwhile share what a batch costs.
+    """
+    return min(max(0.0, target - _AT_ONCE) * _SHARE, _LONGEST)
 
 
 def following(extent: Extent, known: Offsets) -> Offsets:

@@ -1,0 +1,112 @@
+"""`batch` beyond a second lets rows gather; what waits already, an end and a stop do not wait."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.log.shortly import Log, eventually
+
+import millstream as ms
+from millstream.runtime import planner
+from millstream.runtime.job import Job
+from millstream.runtime.planner import pause_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from millstream.testing.local_broker import ThrowAwayBroker
+
+SCHEMA = "id bigint not null, text string"
+PATIENCE = 60.0
+ENDLESS = 10 * PATIENCE
+
+
+@pytest.fixture
+def log(broker: ThrowAwayBroker) -> Log:
+    return Log(broker.address)
+
+
+def rows(first: int, last: int, text: str = "") -> list[bytes]:
+    return [b'{"id":%d,"text":"%s"}' % (n, text.encode()) for n in range(first, last)]
+
+
+class Paced:
+    """A job with batches of so many seconds; how many rows each of its batches had."""
+
+    def __init__(self, log: Log, topic: str, folder: Path, seconds: int, **options: Any) -> None:
+        self.seen: list[int] = []
+        stream = ms.read(ms.Topic(topic, schema=SCHEMA))
+        pipeline = ms.Pipeline(topic, stream.to(ms.Topic(f"{topic}.out")), batch=f"{seconds} s")
+        self.job = Job(
+            pipeline, kafka=log.address, checkpoint=folder,
+            on_batch=lambda facts, lag: self.seen.append(facts.rows), **options,
+        )  # fmt: skip
+
+    def read(self, count: int) -> None:
+        eventually(lambda: sum(self.seen) >= count or self.job.ended(), within=PATIENCE)
+        assert sum(self.seen) == count
+
+
+@pytest.fixture
+def endless(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Seconds of `batch` that let the next batch wait for longer than a test does."""
+    monkeypatch.setattr(planner, "_LONGEST", ENDLESS)
+    return int(ENDLESS / 0.1) + 2
+
+
+def test_up_to_a_second_there_is_no_pause_then_a_tenth_and_never_more_than_two_seconds() -> None:
+    given = (0.1, 1.0, 3.0, 10.0, 21.0, 3600.0)
+    assert [pause_of(seconds) for seconds in given] == pytest.approx([0, 0, 0.2, 0.9, 2, 2])
+
+
+def test_rows_gather_while_a_batch_may_wait(log: Log, topic: str, tmp_path: Path) -> None:
+    log.topics.create(topic)
+    paced, over = Paced(log, topic, tmp_path / "job", 11), threading.Event()
+    paced.job.start()
+    began = time.monotonic()
+    for number in range(25):
+        log.fill(topic, rows(number, number + 1))
+        over.wait(0.03)
+    paced.read(25)
+    taken = time.monotonic() - began
+    paced.job.stop()
+    paced.job.wait(PATIENCE)
+
+    assert len(paced.seen) <= taken / pause_of(11) + 2
+
+
+def test_a_stop_does_not_wait(log: Log, topic: str, tmp_path: Path, endless: int) -> None:
+    log.topics.create(topic)
+    log.fill(topic, rows(0, 10))
+    paced = Paced(log, topic, tmp_path / "job", endless)
+    paced.job.start()
+    paced.read(10)
+    paced.job.stop()
+    paced.job.wait(PATIENCE)
+
+
+def test_what_waits_already_does_not_wait_longer(
+    log: Log, topic: str, tmp_path: Path, endless: int
+) -> None:
+    log.topics.create(topic)
+    log.fill(topic, rows(0, 60_000, "x" * 100))
+    paced = Paced(log, topic, tmp_path / "job", endless)
+    paced.job.start()
+    paced.read(60_000)
+    paced.job.stop()
+    paced.job.wait(PATIENCE)
+
+    assert len(paced.seen) > 1
+
+
+def test_an_end_does_not_wait(log: Log, topic: str, tmp_path: Path, endless: int) -> None:
+    log.topics.create(topic)
+    log.fill(topic, rows(0, 10))
+    paced = Paced(log, topic, tmp_path / "job", endless, until="caught_up")
+    paced.job.start()
+    paced.job.wait(PATIENCE)
+
+    assert paced.seen == [10]
