@@ -17,7 +17,10 @@ def test_a_plan_shows_steps_and_both_lanes(tmp_path: Path, nowhere: Command) -> 
     said = nowhere.ok("plan", pipeline_file(tmp_path, "bids"))
 
     assert "  3. tumbling(auction)  from 2\n" in said.out
-    assert "physical plan, wide lane: a batch of more than 4 MiB\n" in said.out
+    assert (
+        "physical plan, wide lane: a batch of more than 4 MiB, once Spark is there: it starts when "
+        "64 MiB wait\n"
+    ) in said.out
     assert "one Kafka transaction per batch, from the driver: bids.out, bids.late, bids.dead" in (
         said.out
     )
@@ -33,6 +36,7 @@ def test_a_plan_says_where_its_sql_runs(tmp_path: Path, nowhere: Command) -> Non
         'p = ms.Pipeline("p", n.where("n > 1").to(ms.Topic("x")),\n'
         '                m.where("m > 1").to(ms.Topic("y")), s.to(ms.Topic("z")))\n'
     )
+    assert "wide lane: a batch of more than 4 MiB\n" in nowhere.ok("plan", str(file)).out
     plan = nowhere.ok("plan", str(file), "-o", "json").json
     wide, short = (
         {stage["name"]: stage["does"].get("SQL") for stage in lane["stages"]}
