@@ -64,8 +64,8 @@ _CONTINUOUS = {
     "millstream": '`mode="continuous"`, which needs no Spark for SQL as simple as this',
 }
 _SWEEP = {
-    "millstream": "`batch=` as said: how long a batch takes at most; beyond 1 s, up to a tenth of it is "
-    "waited for rows",
+    "millstream": "`batch=` as said: how long a batch takes at most; beyond 1 s, up to a tenth of "
+    "it is waited for rows",
     "spark-heap": "heap store, 2 shuffle partitions, `processingTime` as said",
 }
 _GROWTH = {
