@@ -124,7 +124,7 @@ def _made(builder: SparkSession.Builder) -> SparkSession:
             raise
         raise SetupFailed(
             "Spark needs to start",
-            got=str(error).strip().splitlines()[0],
+            got=str(error).strip().partition("\n")[0],
             do="see what Java has printed (libraries.log beside the checkpoint; with --debug on "
             "the terminal), and look at MILLSTREAM_DRIVER_MEMORY, MILLSTREAM_SPARK_MASTER and "
             "settings of Spark's own",
