@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -64,12 +63,12 @@ def test_up_to_a_second_there_is_no_pause_then_a_tenth_and_never_more_than_two_s
 
 def test_rows_gather_while_a_batch_may_wait(log: Log, topic: str, tmp_path: Path) -> None:
     log.topics.create(topic)
-    paced, over = Paced(log, topic, tmp_path / "job", 11), threading.Event()
+    paced = Paced(log, topic, tmp_path / "job", 11)
     paced.job.start()
     began = time.monotonic()
     for number in range(25):
         log.fill(topic, rows(number, number + 1))
-        over.wait(0.03)
+        time.sleep(0.03)
     paced.read(25)
     taken = time.monotonic() - began
     paced.job.stop()
@@ -85,7 +84,9 @@ def test_a_stop_does_not_wait(log: Log, topic: str, tmp_path: Path, endless: int
     paced.job.start()
     paced.read(10)
     paced.job.stop()
-    paced.job.wait(PATIENCE)
+
+    assert paced.job.ended(PATIENCE)
+    paced.job.wait()
 
 
 def test_what_waits_already_does_not_wait_longer(

@@ -140,8 +140,8 @@ class Engine:
         return reader
 
     @property
-    def caught_up(self) -> bool:
-        """Whether the last batch took all there was."""
+    def had_room(self) -> bool:
+        """Whether the last batch left nothing to the next one because it was full."""
         return not self._limited
 
     def step(self, *, finish: bool = False, always: bool = False) -> Facts | None:

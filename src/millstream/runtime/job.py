@@ -193,7 +193,7 @@ class Job:
                 self._on_phase("running")
             if facts is not None:
                 self._tell(engine, facts)
-                if self._until is None and engine.caught_up:
+                if self._until is None and engine.had_room:
                     self._stop.wait(max(0.0, began + self._pause - time.monotonic()))
             elif self._until == "caught_up":
                 return True
