@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 EVENTS = int(os.environ.get("EVENTS", "4000000"))
 WARM = int(os.environ.get("WARM", "600000"))
 ROUNDS = int(os.environ.get("ROUNDS", "5"))
+ONCE = tuple(filter(None, os.environ.get("ONCE", "").split(",")))
 SPAN = 40
 DENSEST = 100_000
 WINDOW, DELAY = 10, 5
@@ -103,7 +104,10 @@ def turns(
     keys: int = Load(0).keys,
     kinds: tuple[str, ...] = ("bids",),
 ) -> bool:
-    """Let the engines that can do a row take turns at it; whether every cell is right."""
+    """Let the engines that can do a row take turns at it; whether every cell is right.
+
+    Those in `ONCE`, which take minutes for what others do in seconds, have the first round only.
+    """
     count = drained_of(EVENTS, kinds)
     absent = {name: why for name in engines if (why := why_not(row, name))}
     rounds: dict[str, list[Round]] = {name: [] for name in engines if name not in absent}
@@ -113,6 +117,8 @@ def turns(
     unfinished = Unfinished(row, settings)
     for number in range(ROUNDS):
         for name, measured in rounds.items():
+            if number and name in ONCE:
+                continue
             figures = unfinished.round(name, number)
             if figures is None:
                 figures = {**cell(name), "load": os.getloadavg()[0]}
@@ -141,5 +147,5 @@ def _ratio(name: str, rounds: dict[str, list[Round]]) -> str:
     ours, theirs = rounds.get("millstream", []), rounds[name]
     if name == "millstream" or not ours or not (right(ours) and right(theirs)):
         return ""
-    ratios = [one["cpu"] / mine["cpu"] for mine, one in zip(ours, theirs, strict=True)]
+    ratios = [one["cpu"] / mine["cpu"] for mine, one in zip(ours, theirs, strict=False)]
     return f"; millstream does {spread(ratios, '.2f')}×"

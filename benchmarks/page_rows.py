@@ -303,15 +303,17 @@ def commit(kept: Kept) -> str:
 
 
 def rounds_of(kept: Kept) -> str:
-    """How many rounds every cell has."""
-    count = _rounds(kept)
-    return f"{count} round{'s' if count != 1 else ''}"
+    """How many rounds the cells have, and which have fewer than the others."""
+    most = max(len(rounds) for rounds in kept["cells"].values())
+    fewer = [f"{name} {len(rounds)}" for name, rounds in kept["cells"].items()
+             if len(rounds) < most]  # fmt: skip
+    return f"{most} round{'s' if most != 1 else ''}" + (f" ({', '.join(fewer)})" if fewer else "")
 
 
 def caveats(kept: Kept) -> list[str]:
     """Why the figures of a row are to be taken with care."""
     doubts = []
-    if _rounds(kept) < ENOUGH_ROUNDS:
+    if min(len(rounds) for rounds in kept["cells"].values()) < ENOUGH_ROUNDS:
         doubts.append("fewer than five rounds")
     if is_loaded(kept):
         doubts.append("loaded machine")
@@ -323,10 +325,6 @@ def caveats(kept: Kept) -> list[str]:
 def is_loaded(kept: Kept) -> bool:
     """Whether more was to be done at the end of some round than twice what the cores can do."""
     return _load(kept) > LOADED * float(kept["machine"]["cores"])
-
-
-def _rounds(kept: Kept) -> int:
-    return min(len(rounds) for rounds in kept["cells"].values())
 
 
 def _load(kept: Kept) -> float:

@@ -84,7 +84,8 @@ QUERIES = {
         f"""select distinct p.first, id, name from (select *, {_WINDOW} first from persons) p
             join (select *, {_WINDOW} first from auctions) a
             on id = seller and p.first = a.first""",
-        f"select {_START}, (value->>'id')::bigint id, value->>'name' as name from piece",
+        f"""select {_START}, coalesce(value->>'id', value->>'person')::bigint id,
+                   value->>'name' as name from piece""",
         "first + 10000 < {mark}",
     ),
 }  # fmt: skip

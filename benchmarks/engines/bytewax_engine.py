@@ -16,6 +16,7 @@ from __future__ import annotations
 import multiprocessing
 import socket
 import time
+from collections import Counter
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 BATCH = 2_000
 EPOCH = datetime.fromtimestamp(0, UTC)
 ONE_EPOCH = timedelta(days=1)
+AHEAD = "60 seconds"
 LISTENING = 1.0  # seconds after which the first process surely waits for the second
 
 Row = dict[str, Any]
@@ -116,6 +118,60 @@ def _with(state: list[int], value: tuple[int, ...]) -> list[int]:
     return [state[0] + 1, min(state[1], value[0]), max(state[2], value[0])]
 
 
+def q5(read: Any, told: Row) -> Any:
+    """The most bids an auction has per window of 10 s every 2 s: a window counts all auctions."""
+    size, every = 10_000, 2_000
+    windower = windowing.SlidingWindower(length=_time(size), offset=_time(every), align_to=EPOCH)
+    counted = windowing.fold_window("fold", _together(read, "auction"), _clock(told), windower,
+                                    Counter, _one_more, _both, ordered=False)  # fmt: skip
+    return op.flat_map_batch("answer", counted.down, lambda batch: _answers(
+        {"window_start": moment(place * every), "n": max(counts.values())}
+        for _, (place, counts) in batch))  # fmt: skip
+
+
+def _one_more(counts: Counter[int], value: tuple[int, int]) -> Counter[int]:
+    counts[value[1]] += 1
+    return counts
+
+
+def _both(one: Counter[int], other: Counter[int]) -> Counter[int]:
+    return one + other
+
+
+def q7(read: Any, told: Row) -> Any:
+    """The bids with the highest price of their window of 10 s."""
+    windower = windowing.TumblingWindower(length=_time(10_000), align_to=EPOCH)
+    highest = windowing.fold_window(
+        "fold", _together(read, "price", "auction", "bidder"), _clock(told), windower, list,
+        lambda best, value: _highest(best, [value]), _highest, ordered=False,
+    )  # fmt: skip
+    return op.flat_map_batch("answer", highest.down, lambda batch: _answers(
+        {"auction": auction, "bidder": bidder, "price": price, "ts": moment(at)}
+        for _, (_, best) in batch for at, price, auction, bidder in best))  # fmt: skip
+
+
+def _highest(best: list[Any], others: list[Any]) -> list[Any]:
+    if not best or others[0][1] > best[0][1]:
+        return others
+    return best if others[0][1] < best[0][1] else best + others
+
+
+def q8(persons: Any, auctions: Any, told: Row) -> Any:
+    """Persons that opened an auction in the window in which they came.
+
+    The fewer persons are read ahead of the auctions: windows wait for longer than the delay.
+    """
+    size = 10_000
+    windower = windowing.TumblingWindower(length=_time(size), align_to=EPOCH)
+    joined = windowing.join_window(
+        "join", _clock({"delay": AHEAD}), windower, _keyed(persons, "id", "name"),
+        _keyed(auctions, "seller"), insert_mode="first", emit_mode="final", ordered=False,
+    )  # fmt: skip
+    return op.flat_map_batch("answer", joined.down, lambda batch: _answers(
+        {"window_start": moment(place * size), "id": int(key), "name": person[1]}
+        for key, (place, (person, auction)) in batch if person and auction))  # fmt: skip
+
+
 def distinct(read: Any, _told: Row) -> Any:
     """The first record of each auction, as it came."""
     keyed = op.flat_map_batch("key", read, lambda batch: [
@@ -126,17 +182,24 @@ def distinct(read: Any, _told: Row) -> Any:
     return op.map("answer", first, lambda pair: KafkaSinkMessage(None, pair[1]))
 
 
-WORKS: dict[str, Callable[[Any, Row], Any]] = {
+WORKS: dict[str, Callable[..., Any]] = {
     "q1": q1, "q2": q2, "tumbling": tumbling, "hopping": hopping, "session": session,
-    "distinct": distinct,
+    "distinct": distinct, "q5": q5, "q7": q7, "q8": q8,
 }  # fmt: skip
 IN_TWO = ("q1", "q2")
 
 
 def _keyed(read: Any, key: str, *columns: str) -> Any:
     """Pairs of a key, which has to be text, and the time with the columns."""
-    return op.flat_map_batch("key", read, lambda batch: [
+    return op.flat_map_batch(f"key-{key}", read, lambda batch: [
         (str(row[key]), (row["ts"], *(row[name] for name in columns))) for row in _rows(batch)
+    ])  # fmt: skip
+
+
+def _together(read: Any, *columns: str) -> Any:
+    """The same with one key for all, whose window is then the window of everything."""
+    return op.flat_map_batch("together", read, lambda batch: [
+        ("", (row["ts"], *(row[name] for name in columns))) for row in _rows(batch)
     ])  # fmt: skip
 
 
@@ -160,9 +223,13 @@ def _bounds(first: int, last: int) -> dict[str, str]:
 def flow(address: str, told: Row) -> Any:
     """The work that is told, from topic to topic; it ends with the topic."""
     made = Dataflow("drain")
-    source = KafkaSource([address], [told["topic"]], tail=False, add_config=FETCHING,
-                         batch_size=BATCH)  # fmt: skip
-    answers = WORKS[told.get("work", "tumbling")](op.input("read", made, source), told)
+    topics = [told["topic"], *([told["other"]] if told.get("other") else [])]
+    sides = [
+        op.input(f"read-{topic}", made, KafkaSource([address], [topic], tail=False,
+                                                    add_config=FETCHING, batch_size=BATCH))
+        for topic in topics
+    ]  # fmt: skip
+    answers = WORKS[told.get("work", "tumbling")](*sides, told)
     op.output("write", answers, KafkaSink([address], told["out"], add_config=PRODUCING))
     return made
 

@@ -45,6 +45,7 @@ def drained(
     Python looks for no cycles meanwhile: among the objects of many keys that takes half the time.
     """
     gc.disable()
-    run(address, {**told, "topic": told["warm"], "out": f"warm-{uuid.uuid4().hex[:8]}"})
+    run(address, {**told, "topic": told["warm"], "other": told.get("warm_other"),
+                  "out": f"warm-{uuid.uuid4().hex[:8]}"})  # fmt: skip
     cost = run(address, told)
     return {"wall": cost.wall, "cpu": cost.cpu}

@@ -55,14 +55,67 @@ def hopping(bids: Any, told: Row) -> Any:
 
 
 def _counted(bids: Any, told: Row, window: Any, **more: Any) -> Any:
-    once = pw.temporal.exactly_once_behavior(shift=milliseconds(told["delay"]))
-    windows = bids.windowby(bids.ts, window=window, instance=bids.auction, behavior=once).reduce(
+    windows = bids.windowby(bids.ts, window=window, instance=bids.auction,
+                            behavior=_once(told)).reduce(
         auction=pw.this._pw_instance, first=pw.this._pw_window_start,
         last=pw.this._pw_window_end, n=pw.reducers.count(), **more,
     )  # fmt: skip
     return windows.select(pw.this.auction, pw.this.n, *(windows[name] for name in more),
                           window_start=_moment(pw.this.first),
                           window_end=_moment(pw.this.last))  # fmt: skip
+
+
+def _once(told: Row) -> Any:
+    return pw.temporal.exactly_once_behavior(shift=milliseconds(told["delay"]))
+
+
+def q5(bids: Any, told: Row) -> Any:
+    """The most bids an auction has per window of 10 s every 2 s."""
+    window = pw.temporal.sliding(hop=2_000, duration=10_000)
+    counts = bids.windowby(bids.ts, window=window, instance=bids.auction,
+                           behavior=_once(told)).reduce(
+        first=pw.this._pw_window_start, n=pw.reducers.count())  # fmt: skip
+    most = counts.groupby(counts.first).reduce(counts.first, n=pw.reducers.max(counts.n))
+    return most.select(pw.this.n, window_start=_moment(pw.this.first))
+
+
+def q7(bids: Any, told: Row) -> Any:
+    """The bids with the highest price of their window of 10 s: joined with it when it closes."""
+    windows = bids.windowby(bids.ts, window=pw.temporal.tumbling(duration=10_000),
+                            behavior=_once(told)).reduce(
+        first=pw.this._pw_window_start, highest=pw.reducers.max(pw.this.price))  # fmt: skip
+    own = bids.with_columns(first=bids.ts - bids.ts % 10_000)
+    return own.join(windows, own.first == windows.first, own.price == windows.highest).select(
+        own.auction, own.bidder, own.price, ts=_moment(own.ts))  # fmt: skip
+
+
+def q8(persons: Any, auctions: Any, _told: Row) -> Any:
+    """Persons that opened an auction in the window in which they came."""
+    pairs = pw.temporal.window_join(
+        persons, auctions, persons.ts, auctions.ts, pw.temporal.tumbling(duration=10_000),
+        persons.person == auctions.seller).select(persons.person, persons.name,
+                                                  first=pw.this._pw_window_start)  # fmt: skip
+    each = pairs.groupby(pairs.first, pairs.person, pairs.name).reduce(
+        pairs.first, pairs.person, pairs.name)  # fmt: skip
+    return each.select(pw.this.person, pw.this.name, window_start=_moment(pw.this.first))
+
+
+def join(ours: Any, theirs: Any, told: Row) -> Any:
+    """Pairs of one auction at most so far apart."""
+    apart = milliseconds(told["within"])
+    return pw.temporal.interval_join(
+        ours, theirs, ours.ts, theirs.ts, pw.temporal.interval(-apart, apart),
+        ours.auction == theirs.auction).select(ours.auction, ours.bidder, theirs.price)  # fmt: skip
+
+
+def as_of(ours: Any, theirs: Any, told: Row) -> Any:
+    """Bids with the price of that moment; a bid waits for prices as long as told."""
+    waiting = pw.temporal.common_behavior(delay=milliseconds(told["delay"]))
+    found = pw.temporal.asof_join(
+        ours, theirs, ours.ts, theirs.ts, ours.auction == theirs.auction,
+        how=pw.JoinMode.LEFT, behavior=waiting).select(ours.auction, ours.bidder,
+                                                       price=theirs.price)  # fmt: skip
+    return found.filter(found.price.is_not_none())
 
 
 def distinct(bids: Any, _told: Row) -> Any:
@@ -78,31 +131,47 @@ def _moment(at: Any) -> Any:
     return at.dt.from_timestamp(unit="ms").dt.strftime("%Y-%m-%dT%H:%M:%S%.3fZ")
 
 
-WORKS: dict[str, Callable[[Any, Row], Any]] = {
+WORKS: dict[str, Callable[..., Any]] = {
     "q1": q1, "q2": q2, "tumbling": tumbling, "hopping": hopping, "distinct": distinct,
+    "q5": q5, "q7": q7, "q8": q8, "join": join, "as_of": as_of,
 }  # fmt: skip
-WINDOWED = ("tumbling", "hopping")
-_TYPES = {"auction": int, "bidder": int, "price": float, "channel": str, "url": str, "ts": int}
-_READ = {"q1": ("auction", "bidder", "price", "ts"), "q2": ("auction", "price"),
-         "tumbling": ("auction", "price", "ts"), "hopping": ("auction", "ts")}  # fmt: skip
+WINDOWED = ("tumbling", "hopping", "q5", "q7", "as_of")
+_TYPES = {"auction": int, "bidder": int, "price": float, "channel": str, "url": str, "ts": int,
+          "person": int, "name": str, "seller": int}  # fmt: skip
+_PATHS = {"person": "/id"}  # no column may be called id
+_BID = ("auction", "bidder", "price", "channel", "url", "ts")
+_SIDES = {"q1": [("auction", "bidder", "price", "ts")], "q2": [("auction", "price")],
+          "tumbling": [("auction", "price", "ts")], "hopping": [("auction", "ts")],
+          "distinct": [_BID], "q5": [("auction", "ts")],
+          "q7": [("auction", "bidder", "price", "ts")],
+          "q8": [("person", "name", "ts"), ("seller", "ts")],
+          "join": [("auction", "bidder", "ts"), ("auction", "price", "ts")],
+          "as_of": [("auction", "bidder", "ts"), ("auction", "price", "ts")]}  # fmt: skip
 
 
 def _run(address: str, told: Row) -> Cost:
     G.clear()
     work = told.get("work", "tumbling")
-    columns = {name: _TYPES[name] for name in _READ.get(work, tuple(_TYPES))}
-    reading = {**FETCHING, "bootstrap.servers": address, "group.id": told["out"],
-               "auto.offset.reset": "earliest"}  # fmt: skip
-    bids = pw.io.kafka.read(
-        reading, topic=told["topic"], format="json", schema=pw.schema_from_types(**columns),
-        mode="static", autocommit_duration_ms=milliseconds(told["batch"]),
-        parallel_readers=1 if work in WINDOWED else 2,
-    )  # fmt: skip
-    pw.io.kafka.write(WORKS[work](bids, told), {**PRODUCING, "bootstrap.servers": address},
+    topics = [told["topic"], *([told["other"]] if told.get("other") else [])]
+    sides = [_read(address, topic, columns, told)
+             for topic, columns in zip(topics, _SIDES[work], strict=True)]  # fmt: skip
+    pw.io.kafka.write(WORKS[work](*sides, told), {**PRODUCING, "bootstrap.servers": address},
                       told["out"], format="json")  # fmt: skip
     with measured() as cost:
         pw.run(monitoring_level=pw.MonitoringLevel.NONE)
     return cost
+
+
+def _read(address: str, topic: str, columns: tuple[str, ...], told: Row) -> Any:
+    reading = {**FETCHING, "bootstrap.servers": address, "group.id": f"{topic}-{told['out']}",
+               "auto.offset.reset": "earliest"}  # fmt: skip
+    return pw.io.kafka.read(
+        reading, topic=topic, format="json",
+        schema=pw.schema_from_types(**{name: _TYPES[name] for name in columns}),
+        json_field_paths={name: path for name, path in _PATHS.items() if name in columns},
+        mode="static", autocommit_duration_ms=milliseconds(told["batch"]),
+        parallel_readers=1 if told.get("work", "tumbling") in WINDOWED else 2,
+    )  # fmt: skip
 
 
 def drain(address: str, told: Row) -> dict[str, float]:

@@ -128,12 +128,34 @@ def test_an_absent_engine_stands_on_the_page_with_its_reason(
     page.main(tmp_path, tmp_path)
 
     assert asked == ["millstream"] * 2
-    assert json.loads((tmp_path / "session.json").read_text())["absent"] == {
-        "quix": "no session windows"
-    }
+    reason = WHY_NOT["session"]["quix"]
+    assert json.loads((tmp_path / "session.json").read_text())["absent"] == {"quix": reason}
     [line] = [line for line in (tmp_path / "benchmarks.md").read_text().splitlines()
               if line.startswith("| quix")]  # fmt: skip
-    assert line.endswith("| – | – | no session windows |")
+    assert line.endswith(f"| – | – | {reason} |")
+
+
+def test_an_engine_that_takes_long_may_have_one_round_beside_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    monkeypatch.setattr(cells, "ROUNDS", 3)
+    monkeypatch.setattr(cells, "ONCE", ("bytewax",))
+    asked: list[str] = []
+
+    def cell(engine: str) -> report.Round:
+        asked.append(engine)
+        cpu = 8.0 if engine == "bytewax" else float(len(asked))
+        return {"cpu": cpu, "wall": 1.0, "check": {"checked": 5, "faults": {"wrong": 0}}}
+
+    assert cells.turns("session", ("millstream", "bytewax"), cell)
+    page.main(tmp_path, tmp_path)
+
+    assert asked == ["millstream", "bytewax", "millstream", "millstream"]
+    text = (tmp_path / "benchmarks.md").read_text()
+    assert "3 rounds (bytewax 1)" in text
+    [line] = [line for line in text.splitlines() if line.startswith("| bytewax")]
+    assert "| 8.00× |" in line
 
 
 def test_durations_and_moments_are_read_and_written_in_milliseconds() -> None:
