@@ -14,6 +14,7 @@ nothing of it.
 from __future__ import annotations
 
 import multiprocessing
+import operator
 import socket
 import time
 from collections import Counter
@@ -32,7 +33,14 @@ from bytewax.dataflow import Dataflow  # type: ignore[import-not-found]
 from bytewax.operators import windowing  # type: ignore[import-not-found]
 from bytewax.testing import cluster_main, run_main  # type: ignore[import-not-found]
 
-from benchmarks.engines.librdkafka import FETCHING, PRODUCING, drained, milliseconds, moment
+from benchmarks.engines.librdkafka import (
+    FETCHING,
+    PRODUCING,
+    drained,
+    milliseconds,
+    moment,
+    topics_of,
+)
 from benchmarks.measure import measured
 from benchmarks.processes import main
 
@@ -123,7 +131,7 @@ def q5(read: Any, told: Row) -> Any:
     size, every = 10_000, 2_000
     windower = windowing.SlidingWindower(length=_time(size), offset=_time(every), align_to=EPOCH)
     counted = windowing.fold_window("fold", _together(read, "auction"), _clock(told), windower,
-                                    Counter, _one_more, _both, ordered=False)  # fmt: skip
+                                    Counter, _one_more, operator.add, ordered=False)  # fmt: skip
     return op.flat_map_batch("answer", counted.down, lambda batch: _answers(
         {"window_start": moment(place * every), "n": max(counts.values())}
         for _, (place, counts) in batch))  # fmt: skip
@@ -132,10 +140,6 @@ def q5(read: Any, told: Row) -> Any:
 def _one_more(counts: Counter[int], value: tuple[int, int]) -> Counter[int]:
     counts[value[1]] += 1
     return counts
-
-
-def _both(one: Counter[int], other: Counter[int]) -> Counter[int]:
-    return one + other
 
 
 def q7(read: Any, told: Row) -> Any:
@@ -223,11 +227,10 @@ def _bounds(first: int, last: int) -> dict[str, str]:
 def flow(address: str, told: Row) -> Any:
     """The work that is told, from topic to topic; it ends with the topic."""
     made = Dataflow("drain")
-    topics = [told["topic"], *([told["other"]] if told.get("other") else [])]
     sides = [
         op.input(f"read-{topic}", made, KafkaSource([address], [topic], tail=False,
                                                     add_config=FETCHING, batch_size=BATCH))
-        for topic in topics
+        for topic in topics_of(told)
     ]  # fmt: skip
     answers = WORKS[told.get("work", "tumbling")](*sides, told)
     op.output("write", answers, KafkaSink([address], told["out"], add_config=PRODUCING))

@@ -37,6 +37,11 @@ def moment(at: int) -> str:
     return datetime.fromtimestamp(at / 1000, UTC).isoformat()
 
 
+def topics_of(told: dict[str, Any]) -> list[str]:
+    """The topics a work reads: one, or the two of a join."""
+    return [told["topic"], *([told["other"]] if told.get("other") else [])]
+
+
 def drained(
     address: str, told: dict[str, Any], run: Callable[[str, dict[str, Any]], Cost]
 ) -> dict[str, float]:

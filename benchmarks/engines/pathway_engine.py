@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pathway as pw  # type: ignore[import-not-found]
 from pathway.internals.parse_graph import G  # type: ignore[import-not-found]
 
-from benchmarks.engines.librdkafka import FETCHING, PRODUCING, drained, milliseconds
+from benchmarks.engines.librdkafka import FETCHING, PRODUCING, drained, milliseconds, topics_of
 from benchmarks.measure import measured
 from benchmarks.processes import main
 
@@ -152,9 +152,8 @@ _SIDES = {"q1": [("auction", "bidder", "price", "ts")], "q2": [("auction", "pric
 def _run(address: str, told: Row) -> Cost:
     G.clear()
     work = told.get("work", "tumbling")
-    topics = [told["topic"], *([told["other"]] if told.get("other") else [])]
     sides = [_read(address, topic, columns, told)
-             for topic, columns in zip(topics, _SIDES[work], strict=True)]  # fmt: skip
+             for topic, columns in zip(topics_of(told), _SIDES[work], strict=True)]  # fmt: skip
     pw.io.kafka.write(WORKS[work](*sides, told), {**PRODUCING, "bootstrap.servers": address},
                       told["out"], format="json")  # fmt: skip
     with measured() as cost:
