@@ -166,7 +166,7 @@ def decode(address: str, told: dict[str, Any]) -> dict[str, Any]:
     summed = ("auction", "bidder", "price", "CHAR_LENGTH(channel)", "CHAR_LENGTH(url)", "ts")
     sums = ", ".join(f"CAST(SUM({one}) AS DOUBLE)" for one in summed)
     query = f"""SELECT CAST(window_end AS TIMESTAMP_LTZ(3)), CAST(COUNT(*) AS DOUBLE), {sums}
-                FROM TABLE(TUMBLE(TABLE ours, DESCRIPTOR(rt), INTERVAL '10000' DAY))
+                FROM TABLE(TUMBLE(TABLE ours, DESCRIPTOR(rt), INTERVAL '10000' DAY(5)))
                 GROUP BY window_start, window_end"""
     WORKS["decode"] = lambda told: (columns, query)
     told = {**told, "work": "decode", "delay": "5 seconds", "store": "heap"}
