@@ -30,7 +30,7 @@ SETTINGS = {
     "flink-rocksdb": "the same with RocksDB, incremental checkpoints",
     "duckdb": "the same bytes in memory, two threads: the limit, no stream",
     "bytewax": "orjson, no cycle collector, two processes without state and one with it, "
-    "no recovery store, one epoch, a clock that stands still",
+    "no recovery store, one epoch, a clock that stands still; in a join windows stay open for 60 s",
     "quix": "one process, no cycle collector, RocksDB, no changelog topics, keyed through a topic "
     "of its own, windows closed by partition, commits every 5 s",
     "pathway": "two threads, static mode (it stops at the end of the topic) in steps of 3 s, "

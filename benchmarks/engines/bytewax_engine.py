@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 BATCH = 2_000
 EPOCH = datetime.fromtimestamp(0, UTC)
 ONE_EPOCH = timedelta(days=1)
-AHEAD = "60 seconds"
+AHEAD = "60 seconds"  # one topic of a join is read ahead of the other by less
 LISTENING = 1.0  # seconds after which the first process surely waits for the second
 
 Row = dict[str, Any]
@@ -160,7 +160,7 @@ def _highest(best: list[Any], others: list[Any]) -> list[Any]:
     return best if others[0][1] < best[0][1] else best + others
 
 
-def q8(persons: Any, auctions: Any, told: Row) -> Any:
+def q8(persons: Any, auctions: Any, _told: Row) -> Any:
     """Persons that opened an auction in the window in which they came.
 
     The fewer persons are read ahead of the auctions: windows wait for longer than the delay.

@@ -135,7 +135,7 @@ WORKS: dict[str, Callable[..., Any]] = {
     "q1": q1, "q2": q2, "tumbling": tumbling, "hopping": hopping, "distinct": distinct,
     "q5": q5, "q7": q7, "q8": q8, "join": join, "as_of": as_of,
 }  # fmt: skip
-WINDOWED = ("tumbling", "hopping", "q5", "q7", "as_of")
+ONE_READER = ("tumbling", "hopping", "q5", "q7", "as_of")
 _TYPES = {"auction": int, "bidder": int, "price": float, "channel": str, "url": str, "ts": int,
           "person": int, "name": str, "seller": int}  # fmt: skip
 _PATHS = {"person": "/id"}  # no column may be called id
@@ -169,7 +169,7 @@ def _read(address: str, topic: str, columns: tuple[str, ...], told: Row) -> Any:
         schema=pw.schema_from_types(**{name: _TYPES[name] for name in columns}),
         json_field_paths={name: path for name, path in _PATHS.items() if name in columns},
         mode="static", autocommit_duration_ms=milliseconds(told["batch"]),
-        parallel_readers=1 if told.get("work", "tumbling") in WINDOWED else 2,
+        parallel_readers=1 if told.get("work", "tumbling") in ONE_READER else 2,
     )  # fmt: skip
 
 

@@ -158,6 +158,29 @@ def test_an_engine_that_takes_long_may_have_one_round_beside_the_others(
     assert "| 8.00× |" in line
 
 
+def test_a_bench_that_is_told_to_end_ends_what_it_has_started() -> None:
+    code = (
+        "import subprocess, sys\n"
+        "from benchmarks.__main__ import ends_on_sigterm\n"
+        "ends_on_sigterm()\n"
+        "engine = subprocess.Popen(['sleep', '60'])\n"
+        "try:\n"
+        "    print('started', flush=True)\n"
+        "    engine.wait()\n"
+        "finally:\n"
+        "    engine.kill()\n"
+        "    print('ended', flush=True)\n"
+    )
+    bench = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True,
+                             cwd=FOLDER.parent.parent)  # fmt: skip
+    assert bench.stdout is not None
+    assert bench.stdout.readline() == "started\n"
+    bench.terminate()
+
+    assert bench.communicate(timeout=60)[0] == "ended\n"
+    assert bench.returncode == 143
+
+
 def test_durations_and_moments_are_read_and_written_in_milliseconds() -> None:
     assert milliseconds("10 seconds") == 10_000
     assert milliseconds("1 second") == 1_000
