@@ -11,7 +11,7 @@ from tests.engine.scenes import at, bid, bids, counted, drive
 
 import millstream as ms
 from millstream.plan.stages import cut
-from millstream.runtime import arrow_sql, frames, kernels
+from millstream.runtime import arrow_sql, arrow_values, frames, kernels
 from millstream.runtime.arrow_foreseen import in_java
 from millstream.runtime.lanes import short, wide
 from millstream.runtime.without_spark import without_spark
@@ -45,13 +45,15 @@ SIMPLE: dict[str, Callable[[ms.Stream], ms.Stream]] = {
     "flow": lambda s: counted(s).where("n >= 1").select("auction", "n / 2 as half"),
     "twice": lambda s: counted(s.where("n > 1")).where("auction is not null").by("auction")
     .window(ms.tumbling("1 minute")).agg(n=ms.count()),
+    "opened": lambda s: s.by("auction").window(ms.tumbling("10 seconds"))
+    .agg(each=ms.collect("price")).explode("each").where("each > 0").select("each", "window_end"),
 }  # fmt: skip
 SPARKS: dict[str, Callable[[ms.Stream], ms.Stream]] = {
     "upper": lambda s: s.with_columns(name="upper(name)").where("price > 1"),
     "hidden": lambda s: s.where("_offset > 1"),
     "clock": lambda s: s.where("ts >= now()"),
     "union": lambda s: s.where("price > 1").union(s.where("price < 1")),
-    "opened": lambda s: s.with_columns(all="array(n, n)").explode("all").where("n = 1"),
+    "array": lambda s: s.with_columns(all="array(n, n)").explode("all").where("n = 1"),
 }
 
 
@@ -162,6 +164,30 @@ def test_columns_with_parts_pass_as_they_are(lane: Any) -> None:
             assert bool(handed) is spark_only
     assert seen[0] == seen[1]
     assert [row["tags"] for row in seen[1]] == [None, ["x", None]]
+
+
+@pytest.mark.parametrize("spark_only", [True, False])
+@pytest.mark.parametrize("lane", ["wide", "short"])
+def test_a_row_with_more_elements_than_there_are_places_goes_to_dead(
+    lane: Any, spark_only: bool, monkeypatch: Patch
+) -> None:
+    """Spark's workers know the true number only."""
+    if spark_only:
+        all_in_spark(monkeypatch)
+    handed = built(monkeypatch)
+    most = 8 if spark_only or lane == "short" else arrow_values.ELEMENTS
+    for module in (frames, arrow_values):
+        monkeypatch.setattr(module, "ELEMENTS", most)
+    opened = ms.read(ms.Topic("lists", schema="id long, tags array<int>")).explode("tags")
+    with drive(opened.where("tags = 1"), lane=lane) as d:
+        d.feed("lists", [{"id": n, "tags": [0] * more + [1]}
+                         for n, more in enumerate([0, most - 1, most, 1])])  # fmt: skip
+        facts = d.step()
+        assert [row["id"] for row in d.rows("out")] == [0, 1, 3]
+        (dead,) = d.dead()
+        assert (facts["dead"], dead["offset"]) == (1, 2)
+        assert arrow_values.TOO_MANY in dead["reason"]
+    assert bool(handed) is spark_only
 
 
 @pytest.mark.parametrize("lane", ["wide", "short"])

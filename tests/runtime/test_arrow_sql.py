@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 from tests.runtime.arrow_expressions import COMPARED, SCHEMA, Expressions, table
 
-from millstream.runtime.arrow_expressions import Outside, expression
+from millstream.runtime.arrow_expressions import expression
+from millstream.runtime.arrow_types import Outside
 from millstream.runtime.arrow_values import ArrowSteps, Column, Filter
 
 if TYPE_CHECKING:
@@ -132,3 +133,47 @@ def test_names_are_found_in_any_case_and_only_if_they_are_sure() -> None:
         expression("`STRAßE`", odd)
     with pytest.raises(Outside):
         expression("a", {"a": Column("a", pa.int64()), "A": Column("A", pa.int64())})
+
+
+WHO = pa.struct([("a", pa.int32()), ("B", pa.string()), ("deep", pa.struct([("x", pa.float64())])),
+                 ("all", pa.list_(pa.string()))])  # fmt: skip
+WHOLE = pa.schema([("who", WHO), ("many", pa.list_(WHO)), ("by", pa.map_(pa.string(), WHO))])
+NESTED: dict[str, Value] = {field.name: Column(field.name, field.type) for field in WHOLE}
+DEEP = {"a": 1, "B": "b", "deep": {"x": math.nan}, "all": ["x", None]}
+
+
+@pytest.mark.spark
+def test_fields_of_structs_are_what_they_are_in_spark(spark: SparkSession) -> None:
+    whos = [None, DEEP, {**DEEP, "a": None, "deep": None}, {"deep": {"x": None}}, {"B": ""}, {}]
+    halves = [pa.array(whos[3:], WHO), pa.array(whos, WHO)[1:], pa.array([], WHO)]
+    rows = pa.table([pa.chunked_array(halves), pa.array([[DEEP]] * 8, WHOLE.field(1).type),
+                     pa.nulls(8, WHOLE.field(2).type)], schema=WHOLE)  # fmt: skip
+    some = ["who.a", "WHO.b", "`who`.`B`", "who.deep", "who.deep.x", "who.all", "who.a = 1",
+            "who.deep.x <=> who.DEEP.X", "who.a is null", "coalesce(who.b, 'none')"]  # fmt: skip
+    told = (
+        through_a_worker(spark.createDataFrame(rows))
+        .selectExpr(*(f"{text} as e{place}" for place, text in enumerate(some)))
+        .toArrow()
+    )
+    for place, text in enumerate(some):
+        value = expression(text, NESTED)
+        made = ArrowSteps((), (value,), pa.schema([("e", value.type)]))(rows)["e"]
+        assert made.type == told[f"e{place}"].type, text
+        assert repr(made.to_pylist()) == repr(told[f"e{place}"].to_pylist()), text
+
+
+@pytest.mark.parametrize(
+    "text", ["who.nosuch", "who.a.b", "many.a", "by.a", "who.all.x", "who.*", "nosuch.a",
+             "who.deep.x.y", "who.deep.y", "many[0].a"],
+)  # fmt: skip
+def test_other_parts_of_columns_are_left_to_spark(text: str) -> None:
+    with pytest.raises(Outside):
+        expression(text, NESTED)
+
+
+def test_a_field_of_one_name_only_is_sure() -> None:
+    twice = pa.struct([("a", pa.int32()), ("A", pa.int32())])
+    same = pa.struct([("a", pa.int32()), ("a", pa.int32())])
+    for kind in (twice, same):
+        with pytest.raises(Outside):
+            expression("w.a", {"w": Column("w", kind)})

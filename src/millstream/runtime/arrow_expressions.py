@@ -16,26 +16,31 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millstream.plan import sql
-from millstream.runtime.arrow_values import Call, Cast, Literal, OneOf
+from millstream.runtime.arrow_types import (
+    BOOL,
+    DOUBLE,
+    FLOAT,
+    INTEGERS,
+    NULL,
+    ORDERED,
+    TEXT,
+    Outside,
+    common,
+    is_point,
+    widened,
+)
+from millstream.runtime.arrow_values import Call, Literal, OneOf, Part
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from millstream.runtime.arrow_values import Value
 
 MOST = 300  # values in one expression: beyond it Spark's compiler is the better one
-BOOL, DOUBLE, FLOAT, TEXT, NULL = pa.bool_(), pa.float64(), pa.float32(), pa.string(), pa.null()
-_INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
-_ORDERED = (*_INTEGERS, DOUBLE, FLOAT, TEXT, pa.timestamp("us", "UTC"), pa.date32())
-SIMPLE = (*_ORDERED, BOOL)
 _POINTED = pa.decimal128(30, 15)  # literals with a point: used only where they become doubles
 _WHOLE = re.compile(r"\d{1,19}")
 _POINT = re.compile(r"\d{1,15}\.\d{1,15}")
 _EXPONENT = re.compile(r"(\d{1,15}|\d{0,15}\.\d{1,15})[eE]-?\d{1,3}")
-
-
-class Outside(Exception):
-    """An expression, or a step, that is left to Spark."""
 
 
 def expression(text: str, columns: Mapping[str, Value]) -> Value:
@@ -52,7 +57,7 @@ def expression(text: str, columns: Mapping[str, Value]) -> Value:
     return _made(tree, columns)
 
 
-def found(name: str, columns: Mapping[str, Value]) -> str:
+def found(name: str, columns: Iterable[str]) -> str:
     """The column of a name in any case, as it is written among the others."""
     same = [column for column in columns if column.lower() == name.lower()]
     if len(same) != 1 or (same[0] != name and not (name + same[0]).isascii()):
@@ -84,8 +89,17 @@ def _operands(tree: exp.Expression, columns: Mapping[str, Value], *more: str) ->
 # -- columns, literals ---------------------------------------------------------------
 
 
-def _column(tree: exp.Expression, columns: Mapping[str, Value]) -> Value:
-    return columns[found(tree.name, columns)]
+def _column(tree: Any, columns: Mapping[str, Value]) -> Value:
+    """A column, or a field of one, or a field of that."""
+    name, *inside = [part.name for part in tree.parts]
+    value = columns[found(name, columns)]
+    for part in inside:
+        if not pa.types.is_struct(value.type):
+            raise Outside
+        fields = [field.name for field in value.type]
+        place = fields.index(found(part, fields))
+        value = Part(value, place, value.type[place].type)
+    return value
 
 
 def _literal(tree: exp.Expression, columns: Mapping[str, Value]) -> Value:
@@ -142,52 +156,12 @@ def _cast(tree: exp.Expression, columns: Mapping[str, Value]) -> Value:
     if kind is None or to.expressions:
         raise Outside
     value = _made(tree.this, columns)
-    if isinstance(value, Literal) and value.type in _INTEGERS and kind in _INTEGERS:
+    if isinstance(value, Literal) and value.type in INTEGERS and kind in INTEGERS:
         half = 2 ** (kind.bit_width - 1)
         if not -half < value.value < half:
             raise Outside
         return Literal(value.value, kind)
-    return _widened(value, kind)
-
-
-# -- types ---------------------------------------------------------------------------
-
-
-def _widened(value: Value, kind: pa.DataType) -> Value:
-    """A value as one of a type that holds it: no cast here can raise."""
-    if value.type == kind:
-        return value
-    if isinstance(value, Literal) and value.value is None:
-        return Literal(None, kind)
-    doubled = kind == DOUBLE and (value.type in (*_INTEGERS, FLOAT) or _is_point(value))
-    both = value.type in _INTEGERS and kind in _INTEGERS
-    if not doubled and not (both and value.type.bit_width < kind.bit_width):
-        raise Outside
-    if isinstance(value, Literal):
-        return Literal(float(value.value) if doubled else value.value, kind)
-    return Cast(value, kind)
-
-
-def _is_point(value: Value) -> bool:
-    return isinstance(value, Literal) and isinstance(value.value, Decimal)
-
-
-def _common(values: Sequence[Value]) -> pa.DataType:
-    """The type that Spark gives values of these types when they stand for one another."""
-    kinds = {value.type for value in values if value.type != NULL}
-    if kinds and kinds <= set(_INTEGERS):
-        return max(kinds, key=lambda kind: kind.bit_width)
-    if DOUBLE in kinds:
-        return DOUBLE
-    if len(kinds) != 1 or not kinds <= set(SIMPLE):
-        raise Outside
-    return kinds.pop()
-
-
-def _condition(value: Value) -> Value:
-    if value.type != BOOL:
-        raise Outside
-    return value
+    return widened(value, kind)
 
 
 # -- comparisons ---------------------------------------------------------------------
@@ -195,6 +169,12 @@ def _condition(value: Value) -> Value:
 
 def _call(function: str, *operands: Value) -> Value:
     return Call(function, operands, BOOL)
+
+
+def _condition(value: Value) -> Value:
+    if value.type != BOOL:
+        raise Outside
+    return value
 
 
 def _equal(left: Value, right: Value) -> Value:
@@ -247,10 +227,10 @@ def _comparable(left: Value, right: Value, *, order: bool) -> tuple[Value, Value
         raise Outside
     if NULL in kinds:
         raise Outside
-    kind = _common([left, right])
-    if kind not in _ORDERED and (order or kind != BOOL):
+    kind = common([left, right])
+    if kind not in ORDERED and (order or kind != BOOL):
         raise Outside
-    return _widened(left, kind), _widened(right, kind)
+    return widened(left, kind), widened(right, kind)
 
 
 def _comparison(tree: exp.Expression, columns: Mapping[str, Value]) -> Value:
@@ -269,13 +249,13 @@ def _between(tree: exp.Expression, columns: Mapping[str, Value]) -> Value:
 def _one_of(tree: exp.Expression, columns: Mapping[str, Value]) -> Value:
     (value,) = _operands(tree, columns)
     these = [_made(one, columns) for one in tree.expressions]
-    kind = _common([value, *these])
-    if kind not in (*_INTEGERS, TEXT) or not value.columns:
+    kind = common([value, *these])
+    if kind not in (*INTEGERS, TEXT) or not value.columns:
         raise Outside
     if not all(isinstance(one, Literal) and one.value is not None for one in these):
         raise Outside
     literals = tuple(one.value for one in these if isinstance(one, Literal))
-    return OneOf(_widened(value, kind), literals)
+    return OneOf(widened(value, kind), literals)
 
 
 def _is_null(tree: exp.Expression, columns: Mapping[str, Value]) -> Value:
@@ -306,29 +286,29 @@ def _arithmetic(tree: exp.Expression, columns: Mapping[str, Value]) -> Value:
     sides = [_made(side, columns) for side in (tree.this, tree.expression)]
     if DOUBLE not in [side.type for side in sides] or NULL in [side.type for side in sides]:
         raise Outside
-    operands = tuple(_widened(side, DOUBLE) for side in sides)
+    operands = tuple(widened(side, DOUBLE) for side in sides)
     return Call(_ARITHMETIC[type(tree)], operands, DOUBLE)
 
 
 def _divided(tree: exp.Expression, columns: Mapping[str, Value]) -> Value:
     """By a literal that is not zero: of integers, too, the quotient is a double."""
     value, by = _made(tree.this, columns), _made(tree.expression, columns)
-    if not isinstance(by, Literal) or not by.value or value.type not in (*_INTEGERS, DOUBLE):
+    if not isinstance(by, Literal) or not by.value or value.type not in (*INTEGERS, DOUBLE):
         raise Outside
-    if _is_point(by) and value.type != DOUBLE:
+    if is_point(by) and value.type != DOUBLE:
         raise Outside
-    return Call("divide", (_widened(value, DOUBLE), _widened(by, DOUBLE)), DOUBLE)
+    return Call("divide", (widened(value, DOUBLE), widened(by, DOUBLE)), DOUBLE)
 
 
 def _remainder(tree: exp.Expression, columns: Mapping[str, Value]) -> Value:
     """Of integers, by a literal that is not zero; the sign is that of the dividend."""
     value, by = _made(tree.this, columns), _made(tree.expression, columns)
-    if not isinstance(by, Literal) or not by.value or by.type not in _INTEGERS:
+    if not isinstance(by, Literal) or not by.value or by.type not in INTEGERS:
         raise Outside
-    kind = _common([value, by])
-    if kind not in _INTEGERS:
+    kind = common([value, by])
+    if kind not in INTEGERS:
         raise Outside
-    dividend, divisor = _widened(value, kind), Literal(abs(by.value), kind)
+    dividend, divisor = widened(value, kind), Literal(abs(by.value), kind)
     times = Call("divide", (dividend, divisor), kind)
     whole = Call("multiply", (times, divisor), kind)
     return Call("subtract", (dividend, whole), kind)
@@ -336,9 +316,9 @@ def _remainder(tree: exp.Expression, columns: Mapping[str, Value]) -> Value:
 
 def _chosen(condition: Value, then: Value, other: Value) -> Value:
     """What is null is not true."""
-    kind = _common([then, other])
+    kind = common([then, other])
     sure = _call("coalesce", _condition(condition), Literal(False, BOOL))  # noqa: FBT003
-    return Call("if_else", (sure, _widened(then, kind), _widened(other, kind)), kind)
+    return Call("if_else", (sure, widened(then, kind), widened(other, kind)), kind)
 
 
 def _if(tree: exp.Expression, columns: Mapping[str, Value]) -> Value:
@@ -353,17 +333,17 @@ def _case(tree: exp.Expression, columns: Mapping[str, Value]) -> Value:
              for case in tree.args["ifs"]]  # fmt: skip
     default = tree.args.get("default")
     made = Literal(None, NULL) if default is None else _made(default, columns)
-    kind = _common([made, *(value for _, value in cases)])
-    chosen: Value = _widened(made, kind)
+    kind = common([made, *(value for _, value in cases)])
+    chosen: Value = widened(made, kind)
     for condition, value in reversed(cases):
-        chosen = _chosen(condition, _widened(value, kind), chosen)
+        chosen = _chosen(condition, widened(value, kind), chosen)
     return chosen
 
 
 def _coalesced(tree: exp.Expression, columns: Mapping[str, Value]) -> Value:
     values = [_made(part, columns) for part in (tree.this, *tree.expressions)]
-    kind = _common(values)
-    return Call("coalesce", tuple(_widened(value, kind) for value in values), kind)
+    kind = common(values)
+    return Call("coalesce", tuple(widened(value, kind) for value in values), kind)
 
 
 def _null_if(tree: exp.Expression, columns: Mapping[str, Value]) -> Value:
@@ -375,7 +355,7 @@ def _null_if(tree: exp.Expression, columns: Mapping[str, Value]) -> Value:
 _BINARY = ("this", "expression")
 _Maker = tuple[tuple[str, ...], "Callable[[Any, Mapping[str, Value]], Value]"]
 _MAKERS: dict[type, _Maker] = {
-    exp.Column: (("this",), _column),
+    exp.Column: (("this", "table", "db", "catalog"), _column),
     exp.Literal: (("this", "is_string"), _literal),
     exp.Boolean: (("this",), _boolean),
     exp.Null: ((), _null),

@@ -1,24 +1,26 @@
 """Stateless steps without Spark: a chain of them over one leaf as a function of an Arrow table.
 
-    where, select, with_columns, drop -- compiled --> ArrowSteps, or None: Spark runs them
+    where, select, with_columns, drop, explode -- compiled --> ArrowSteps, or None: Spark's
 
-Nothing in the subset can raise and all of it is deterministic, so filters are taken first,
-whatever stands before them in the chain.
+No expression in the subset can raise and all of it is deterministic, so filters are taken
+first, whatever stands before them in the chain, back to the last `explode`.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from millstream.plan import sql
 from millstream.plan.columns import EVERY
-from millstream.plan.graph import Drop, Select, Where, WithColumns
+from millstream.plan.graph import Drop, Explode, Select, Where, WithColumns
 from millstream.plan.stages import POSITION, SIGN, TIME
-from millstream.runtime.arrow_expressions import BOOL, MOST, SIMPLE, Outside, expression
-from millstream.runtime.arrow_values import ArrowSteps, Cast, Column, Filter
+from millstream.runtime.arrow_expressions import MOST, expression
+from millstream.runtime.arrow_types import BOOL, SIMPLE, Outside
+from millstream.runtime.arrow_values import ArrowSteps, Cast, Column, Filter, Opened
 from millstream.sources.decode import ORIGIN
 from millstream.sources.spec import HIDDEN
 
@@ -50,14 +52,14 @@ def compiled(side: Side, leaf: pa.Schema, gives: pa.Schema | None = None) -> Arr
 
 def _named(steps: ArrowSteps, gives: pa.Schema) -> ArrowSteps:
     """The same columns, with the parts of nested ones called as Spark calls them."""
-    values = tuple(value if str(value.type) == str(field.type) else Cast(value, field.type)
-                   for value, field in zip(steps.values, gives, strict=True))  # fmt: skip
+    values = tuple(value if str(value.type) == str(one.type) else Cast(value, one.type)
+                   for value, one in zip(steps.values, gives, strict=True))  # fmt: skip
     return replace(steps, values=values, columns=gives)
 
 
 def as_spark_calls(columns: pa.Schema) -> pa.Schema:
     """The same columns, with the parts of nested ones called as Spark calls them."""
-    return pa.schema([pa.field(field.name, _called(field.type)) for field in columns])
+    return pa.schema([pa.field(one.name, _called(one.type)) for one in columns])
 
 
 def _called(kind: pa.DataType) -> pa.DataType:
@@ -70,27 +72,70 @@ def _called(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
+@dataclass
+class _Stretch:
+    """The steps from the leaf, or from an `explode`, to the next one: `opens` its column."""
+
+    there: dict[str, Value]
+    conditions: list[Value] = field(default_factory=list)
+    opens: str | None = None
+
+    def needs(self) -> frozenset[str]:
+        """The columns that it reads of what comes in."""
+        of_each = (value.columns for value in (*self.conditions, *self.there.values()))
+        return frozenset[str]().union(*of_each)
+
+    def keep(self, names: frozenset[str]) -> None:
+        """Give these columns, and the one that is opened."""
+        self.there = {name: value for name, value in self.there.items()
+                      if name in names or name == self.opens}  # fmt: skip
+
+    def compiled(self, before: ArrowSteps | None, opens: str | None) -> ArrowSteps:
+        """As steps, behind those before them, of which one column is opened."""
+        values = tuple(self.there.values())
+        schema = pa.schema([pa.field(name, value.type) for name, value in self.there.items()])
+        filters = tuple(_filters(self.conditions, values))
+        opened = None if before is None or opens is None else Opened(before, opens)
+        return ArrowSteps(filters, values, schema, opened)
+
+
 def _compiled(side: Side, leaf: pa.Schema) -> ArrowSteps:
-    if len(side.leaves) != 1 or any(_NEVER_NULL in str(field.type) for field in leaf):
+    if len(side.leaves) != 1 or any(_NEVER_NULL in str(one.type) for one in leaf):
         raise Outside
-    there: dict[str, Value] = {
-        field.name: Column(field.name, field.type)
-        for field in leaf
-        if field.name not in _NOT_THE_USERS
-    }
-    conditions: list[Value] = []
+    if not {*ORIGIN, *side.carried} <= set(leaf.names):
+        raise Outside
+    rows = _Stretch({name: Column(name, leaf.field(name).type) for name in leaf.names
+                     if name not in _NOT_THE_USERS})  # fmt: skip
+    beside = {name: Column(name, leaf.field(name).type) for name in (*ORIGIN, *side.carried)}
+    stretches = [rows]
     for step in _chain(side):
-        if isinstance(step, Where):
-            conditions.append(_condition(step, there))
+        if isinstance(step, Explode):
+            rows = _Stretch(_opened(step, rows))
+            stretches.append(rows)
+        elif isinstance(step, Where):
+            rows.conditions.append(_condition(step, rows.there))
         else:
-            there = _columns(step, there)
-    for name in (*ORIGIN, *side.carried):
-        if name not in leaf.names:
-            raise Outside
-        there[name] = Column(name, leaf.field(name).type)
-    values = tuple(there.values())
-    schema = pa.schema([pa.field(name, value.type) for name, value in there.items()])
-    return ArrowSteps(tuple(_filters(conditions, values)), values, schema)
+            rows.there = _columns(step, rows.there)
+    for stretch in stretches:
+        stretch.there |= beside
+    for behind, stretch in pairwise(reversed(stretches)):
+        stretch.keep(behind.needs())
+    steps, opens = None, None
+    for stretch in stretches:
+        steps, opens = stretch.compiled(steps, opens), stretch.opens
+    assert steps is not None
+    return steps
+
+
+def _opened(step: Explode, rows: _Stretch) -> dict[str, Value]:
+    """The columns behind a step that opens one of those there are."""
+    value = rows.there.get(step.column)
+    if value is None or not pa.types.is_list(value.type):
+        raise Outside
+    rows.opens = step.column
+    kinds = {name: one.type for name, one in rows.there.items()}
+    kinds[step.column] = value.type.value_type
+    return {name: Column(name, kind) for name, kind in kinds.items()}
 
 
 def _chain(side: Side) -> list[Node]:
@@ -98,7 +143,7 @@ def _chain(side: Side) -> list[Node]:
     steps: list[Node] = []
     node = side.tree
     while node not in side.leaves:
-        if type(node) not in (Where, Select, WithColumns, Drop):
+        if type(node) not in (Where, Select, WithColumns, Drop, Explode):
             raise Outside
         steps.append(node)
         (node,) = node.inputs

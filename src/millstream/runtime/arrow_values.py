@@ -1,7 +1,7 @@
 """SQL that needs no Spark, as plain values: expressions over Arrow columns, and what steps do.
 
-They are made by `runtime/arrow_sql.py` and sent to Spark's workers; evaluating one raises
-nothing, whatever the rows hold.
+They are made by `runtime/arrow_sql.py` and sent to Spark's workers; evaluating an expression
+raises nothing, whatever the rows hold.
 """
 
 from __future__ import annotations
@@ -11,6 +11,14 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from millstream.errors import UserCodeFailed
+from millstream.state.columns import int_values, spans_to_rows, taken
+from millstream.state.keys import list_parts
+
+ELEMENTS = 2**20  # of one row that `explode` takes: each has a place within its row's origin
+TOO_MANY = f"explode needs at most {ELEMENTS} elements in a row"
+_PLACE_BITS = (ELEMENTS - 1).bit_length()
 
 
 class Value(Protocol):
@@ -81,6 +89,26 @@ class Cast:
 
 
 @dataclass(frozen=True)
+class Part:
+    """One field of a struct, by its place; null where the struct is."""
+
+    value: Value
+    place: int
+    type: pa.DataType
+
+    @property
+    def columns(self) -> frozenset[str]:
+        return self.value.columns
+
+    @property
+    def size(self) -> int:
+        return 1 + self.value.size
+
+    def of(self, rows: pa.Table) -> Any:
+        return pc.struct_field(self.value.of(rows), [self.place])
+
+
+@dataclass(frozen=True)
 class Call:
     """One of Arrow's functions, over the values of others."""
 
@@ -138,14 +166,24 @@ class Filter:
 
 @dataclass(frozen=True)
 class ArrowSteps:
-    """Stateless steps: filters over the columns that come in, then the columns that leave."""
+    """Stateless steps: filters over the columns that come in, then the columns that leave.
+
+    `opened` is what stands before them, where that makes several rows of one.
+    """
 
     filters: tuple[Filter, ...]
     values: tuple[Value, ...]
     columns: pa.Schema
+    opened: Opened | None = None
 
     def __call__(self, rows: pa.Table) -> pa.Table:
-        """The rows that Spark would give, in the same order."""
+        """The rows that Spark would give, in the same order.
+
+        Raises:
+            UserCodeFailed: an array to be opened has too many elements.
+        """
+        if self.opened is not None:
+            rows = self.opened(rows)
         for keep in self.filters:
             rows = keep(rows)
         made = [self._column(value.of(rows), rows.num_rows) for value in self.values]
@@ -154,3 +192,28 @@ class ArrowSteps:
     @staticmethod
     def _column(value: Any, count: int) -> Any:
         return pa.repeat(value, count) if isinstance(value, pa.Scalar) else value
+
+
+@dataclass(frozen=True)
+class Opened:
+    """Steps, and then one row per element of an array they give.
+
+    Where rows carry their origin, each of an array's rows has a place of its own in it.
+    """
+
+    steps: ArrowSteps
+    column: str
+
+    def __call__(self, rows: pa.Table) -> pa.Table:
+        rows = self.steps(rows)
+        begins, lengths, elements = list_parts(rows[self.column].combine_chunks())
+        places, owners = spans_to_rows(begins, lengths)
+        others = taken(rows.drop_columns([self.column]), owners)
+        made = dict(zip(others.column_names, others.columns, strict=True))
+        made[self.column] = elements.take(pa.array(places))
+        if "_sub" in made:
+            if lengths.max(initial=0) > ELEMENTS:
+                raise UserCodeFailed(TOO_MANY)
+            within = int_values(made["_sub"].combine_chunks()) << _PLACE_BITS
+            made["_sub"] = pa.array(within + (places - begins[owners]))
+        return pa.table({name: made[name] for name in rows.column_names})

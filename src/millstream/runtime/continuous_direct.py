@@ -7,6 +7,7 @@ told, every few seconds, while rows go on passing.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,6 @@ from millstream.runtime.continuous_rules import INTERVAL_SECONDS
 from millstream.runtime.kernels import decoder_of
 from millstream.schema import Schema
 from millstream.sources import topic_troubles as troubles
-from millstream.sources.decode import ORIGIN
 from millstream.sources.topic_reader import check_still_there
 
 if TYPE_CHECKING:
@@ -147,11 +147,22 @@ def _steps(side: Side, columns: pa.Schema) -> ArrowSteps | None:
     steps = None if side.bare else compiled(side, columns)
     assert side.bare or steps is not None
     gives = columns if steps is None else steps.columns
-    leaving = [place for place, name in enumerate(gives.names) if not name.startswith("_")]
-    user = pa.schema([gives.field(place) for place in leaving])
+    user = pa.schema([one for one in gives if _users(one.name)])
     check(Schema.from_arrow(user))
-    if steps is None:
-        return None
-    filters = (Filter(one.condition, tuple(name for name in one.keeps if name not in ORIGIN))
-               for one in steps.filters)  # fmt: skip
-    return ArrowSteps(tuple(filters), tuple(steps.values[place] for place in leaving), user)
+    return None if steps is None else _without_origins(steps)
+
+
+def _without_origins(steps: ArrowSteps) -> ArrowSteps:
+    filters = (Filter(one.condition, tuple(filter(_users, one.keeps))) for one in steps.filters)
+    leaving = [place for place, name in enumerate(steps.columns.names) if _users(name)]
+    opened = steps.opened
+    return ArrowSteps(
+        tuple(filters),
+        tuple(steps.values[place] for place in leaving),
+        pa.schema([steps.columns.field(place) for place in leaving]),
+        None if opened is None else replace(opened, steps=_without_origins(opened.steps)),
+    )
+
+
+def _users(name: str) -> bool:
+    return not name.startswith("_")

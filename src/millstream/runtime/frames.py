@@ -26,6 +26,7 @@ from millstream.plan.graph import (
 from millstream.plan.stages import POSITION, SIGN, TIME
 from millstream.plan.stages import leaves as leaves_of
 from millstream.plan.table_graph import KeptWhere
+from millstream.runtime.arrow_values import ELEMENTS, TOO_MANY
 from millstream.runtime.failures import analysed_step
 from millstream.runtime.row_wise import transformed
 from millstream.sources.decode import ORIGIN
@@ -41,7 +42,6 @@ _INSIDE = [f"{flat} as {name}" for flat, name in zip(ORIGIN, _FIELDS, strict=Tru
 _CARRIED = {SIGN: "sign", TIME: "at", POSITION: "place"}
 _FLAT = [f"_origin.{name} as {flat}" for flat, name in zip(ORIGIN, _FIELDS, strict=True)]
 _IN_ORIGIN = {"_partition": "_origin.partition", "_offset": "_origin.offset"}
-_ELEMENTS = 2**20
 
 
 def packed(frame: DataFrame, carried: Sequence[str] = ()) -> DataFrame:
@@ -162,11 +162,8 @@ def _explode(step: Explode, frame: DataFrame, clock: int) -> DataFrame:
     column = sql.quoted(step.column)
     others = [sql.quoted(name) for name in frame.columns if name != step.column]
     opened = frame.selectExpr(*others, f"posexplode({column}) as (_at, {column})")
-    place = (
-        f"if(_at < {_ELEMENTS}, bigint(_at), "
-        f"raise_error('explode needs fewer than {_ELEMENTS} elements in a row'))"
-    )
-    moved = {"_origin": _moved(frame, f"{_within(_ELEMENTS)} + {place}", "sub")}
+    place = f"if(_at < {ELEMENTS}, bigint(_at), raise_error('{TOO_MANY}'))"
+    moved = {"_origin": _moved(frame, f"{_within(ELEMENTS)} + {place}", "sub")}
     return opened.selectExpr(*(moved.get(name, sql.quoted(name)) for name in frame.columns))
 
 
