@@ -205,7 +205,7 @@ def growth(address: str, told: dict[str, Any]) -> dict[str, Any]:
     heard: queue.Queue[Facts] = queue.Queue()
     bids = ms.read(ms.Topic(told["topic"], schema=FED_SCHEMA), time="ts")
     counts = bids.by("auction").window(ms.tumbling("10000 days")).agg(n=ms.count())
-    counting = ms.Pipeline(told["out"], counts.to(ms.Topic(told["out"])), batch="3 seconds")
+    counting = ms.Pipeline(told["out"], counts.to(ms.Topic(told["out"])))
     feed = Feed(address, told["topic"], told["keys"])
     with tempfile.TemporaryDirectory() as folder:
         options = {"kafka": address, "checkpoint": f"{folder}/checkpoint"}
