@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import os
 import tempfile
-import uuid
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import oracle
+from benchmarks.paced import in_turns, topics
 from benchmarks.processes import work
-from benchmarks.report import keep, percentiles, verdict
-from millstream.log.topics import Topics
+from benchmarks.report import percentiles, spread, verdict
 from millstream.testing import broker
 
 if TYPE_CHECKING:
@@ -31,26 +31,20 @@ ROWS = 10_000
 
 def growth(engines: tuple[str, ...]) -> bool:
     """p50 and p95 of a batch's time and of the bytes it writes, per number of open keys."""
-    cells: dict[str, list[Round]] = {}
-    with broker() as running:
-        for keys in KEYS:
-            for engine in (name for name in engines if name in ("millstream", "spark-rocksdb")):
-                name = f"{engine}, {keys:,} keys"
-                cells[name] = [{**_cell(engine, running.address, keys), "load": os.getloadavg()[0]}]
-                print(f"  growth {name}: {_line(cells[name])}", flush=True)
-    print(f"\ngrowth: {BATCHES} batches of {ROWS:,} rows after {WARM_BATCHES} to warm up")
-    for name, rounds in cells.items():
-        print(f"  {name:34} {_line(rounds)}")
     settings: dict[str, Any] = {"KEYS": KEYS, "BATCHES": BATCHES, "WARM_BATCHES": WARM_BATCHES,
                                 "rows": ROWS}  # fmt: skip
-    return keep("growth", settings, cells)
+    with broker() as running:
+        cells = {
+            f"{engine}, {keys:,} keys": partial(_cell, engine, running.address, keys)
+            for keys in KEYS
+            for engine in ("millstream", "spark-rocksdb")
+            if engine in engines
+        }
+        return in_turns("growth", settings, cells, _line)
 
 
 def _cell(engine: str, address: str, keys: int) -> Round:
-    name = uuid.uuid4().hex[:8]
-    topic, out = f"in-{name}", f"out-{name}"
-    Topics(address).create(topic, partitions=1)
-    with tempfile.TemporaryDirectory() as folder:
+    with topics(address, partitions=1) as (topic, out), tempfile.TemporaryDirectory() as folder:
         state = f"{folder}/state"
         told = {"topic": topic, "out": out, "keys": keys, "rows": ROWS, "state": state,
                 "batches": WARM_BATCHES + BATCHES}  # fmt: skip
@@ -72,11 +66,17 @@ def _cell(engine: str, address: str, keys: int) -> Round:
 
 
 def _line(rounds: list[Round]) -> str:
-    one = rounds[0]
-    took = " ".join(f"{name} {seconds * 1000:.0f}" for name, seconds in one["seconds"].items())
-    wrote = " ".join(f"{name} {size / 1e6:.2f}" for name, size in one["written"].items())
-    split = f", {one['split']} split" if one["split"] else ""
+    took = _percentiles(rounds, "seconds", 1000, ".0f")
+    wrote = _percentiles(rounds, "written", 1e-6, ".2f")
+    cpu = spread([one["cpu"]["p50"] * 1000 for one in rounds], ".0f")
+    mean = spread([one["mean_written"] / 1e6 for one in rounds], ".2f")
+    split = sum(one["split"] for one in rounds)
     return (
-        f"{took} ms, {one['cpu']['p50'] * 1000:.0f} of CPU; written {wrote}, "
-        f"mean {one['mean_written'] / 1e6:.2f} MB{split}; {verdict(rounds)}"
+        f"{took} ms, {cpu} of CPU; written {wrote}, mean {mean} MB"
+        f"{f', {split} split' if split else ''}; {verdict(rounds)}"
     )
+
+
+def _percentiles(rounds: list[Round], name: str, times: float, form: str) -> str:
+    return " ".join(f"{p} {spread([one[name][p] * times for one in rounds], form)}"
+                    for p in rounds[0][name])  # fmt: skip
