@@ -90,12 +90,11 @@ class _Stretch:
         self.there = {name: value for name, value in self.there.items()
                       if name in names or name == self.opens}  # fmt: skip
 
-    def compiled(self, before: ArrowSteps | None, opens: str | None) -> ArrowSteps:
-        """As steps, behind those before them, of which one column is opened."""
+    def compiled(self, opened: Opened | None) -> ArrowSteps:
+        """As steps behind what was opened before them."""
         values = tuple(self.there.values())
         schema = pa.schema([pa.field(name, value.type) for name, value in self.there.items()])
         filters = tuple(_filters(self.conditions, values))
-        opened = None if before is None or opens is None else Opened(before, opens)
         return ArrowSteps(filters, values, schema, opened)
 
 
@@ -104,11 +103,26 @@ def _compiled(side: Side, leaf: pa.Schema) -> ArrowSteps:
         raise Outside
     if not {*ORIGIN, *side.carried} <= set(leaf.names):
         raise Outside
-    rows = _Stretch({name: Column(name, leaf.field(name).type) for name in leaf.names
-                     if name not in _NOT_THE_USERS})  # fmt: skip
-    beside = {name: Column(name, leaf.field(name).type) for name in (*ORIGIN, *side.carried)}
+    there: dict[str, Value] = {name: Column(name, leaf.field(name).type) for name in leaf.names}
+    beside = {name: there[name] for name in (*ORIGIN, *side.carried)}
+    users = {name: value for name, value in there.items() if name not in _NOT_THE_USERS}
+    *before, last = _stretches(_chain(side), users)
+    for stretch in (*before, last):
+        stretch.there |= beside
+    for behind, stretch in pairwise((last, *reversed(before))):
+        stretch.keep(behind.needs())
+    opened = None
+    for stretch in before:
+        assert stretch.opens is not None
+        opened = Opened(stretch.compiled(opened), stretch.opens)
+    return last.compiled(opened)
+
+
+def _stretches(steps: Sequence[Node], there: dict[str, Value]) -> list[_Stretch]:
+    """What the steps make of these columns, cut at each `explode`."""
+    rows = _Stretch(there)
     stretches = [rows]
-    for step in _chain(side):
+    for step in steps:
         if isinstance(step, Explode):
             rows = _Stretch(_opened(step, rows))
             stretches.append(rows)
@@ -116,15 +130,7 @@ def _compiled(side: Side, leaf: pa.Schema) -> ArrowSteps:
             rows.conditions.append(_condition(step, rows.there))
         else:
             rows.there = _columns(step, rows.there)
-    for stretch in stretches:
-        stretch.there |= beside
-    for behind, stretch in pairwise(reversed(stretches)):
-        stretch.keep(behind.needs())
-    steps, opens = None, None
-    for stretch in stretches:
-        steps, opens = stretch.compiled(steps, opens), stretch.opens
-    assert steps is not None
-    return steps
+    return stretches
 
 
 def _opened(step: Explode, rows: _Stretch) -> dict[str, Value]:

@@ -70,11 +70,10 @@ class Literal:
 
 
 @dataclass(frozen=True)
-class Cast:
-    """A number as a wider one, a long as the nearest double, a list with its element renamed."""
+class _OfOne:
+    """What is made of one other value."""
 
     value: Value
-    type: pa.DataType
 
     @property
     def columns(self) -> frozenset[str]:
@@ -83,26 +82,24 @@ class Cast:
     @property
     def size(self) -> int:
         return 1 + self.value.size
+
+
+@dataclass(frozen=True)
+class Cast(_OfOne):
+    """A number as a wider one, a long as the nearest double, a list with its element renamed."""
+
+    type: pa.DataType
 
     def of(self, rows: pa.Table) -> Any:
         return pc.cast(self.value.of(rows), self.type, safe=False)
 
 
 @dataclass(frozen=True)
-class Part:
+class Part(_OfOne):
     """One field of a struct, by its place; null where the struct is."""
 
-    value: Value
     place: int
     type: pa.DataType
-
-    @property
-    def columns(self) -> frozenset[str]:
-        return self.value.columns
-
-    @property
-    def size(self) -> int:
-        return 1 + self.value.size
 
     def of(self, rows: pa.Table) -> Any:
         return pc.struct_field(self.value.of(rows), [self.place])
@@ -129,20 +126,15 @@ class Call:
 
 
 @dataclass(frozen=True)
-class OneOf:
+class OneOf(_OfOne):
     """Whether a value is one of these, none of which is null; null for null."""
 
-    value: Value
     these: tuple[Any, ...]
     type = pa.bool_()
 
     @property
-    def columns(self) -> frozenset[str]:
-        return self.value.columns
-
-    @property
     def size(self) -> int:
-        return 1 + len(self.these) + self.value.size
+        return len(self.these) + super().size
 
     def of(self, rows: pa.Table) -> Any:
         value = self.value.of(rows)
