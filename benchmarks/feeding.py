@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 import uuid
@@ -40,6 +41,10 @@ class Feed:
             self._send(self._plain, keys[first : first + PIECE])
             self._plain.flush()
         return self._keys
+
+    def settle(self) -> None:
+        """Have the disk take what loading has left to be written, so that batches do not wait."""
+        os.sync()
 
     def batch(self, rows: int) -> int:
         """Send so many records of keys drawn evenly, all at once."""

@@ -1,9 +1,10 @@
 """What a small batch costs as state grows: 10,000 rows over a per-key count.
 
-The state is loaded through the engine itself, one record per key; then batches follow one
-at a time, each a transaction of its own; a batch lasts from its transaction's commit until the
-engine's, whatever was read ahead in between. Spark counts without a window and without an
-output, which is the cheapest way it has.
+The state is loaded through the engine itself, one record per key, and the disk has taken all of
+it: a kernel that still writes slows every `fsync`. Then batches follow one at a time, each a
+transaction of its own; a batch lasts from its transaction's commit until the engine's, whatever
+was read ahead in between. Spark counts without a window and without an output, which is the
+cheapest way it has.
 """
 
 from __future__ import annotations

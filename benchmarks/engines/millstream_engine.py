@@ -211,6 +211,7 @@ def growth(address: str, told: dict[str, Any]) -> dict[str, Any]:
         options = {"kafka": address, "checkpoint": f"{folder}/checkpoint"}
         job = counting.start(**options, on_batch=lambda facts, lag: heard.put(facts))
         _taken_in(job, heard, feed.preload())
+        feed.settle()
         batches = []
         for _ in range(told["batches"]):
             rows = feed.batch(told["rows"])

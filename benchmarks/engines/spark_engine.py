@@ -210,6 +210,7 @@ def growth(address: str, told: dict[str, Any]) -> dict[str, Any]:
         query = counts.option("checkpointLocation", folder).outputMode("update").start()
         feed.preload()
         _taken_in(query, address, told["topic"])
+        feed.settle()
         batches = []
         for _ in range(told["batches"]):
             feed.batch(told["rows"])

@@ -236,6 +236,17 @@ def test_a_tombstone_forgets_what_is_older_and_stays_before_what_is_newer() -> N
     assert combine(rows, spec_of("sum", pa.int64())).equals(rows)
 
 
+def test_a_tombstone_that_stands_alone_keeps_nothing_of_what_it_forgets() -> None:
+    kind = pa.list_(pa.string())
+    table = state_rows(
+        [1, 2, 3], v=pa.array([["a"], ["b"], None], kind), _gone=[False, True, False]
+    )
+    rows = combine(table, spec_of("last", kind)).sort_by("k").to_pylist()
+    assert [(row["k"], row["_gone"], row["v"]) for row in rows] == [
+        (1, False, ["a"]), (2, True, None), (3, False, None)
+    ]  # fmt: skip
+
+
 KEY_TYPES: list[tuple[pa.DataType, list[Any]]] = [
     (pa.int64(), [0, 1, -1, None, 2**62]),
     (pa.string(), ["", "a", "b", None, "😀"]),

@@ -41,13 +41,14 @@ def test_groups_are_sorted_by_number_however_far_apart_numbers_are(furthest: int
 
 @pytest.mark.parametrize("rising", [True, False])
 @pytest.mark.parametrize("tops", [2, 300, 2**32])
+@pytest.mark.parametrize("apart", [1, 2**18, 2**60])
 def test_hashes_that_agree_in_their_upper_half_are_sorted_by_the_lower(
-    *, rising: bool, tops: int
+    *, rising: bool, tops: int, apart: int
 ) -> None:
     random = np.random.default_rng(2)
     upper = random.integers(0, tops, 4000).astype(np.uint64) << np.uint64(32)
     hashes = upper | random.integers(0, 50, 4000).astype(np.uint64) << np.uint64(8)
-    orders = random.integers(-3, 3, 4000)
+    orders = random.integers(-3, 3, 4000) * apart
     orders = np.sort(orders) if rising else orders
     order = permutation(orders, hashes)
     pairs = list(zip(orders.tolist(), hashes.tolist(), strict=True))

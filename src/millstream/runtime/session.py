@@ -18,6 +18,11 @@ _MEANING = ("spark.sql.ansi.", "spark.sql.legacy.", "spark.sql.analyzer.", "spar
             "spark.sql.caseSensitive", "spark.sql.decimalOperations.",
             "spark.sql.collation.")  # fmt: skip
 _LOOK = 0.2
+_WORKERS_MEMORY = {  # what a worker frees it soon needs again: given back, it would be faulted in
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(512 << 20),
+}
 
 
 class Spark:
@@ -191,6 +196,7 @@ def _defaults(*, sql: bool) -> dict[str, str]:
         "spark.driver.memory": os.environ.get("MILLSTREAM_DRIVER_MEMORY", "1g"),
         "spark.executorEnv.POLARS_MAX_THREADS": "1",
         "spark.executorEnv.OMP_NUM_THREADS": "1",
+        **{f"spark.executorEnv.{name}": value for name, value in _WORKERS_MEMORY.items()},
         "spark.log.level": "ERROR",
         "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -Djava.net.preferIPv4Stack=true"
         + compiling,

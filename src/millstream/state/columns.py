@@ -141,6 +141,11 @@ def taken(table: pa.Table, places: NDArray[np.int64]) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=table.schema)
 
 
+def only(values: pa.Array, where: NDArray[np.bool_]) -> pa.Array:
+    """The values where they are meant, null elsewhere."""
+    return values.take(pa.array(np.arange(len(values)), mask=~where))
+
+
 def spans_to_rows(
     starts: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

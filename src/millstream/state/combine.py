@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from millstream.errors import InvalidInput
 from millstream.state import lists, reduce
-from millstream.state.columns import plain
+from millstream.state.columns import only, plain
 from millstream.state.keys import canonical
 from millstream.state.sorting import arrange, group_sorted, hashes_of, orders_of, sort_rows
 from millstream.state.spec import GONE, HASH, LOW_PART, ORDER
@@ -186,6 +186,10 @@ def _past_tombstones(
     columns: Columns, starts: NDArray[np.int64], gone: NDArray[np.bool_], spec: StateSpec
 ) -> pa.Table:
     count = len(gone)
+    if len(starts) == count:
+        emptied = {field.name: only(columns[field.name], ~gone) for field in spec.value_fields}
+        parts = {**columns, **emptied}
+        return pa.Table.from_arrays([parts[n] for n in spec.schema.names], schema=spec.schema)
     place = np.arange(count, dtype=np.int64)
     last_gone = np.maximum.reduceat(np.where(gone, place, -1), starts)
     sizes = np.diff(starts, append=count)

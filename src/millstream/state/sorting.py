@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     Hashes = NDArray[np.uint64]
 
 _FEW_DESCENTS = 16
+_FEW_BITS = 20
 
 
 def orders_of(table: pa.Table | pa.RecordBatch) -> Orders:
@@ -106,7 +107,10 @@ def _one_word(orders: Orders, hashes: Hashes) -> Hashes:
 
 
 def _order_ranks(orders: Orders) -> Hashes:
-    """Each order's place among the different ones."""
+    """Numbers from 0 upwards in the order of these: small ones, so that few bits hold them."""
+    least = int(orders.min())
+    if (int(orders.max()) - least).bit_length() <= _FEW_BITS:
+        return (orders - least).view(np.uint64)
     if (orders[1:] >= orders[:-1]).all():
         ranked = np.zeros(len(orders), dtype=np.uint64)
         np.cumsum(orders[1:] != orders[:-1], out=ranked[1:])

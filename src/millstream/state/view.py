@@ -68,7 +68,7 @@ class View:
         """
         self._refuse_foreign(wanted)
         found = np.zeros(len(wanted), dtype=np.bool_)
-        owners, rows = self._candidates(wanted, self.spec.key_names)
+        owners, rows = _by_owner(*self._candidates(wanted, self.spec.key_names))
         if len(owners) == 0:
             empty = [pa.nulls(len(wanted), field.type) for field in self.spec.value_fields]
             return found, pa.Table.from_arrays(empty, schema=self._values)
@@ -96,8 +96,8 @@ class View:
         if all(column.combine == "last" for column in self.spec.values):
             found = _newest(rows, self.spec)
         else:
-            found = combine(rows, self.spec)
-        return without_tombstones(found).drop_columns([GONE])
+            found = without_tombstones(combine(rows, self.spec))
+        return found.drop_columns([GONE])
 
     def stored(
         self, wanted: pa.Table, *, max_bytes: int = _MAX_BYTES
@@ -178,7 +178,7 @@ class View:
     def _candidates(
         self, wanted: pa.Table, names: Sequence[str]
     ) -> tuple[NDArray[np.int64], pa.Table]:
-        """Rows with a wanted key, oldest first for each, and which wanted row each is for."""
+        """Rows with a wanted key, of the oldest run first, and which wanted row each is for."""
         owners, parts = [], []
         for part, orders, hashes, keys in self._asked(wanted, names):
             owner, rows = _matching(part, orders, hashes, keys)
@@ -187,11 +187,7 @@ class View:
                 parts.append(pa.Table.from_batches([rows]))
         if not owners:
             return np.zeros(0, dtype=np.int64), self.spec.schema.empty_table()
-        all_owners, rows = np.concatenate(owners), pa.concat_tables(parts)
-        if (all_owners[1:] >= all_owners[:-1]).all():
-            return all_owners, rows
-        by_owner = np.argsort(all_owners, kind="stable")
-        return all_owners[by_owner], rows.take(pa.array(by_owner))
+        return np.concatenate(owners), pa.concat_tables(parts).combine_chunks()
 
     def _asked(
         self, wanted: pa.Table, names: Sequence[str]
@@ -229,12 +225,22 @@ class View:
         return round(total)
 
 
+def _by_owner(owners: NDArray[np.int64], rows: pa.Table) -> tuple[NDArray[np.int64], pa.Table]:
+    """Those for the same wanted row together, oldest first."""
+    if (owners[1:] >= owners[:-1]).all():
+        return owners, rows
+    order = np.argsort(owners, kind="stable")
+    return owners[order], rows.take(pa.array(order))
+
+
 def _newest(rows: pa.Table, spec: StateSpec) -> pa.Table:
-    """The last row of each key: what `combine` gives where every value is the newest one."""
+    """The last row of each key that is alive: all there is where every value is the newest one."""
     keys = [plain(rows[name]) for name in spec.key_names]
     order, starts, _ = arrange(orders_of(rows), hashes_of(rows), keys)
     lasts = np.append(starts[1:], len(rows))[: len(starts)] - 1
-    return rows.take(pa.array(lasts if order is None else order[lasts]))
+    newest = lasts if order is None else order[lasts]
+    gone = plain(rows[GONE]).to_numpy(zero_copy_only=False)
+    return rows.take(pa.array(newest[~gone[newest]]))
 
 
 def gather(

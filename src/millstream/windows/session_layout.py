@@ -1,7 +1,8 @@
 """The columns of session windows: in the shuffle, while they are merged, and at rest.
 
     piece     what one slice of a batch has of a session: keys, first, last, parts
-    merging   pieces and remembered sessions of one key, put together column by column
+    merging   pieces and remembered sessions of one key, put together column by column:
+              some of it remembered sessions have alone
     session   what is remembered of each session that has not been forgotten
     timer     a time from which on a key has a session that may be due
 
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from millstream.state.spec import HASH, ORDER, StateColumn, StateSpec
+from millstream.state.spec import ORDER, StateColumn, StateSpec
 from millstream.windows.aggregation import Aggregation
 from millstream.windows.pane_state import ARRIVED, NEW_PARTS, arrived_part
 
@@ -41,6 +42,9 @@ _FIRING = (
     StateColumn(FIRED, pa.int64(), "max"),
     StateColumn(PANES, pa.int64(), "max"),
 )
+
+
+_KNOWN_ALONE = (DUE, RINGS, FIRED, PANES)
 
 
 class Layout:
@@ -72,7 +76,10 @@ class Layout:
         self.discarding = trigger is not None and trigger.panes == "discarding"
         if self.discarding:
             firing += tuple(replace(column, name=NEW_PARTS + column.name) for column in totals)
-        self.merging = StateSpec(pa.schema([]), (*_SPAN, _DUE, *firing, *parts))
+        self.merging = _merging(*_SPAN, _DUE, *firing, *parts)
+        known = [column for column in self.merging.values if column.name in _KNOWN_ALONE]
+        self.known_alone = _merging(*known)
+        self.in_both = _merging(*(c for c in self.merging.values if c not in (*known, _SPAN[0])))
         self.output = self.of.output([] if trigger is None else _pane_fields(trigger))
         self.cards = [] if trigger is None else [SHOWN, *([FLOWED] if trigger.early else [])]
         self.session = self._session()
@@ -100,10 +107,9 @@ class Layout:
         """What a batch without rows has."""
         return self.piece.visible.empty_table().drop_columns([ORDER])
 
-    @property
-    def merging_names(self) -> list[str]:
-        """The columns that pieces and sessions share while they are merged."""
-        return [ORDER, HASH, *(field.name for field in self.merging.value_fields)]
+
+def _merging(*columns: StateColumn) -> StateSpec:
+    return StateSpec(pa.schema([]), columns)
 
 
 def _pane_fields(trigger: Trigger) -> list[pa.Field]:

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.state.columns import int_values, plain, taken
-from millstream.state.combine import conform, reduce_groups
+from millstream.state.combine import reduce_values
 from millstream.state.keys import canonical
-from millstream.state.sorting import arrange, by_group, hashes_of, orders_of
-from millstream.state.spec import GONE, HASH, ORDER
+from millstream.state.sorting import arrange, by_group, hashes_of
+from millstream.state.spec import HASH, ORDER
 from millstream.windows.pane_state import NEW_PARTS, numbers
 from millstream.windows.session_chains import chain_heads
 from millstream.windows.session_layout import FIRST, LAST, OPENED, SESSIONS, SUSPECT
@@ -84,10 +84,10 @@ class Meeting:
             **{n: canonical(k.take(firsts)) for n, k in zip(layout.keys, keys, strict=True)},
         }
         self.keys = pa.table(columns)
-        places = np.repeat(np.arange(len(starts)), np.diff(starts, append=count))
-        from_batch = order < batch.num_rows
-        self._places = places[from_batch]
-        self._batch = taken(batch, order[from_batch])
+        places = np.empty(count, np.int64)
+        places[order] = np.repeat(np.arange(len(starts)), np.diff(starts, append=count))
+        self._places = places[: batch.num_rows]
+        self._batch = batch.drop_columns(names).combine_chunks()
 
     def chunks(self, view: View, size: int) -> Iterator[tuple[pa.Table, pa.Table]]:
         """The keys and their pieces, in chunks for about `size` bytes of sessions."""
@@ -95,11 +95,11 @@ class Meeting:
         bytes_per_key += self._batch.nbytes // max(1, self._batch.num_rows)
         step = max(1, size // bytes_per_key)
         for low in range(0, self.keys.num_rows, step):
-            keys = self.keys.slice(low, step)
-            first, last = np.searchsorted(self._places, [low, low + keys.num_rows])
-            part = self._batch.slice(first, last - first)
-            places = pa.array(self._places[first:last] - low)
-            yield keys, part.add_column(0, ORDER, places)
+            keys, part, places = self.keys.slice(low, step), self._batch, self._places
+            if keys.num_rows < self.keys.num_rows:
+                mine = np.flatnonzero((places >= low) & (places < low + step))
+                part, places = taken(part, mine), places[mine] - low
+            yield keys, part.add_column(0, ORDER, pa.array(places))
 
 
 class Chaining:
@@ -122,63 +122,74 @@ class Chaining:
         """
         known = state[SESSIONS].find(keys)
         count = known.num_rows
-        order, heads, chain = self._chains(known, batch)
-        starts = np.flatnonzero(heads)
-        firsts = np.concatenate([numbers(known, FIRST), numbers(batch, FIRST)])
-        continued = firsts[:count] == firsts[order[starts]][chain[:count]]
-        elements = self._elements(known, continued, batch, clock).take(pa.array(order))
-        columns = {name: plain(elements[name]) for name in elements.column_names}
-        if len(starts):
-            elements = reduce_groups(columns, starts, self._layout.merging)
-        sessions = elements.drop_columns([GONE])
+        places, firsts, lasts = (
+            np.concatenate([numbers(known, name), numbers(batch, name)])
+            for name in (ORDER, FIRST, LAST)
+        )
+        order, starts, chain = _chains(places, firsts, lasts, self._reach)
+        opens = order[starts]
+        into = chain[:count]
+        continued = firsts[:count] == firsts[opens][into]
+        elements = self._elements(known, continued, batch, clock)
+        sessions = pa.table({
+            ORDER: pa.array(places[opens]),
+            FIRST: pa.array(firsts[opens]),
+            **reduce_values(elements, pa.array(order), starts, self._layout.in_both),
+            **self._known_alone(known, into, len(starts)),
+        })  # fmt: skip
         remembered, touched = np.zeros((2, len(starts)), np.bool_)
-        remembered[chain[:count]] = True
+        remembered[into] = True
         touched[chain[count:]] = True
         late = ~remembered & is_gone(numbers(sessions, LAST))
         if not late.any():
-            return Met(keys, sessions, touched, known, chain[:count], continued)
+            return Met(keys, sessions, touched, known, into, continued)
         stay = np.flatnonzero(~late)
-        into = (np.cumsum(~late) - 1)[chain[:count]]
+        into = (np.cumsum(~late) - 1)[into]
         suspects = plain(batch[SUSPECT]).take(pa.array(np.flatnonzero(late[chain[count:]])))
         sessions = sessions.take(pa.array(stay))
         return Met(keys, sessions, touched[stay], known, into, continued, suspects)
 
-    def _chains(self, known: pa.Table, batch: pa.Table) -> tuple[Ints, Mask, Ints]:
-        """The order in which chains stand together, where each begins in it, each row's chain."""
-        places = np.concatenate([orders_of(known), orders_of(batch)])
-        firsts = np.concatenate([numbers(known, FIRST), numbers(batch, FIRST)])
-        lasts = np.concatenate([numbers(known, LAST), numbers(batch, LAST)])
-        if len(places) == 0:
-            return places, np.zeros(0, np.bool_), places
-        order = by_group(places, firsts)
-        new_key = np.ones(len(places), np.bool_)
-        new_key[1:] = np.diff(places[order]) != 0
-        heads = chain_heads(new_key, firsts[order], lasts[order], self._reach)
-        chain = np.empty(len(order), np.int64)
-        chain[order] = np.cumsum(heads) - 1
-        return order, heads, chain
-
     def _elements(self, known: pa.Table, continued: Mask, batch: pa.Table, clock: int) -> pa.Table:
-        """Known sessions, then pieces, as rows of the merging spec.
+        """What both known sessions and pieces have, those first.
 
         All of a piece, and of a session that has been absorbed, is new to its session.
         """
         absorbed = np.flatnonzero(~continued)
         columns = {}
-        for field in self._layout.merging.visible:
+        for field in self._layout.in_both.value_fields:
             name = field.name
-            new = name.startswith(NEW_PARTS)
+            part = name.removeprefix(NEW_PARTS)
             mine = plain(known[name])
-            if new and len(absorbed):
-                mine = _replaced(mine, plain(known[name.removeprefix(NEW_PARTS)]), absorbed)
-            if name == OPENED:
-                theirs = pa.array(np.full(batch.num_rows, clock))
-            elif new or name in batch.column_names:
-                theirs = plain(batch[name.removeprefix(NEW_PARTS)])
-            else:
-                theirs = pa.nulls(batch.num_rows, field.type)
+            if part != name and len(absorbed):
+                mine = _replaced(mine, plain(known[part]), absorbed)
+            theirs = (
+                pa.array(np.full(batch.num_rows, clock)) if name == OPENED else plain(batch[part])
+            )
             columns[name] = pa.concat_arrays([mine, theirs.cast(field.type)])
-        return conform(pa.table(columns), self._layout.merging)
+        return pa.table(columns)
+
+    def _known_alone(self, known: pa.Table, into: Ints, count: int) -> dict[str, pa.Array]:
+        """What pieces have nothing of, for each of `count` sessions; null where none is known."""
+        order = np.argsort(into, kind="stable")
+        starts = np.flatnonzero(np.diff(into[order], prepend=-1))
+        found = reduce_values(known, pa.array(order), starts, self._layout.known_alone)
+        at = np.full(count, -1)
+        at[into[order[starts]]] = np.arange(len(starts))
+        places = pa.array(at, mask=at < 0)
+        return {name: values.take(places) for name, values in found.items()}
+
+
+def _chains(places: Ints, firsts: Ints, lasts: Ints, reach: int) -> tuple[Ints, Ints, Ints]:
+    """The order in which chains stand together, where each starts in it, each row's chain."""
+    if len(places) == 0:
+        return places, places, places
+    order = by_group(places, firsts)
+    new_key = np.ones(len(places), np.bool_)
+    new_key[1:] = np.diff(places[order]) != 0
+    heads = chain_heads(new_key, firsts[order], lasts[order], reach)
+    chain = np.empty(len(order), np.int64)
+    chain[order] = np.cumsum(heads) - 1
+    return order, np.flatnonzero(heads), chain
 
 
 def _replaced(values: pa.Array, by: pa.Array, places: Ints) -> pa.Array:

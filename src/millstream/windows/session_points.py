@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from millstream.state.columns import plain
-from millstream.state.combine import conform, reduce_groups
+from millstream.state.columns import only, plain
+from millstream.state.combine import reduce_values
 from millstream.state.sorting import by_group, orders_of
-from millstream.state.spec import GONE, HASH, ORDER
+from millstream.state.spec import GONE, ORDER
 from millstream.windows.pane_state import ARRIVED, NEW_PARTS, numbers
 from millstream.windows.parts import ROWS
 from millstream.windows.session_chains import chain_heads
@@ -171,12 +171,12 @@ class Points:
             continued[left] &= ~taken_back[chain_of[into[left]]]
         rows = self._rows(known, kept, into, continued)
         group = np.concatenate([into[left], kept.session[inside]])
+        rows = rows.filter(pa.array(np.concatenate([left, inside])))
         order = np.argsort(group, kind="stable")
-        rows = rows.filter(pa.array(np.concatenate([left, inside]))).take(pa.array(order))
-        columns = {name: plain(rows[name]) for name in rows.column_names}
         starts = np.flatnonzero(np.diff(group[order], prepend=-1))
-        sessions = reduce_groups(columns, starts, self._layout.merging) if len(starts) else rows
-        sessions = sessions.drop_columns([GONE])
+        merged = reduce_values(rows, pa.array(order), starts, self._layout.merging)
+        places = orders_of(rows)[order[starts]]
+        sessions = pa.table({ORDER: pa.array(places), **merged})
         if ARRIVED in sessions.column_names:
             arrived = valid_numbers(sessions, ARRIVED, 0) + came[chain_of]
             sessions = _with(sessions, ARRIVED, arrived)
@@ -204,19 +204,17 @@ class Points:
         """
         points, batch = kept.elements.points, kept.elements.batch
         new = ~self._had(known, kept, into, continued)
-        columns = {}
-        for field in self._layout.merging.visible:
+        columns = {ORDER: pa.array(np.concatenate([orders_of(known), kept.elements.places]))}
+        for field in self._layout.merging.value_fields:
             name = field.name
             part = name.removeprefix(NEW_PARTS)
-            if name in (ORDER, HASH):
-                three = [plain(table[name]) for table in (known, points, batch)]
-            elif name in (FIRST, LAST):
+            if name in (FIRST, LAST):
                 three = [None, plain(points[FIRST]), plain(batch[FIRST])]
             elif name in self._layout.totals:
                 three = [None, plain(points[name]), plain(batch[name])]
             elif part in self._layout.totals:
-                before = _only(plain(known[name]), continued)
-                three = [before, _only(plain(points[part]), new), plain(batch[part])]
+                before = only(plain(known[name]), continued)
+                three = [before, only(plain(points[part]), new), plain(batch[part])]
             else:
                 three = [plain(known[name]), None, None]
             columns[name] = pa.concat_arrays(
@@ -225,7 +223,7 @@ class Points:
                     for one, table in zip(three, (known, points, batch), strict=True)
                 ]
             )
-        return conform(pa.table(columns), self._layout.merging)
+        return pa.table(columns)
 
     def _had(self, known: pa.Table, kept: Kept, into: Ints, continued: Mask) -> Mask:
         """Which remembered points their session has had since before this batch."""
@@ -284,10 +282,6 @@ def _first_behind(places: Ints, lasts: Ints, at: Ints, times: Ints) -> Ints:
     before = np.empty(len(order), np.int64)
     before[order] = np.cumsum(asks[order]) - asks[order]
     return before[: len(at)]
-
-
-def _only(values: pa.Array, where: Mask) -> pa.Array:
-    return values.take(pa.array(np.arange(len(values)), mask=~where))
 
 
 def _with(table: pa.Table, name: str, values: Ints) -> pa.Table:
