@@ -186,7 +186,7 @@ def _past_tombstones(
     columns: Columns, starts: NDArray[np.int64], gone: NDArray[np.bool_], spec: StateSpec
 ) -> pa.Table:
     count = len(gone)
-    if len(starts) == count:
+    if len(starts) == count:  # nothing to forget but what stands in the tombstones
         emptied = {field.name: only(columns[field.name], ~gone) for field in spec.value_fields}
         parts = {**columns, **emptied}
         return pa.Table.from_arrays([parts[n] for n in spec.schema.names], schema=spec.schema)

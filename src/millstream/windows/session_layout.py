@@ -42,8 +42,6 @@ _FIRING = (
     StateColumn(FIRED, pa.int64(), "max"),
     StateColumn(PANES, pa.int64(), "max"),
 )
-
-
 _KNOWN_ALONE = (DUE, RINGS, FIRED, PANES)
 
 
