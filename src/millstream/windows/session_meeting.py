@@ -150,7 +150,7 @@ class Chaining:
         return Met(keys, sessions, touched[stay], known, into, continued, suspects)
 
     def _elements(self, known: pa.Table, continued: Mask, batch: pa.Table, clock: int) -> pa.Table:
-        """What known sessions and pieces both have: a row for each session, then one for each piece.
+        """What known sessions and pieces both have: rows for sessions, then rows for pieces.
 
         All of a piece, and of a session that has been absorbed, is new to its session.
         """
