@@ -70,7 +70,10 @@ def posted(stack: Stack, url: str, wish: dict[str, object]) -> tuple[int, dict[s
         with urllib.request.urlopen(request, timeout=280) as answer:
             return answer.status, json.loads(answer.read())
     except urllib.error.HTTPError as error:
-        return error.code, json.loads(error.read())
+        told = json.loads(error.read())
+        if error.code == 500:
+            told["console"] = (stack.place.path / "console.out").read_text()[-4000:]
+        return error.code, told
 
 
 def _commits(stack: Stack, job: Path) -> list[dict[str, str]]:
