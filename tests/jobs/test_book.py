@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from millstream.errors import AlreadyRunning, Damaged, NotFound
+from millstream.errors import AlreadyRunning, Damaged, NotFound, Unavailable
+from millstream.jobs import database
 from millstream.jobs.book import Book, JobRow
 from millstream.jobs.diary import BATCHES_KEPT, Diary, DiaryReader
 from millstream.jobs.policy import Ending
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -87,6 +89,44 @@ def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
         Book(tmp_path / "jobs.db")
 
 
+def test_a_book_that_somebody_holds_is_named_and_the_next_wish_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "_PATIENCE", 0.05)
+    with Book(tmp_path / "jobs.db") as book, Book(tmp_path / "jobs.db") as other:
+        book.add(job())
+        with (
+            database.transaction(other._writing),
+            pytest.raises(
+                Unavailable, match=r"jobs\.db needs to be open .* got database is locked"
+            ),
+        ):
+            book.want("hot", "stopped")
+        assert book.job("hot").wanted == "running"
+        assert book.want("hot", "stopped").wanted == "stopped"
+
+
+def _come_and_go(path: str) -> None:
+    with Book(_path(path)) as book:
+        book.tell("passed by")
+
+
+def test_a_second_opening_takes_no_lock_from_the_first(tmp_path: Path) -> None:
+    """Closing a descriptor of the file beside SQLite would: the log is then removed in use."""
+    path = tmp_path / "jobs.db"
+    with Book(path) as book:
+        book.add(job())
+        Book(path).close()
+        _in_a_process(_come_and_go, path)
+        book.want("hot", "stopped")
+        with Book(path, read_only=True) as reader:
+            assert [event.event for event in reader.events()] == [
+                "submitted", "passed by", "asked for",
+            ]  # fmt: skip
+        _in_a_process(_come_and_go, path)
+        assert [event.event for event in book.events()][3:] == ["passed by"]
+
+
 def _write_and_die(path: str) -> None:
     with Book(_path(path)) as book:
         book.add(job())
@@ -100,13 +140,15 @@ def _path(text: str) -> Path:
     return Path(text)
 
 
-def test_what_was_written_outlives_a_writer_that_is_killed(tmp_path: Path) -> None:
-    process = multiprocessing.get_context("spawn").Process(
-        target=_write_and_die, args=(str(tmp_path / "jobs.db"),)
-    )
+def _in_a_process(target: Callable[[str], None], path: Path) -> int | None:
+    process = multiprocessing.get_context("spawn").Process(target=target, args=(str(path),))
     process.start()
     process.join(60)
-    assert process.exitcode == -signal.SIGKILL
+    return process.exitcode
+
+
+def test_what_was_written_outlives_a_writer_that_is_killed(tmp_path: Path) -> None:
+    assert _in_a_process(_write_and_die, tmp_path / "jobs.db") == -signal.SIGKILL
     with Book(tmp_path / "jobs.db") as book:
         assert book.job("hot").wanted == "stopped"
 

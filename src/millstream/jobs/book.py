@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from millstream.errors import AlreadyRunning, NotFound
-from millstream.jobs.database import looked_at, opened, transaction
+from millstream.jobs.database import looked_at, opened, rows_of, transaction
 
 if TYPE_CHECKING:
     import sqlite3
@@ -222,7 +222,7 @@ class Book:
     def _rows(self, sql: str, values: Any = ()) -> list[sqlite3.Row]:
         if self._connection is None:
             self._connection = looked_at(self._path)
-        return [] if self._connection is None else self._connection.execute(sql, values).fetchall()
+        return [] if self._connection is None else rows_of(self._connection, sql, values)
 
     def _one(self, name: str) -> JobRow | None:
         rows = self._rows("SELECT * FROM jobs WHERE name = ?", (name,))

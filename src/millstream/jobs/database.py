@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from millstream.errors import Damaged, Unavailable
+from millstream.sinks.store_file import made
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +26,7 @@ def opened(path: Path, schema: str, *, version: int, durable: bool) -> sqlite3.C
         Damaged: it is no database, or one of another version.
         Unavailable: it cannot be written, or somebody holds it for longer than half a minute.
     """
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    made(path)
     connection = sqlite3.connect(
         path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False
     )
@@ -39,11 +39,7 @@ def opened(path: Path, schema: str, *, version: int, durable: bool) -> sqlite3.C
             _lay_out(connection, schema, version, path)
     except sqlite3.OperationalError as error:
         connection.close()
-        raise Unavailable(
-            f"{path} needs to be open for writing",
-            got=str(error),
-            do="see whether the disk is full or somebody holds it",
-        ) from error
+        raise _unavailable(str(path), error) from error
     except sqlite3.DatabaseError as error:
         connection.close()
         raise _damaged(path, str(error)) from error
@@ -73,15 +69,39 @@ def looked_at(path: Path) -> sqlite3.Connection | None:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All of it or nothing; nobody else writes meanwhile."""
-    connection.execute("BEGIN IMMEDIATE")
+    """All of it or nothing; nobody else writes meanwhile.
+
+    Raises:
+        Unavailable: the disk is full, or somebody holds the file for longer than half a minute.
+    """
+    with _foreseen(connection):
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+
+def rows_of(connection: sqlite3.Connection, sql: str, values: Any = ()) -> list[sqlite3.Row]:
+    """What a query finds.
+
+    Raises:
+        Unavailable: the file cannot be read now.
+    """
+    with _foreseen(connection):
+        return connection.execute(sql, values).fetchall()
+
+
+@contextmanager
+def _foreseen(connection: sqlite3.Connection) -> Iterator[None]:
     try:
         yield
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
+    except sqlite3.OperationalError as error:
+        path = connection.execute("PRAGMA database_list").fetchone()["file"]
+        raise _unavailable(path, error) from error
 
 
 def _lay_out(connection: sqlite3.Connection, schema: str, version: int, path: Path) -> None:
@@ -93,6 +113,14 @@ def _lay_out(connection: sqlite3.Connection, schema: str, version: int, path: Pa
     for statement in filter(str.strip, schema.split(";")):
         connection.execute(statement)
     connection.execute(f"PRAGMA user_version = {version}")
+
+
+def _unavailable(path: str, error: sqlite3.OperationalError) -> Unavailable:
+    return Unavailable(
+        f"{path} needs to be open to whoever reads and writes it",
+        got=str(error),
+        do="see whether the disk is full or somebody holds it",
+    )
 
 
 def _damaged(path: Path, got: str) -> Damaged:

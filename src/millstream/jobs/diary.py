@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from millstream.jobs.database import looked_at, opened, transaction
+from millstream.jobs.database import looked_at, opened, rows_of, transaction
 from millstream.jobs.instances import counted
 from millstream.jobs.policy import Ending
 
@@ -250,7 +250,7 @@ class DiaryReader:
                 self._connection = looked_at(self.path)
             if self._connection is None:
                 return []
-            return self._connection.execute(sql, values).fetchall()
+            return rows_of(self._connection, sql, values)
 
 
 def _run_entry(row: sqlite3.Row) -> RunEntry:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.errors import MillstreamError
 from millstream.jobs.book import Book
-from millstream.jobs.database import looked_at, opened, transaction
+from millstream.jobs.database import looked_at, opened, rows_of, transaction
 from millstream.jobs.diary import DiaryReader
 
 if TYPE_CHECKING:
@@ -75,10 +75,11 @@ def lags(place: StackPlace, job: str | None = None) -> list[Lag]:
         return []
     try:
         where = "" if job is None else "WHERE job = ?"
-        rows = connection.execute(
+        rows = rows_of(
+            connection,
             f"SELECT * FROM lag {where} ORDER BY job, source, partition",  # noqa: S608
             () if job is None else (job,),
-        ).fetchall()
+        )
     finally:
         connection.close()
     return [Lag(**dict(row)) for row in rows]

@@ -7,7 +7,6 @@ whether the batch is in. Readers open the file read-only and never block the wri
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from millstream.errors import DataGone, Fenced, Unavailable
 from millstream.formats.json.encode import encode
 from millstream.sinks.live import Chart, LiveTable
 from millstream.sinks.rows import SIGN, chunks, visible
+from millstream.sinks.store_file import made
 from millstream.toolchain.folders import home_folder
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class LiveWriter:
     def recover(self, expected: str | None) -> str | None:
         """Take the store, and tell the intent it has taken last."""
         self._path.parent.mkdir(mode=0o700, exist_ok=True)
-        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
+        made(self._path)
         store = sqlite3.connect(
             self._path, timeout=self._opening.patience, isolation_level=None,
             check_same_thread=False,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import sqlite3
 import threading
 import time
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.errors import Unavailable
 from millstream.sinks.alert_rule import Standing
+from millstream.sinks.store_file import made
 from millstream.toolchain.folders import home_folder
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class NoticeStore:
         self.path = path
         self._lock = threading.RLock()
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        made(path)
         self._connection = sqlite3.connect(
             path, timeout=patience, isolation_level=None, check_same_thread=False
         )
