@@ -122,12 +122,13 @@ def test_a_stream_without_event_time_passes_rows_without_one() -> None:
 
 def test_repeats_that_can_never_pass_do_not_reach_the_shuffle() -> None:
     moment = Moment(MIN_TIME, MIN_TIME, 0)
-    rows = tables.table([click(0, at=5), click(1, at=5), click(2, at=6), click(3, "b")], CLICKS)
+    clicks = [click(n, at=5) for n in range(3)] + [click(3, at=6)]
+    rows = tables.table(clicks + [click(n, "b") for n in range(4, 7)], CLICKS)
 
     ever = DistinctKernel(Distinct(("id",)), CLICKS).prepare(rows, moment).exchange
-    assert ever["n"].to_pylist() == [0, 3]
+    assert ever["n"].to_pylist() == [0, 4]
     within = DistinctKernel(Distinct(("id",), within=10), CLICKS).prepare(rows, moment).exchange
-    assert within["n"].to_pylist() == [0, 2, 3]
+    assert within["n"].to_pylist() == [0, 3, 4]
 
 
 def test_a_few_repeats_go_along_and_are_found_after_the_shuffle() -> None:

@@ -19,6 +19,7 @@ SHORT_BYTES = 4 << 20
 SPARK_BYTES = 64 << 20  # waiting: less is done before Spark has started
 _FIRST = 4 << 20
 _LEAST, _MOST = 4 << 20, 192 << 20
+_RISE, _FALL = 8, 2
 _UNKNOWN_RECORD = 200.0
 _AT_ONCE, _SHARE, _LONGEST = 1.0, 0.1, 2.0
 
@@ -40,8 +41,9 @@ class Sizing:
     ) -> None:
         """After a batch: bytes and rows per source, and how long it took.
 
-        The budget follows the speed seen, at most doubling at a time; a batch that was
-        not limited by it teaches nothing about speed.
+        The budget follows the speed seen, which small batches make look lower than it is: it
+        rises to eight times what it was at most, and falls to half. A batch that was not
+        limited by it teaches nothing about speed, unless it was slow.
         """
         total = 0
         for name, (size, rows) in source_bytes.items():
@@ -53,8 +55,8 @@ class Sizing:
             return
         wanted = total / seconds * self.target
         if limited or wanted < self.budget:
-            wanted = min(wanted, self.budget * 2)
-            self.budget = min(max(wanted, self.budget / 2, _LEAST), _MOST)
+            wanted = min(max(wanted, self.budget / _FALL), self.budget * _RISE)
+            self.budget = min(max(wanted, _LEAST), _MOST)
 
     def bytes_of(self, name: str, rows: int) -> float:
         """What so many records of a source weigh, as far as is known."""

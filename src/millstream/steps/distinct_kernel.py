@@ -37,7 +37,8 @@ TIME, SIGN = "_time", "_sign"
 ORIGIN = ("_source", "_partition", "_offset", "_sub")
 PASSED = "_passed"
 CHUNK_BYTES = 64 << 20
-FEW_REPEATS = 8
+FEW_REPEATS = 2
+_SLOTS = 4
 
 
 class DistinctKernel:
@@ -84,8 +85,9 @@ class DistinctKernel:
 
         An exact repeat has the same key and, with `within`, the same time: whatever keeps
         the earlier row from passing keeps the repeat from it, and so does the earlier row.
-        Few of them, less than one row in `FEW_REPEATS`, are left to `run`, which has to look
-        for those of other slices: copying the rows that stay would cost more than they do.
+        Few of them, less than about one row in `FEW_REPEATS`, are left to `run`, which has to
+        look for those of other slices: finding them and copying the rows that stay would cost
+        more than they do.
         """
         _require_no_retraction(rows)
         more = [name for name in _engine_columns(rows) if name not in self._output.names]
@@ -134,6 +136,8 @@ class DistinctKernel:
 
     def _without_repeats(self, rows: pa.Table) -> tuple[pa.Table, NDArray[np.uint64]]:
         hashes = hash_keys(self._keys(rows), rows.num_rows)
+        if (rows.num_rows - _about_different(hashes)) * FEW_REPEATS < rows.num_rows:
+            return rows, hashes
         if self.spec.within is None:
             orders = np.zeros(rows.num_rows, np.int64)
         else:
@@ -145,7 +149,8 @@ class DistinctKernel:
         return rows.take(pa.array(firsts)), hashes[firsts]
 
     def _first_ever(self, rows: pa.Table, state: View) -> tuple[Ints, pa.Table]:
-        firsts, _ = self._groups(rows)
+        by_key, starts, _ = self._by_key(rows)
+        firsts = starts if by_key is None else by_key[starts]
         wanted = self._state_rows(rows, firsts, np.zeros(len(firsts), np.int64))
         found, _ = state.lookup(wanted)
         new = ~found
@@ -153,7 +158,7 @@ class DistinctKernel:
         return passed, combine(wanted.filter(pa.array(new)), self._state)
 
     def _first_within(self, rows: pa.Table, state: View, within: int) -> tuple[Ints, pa.Table]:
-        _, groups = self._groups(rows)
+        groups = self._groups(rows)
         times = int_values(plain(rows[TIME]))
         arrivals = np.lexsort((times, groups))
         groups, times = groups[arrivals], times[arrivals]
@@ -184,16 +189,20 @@ class DistinctKernel:
                 near |= found[asker] & (np.abs(times - at) <= within)
         return near
 
-    def _groups(self, rows: pa.Table) -> tuple[Ints, Ints]:
-        """The first row of each key in order of origin, and each row's number of its key."""
+    def _groups(self, rows: pa.Table) -> Ints:
+        """Each row's number of its key."""
         count = rows.num_rows
-        by_key, starts, _ = arrange(np.zeros(count, np.int64), hashes_of(rows), self._keys(rows))
+        by_key, starts, _ = self._by_key(rows)
         numbers = np.repeat(np.arange(len(starts)), np.diff(starts, append=count))
         if by_key is None:
-            return starts, numbers
+            return numbers
         groups = np.empty(count, np.int64)
         groups[by_key] = numbers
-        return by_key[starts], groups
+        return groups
+
+    def _by_key(self, rows: pa.Table) -> tuple[Ints | None, Ints, list[pa.Array]]:
+        """The rows of each key together, in order of origin: as `arrange` says it."""
+        return arrange(np.zeros(rows.num_rows, np.int64), hashes_of(rows), self._keys(rows))
 
     def _keys(self, rows: pa.Table) -> list[pa.Array]:
         return [plain(rows[name]) for name in self.spec.by]
@@ -219,6 +228,18 @@ class DistinctKernel:
             signs = pa.array(np.ones(len(places), np.int8))
             chunk = chunk.select(self._output.names)
             yield chunk.append_column(TIME, times).append_column(SIGN, signs)
+
+
+def _about_different(hashes: NDArray[np.uint64]) -> float:
+    """About how many of the hashes are different, from how many slots their highest bits take.
+
+    With m slots n different hashes leave m × exp(-n / m) of them empty.
+    """
+    bits = max(4, (len(hashes) * _SLOTS).bit_length())
+    taken = np.zeros(1 << bits, np.bool_)
+    taken[hashes >> np.uint64(64 - bits)] = True
+    empty = taken.size - int(np.count_nonzero(taken))
+    return float(taken.size * np.log(taken.size / max(1, empty)))
 
 
 def _ascending(places: Ints, count: int) -> Ints:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _QUOTE, _BACKSLASH, _BLANK = 0x22, 0x5C, 0x20
 _PIECE_ROWS = 1 << 14
+_STRING = Scalar("string")
 
 
 def encode(table: pa.Table) -> pa.Array:
@@ -80,9 +81,11 @@ def _objects(columns: Sequence[pa.Array], fields: tuple[Field, ...]) -> pa.Array
     before = "{"
     for column, field in zip(columns, fields, strict=True):
         name = json.dumps(field.name, ensure_ascii=False)
-        parts += [f"{before}{name}:", as_text(column, field.type)]
-        before = ","
-    return pc.binary_join_element_wise(*parts, "}", "")
+        quote = '"' if field.type == _STRING and not column.null_count else ""
+        texts = _escaped(column) if quote else as_text(column, field.type)
+        parts += [f"{before}{name}:{quote}", texts]
+        before = f"{quote},"
+    return pc.binary_join_element_wise(*parts, f"{before[:-1]}}}", "")
 
 
 def as_text(column: pa.Array, type_: Type) -> pa.Array:
@@ -132,9 +135,13 @@ def _in_quotes(texts: pa.Array) -> pa.Array:
 
 
 def _strings(column: pa.Array) -> pa.Array:
+    return _in_quotes(_escaped(column))
+
+
+def _escaped(column: pa.Array) -> pa.Array:
     for mark, escaped in _to_escape(column):
         column = pc.replace_substring(column, mark, escaped)
-    return _in_quotes(column)
+    return column
 
 
 def _to_escape(column: pa.Array) -> list[tuple[str, str]]:
@@ -157,14 +164,23 @@ def _reals(column: pa.Array) -> pa.Array:
     values = column.fill_null(0.5).to_numpy(zero_copy_only=False)
     finite = np.isfinite(values)
     round_ = finite & (values == np.trunc(values))
-    if round_.any():
-        short = pc.and_(pa.array(round_), pc.invert(pc.match_substring(texts, "e")))
-        texts = pc.if_else(short, pc.binary_join_element_wise(texts, ".0", ""), texts)
+    if round_.all():
+        texts = _with_a_point(texts)
+    elif round_.any():
+        here = pa.array(round_)
+        texts = pc.replace_with_mask(texts, here, _with_a_point(texts.filter(here)))
     if not finite.all():
         for name in ("NaN", "Infinity", "-Infinity"):
             here = np.isnan(values) if name == "NaN" else values == float(name)
             texts = pc.if_else(pa.array(here), f'"{name}"', texts)
     return texts
+
+
+def _with_a_point(texts: pa.Array) -> pa.Array:
+    """Whole numbers as JSON writes reals: those with an exponent are real as they are."""
+    pointed = pc.binary_join_element_wise(texts, ".0", "")
+    exponents = pc.match_substring(texts, "e")
+    return pc.if_else(exponents, texts, pointed) if exponents.true_count else pointed
 
 
 def _decimals(column: pa.Array, type_: Decimal) -> pa.Array:
