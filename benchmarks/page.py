@@ -183,7 +183,7 @@ def page(found: dict[str, Kept], pictures: Path) -> str:
     """The page of these results, by row; plots are kept in a folder."""
     newest = max(found.values(), key=lambda kept: str(kept["at"]), default=None)
     versions = newest["versions"] if newest else {}
-    parts = [_HEAD, _machine(newest), "## Aims\n", summary(found), _not_measured(found)]
+    parts = [_HEAD, _machines(found, versions), "## Aims\n", summary(found), _not_measured(found)]
     parts += [beside(found), "## Rows\n"]
     for name, row in ROWS.items():
         parts.append(f"### {name}\n\n{row.about}\n")
@@ -195,15 +195,14 @@ def page(found: dict[str, Kept], pictures: Path) -> str:
     return "\n".join(parts)
 
 
-def _machine(newest: Kept | None) -> str:
-    if newest is None:
+def _machines(found: dict[str, Kept], versions: dict[str, str]) -> str:
+    if not found:
         return "Nothing has been measured yet.\n"
-    machine = newest["machine"]
-    versions = ", ".join(f"{name} {number}" for name, number in newest["versions"].items())
-    return (
-        f"The machine: {machine['processor']}, {machine['cores']} cores. Versions, where a row "
-        f"does not name another: {versions}.\n"
-    )
+    kinds = sorted({rows.machine(kept) for kept in found.values()})
+    where = (f"The machine: {kinds[0]}." if len(kinds) == 1
+             else f"The machines: {', '.join(kinds)}; each row names its own.")  # fmt: skip
+    told = ", ".join(f"{name} {number}" for name, number in versions.items())
+    return f"{where} Versions, where a row does not name another: {told}.\n"
 
 
 def _not_measured(found: dict[str, Kept]) -> str:

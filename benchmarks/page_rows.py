@@ -293,8 +293,13 @@ def origin(shown: Shown, what: str) -> str:
     doubts = [f"**{doubt}**" for doubt in caveats(kept)]
     return "; ".join([
         what[0].upper() + what[1:], f"commit {commit(kept)}, {kept['at'][:10]}", rounds_of(kept),
-        f"load {_load(kept):.1f} on {kept['machine']['cores']} cores", *other, *doubts,
+        f"load {_load(kept):.1f} on {machine(kept)}", *other, *doubts,
     ]) + "."  # fmt: skip
+
+
+def machine(kept: Kept) -> str:
+    """The cores a row was measured on."""
+    return f"{kept['machine']['cores']} cores ({kept['machine']['processor']})"
 
 
 def commit(kept: Kept) -> str:

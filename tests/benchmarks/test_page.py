@@ -146,6 +146,16 @@ def test_few_rounds_a_loaded_machine_and_uncommitted_changes_are_said(tmp_path: 
     assert "measured at 2 commits" in text
 
 
+def test_rows_of_different_machines_name_their_own(tmp_path: Path) -> None:
+    other = {**TUMBLING, "machine": {**TUMBLING["machine"], "processor": "Another one"}}
+    text = page({"tumbling": TUMBLING, "q1": other}, tmp_path)
+
+    assert "The machines: 2 cores (A processor), 2 cores (Another one); each row" in text
+    assert "on 2 cores (A processor)" in section(text, "tumbling")
+    assert "on 2 cores (Another one)" in section(text, "q1")
+    assert "The machine: 2 cores (A processor)." in page({"tumbling": TUMBLING}, tmp_path)
+
+
 def test_rows_without_results_are_named_as_not_measured(tmp_path: Path) -> None:
     text = page({"tumbling": TUMBLING}, tmp_path)
 
