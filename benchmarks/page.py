@@ -32,7 +32,7 @@ SETTINGS = {
     "bytewax": "orjson, no cycle collector, two processes without state and one with it, "
     "no recovery store, one epoch, a clock that stands still; in a join windows stay open for 60 s",
     "quix": "one process, no cycle collector, RocksDB, no changelog topics, keyed through a topic "
-    "of its own, windows closed by partition, commits every 5 s",
+    "of its own, windows closed by partition without waiting for the slowest, commits every 5 s",
     "pathway": "two threads, static mode (it stops at the end of the topic) in steps of 3 s, "
     "windows by exactly_once_behavior and one reader, no persistence",
 }
