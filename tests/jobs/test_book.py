@@ -106,6 +106,12 @@ def test_a_book_that_somebody_holds_is_named_and_the_next_wish_is_taken(
         assert book.want("hot", "stopped").wanted == "stopped"
 
 
+def test_a_folder_in_the_place_of_the_book_is_named(tmp_path: Path) -> None:
+    (tmp_path / "jobs.db").mkdir()
+    with pytest.raises(Unavailable, match=r"jobs\.db needs to be open .* unable to open"):
+        Book(tmp_path / "jobs.db")
+
+
 def _come_and_go(path: str) -> None:
     with Book(_path(path)) as book:
         book.tell("passed by")

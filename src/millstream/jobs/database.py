@@ -27,9 +27,12 @@ def opened(path: Path, schema: str, *, version: int, durable: bool) -> sqlite3.C
         Unavailable: it cannot be written, or somebody holds it for longer than half a minute.
     """
     made(path)
-    connection = sqlite3.connect(
-        path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False
-    )
+    try:
+        connection = sqlite3.connect(
+            path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False
+        )
+    except sqlite3.OperationalError as error:
+        raise _unavailable(str(path), error) from error
     connection.row_factory = sqlite3.Row
     try:
         connection.execute("PRAGMA journal_mode = WAL")
