@@ -18,6 +18,7 @@ from tests.windows.driving import Driver
 
 from millstream.errors import InvalidSpec
 from millstream.eventtime.moment import END_OF_TIME, MIN_TIME, Moment
+from millstream.state.sorting import arrange
 from millstream.steps import distinct_kernel
 from millstream.steps.distinct import Distinct
 from millstream.steps.distinct_kernel import DistinctKernel
@@ -139,6 +140,27 @@ def test_a_few_repeats_go_along_and_are_found_after_the_shuffle() -> None:
     with Driver(kernel) as driver:
         left = driver.step(tables.table(rows, CLICKS), before=MIN_TIME, after=MIN_TIME)
     assert [row["n"] for row in left.rows] == list(range(9))
+
+
+@pytest.mark.parametrize(("keys", "sorted_"), [(14_000, False), (2_000, True)])
+def test_rows_are_sorted_before_the_shuffle_only_where_many_repeat(
+    keys: int, sorted_: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 10,000 draws from 14,000 keys 28 of 100 are repeats, from 2,000 keys 80."""
+    seen: list[int] = []
+
+    def watched(orders: Any, *rest: Any) -> Any:
+        seen.append(len(orders))
+        return arrange(orders, *rest)
+
+    monkeypatch.setattr(distinct_kernel, "arrange", watched)
+    drawn = np.random.default_rng(3).integers(0, keys, 10_000)
+    rows = [click(n, str(key)) for n, key in enumerate(drawn)]
+    kernel = DistinctKernel(Distinct(("id",)), CLICKS)
+    left = kernel.prepare(tables.table(rows, CLICKS), Moment(MIN_TIME, MIN_TIME, 0)).exchange
+
+    assert seen == ([10_000] if sorted_ else [])
+    assert left.num_rows == (len(np.unique(drawn)) if sorted_ else 10_000)
 
 
 def test_rows_that_are_taken_back_and_unknown_columns_are_refused() -> None:

@@ -136,14 +136,14 @@ class DistinctKernel:
 
     def _without_repeats(self, rows: pa.Table) -> tuple[pa.Table, NDArray[np.uint64]]:
         hashes = hash_keys(self._keys(rows), rows.num_rows)
-        if (rows.num_rows - _about_different(hashes)) * FEW_REPEATS < rows.num_rows:
+        if _are_few(rows.num_rows, _about_different(hashes)):
             return rows, hashes
         if self.spec.within is None:
             orders = np.zeros(rows.num_rows, np.int64)
         else:
             orders = int_values(plain(rows[TIME]))
         by_key, starts, _ = arrange(orders, hashes, self._keys(rows))
-        if (rows.num_rows - len(starts)) * FEW_REPEATS < rows.num_rows:
+        if _are_few(rows.num_rows, len(starts)):
             return rows, hashes
         firsts = _ascending(starts if by_key is None else by_key[starts], rows.num_rows)
         return rows.take(pa.array(firsts)), hashes[firsts]
@@ -228,6 +228,11 @@ class DistinctKernel:
             signs = pa.array(np.ones(len(places), np.int8))
             chunk = chunk.select(self._output.names)
             yield chunk.append_column(TIME, times).append_column(SIGN, signs)
+
+
+def _are_few(rows: int, different: float) -> bool:
+    """Whether repeats are so few among the rows that they may go along."""
+    return (rows - different) * FEW_REPEATS < rows
 
 
 def _about_different(hashes: NDArray[np.uint64]) -> float:
