@@ -63,7 +63,7 @@ bench: env ## make bench ROW=… ENGINE=… ARGS=…
 	$(BIN)/python -m benchmarks $(if $(ROW),--row '$(ROW)') $(if $(ENGINE),--engine '$(ENGINE)') $(ARGS)
 
 bench-all: env ## every row on every engine: hours; goes on where it stopped, then writes the page
-	$(BIN)/python -m benchmarks --all $(ARGS) && $(BIN)/python -m benchmarks.page
+	$(BIN)/python -m benchmarks --all $(ARGS); told=$$?; $(BIN)/python -m benchmarks.page && exit $$told
 
 soak: env ## the long tests, which `make test` leaves out
 	$(BIN)/pytest -m soak --timeout=0 tests

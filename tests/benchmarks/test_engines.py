@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from benchmarks.__main__ import COMPARED, taking_part
+from benchmarks.__main__ import COMPARED, main, taking_part
 from benchmarks.abilities import WHY_NOT, why_not
 from benchmarks.engines.librdkafka import drained, milliseconds, moment
 from benchmarks.measure import Cost
@@ -21,7 +21,7 @@ from benchmarks.processes import ENGINES, WHEN_NAMED
 from benchmarks import cells, page, report
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 FOLDER = Path(report.__file__).parent / "engines"
 ALONE = [*FOLDER.glob("flink_*.py"), FOLDER / "librdkafka.py",
@@ -93,6 +93,36 @@ def test_the_peers_that_take_long_take_part_when_named_or_in_a_whole_run() -> No
     assert taking_part("", whole=True) == ENGINES
     assert taking_part("quix", whole=False) == ("millstream", "quix")
     assert taking_part("quix,spark-heap", whole=True) == ("millstream", "spark-heap", "quix")
+
+
+def test_a_whole_run_goes_on_with_the_rows_that_this_commit_has_no_result_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A void row is no end: those after it are measured, and the run says that not all is right."""
+    measured: list[str] = []
+    runs = {row: _measuring(row, measured, right=row != "q1") for row in COMPARED}
+    monkeypatch.setattr("benchmarks.__main__.COMPARED", runs)
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    monkeypatch.setattr(report, "commit", lambda: "abc1234")
+    (tmp_path / "decode.json").write_text('{"commit": "abc1234"}')
+    (tmp_path / "session.json").write_text('{"commit": "0ff481e"}')
+
+    assert main(["--all"]) == 1
+    assert measured == [row for row in COMPARED if row != "decode"]
+
+    measured.clear()
+    monkeypatch.setattr(report, "commit", lambda: "abc1234+")
+    (tmp_path / "decode.json").write_text('{"commit": "abc1234+"}')
+    main(["--all"])
+    assert measured == [*COMPARED]
+
+
+def _measuring(row: str, measured: list[str], *, right: bool) -> Callable[[Any], bool]:
+    def measure(_engines: Any) -> bool:
+        measured.append(row)
+        return right
+
+    return measure
 
 
 def test_an_environment_that_cannot_be_made_is_a_reason(
