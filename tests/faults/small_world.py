@@ -19,6 +19,7 @@ import millstream as ms
 from millstream.runtime import batch, checkpoint
 from millstream.runtime.checkpoint import Checkpoint
 from millstream.runtime.engine import Engine
+from millstream.runtime.planner import Sizing
 from millstream.runtime.session import Spark
 from millstream.sinks.memory import visible
 from millstream.sources.spec import Extent
@@ -136,6 +137,7 @@ class Small:
                  lane: Literal["short", "wide"] = "short") -> None:  # fmt: skip
         self.folder, self._spark = folder, spark
         self.lane: Literal["short", "wide"] = lane
+        self.sizing: Sizing | None = None
         self.pipeline = pipeline or windows()
         self.world = World()
 
@@ -155,7 +157,7 @@ class Small:
     def run(self, *, take_over: bool = False) -> Iterator[Engine]:
         """A run from start to end; however it ends, its lock is free then."""
         engine = Engine(self.pipeline, Checkpoint(self.folder), Spark.of(self._spark), self.world,
-                        lane=self.lane)  # fmt: skip
+                        lane=self.lane, sizing=self.sizing)  # fmt: skip
         try:
             engine.open(take_over=take_over)
             yield engine

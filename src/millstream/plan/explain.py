@@ -25,6 +25,7 @@ from millstream.plan.graph import (
 )
 from millstream.plan.promises import remembering
 from millstream.plan.stages import Stage, Stages, cut, leaves
+from millstream.plan.tables_first import waits
 from millstream.sinks.spec import Discard, Sink
 from millstream.sources.topic import Topic
 
@@ -55,6 +56,7 @@ def described(name: str, outputs: Sequence[Output]) -> Facts:
     """The same as data: steps in order, each with the numbers of those it takes rows from."""
     stages = cut(outputs)
     nodes = list(ancestry(outputs))
+    waiting = waits(nodes)
     numbers = {id(node): place for place, node in enumerate(nodes, start=1)}
     return {
         "pipeline": name,
@@ -63,6 +65,7 @@ def described(name: str, outputs: Sequence[Output]) -> Facts:
                 "number": numbers[id(node)],
                 "from": [numbers[id(below)] for below in node.inputs],
                 **_step(node, name, stages),
+                **_waits(waiting.get(node, ()) if isinstance(node, Read) else (), stages),
             }
             for node in nodes
         ],
@@ -175,6 +178,14 @@ def _read(node: Read, name: str) -> Facts:
         else f"a row more than {duration(node.ahead)} ahead of {_stamp(node)} is a bad row"
     )
     return facts
+
+
+def _waits(tables: Sequence[Read], stages: Stages) -> Facts:
+    if not tables:
+        return {}
+    names = ", ".join(stages.names[table] for table in tables)
+    return {"waits": f"its rows stay unread until {names} is read to the end it had at the first "
+            "start: lookup needs the whole table"}  # fmt: skip
 
 
 def _changes(node: Read) -> Facts:

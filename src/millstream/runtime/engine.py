@@ -39,6 +39,7 @@ from millstream.runtime.protocol import (
     SourceIntent,
     SourceState,
 )
+from millstream.runtime.tables_first import TablesFirst
 from millstream.runtime.telling import Teller
 from millstream.sources.topic_reader import check_still_there
 from millstream.state.merge import Merger
@@ -84,7 +85,8 @@ class Engine:
         self._teller = Teller(self.typed.stages, pipeline.bad_above)
         self._sizing = sizing or Sizing(pipeline.batch / 1e6)
         self._lanes = Lanes(spark, self._sizing, forced=lane)
-        self._limited = self._reads_ahead = False
+        self._tables = TablesFirst.of(pipeline.outputs, self.typed.stages)
+        self._limited = self._left = self._reads_ahead = False
         self._attempts = 0
         self._begun: Intent | None = None
         self._held = ExitStack()
@@ -141,8 +143,8 @@ class Engine:
 
     @property
     def had_room(self) -> bool:
-        """Whether the last batch left nothing to the next one because it was full."""
-        return not self._limited
+        """Whether the last batch left nothing that the next one could take at once."""
+        return not self._left
 
     def step(self, *, finish: bool = False, always: bool = False) -> Facts | None:
         """One batch over what is there; None if there is nothing to read, close or fire.
@@ -215,10 +217,11 @@ class Engine:
         waiting = self._waiting(extents)
         quiet = {name: self._look(name, clock, waiting[name]) for name in waiting}
         rewound = self.head.rewound
-        now = waiting if rewound is None else rewound.up_to_marks(waiting)
-        lane, chosen, self._limited = self._lanes.choose(now)
-        some = any(chosen.values())
-        finish = finish and not self._limited and now is waiting
+        self._tables.find(self.head.table_ends, waiting)
+        now = waiting if rewound is None else rewound.up_to_marks(waiting, self._tables.marks)
+        (lane, chosen, self._limited), held = self._tables.choose(self._lanes.choose, now, waiting)
+        some, self._left = any(chosen.values()), self._limited or bool(held)
+        finish = finish and not self._left and now is waiting
         ended = {name for name in waiting
                  if reads_all(chosen[name], waiting[name], extents[name])}  # fmt: skip
         declared = at_least(self.typed.stages.reads, self.declared, clock, ended)
@@ -235,12 +238,13 @@ class Engine:
             for name in waiting
         }
         batch, self._next = self._next, self._next + 1
-        self._reads_ahead = lane == "short" and self.ends is None and not (self._limited or finish)
+        self._reads_ahead = lane == "short" and self.ends is None and not (self._left or finish)
         if not self._reads_ahead:
             self._ahead.stop()
         return Intent(uuid.uuid4().hex, batch, self.head.batch, self.checkpoint.incarnation,
                       clock, lane, finish, sources, self.ends if self._final else None,
-                      rewound.again(waiting, finish=finish) if rewound else None)  # fmt: skip
+                      rewound.again(waiting, finish=finish) if rewound else None,
+                      self._tables.ends)  # fmt: skip
 
     def _look(self, name: str, clock: int, waiting: Ranges) -> Quiet:
         unread = {p: b > a for p, (a, b) in waiting.items()}

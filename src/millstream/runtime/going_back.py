@@ -30,7 +30,7 @@ class Going:
 
     `written` is what the last commit said of the outputs, `asked` are the writers that may have
     taken something; `told` is where sources begin later than the job once did, because the log no
-    longer holds it.
+    longer holds it; `table_ends` where the tables of lookups ended at the job's first start.
     """
 
     batch: int
@@ -45,13 +45,15 @@ class Going:
     written: dict[str, str] = field(default_factory=dict)
     asked: tuple[str, ...] = ()
     told: tuple[str, ...] = ()
+    table_ends: Ends = field(default_factory=dict)
 
     @classmethod
     def of(cls, body: dict[str, Any]) -> Self:
         """From JSON, whose keys are text."""
         marks = ends_of(body["marks"]) or {}
         return cls(**{**body, "marks": marks, "asked": tuple(body["asked"]),
-                      "told": tuple(body["told"])})  # fmt: skip
+                      "told": tuple(body["told"]),
+                      "table_ends": ends_of(body.get("table_ends")) or {}})  # fmt: skip
 
 
 def finish(checkpoint: Checkpoint, pipeline: Pipeline, world: World) -> Going | None:
@@ -71,6 +73,7 @@ def finish(checkpoint: Checkpoint, pipeline: Pipeline, world: World) -> Going | 
         written=written if pipeline.delivery == "exactly_once" else {},
         ends=None,
         rewound=Rewound(going.batch, going.suffix, going.marks, going.finished),
+        table_ends=going.table_ends,
     )
     facts = Facts(
         batch=going.batch,

@@ -14,6 +14,8 @@ from millstream.eventtime.moment import END_OF_TIME, MIN_TIME
 from millstream.state.manifest import Change, Manifest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from millstream.sources.spec import Ranges
     from millstream.state.runs import Run
 
@@ -46,10 +48,14 @@ class Rewound:
         """From JSON, whose keys are text."""
         return None if body is None else cls(**{**body, "marks": ends_of(body["marks"]) or {}})
 
-    def up_to_marks(self, waiting: dict[str, Ranges]) -> dict[str, Ranges]:
-        """What waits below the marks; once nothing does, all that waits."""
+    def up_to_marks(
+        self, waiting: dict[str, Ranges], beyond: Callable[[Ends], Ends]
+    ) -> dict[str, Ranges]:
+        """What waits below the marks, or below what lies `beyond` them; once nothing does, all
+        that waits."""
+        marks = beyond(self.marks)
         below = {
-            name: {p: (a, max(a, min(b, self.marks.get(name, {}).get(p, a))))
+            name: {p: (a, max(a, min(b, marks.get(name, {}).get(p, a))))
                    for p, (a, b) in ranges.items()}
             for name, ranges in waiting.items()
         }  # fmt: skip
@@ -98,7 +104,8 @@ class Intent:
     """A batch that shall be: made durable before any of it runs.
 
     `ends` is where its sources end for good, once a run has been told to finish them; `again`
-    the rewind since which its rows are sent once more.
+    the rewind since which its rows are sent once more; `table_ends` where the tables of lookups
+    ended at the job's first start.
     """
 
     id: str
@@ -111,6 +118,7 @@ class Intent:
     sources: dict[str, SourceIntent]
     ends: Ends | None = None
     again: int | None = None
+    table_ends: Ends = field(default_factory=dict)
 
     def body(self) -> dict[str, Any]:
         return asdict(self)
@@ -118,7 +126,8 @@ class Intent:
     @classmethod
     def of(cls, body: dict[str, Any]) -> Self:
         sources = {name: SourceIntent.of(part) for name, part in body["sources"].items()}
-        return cls(**{**body, "sources": sources, "ends": ends_of(body.get("ends"))})
+        return cls(**{**body, "sources": sources, "ends": ends_of(body.get("ends")),
+                      "table_ends": ends_of(body.get("table_ends")) or {}})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +281,7 @@ class Head:
     finished: bool = False
     ends: Ends | None = None
     rewound: Rewound | None = None
+    table_ends: Ends = field(default_factory=dict)
 
     def then(self, intent: Intent, prepared: Prepared, written: dict[str, str]) -> Head:
         """The head after a batch: a function of its records and nothing else."""
@@ -288,4 +298,5 @@ class Head:
             finished=intent.finish,
             ends=intent.ends,
             rewound=self.rewound,
+            table_ends={**self.table_ends, **intent.table_ends},
         )

@@ -88,6 +88,11 @@ class _Now:
         }  # fmt: skip
 
     @property
+    def table_ends(self) -> Ends:
+        """Where the tables of lookups ended at the first start."""
+        return {**(self.begun.table_ends if self.begun else {}), **self.head.table_ends}
+
+    @property
     def finished(self) -> bool:
         return bool(
             self.head.finished
@@ -156,6 +161,7 @@ class Rewinding:
             written={} if now.lost else now.head.written,
             asked=tuple(dict.fromkeys([*doors.sinks(), *own])),
             told=told,
+            table_ends=now.table_ends,
         )
         last_written(self._checkpoint, self._world, doors, going)
         return going
