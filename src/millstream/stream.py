@@ -279,14 +279,17 @@ class Stream(RowWise):
         on: On,
         within: Within | None = None,
         how: How = "inner",
+        suffix: str | None = None,
         rest: Rest = None,
         name: str | None = None,
     ) -> Stream:
         """Pairs of rows with equal keys that are at most `within` apart in event time.
 
         `within` is a duration to either side, or a pair such as `("-5 minutes", "1 hour")`: from
-        so long before the left row to so long after it, both included. The pair's event time is
-        the later of the two, in a column named as the left's.
+        so long before the left row to so long after it, both included. The columns of both sides
+        stay as they were; the pair's event time, the later of the two, is in a new column,
+        `event_time`. `suffix` is added to names of the right that the left has, too; without it
+        they raise.
 
         State: rows of both sides as long as they may match; without `within` for ever.
         Emits: each pair once; of an outer join also rows alone, when the watermarks prove that
@@ -295,7 +298,7 @@ class Stream(RowWise):
         if not isinstance(other, Stream):
             raise InvalidSpec("join needs another stream", got=f"a {type(other).__name__}",
                               do="use as_of or lookup for a table")  # fmt: skip
-        spec = interval(on, within, how)
+        spec = interval(on, within, how, suffix)
         for side in (self, other):
             side.need_settled("join")
             side.need_time_column("join")
@@ -311,6 +314,7 @@ class Stream(RowWise):
         on: On,
         how: EitherHow = "inner",
         plan: Plan | None = None,
+        suffix: str | None = None,
         rest: Rest = None,
         name: str | None = None,
     ) -> Stream:
@@ -318,12 +322,13 @@ class Stream(RowWise):
 
         A small table is `replicated`: every task reads all of it, and no key makes one task
         slow; a large one and its events are `repartitioned` by key. `plan` forces either.
+        `suffix` is added to names of the table that the stream has, too; without it they raise.
 
         State: events the table's watermark has not passed; versions an event may still need.
         Emits: each event once the table's watermark has passed its time, with its own time;
         events behind both watermarks go to `rest`.
         """
-        spec = as_of(on, how, plan)
+        spec = as_of(on, how, plan, suffix)
         self.need_time("as_of")
         if isinstance(table, Table) and table.node.time is None:
             raise InvalidSpec("as_of needs a table with an event time", got="one without",
@@ -337,17 +342,19 @@ class Stream(RowWise):
         on: On,
         how: EitherHow = "inner",
         plan: Plan | None = None,
+        suffix: str | None = None,
         name: str | None = None,
     ) -> Stream:
         """Each event with the row its key has in the table now.
 
-        What an event meets depends on when its batch runs: a replay may give other answers.
-        `plan` is as that of `as_of`.
+        The table is read first, to the end its source had at the job's first start; until then
+        events stay unread. What an event meets after that depends on when its batch runs: a
+        replay may give other answers. `plan` and `suffix` are as those of `as_of`.
 
         State: one row per key of the table.
         Emits: each event at once, with its own time.
         """
-        return self._enriched(table, lookup(on, how, plan), "lookup", None, name)
+        return self._enriched(table, lookup(on, how, plan, suffix), "lookup", None, name)
 
     def _enriched(
         self, table: Table, spec: AsOf | Lookup, step: str, rest: Rest, name: str | None

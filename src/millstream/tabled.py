@@ -158,12 +158,21 @@ class Table:
         return Stream(Told(columns, time, node, name or f"changes({', '.join(self.key)})", None,
                            self.key, given=name is not None))  # fmt: skip
 
-    def join(self, other: Table, *, on: On, how: How = "inner", name: str | None = None) -> Table:
+    def join(
+        self,
+        other: Table,
+        *,
+        on: On,
+        how: How = "inner",
+        suffix: str | None = None,
+        name: str | None = None,
+    ) -> Table:
         """The rows of both tables that agree in `on`: a Table, kept as both change.
 
         `on` may name keys, a foreign key, or any columns. The result has the key of the side of
         which no row matches twice; where rows may match several, or rows of the other side may
-        be there alone, the keys of both.
+        be there alone, the keys of both. `suffix` is added to names of the right that the left
+        has, too; without it they raise.
 
         State: the rows of both tables.
         Emits: what changes, per batch: the old row taken back, the new one given.
@@ -171,9 +180,10 @@ class Table:
         if not isinstance(other, Table):
             raise InvalidSpec("table.join needs another table", got=f"a {type(other).__name__}",
                               do="use stream.as_of(table) or stream.lookup(table)")  # fmt: skip
-        spec = table_join(on, self.key, other.key, how)
+        spec = table_join(on, self.key, other.key, how, suffix)
         check_given_name(name, "join")
-        return Table(joined_tables(self.current(), other.current(), spec, name), spec.key)
+        node = joined_tables(self.current(), other.current(), spec, name)
+        return Table(node, node.by)
 
     def to(self, sink: Sink, name: str | None = None) -> Output:
         """The table on its way to a sink that holds one row per key: an output for a Pipeline.

@@ -107,7 +107,7 @@ def test_a_job_killed_while_it_reads_the_table_leaves_no_event_without_its_row(
     found: dict[int, int | None] = {}
     with ms.Consumer(f"{topic}.out", kafka=broker.address, until_end=True) as consumer:
         for record in consumer:
-            row = json.loads(record.value)
+            row = json.loads(record.value or b"")
             assert row["id"] not in found
             found[row["id"]] = row["v"]
     assert found == {n: 3 * (ROWS - 1 - n) for n in range(EVENTS)}

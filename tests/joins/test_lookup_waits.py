@@ -257,6 +257,22 @@ def test_an_empty_table_keeps_no_event_and_a_new_partition_none_either(
     shop.finish()
 
 
+def test_events_that_wait_keep_a_job_from_being_finished(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    """The table alone fits the batch that is to be the last one, its events do not."""
+    shop = Shop(tmp_path / "job", spark, events().lookup(prices(), on="k", how="left"))
+    shop.put("p", [{"k": 1, "v": 11}] * 3)
+    shop.events()
+    with shop.run() as engine:
+        engine.step(finish=True)
+        assert not engine.finished()
+        assert not engine.had_room
+    assert shop.positions() == {"e": 0, "p": 3}
+    shop.finish()
+    assert shop.positions() == {"e": 60, "p": 3}
+
+
 def test_a_log_that_has_become_shorter_lets_events_go_when_it_is_read(
     tmp_path: Path, spark: SparkSession
 ) -> None:
@@ -283,7 +299,7 @@ def looked_up(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPat
 
 
 def rewind(shop: Shop, to: Any, *, into: str | None = None) -> None:
-    opened = Rewinding(shop.pipeline, Checkpoint(shop.folder), shop.world)  # type: ignore[arg-type]
+    opened = Rewinding(shop.pipeline, Checkpoint(shop.folder), shop.world)
     opened.rewind(to, into=into, again=into is None)
 
 

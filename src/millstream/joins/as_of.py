@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from millstream.errors import InvalidSpec
-from millstream.joins.on import On, Pairs, check_how, pairs, said
+from millstream.joins.names import check_suffix
+from millstream.joins.on import On, Pairs, check_how, pairs, said, said_suffix
 
 How = Literal["inner", "left"]
 Plan = Literal["replicated", "repartitioned"]
@@ -19,70 +20,78 @@ class AsOf:
 
     `plan` says how they meet: `replicated`, where everyone reads the whole table and events
     stay evenly spread, or `repartitioned`, where both go by key. Without a word a small table
-    is replicated.
+    is replicated. `suffix` is added to names of the table that the stream has, too.
     """
 
     on: Pairs
     how: How = "inner"
     plan: Plan | None = None
+    suffix: str | None = None
 
     def __post_init__(self) -> None:
         check_how(self.how, How, step="as_of")
         check_plan(self.plan, step="as_of")
+        check_suffix(self.suffix, step="as_of")
 
     def replicated(self, size: int) -> bool:
         """Whether a table of so many bytes is read whole by everyone."""
         return self.plan == "replicated" or (self.plan is None and size <= SMALL)
 
     def __str__(self) -> str:
-        return f"as_of(on={said(self.on)}{_how(self.how)}{_plan(self.plan)})"
+        return f"as_of({_said(self)})"
 
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
     """Each event with the row its key has in the table now, when the event is processed.
 
-    `plan` as that of `AsOf`.
+    `plan` and `suffix` as those of `AsOf`.
     """
 
     on: Pairs
     how: How = "inner"
     plan: Plan | None = None
+    suffix: str | None = None
 
     def __post_init__(self) -> None:
         check_how(self.how, How, step="lookup")
         check_plan(self.plan, step="lookup")
+        check_suffix(self.suffix, step="lookup")
 
     def replicated(self, size: int) -> bool:
         """Whether a table of so many bytes is read whole by everyone."""
         return self.plan == "replicated" or (self.plan is None and size <= SMALL)
 
     def __str__(self) -> str:
-        return f"lookup(on={said(self.on)}{_how(self.how)}{_plan(self.plan)})"
+        return f"lookup({_said(self)})"
 
 
-def as_of(on: On, how: How = "inner", plan: Plan | None = None) -> AsOf:
+def as_of(
+    on: On, how: How = "inner", plan: Plan | None = None, suffix: str | None = None
+) -> AsOf:
     """The spec from what a user writes.
 
     >>> print(as_of({"country": "code"}, how="left"))
     as_of(on={'country': 'code'}, how="left")
 
     Raises:
-        InvalidSpec: no columns, an unknown `how`, or an unknown `plan`.
+        InvalidSpec: no columns, an unknown `how` or `plan`, or a suffix that is empty.
     """
-    return AsOf(pairs(on, step="as_of"), how, plan)
+    return AsOf(pairs(on, step="as_of"), how, plan, suffix)
 
 
-def lookup(on: On, how: How = "inner", plan: Plan | None = None) -> Lookup:
+def lookup(
+    on: On, how: How = "inner", plan: Plan | None = None, suffix: str | None = None
+) -> Lookup:
     """The spec from what a user writes.
 
     >>> print(lookup(["country", "kind"]))
     lookup(on=['country', 'kind'])
 
     Raises:
-        InvalidSpec: no columns, an unknown `how`, or an unknown `plan`.
+        InvalidSpec: no columns, an unknown `how` or `plan`, or a suffix that is empty.
     """
-    return Lookup(pairs(on, step="lookup"), how, plan)
+    return Lookup(pairs(on, step="lookup"), how, plan, suffix)
 
 
 def check_plan(plan: object, *, step: str) -> None:
@@ -95,9 +104,7 @@ def check_plan(plan: object, *, step: str) -> None:
         )
 
 
-def _plan(plan: Plan | None) -> str:
-    return "" if plan is None else f', plan="{plan}"'
-
-
-def _how(how: How) -> str:
-    return "" if how == "inner" else f', how="{how}"'
+def _said(spec: AsOf | Lookup) -> str:
+    how = "" if spec.how == "inner" else f', how="{spec.how}"'
+    plan = "" if spec.plan is None else f', plan="{spec.plan}"'
+    return f"on={said(spec.on)}{how}{plan}{said_suffix(spec.suffix)}"

@@ -77,8 +77,9 @@ class AsOfKernel:
         self._events = Side(stream, [left for left, _ in spec.on], types, step="as_of")
         self._versions = Versions(table, [right for _, right in spec.on], types)
         self._enriched = Enriched(
-            self._events.columns, self._versions.columns, spec.on, step="as_of"
-        )
+            self._events.columns, self._versions.columns, spec.on, suffix=spec.suffix,
+            step="as_of",
+        )  # fmt: skip
 
     @property
     def tables(self) -> dict[str, StateSpec]:

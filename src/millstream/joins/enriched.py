@@ -34,11 +34,12 @@ class Enriched:
         table: Mapping[str, pa.DataType],
         on: Pairs,
         *,
+        suffix: str | None,
         step: str,
     ) -> None:
         self._types = stream, table
-        self._columns = result_columns(list(stream), list(table), on, step=step)
-        fields = [pa.field(name, self._types[side][name]) for name, side in self._columns]
+        self._columns = result_columns(list(stream), list(table), on, suffix=suffix, step=step)
+        fields = [pa.field(name, self._types[side][own]) for name, side, own in self._columns]
         self.schema = pa.schema([*fields, *(pa.field(n, kind) for n, kind in ORIGIN.items())])
 
     def results(
@@ -59,8 +60,8 @@ class Enriched:
     def _made(self, events: pa.Table, rows: pa.Table, *, timed: bool) -> pa.Table:
         origin = int_values(plain(events[FROM]))
         columns = {
-            name: (events if side == LEFT else rows)[name].cast(self._types[side][name])
-            for name, side in self._columns
+            name: (events if side == LEFT else rows)[own].cast(self._types[side][own])
+            for name, side, own in self._columns
         }
         return pa.table(
             {

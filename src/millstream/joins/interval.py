@@ -7,7 +7,8 @@ from typing import Literal
 
 from millstream.duration import Duration, micros, not_negative_micros, text
 from millstream.errors import InvalidSpec
-from millstream.joins.on import On, Pairs, check_how, pairs, said
+from millstream.joins.names import check_suffix
+from millstream.joins.on import On, Pairs, check_how, pairs, said, said_suffix
 
 LONGEST = 2**60  # microseconds, 36 000 years: sums of two stay within 64 bits
 How = Literal["inner", "left", "right", "full"]
@@ -19,15 +20,18 @@ class Interval:
     """Left and right rows match if they agree in `on` and lower <= right - left <= upper.
 
     `within` is (lower, upper) in microseconds of event time, both included; None means
-    however far apart, which only an inner join can wait for.
+    however far apart, which only an inner join can wait for. `suffix` is added to names of the
+    right that the left has, too.
     """
 
     on: Pairs
     within: tuple[int, int] | None = None
     how: How = "inner"
+    suffix: str | None = None
 
     def __post_init__(self) -> None:
         check_how(self.how, How, step="join")
+        check_suffix(self.suffix, step="join")
         if self.within is None:
             if self.how != "inner":
                 raise InvalidSpec(
@@ -53,7 +57,7 @@ class Interval:
 
     def __str__(self) -> str:
         how = "" if self.how == "inner" else f', how="{self.how}"'
-        return f"join(on={said(self.on)}{self._within()}{how})"
+        return f"join(on={said(self.on)}{self._within()}{how}{said_suffix(self.suffix)})"
 
     def _within(self) -> str:
         if self.within is None:
@@ -64,7 +68,9 @@ class Interval:
         return f', within=("{text(lower)}", "{text(upper)}")'
 
 
-def interval(on: On, within: Within | None = None, how: How = "inner") -> Interval:
+def interval(
+    on: On, within: Within | None = None, how: How = "inner", suffix: str | None = None
+) -> Interval:
     """The spec from what a user writes.
 
     >>> print(interval("user", within="1 hour"))
@@ -74,11 +80,11 @@ def interval(on: On, within: Within | None = None, how: How = "inner") -> Interv
 
     Raises:
         InvalidSpec: no columns, no durations, bounds in the wrong order, an unknown `how`,
-            or an outer join without `within`.
+            an outer join without `within`, or a suffix that is empty.
     """
     columns = pairs(on, step="join")
     if within is None:
-        return Interval(columns, None, how)
+        return Interval(columns, None, how, suffix)
     if isinstance(within, tuple | list):
         if len(within) != 2:
             raise InvalidSpec(
@@ -87,6 +93,6 @@ def interval(on: On, within: Within | None = None, how: How = "inner") -> Interv
                 do='write within=("-5 minutes", "1 hour")',
             )
         lower, upper = (micros(bound, what="the `within` of join") for bound in within)
-        return Interval(columns, (lower, upper), how)
+        return Interval(columns, (lower, upper), how, suffix)
     reach = not_negative_micros(within, what="the `within` of join")
-    return Interval(columns, (-reach, reach), how)
+    return Interval(columns, (-reach, reach), how, suffix)

@@ -56,7 +56,7 @@ class IntervalKernel:
 
     State: rows of each side, until the other's watermark is beyond all they could match;
     without `within` for ever. Of outer joins: which rows have not been matched yet.
-    Emits: pairs with the later of the two times; rows of an outer side that nothing has
+    Emits: pairs with the later of the two times in `event_time`; rows of an outer side that nothing has
     matched when the other's watermark is beyond what they could match, with their own time,
     those without a key at once.
     """
@@ -76,17 +76,15 @@ class IntervalKernel:
                 do="give read(…) a time=",
             )
         left, right = schemas
-        time = times[LEFT] if self._timed else None
-        one = [time[0]] if time and _same_column(*times) else []
         names = [[f.name for f in schema if f.name[:1] != "_"] for schema in schemas]
-        columns = result_columns(names[LEFT], names[RIGHT], spec.on, step="join", one=one)
+        columns = result_columns(names[LEFT], names[RIGHT], spec.on, suffix=spec.suffix,
+                                 timed=self._timed, step="join")  # fmt: skip
         types = shared_types(left, right, spec.on, step="join")
-        left_out = [time[0]] if time else []
         self._sides = (
-            Side(left, [a for a, _ in spec.on], types, left_out=left_out, step="join"),
-            Side(right, [b for _, b in spec.on], types, left_out=one, step="join"),
+            Side(left, [a for a, _ in spec.on], types, step="join"),
+            Side(right, [b for _, b in spec.on], types, step="join"),
         )
-        self._results = Results(self._sides, columns, spec.on, time)
+        self._results = Results(self._sides, columns, spec.on, timed=self._timed)
         self._reach = Reach(spec.within, _CELLS)
 
     @property
@@ -100,7 +98,7 @@ class IntervalKernel:
         return waiting | {name: side.spec for name, side in zip(SIDES, self._sides, strict=True)}
 
     def output(self) -> pa.Schema:
-        """The columns of the left, then those of the right; the origin of the pair."""
+        """The columns of the left, those of the right, the time and the origin of the pair."""
         return self._results.schema
 
     def due(self, watermark: int) -> int:
@@ -252,6 +250,3 @@ class IntervalKernel:
                 floors[OPEN[side]] = after
         return floors
 
-
-def _same_column(left: tuple[str, int] | None, right: tuple[str, int] | None) -> bool:
-    return left is not None and right is not None and left[0] == right[0]

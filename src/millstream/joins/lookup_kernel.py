@@ -66,7 +66,9 @@ class LookupKernel:
             ),
         )
         columns = {f.name: f.type for f in own}
-        self._enriched = Enriched(self._events.columns, columns, spec.on, step="lookup")
+        self._enriched = Enriched(
+            self._events.columns, columns, spec.on, suffix=spec.suffix, step="lookup"
+        )
 
     @property
     def tables(self) -> dict[str, StateSpec]:

@@ -53,6 +53,11 @@ def said(on: Pairs) -> str:
     return repr(dict(on))
 
 
+def said_suffix(suffix: str | None) -> str:
+    """The suffix as a user would write it, behind other arguments."""
+    return "" if suffix is None else f', suffix="{suffix}"'
+
+
 def check_how(how: object, kinds: object, *, step: str) -> None:
     """Refuse a kind of join that this one does not have."""
     known = get_args(kinds)

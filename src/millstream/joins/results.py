@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from millstream.joins.names import LEFT
+from millstream.joins.names import EVENT_TIME, LEFT
 from millstream.joins.sides import AT, MARK
 from millstream.state.columns import int_values, plain
 from millstream.state.xxhash import hash_longs
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from millstream.joins.names import Column
     from millstream.joins.on import Pairs
     from millstream.joins.sides import Side
 
@@ -25,28 +26,31 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 32 << 20
 _ENGINE_BYTES = 40
+_STAMP = pa.timestamp("us", "UTC")
 
 
 class Results:
     """What a pair becomes: the columns named, the later time, an origin made of both origins.
 
-    `time` is the column that holds the later time, and what is taken from it to write it.
+    If it is `timed`, the later time is in a column of its own, too.
     """
 
     def __init__(
         self,
         sides: Sequence[Side],
-        columns: Sequence[tuple[str, int]],
+        columns: Sequence[Column],
         on: Pairs,
-        time: tuple[str, int] | None,
+        *,
+        timed: bool,
     ) -> None:
-        self._columns, self._time = columns, time
-        self._types = {name: sides[side].columns[name] for name, side in columns}
+        self._columns, self._timed = columns, timed
+        self._types = {name: sides[side].columns[own] for name, side, own in columns}
         self._shared = {left for left, right in on if left == right}
         for name, wide in zip(sides[LEFT].keys, sides[LEFT].key_types, strict=True):
             if name in self._shared and self._types[name] != sides[1].columns[name]:
                 self._types[name] = wide
         fields = [pa.field(name, kind) for name, kind in self._types.items()]
+        fields += [pa.field(EVENT_TIME, _STAMP)] if timed else []
         self.schema = pa.schema([*fields, *(pa.field(n, kind) for n, kind in ORIGIN.items())])
 
     def each(self, *tables: pa.Table) -> int:
@@ -66,13 +70,13 @@ class Results:
         present = [rows for rows in (left, right) if rows is not None]
         count = present[0].num_rows
         times = np.maximum.reduce([int_values(plain(rows[AT])) for rows in present])
-        columns = {
-            name: self._column(name, side, (left, right), times) for name, side in self._columns
-        }
-        stamps = pa.array(times) if self._time else pa.nulls(count, pa.int64())
+        columns = {column.name: self._column(column, (left, right), count)
+                   for column in self._columns}  # fmt: skip
+        stamps = pa.array(times) if self._timed else pa.nulls(count, pa.int64())
         return pa.table(
             {
                 **columns,
+                **({EVENT_TIME: stamps.cast(_STAMP)} if self._timed else {}),
                 "_source": pa.array(np.full(count, FLOW, np.int32)),
                 "_partition": pa.array(np.zeros(count, np.int32)),
                 "_offset": pa.array(times),
@@ -83,17 +87,16 @@ class Results:
         )
 
     def _column(
-        self, name: str, side: int, rows: tuple[pa.Table | None, pa.Table | None], times: Ints
+        self, column: Column, rows: tuple[pa.Table | None, pa.Table | None], count: int
     ) -> pa.Array | pa.ChunkedArray:
+        name, side, own = column
         kind = self._types[name]
-        if self._time and side == LEFT and name == self._time[0]:
-            return pa.array(times - self._time[1]).cast(kind)
         found = rows[side]
         if found is None and side == LEFT and name in self._shared:
             found = rows[1]
         if found is None:
-            return pa.nulls(len(times), kind)
-        return found[name] if found[name].type == kind else found[name].cast(kind)
+            return pa.nulls(count, kind)
+        return found[own] if found[own].type == kind else found[own].cast(kind)
 
 
 def _both(left: pa.Table | None, right: pa.Table | None) -> Ints:

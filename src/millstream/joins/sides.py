@@ -18,7 +18,7 @@ from millstream.state.spec import HASH, ORDER, StateColumn, StateSpec
 from millstream.steps.waiting import FLOW, SIGN, TIME, TWIN
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -35,8 +35,7 @@ _FLOWED = FLOW << 32
 class Side:
     """Rows of one input, each told from all others by its key, its origin and a number.
 
-    Keys are kept in the type both sides share, so that one finds the other's. `left_out` are
-    columns that results do not take from here.
+    Keys are kept in the type both sides share, so that one finds the other's.
     """
 
     def __init__(
@@ -45,14 +44,13 @@ class Side:
         keys: Sequence[str],
         types: Sequence[pa.DataType],
         *,
-        left_out: Collection[str] = (),
         step: str,
     ) -> None:
         self._step = step
         self.keys = tuple(keys)
         self.columns = {field.name: field.type for field in schema if field.name[:1] != "_"}
         self.key_types = tuple(types)
-        self.values = [n for n in self.columns if n not in self.keys and n not in left_out]
+        self.values = [name for name in self.columns if name not in self.keys]
         shared = [pa.field(name, kind) for name, kind in zip(self.keys, types, strict=True)]
         row = [pa.field(name, pa.int64()) for name in (*ROW, TWIN)]
         at = StateColumn(AT, pa.int64(), "first")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from millstream.joins.on import On, Pairs, check_how, pairs, said
+from millstream.joins.names import LEFT, RIGHT, check_suffix
+from millstream.joins.on import On, Pairs, check_how, pairs, said, said_suffix
 
 How = Literal["inner", "left", "right", "full"]
 
@@ -14,16 +15,19 @@ How = Literal["inner", "left", "right", "full"]
 class TableJoin:
     """Rows of two tables that agree in `on`; `left` and `right` are the keys of the tables.
 
-    `on` may name other columns than keys: a foreign key, or any columns at all.
+    `on` may name other columns than keys: a foreign key, or any columns at all. `suffix` is added
+    to names of the right that the left has, too.
     """
 
     on: Pairs
     left: tuple[str, ...]
     right: tuple[str, ...]
     how: How = "inner"
+    suffix: str | None = None
 
     def __post_init__(self) -> None:
         check_how(self.how, How, step="table.join")
+        check_suffix(self.suffix, step="table.join")
 
     @property
     def outer(self) -> tuple[bool, bool]:
@@ -31,26 +35,31 @@ class TableJoin:
         return self.how in ("left", "full"), self.how in ("right", "full")
 
     @property
-    def key(self) -> tuple[str, ...]:
-        """What tells the rows of the result apart.
+    def key(self) -> tuple[tuple[int, str], ...]:
+        """What tells the rows of the result apart: columns of sides.
 
         It is the key of the side of which no row matches twice, and of both sides where a
         row may match several, or where rows of the other may be there alone.
         """
         ours, theirs = ({pair[side] for pair in self.on} for side in (0, 1))
         if theirs >= set(self.right) and not self.outer[1]:
-            return self.left
+            return tuple((LEFT, name) for name in self.left)
+        rights = tuple((RIGHT, name) for name in self.right)
         if ours >= set(self.left) and not self.outer[0]:
-            return self.right
-        return (*self.left, *(name for name in self.right if name not in self.left))
+            return rights
+        return (*((LEFT, name) for name in self.left), *rights)
 
     def __str__(self) -> str:
         how = "" if self.how == "inner" else f', how="{self.how}"'
-        return f"join(on={said(self.on)}{how})"
+        return f"join(on={said(self.on)}{how}{said_suffix(self.suffix)})"
 
 
 def table_join(
-    on: On, left: tuple[str, ...], right: tuple[str, ...], how: How = "inner"
+    on: On,
+    left: tuple[str, ...],
+    right: tuple[str, ...],
+    how: How = "inner",
+    suffix: str | None = None,
 ) -> TableJoin:
     """The spec from what a user writes; `left` and `right` are the keys of the two tables.
 
@@ -58,6 +67,6 @@ def table_join(
     join(on={'customer': 'id'}, how="left")
 
     Raises:
-        InvalidSpec: no columns, or an unknown `how`.
+        InvalidSpec: no columns, an unknown `how`, or a suffix that is empty.
     """
-    return TableJoin(pairs(on, step="table.join"), left, right, how)
+    return TableJoin(pairs(on, step="table.join"), left, right, how, suffix)

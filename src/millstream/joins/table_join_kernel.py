@@ -77,7 +77,8 @@ class TableJoinKernel:
         self.spec = spec
         left, right = schemas
         names = [[f.name for f in schema if f.name[:1] != "_"] for schema in schemas]
-        columns = result_columns(names[LEFT], names[RIGHT], spec.on, step="table.join")
+        columns = result_columns(names[LEFT], names[RIGHT], spec.on, suffix=spec.suffix,
+                                 step="table.join")  # fmt: skip
         types = shared_types(left, right, spec.on, step="table.join")
         self._sides = (
             TableSide(left, [ours for ours, _ in spec.on], types, spec.left),

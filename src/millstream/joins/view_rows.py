@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from millstream.joins.names import Column
     from millstream.joins.on import Pairs
     from millstream.joins.table_sides import TableSide
 
@@ -76,11 +77,11 @@ class ViewRows:
     """The columns of the left, then those of the right; a key of the same name once."""
 
     def __init__(
-        self, sides: Sequence[TableSide], columns: Sequence[tuple[str, int]], on: Pairs
+        self, sides: Sequence[TableSide], columns: Sequence[Column], on: Pairs
     ) -> None:
         self._columns = columns
         self._shared = {ours for ours, theirs in on if ours == theirs}
-        self._types = {name: sides[side].columns[name] for name, side in columns}
+        self._types = {name: sides[side].columns[own] for name, side, own in columns}
         for name in self._shared:
             if self._types[name] != sides[RIGHT].columns[name]:
                 self._types[name] = sides[LEFT].spec.keys.field(name).type
@@ -124,12 +125,12 @@ class ViewRows:
     ) -> pa.Table:
         count = stamps.num_rows
         columns = {}
-        for name, side in self._columns:
+        for name, side, own in self._columns:
             rows = left if side == LEFT else right
             if rows is None and name in self._shared:
                 rows = right
             kind = self._types[name]
-            columns[name] = pa.nulls(count, kind) if rows is None else rows[name].cast(kind)
+            columns[name] = pa.nulls(count, kind) if rows is None else rows[own].cast(kind)
         return pa.table(
             {
                 **columns,

@@ -114,8 +114,11 @@ def type_of(node: Node, column: str) -> Type | None:
         return schema[column].type if column in schema.names else None
     if isinstance(node, Transform | Union):
         return None
-    if isinstance(node, Stateful) and node.made_anew and column not in node.keys:
-        return None
+    if isinstance(node, Stateful):
+        found = node.came_from(column)
+        if found is None:
+            return Scalar("timestamp") if node.time == EventTime(column) else None
+        return type_of(*found)
     for below in node.inputs:
         for name in below.columns or ():
             if name_here(node, name) == column:

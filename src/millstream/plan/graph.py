@@ -195,6 +195,12 @@ class Stateful(Node):
         """Whether all its columns but the keys are its own, not those of its input."""
         return False
 
+    def came_from(self, column: str) -> tuple[Node, str] | None:
+        """The input that a column is taken from as it was, and its name there; None if none."""
+        if self.made_anew and column not in self.keys:
+            return None
+        return self.input, column
+
 
 @dataclass(frozen=True, eq=False)
 class Aggregated(Stateful):

@@ -7,30 +7,37 @@ from typing import TYPE_CHECKING
 
 from millstream.errors import InvalidSpec
 from millstream.joins.as_of import AsOf
-from millstream.joins.names import result_columns
+from millstream.joins.names import EVENT_TIME, result_columns
 from millstream.plan import columns as columns_of
-from millstream.plan.graph import HIDDEN_TIME, Node, Stateful
-from millstream.schema import Scalar
+from millstream.plan.graph import HIDDEN_TIME, EventTime, Node, Stateful
+from millstream.schema import Scalar, check_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from millstream.joins.as_of import Lookup
     from millstream.joins.interval import Interval
+    from millstream.joins.names import Column
     from millstream.joins.on import Pairs
     from millstream.joins.table_join import TableJoin
     from millstream.plan.graph import Columns
     from millstream.schema import Type
     from millstream.sinks.spec import Sink
 
+    Spec = Interval | AsOf | Lookup | TableJoin
+
 _WIDE = {"byte": "long", "short": "long", "int": "long", "float": "double"}
 
 
 @dataclass(frozen=True, eq=False)
 class Join(Stateful):
-    """Rows of two inputs that meet by key: `input` is the left, `other` the right."""
+    """Rows of two inputs that meet by key: `input` is the left, `other` the right.
+
+    `parts` are the columns that come from either; None where only Spark can tell them.
+    """
 
     other: Node
+    parts: tuple[Column, ...] | None
 
     @property
     def inputs(self) -> tuple[Node, ...]:
@@ -39,6 +46,10 @@ class Join(Stateful):
     @property
     def corrects(self) -> bool:
         return False
+
+    def came_from(self, column: str) -> tuple[Node, str] | None:
+        return next(((self.inputs[side], own) for name, side, own in self.parts or ()
+                     if name == column), None)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,12 +104,14 @@ class JoinedTables(Join):
 
 def joined(left: Node, right: Node, spec: Interval, rest: Sink | None, name: str | None) -> Joined:
     """The join of two streams; its time is the later of the two, if both have one."""
-    ours, theirs = left.time, right.time
-    both = ours is not None and theirs is not None
-    one = [ours.column] if ours and theirs and ours.column == theirs.column else []
-    columns = joined_columns(left, right, spec.on, step="join", one=one)
-    return Joined(columns, ours if both else None, left, _label("join", spec.on, name), rest,
-                  right, spec, given=name is not None)  # fmt: skip
+    timed = left.time is not None and right.time is not None
+    parts = joined_columns(left, right, spec, step="join", timed=timed)
+    columns = _names(parts)
+    if timed and columns is not None:
+        columns = (*columns, EVENT_TIME)
+    return Joined(columns, EventTime(EVENT_TIME) if timed else None, left,
+                  _label("join", spec.on, name), rest, right, parts, spec,
+                  given=name is not None)  # fmt: skip
 
 
 def enriched(
@@ -106,17 +119,24 @@ def enriched(
 ) -> Enriched:
     """The join of a stream with a table; its time is the stream's."""
     step = "as_of" if isinstance(spec, AsOf) else "lookup"
-    columns = joined_columns(stream, table, spec.on, step=step)
-    return Enriched(columns, stream.time, stream, _label(step, spec.on, name), rest, table, spec,
-                    given=name is not None)  # fmt: skip
+    parts = joined_columns(stream, table, spec, step=step)
+    return Enriched(_names(parts), stream.time, stream, _label(step, spec.on, name), rest, table,
+                    parts, spec, given=name is not None)  # fmt: skip
 
 
 def joined_tables(left: Node, right: Node, spec: TableJoin, name: str | None) -> JoinedTables:
     """The view of two tables."""
-    columns = joined_columns(left, right, spec.on, step="table.join")
+    parts = joined_columns(left, right, spec, step="table.join")
+    assert parts is not None, "tables know their columns"
     time = HIDDEN_TIME if left.time is not None and right.time is not None else None
-    return JoinedTables(columns, time, left, _label("join", spec.on, name), None, right, spec,
-                        spec.key, given=name is not None)  # fmt: skip
+    named = {(side, own): name for name, side, own in parts}
+    key = dict.fromkeys(named.get(column, column[1]) for column in spec.key)
+    return JoinedTables(_names(parts), time, left, _label("join", spec.on, name), None, right,
+                        parts, spec, tuple(key), given=name is not None)  # fmt: skip
+
+
+def _names(parts: Sequence[Column] | None) -> Columns:
+    return None if parts is None else tuple(part.name for part in parts)
 
 
 def _label(step: str, on: Pairs, name: str | None) -> str:
@@ -124,14 +144,15 @@ def _label(step: str, on: Pairs, name: str | None) -> str:
 
 
 def joined_columns(
-    left: Node, right: Node, on: Pairs, *, step: str, one: Sequence[str] = ()
-) -> Columns:
+    left: Node, right: Node, spec: Spec, *, step: str, timed: bool = False
+) -> tuple[Column, ...] | None:
     """The columns of a join's results, as far as building can tell (None: only Spark can).
 
     Raises:
         InvalidSpec: a column that is not there, a name that both sides have, or keys of
             different types.
     """
+    on = spec.on
     for place, node in enumerate((left, right)):
         for pair in on:
             columns_of.known(pair[place], node.columns, step=f"{step}(on=…)")
@@ -146,8 +167,10 @@ def joined_columns(
             )  # fmt: skip
     if left.columns is None or right.columns is None:
         return None
-    found = result_columns(left.columns, right.columns, on, step=step, one=one)
-    return tuple(name for name, _ in found)
+    found = result_columns(left.columns, right.columns, on, suffix=spec.suffix, timed=timed,
+                           step=step)  # fmt: skip
+    check_names([part.name for part in found if part.name != part.own], f"{step}(suffix=…)")
+    return found
 
 
 def _wide(kind: Type | None) -> Type | None:

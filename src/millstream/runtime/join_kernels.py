@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from millstream.errors import InvalidSpec
 from millstream.eventtime.moment import MIN_TIME
 from millstream.joins.as_of import AsOf, Lookup
 from millstream.joins.as_of_kernel import VERSIONS, WAITING, AsOfKernel
@@ -14,7 +15,7 @@ from millstream.joins.interval_kernel import SIDES, IntervalKernel
 from millstream.joins.lookup_kernel import CURRENT, LookupKernel
 from millstream.joins.table_join_kernel import TableJoinKernel
 from millstream.plan.join_graph import Enriched, Join, Joined, JoinedTables
-from millstream.runtime.stored_specs import made, told
+from millstream.runtime.stored_specs import IS, made, told
 from millstream.schema import Schema
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     Spec = Interval | AsOf | Lookup | TableJoin
 
 TIME = pa.field("_time", pa.int64())
+KEEPS = "keeps"
 _LEFT, _RIGHT = (SIDES[0], WAITING), (SIDES[1], VERSIONS, CURRENT)
 
 
@@ -46,19 +48,32 @@ def join_spec(step: Join, sides: Sequence[pa.Schema]) -> dict[str, Any]:
     left, right = (Schema.from_arrow(_users(columns)).ddl() for columns in sides)
     body = told(step.spec)
     body.pop("plan", None)  # state is the same by any plan
+    if step.spec.suffix is None:
+        del body["suffix"]
+    times = [told(_time(node)) for node in step.inputs]
+    every = {KEEPS: "every column"} if isinstance(step, Joined) and all(times) else {}
     return {
         "kind": step.kind,
         "keys": [ours for ours, _ in step.spec.on],
         "join": body,
         "input": left,
         "other": right,
-        "times": [told(_time(node)) for node in step.inputs],
+        "times": times,
+        **every,
     }
 
 
 def join_kernel_from(spec: Mapping[str, Any]) -> Kernel:
-    """The kernel that wrote a join's state, from the spec beside it."""
+    """The kernel that wrote a join's state, from the spec beside it.
+
+    Raises:
+        InvalidSpec: an earlier version wrote it, which kept other columns.
+    """
     times = made(spec["times"])
+    if spec["join"][IS] == Interval.__name__ and all(times) and KEEPS not in spec:
+        raise InvalidSpec("reading the state of a join needs every column of both sides in it",
+                          got="state of an earlier version, which kept one time for both",
+                          do="run the pipeline from another --checkpoint")  # fmt: skip
     sides = [
         pa.schema([*Schema.parse(spec[side]).arrow(), *([TIME] if time else [])])
         for side, time in zip(("input", "other"), times, strict=True)
@@ -68,7 +83,12 @@ def join_kernel_from(spec: Mapping[str, Any]) -> Kernel:
 
 def kept_rows(spec: Mapping[str, Any], views: Mapping[str, View]) -> Iterator[pa.Table]:
     """The rows a join keeps, with the side they are of, under the names of the left's keys."""
-    names = {theirs: ours for ours, theirs in made(spec["join"]).on}
+    join = made(spec["join"])
+    names = {theirs: ours for ours, theirs in join.on}
+    lefts = Schema.parse(spec["input"]).names
+    for name in Schema.parse(spec["other"]).names:
+        if name in lefts:
+            names.setdefault(name, f"{name}{join.suffix}")
     for table, view in views.items():
         if table not in (*_LEFT, *_RIGHT):
             continue
