@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from millstream.errors import InvalidSpec
 from millstream.plan import columns as columns_of
 from millstream.plan import graph, sql
+from millstream.plan.explain import words
 from millstream.schema import check_names
 from millstream.sources.spec import HIDDEN
 
@@ -166,9 +167,19 @@ class RowWise:
     def need_time(self, step: str) -> EventTime:
         """Refuse a stream without an event time."""
         if self.node.time is None:
-            raise InvalidSpec(f"{step} needs an event time", got="a stream without one",
+            end = _where_time_ends(self.node)
+            until = "" if end is None else f": its event time ends at `{words(end)}` ({end.at})"
+            raise InvalidSpec(f"{step} needs an event time", got=f"a stream without one{until}",
                               do='give read(…, time="column") and keep that column')  # fmt: skip
         return self.node.time
+
+
+def _where_time_ends(node: Node) -> Node | None:
+    """The step whose rows have no event time any more; None if there never was one."""
+    below = node.inputs
+    if any(one.time is not None for one in below):
+        return node
+    return _where_time_ends(below[0]) if len(below) == 1 else None
 
 
 def selected_items(

@@ -51,7 +51,8 @@ def table(
     value deletes it, by the record's key: JSON with the key columns or, for one column, the
     value itself or plain text. With `debezium`, records are Debezium's events. A change takes
     effect at `time`, else at its record's timestamp (Debezium: `source.ts_ms`); `watermark` is
-    how far behind its partition a change may be.
+    how far behind its partition a change may be. `Files` and `Memory` have no timestamps: without
+    `time` their rows have no times of their own, and `as_of` refuses them.
 
     >>> users = table(Topic("users", schema="id long, name string"), key="id")
     >>> users.key, users.columns

@@ -19,7 +19,6 @@ import millstream as ms
 from millstream.runtime import batch, checkpoint
 from millstream.runtime.checkpoint import Checkpoint
 from millstream.runtime.engine import Engine
-from millstream.runtime.planner import Sizing
 from millstream.runtime.session import Spark
 from millstream.sinks.memory import visible
 from millstream.sources.spec import Extent
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from millstream.plan.graph import Read
+    from millstream.runtime.planner import Sizing
     from millstream.sinks.spec import Sink, Staged
 
 TOPIC = "rows"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -25,6 +26,7 @@ Row = dict[str, Any]
 SEARCHES = pa.schema([("user", pa.string()), ("word", pa.int64()), ("ts", pa.timestamp("us"))])
 CLICKS = pa.schema([("user", pa.string()), ("page", pa.int64()), ("at", pa.timestamp("us"))])
 ON = (("user", "user"),)
+EPOCH = datetime(1970, 1, 1)
 TIMES = (("ts", 0), ("at", 0))
 
 
@@ -76,11 +78,12 @@ def test_a_pair_has_the_columns_of_both_once_the_key_and_the_later_time() -> Non
     with Driver(kernel()) as driver:
         left = step(driver, [search(1, 100)], [click(2, 104)], EARLY)
     (found,) = left.rows
-    assert found["ts"] == found["at"]
+    at = EPOCH + timedelta(microseconds=104)
+    assert (found["ts"], found["at"], found["event_time"]) == (None, at, 104)
     assert [found[name] for name in ("user", "word", "page", "_time", "_sign")] == [
         "a", 1, 2, 104, 1,
     ]  # fmt: skip
-    assert kernel().output().names[:5] == ["user", "word", "ts", "page", "at"]
+    assert kernel().output().names[:6] == ["user", "word", "ts", "page", "at", "event_time"]
     assert left.tables[0].schema.names == [*kernel().output().names, "_time", "_sign"]
 
 
@@ -189,15 +192,16 @@ def test_rows_of_two_sources_with_the_same_offset_are_two_rows_also_after_a_merg
         assert pairs(step(driver, [], [click(1, 100)], STILL)) == [(7, 1), (7, 1)]
 
 
-def test_the_time_of_a_window_is_written_as_its_end() -> None:
+def test_the_time_of_a_window_is_before_its_end_which_stays_as_it_was() -> None:
     ends = pa.schema([("user", pa.string()), ("word", pa.int64()), ("end", pa.timestamp("us"))])
     made = IntervalKernel(Interval(ON, (-10, 10)), (ends, CLICKS), (("end", -1), ("at", 0)))
-    row = {"user": "a", "word": 1, "end": None, **engine(0, 99, 0)}
+    row = {"user": "a", "word": 1, "end": 100, **engine(0, 99, 0)}
     with Driver(made) as driver:
         rows = [tables.table([row], ends), tables.table([click(1, 50), click(2, 95)], CLICKS)]
         left = driver.step(rows, before=MIN_TIME, after=0)
     (found,) = left.tables[0].to_pylist()
-    assert (found["_time"], left.tables[0]["end"].cast(pa.int64()).to_pylist()) == (99, [100])
+    times = [left.tables[0][name].cast(pa.int64()).to_pylist() for name in ("end", "event_time")]
+    assert (found["_time"], times) == (99, [[100], [99]])
 
 
 def test_without_within_every_pair_is_found_however_far_apart_and_nothing_is_forgotten() -> None:
@@ -273,7 +277,7 @@ def test_what_cannot_be_joined_is_refused() -> None:
         IntervalKernel(Interval(ON, (0, 1)), (SEARCHES, CLICKS), (("ts", 0), None))
     with pytest.raises(InvalidSpec, match=r"keys of the same type; got user string and page int64"):
         IntervalKernel(Interval((("user", "page"),), (0, 1)), (SEARCHES, CLICKS.remove(0)), TIMES)
-    with pytest.raises(InvalidSpec, match=r"got 'word' on both; rename it on one side"):
+    with pytest.raises(InvalidSpec, match=r"got 'word', 'ts' on both; give suffix="):
         IntervalKernel(Interval(ON, (0, 1)), (SEARCHES, SEARCHES), (("ts", 0), ("ts", 0)))
     with pytest.raises(InvalidSpec, match="columns of the right side; got 'nobody'; choose from"):
         IntervalKernel(Interval((("user", "nobody"),), (0, 1)), (SEARCHES, CLICKS), TIMES)
@@ -332,6 +336,7 @@ def test_everything_that_leaves_is_the_oracles_under_any_rows_cuts_and_ranges(
         for row in one.rows:
             assert row["_time"] == max(t for t in (TIME_OF.get(row["n"]), TIME_OF.get(row["m"]))
                                        if t is not None)  # fmt: skip
+            assert row["event_time"] == row["_time"]
 
 
 TIME_OF: dict[int | None, int] = {}

@@ -8,6 +8,7 @@ import pytest
 
 import millstream as ms
 from millstream.errors import InvalidSpec
+from millstream.plan.explain import described
 from millstream.plan.graph import EventTime
 
 if TYPE_CHECKING:
@@ -19,11 +20,16 @@ def stream(name: str = "a", schema: str = "id long, x int, ts timestamp", **more
 
 
 def other(**more: Any) -> ms.Stream:
-    return stream("b", "key int, y string, ts timestamp", **more)
+    return stream("b", "key int, y string, at timestamp", **{"time": "at", **more})
 
 
 def table(schema: str = "key long, y string", key: Any = "key") -> ms.Table:
     return ms.table(ms.Topic("t", schema=schema), key=key)
+
+
+def memory(**more: Any) -> ms.Table:
+    rows = ms.Memory(name="m", schema="key long, y string, since timestamp")
+    return ms.table(rows, key="key", **more)
 
 
 def kept() -> ms.Stream:
@@ -31,20 +37,16 @@ def kept() -> ms.Stream:
     return windows.agg(n=ms.count())
 
 
-def test_a_join_has_the_columns_of_both_and_the_time_of_the_left() -> None:
+def test_a_join_has_the_columns_of_both_and_the_later_time_in_a_new_one() -> None:
     joined = stream().join(other(), on={"id": "key"}, within="1 hour")
-    assert joined.columns == ("id", "x", "ts", "key", "y")
-    assert joined.node.time == EventTime("ts")
-    renamed = other().select("key", "y", "ts as at")
-    assert stream().join(renamed, on={"id": "key"}, within="1 hour").columns == (
-        "id", "x", "ts", "key", "y", "at",
-    )  # fmt: skip
+    assert joined.columns == ("id", "x", "ts", "key", "y", "at", "event_time")
+    assert joined.node.time == EventTime("event_time")
 
 
-def test_a_join_after_a_window_keeps_the_time_of_the_window() -> None:
+def test_a_join_after_a_window_has_the_window_and_a_time_of_its_own() -> None:
     counts = stream().by("id").window(ms.tumbling("10 seconds")).agg(n=ms.count())
     joined = counts.join(other(), on={"id": "key"}, within="1 hour")
-    assert joined.node.time == EventTime("window_end", -1)
+    assert joined.node.time == EventTime("event_time")
     joined.by("y").window(ms.tumbling("1 minute")).agg(n=ms.count())
 
 
@@ -83,6 +85,19 @@ MISTAKES: list[tuple[str, Callable[[], object]]] = [
     ("as_of needs an event time", lambda: stream(time=None).as_of(table(), on={"id": "key"})),
     ("as_of needs a table with an event time", lambda: stream().as_of(
         other(time=None).latest(by="key"), on={"id": "key"})),
+    ("as_of needs a table whose rows say from when on they hold; got Memory('m') without time=; "
+     'write ms.table(…, time="column"), or use lookup', lambda: stream().as_of(
+        memory(), on={"id": "key"})),
+    ("got Files(path='/data', format='json'", lambda: stream().as_of(ms.table(
+        ms.Files("/data", format="json", schema="key long"), key="key"), on={"id": "key"})),
+    ("got Memory('m') without time=", lambda: stream().as_of(
+        memory().where("y > 'a'").select("key", "y"), on={"id": "key"})),
+    ("got Memory('m') without time=", lambda: stream().as_of(
+        memory().by("key").agg(n=ms.count()), on={"id": "key"})),
+    ("got Memory('m') without time=", lambda: stream().as_of(
+        table().join(memory(), on="key", suffix="_m"), on={"id": "key"})),
+    ("got Memory('m') without time=", lambda: stream().as_of(
+        memory().changes().latest(by="key").select("key", "y"), on={"id": "key"})),
     ("got 'x', 'ts' on both" , lambda: stream().as_of(
         table("id long, x int, ts timestamp", "id"), on="id")),
     ("needs the whole key of the right table", lambda: stream().lookup(
@@ -102,6 +117,34 @@ def test_a_mistake_raises_where_it_is_made(message: str, build: Callable[[], obj
     with pytest.raises(InvalidSpec) as refused:
         build()
     assert message in str(refused.value)
+
+
+def test_a_table_in_memory_with_times_of_its_own_can_be_asked_as_it_was() -> None:
+    stream().as_of(memory(time="since"), on={"id": "key"})
+    stream().lookup(memory(), on={"id": "key"})
+    found = stream().lookup(memory(), on={"id": "key"}).latest(by="id").select("id as k", "y as z")
+    stream().as_of(found, on={"id": "k"})
+
+
+def test_the_plan_says_which_times_a_table_has() -> None:
+    def times(one: ms.Table) -> str:
+        return str(ms.Pipeline("p", one.changes().to(ms.Topic("out"))).plan())
+
+    files = ms.Files("/data", format="json", schema="key long")
+    assert "event time the batch clock," in times(memory())
+    assert "event time since," in times(memory(time="since"))
+    assert "event time the file's modification time," in times(ms.table(files, key="key"))
+    assert "event time the record's timestamp," in times(table())
+
+
+def test_the_plan_says_which_sources_wait_for_which_tables() -> None:
+    found = stream().union(stream("c")).lookup(table(), on={"id": "key"})
+    steps = described("p", ms.Pipeline("p", found.to(ms.Topic("out"))).outputs)["steps"]
+    waiting = {step["step"]: step["waits"] for step in steps if "waits" in step}
+    assert list(waiting) == ["read a", "read c"]
+    assert waiting["read a"].startswith("its rows stay unread until t is read to the end it had")
+    then = stream().as_of(table(), on={"id": "key"})
+    assert "waits" not in str(ms.Pipeline("p", then.to(ms.Topic("out"))).plan())
 
 
 def test_a_join_without_within_is_warned_of_in_the_plan() -> None:

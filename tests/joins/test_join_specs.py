@@ -11,6 +11,7 @@ from millstream.errors import InvalidSpec
 from millstream.joins.as_of import as_of, lookup
 from millstream.joins.interval import interval
 from millstream.joins.names import result_columns
+from millstream.joins.table_join import table_join
 
 MINUTE = 60_000_000
 
@@ -49,6 +50,12 @@ def test_specs_say_what_was_written() -> None:
     )
     assert str(interval(["a", "b"])) == "join(on=['a', 'b'])"
     assert str(as_of({"a": "b"})) == "as_of(on={'a': 'b'})"
+    assert str(as_of("id", "left", "replicated", "_r")) == (
+        'as_of(on=\'id\', how="left", plan="replicated", suffix="_r")'
+    )
+    assert str(table_join("id", ("id",), ("id",), "full", "_r")) == (
+        'join(on=\'id\', how="full", suffix="_r")'
+    )
     assert str(lookup("id", how="left")) == "lookup(on='id', how=\"left\")"
 
 
@@ -75,14 +82,12 @@ def test_what_cannot_be_meant_is_refused_in_one_sentence(arguments: Any, message
 
 
 def test_results_have_the_left_columns_then_the_right_ones_a_shared_key_once() -> None:
-    columns = result_columns(
-        ["id", "ts", "a"], ["id", "b", "ts"], (("id", "id"),), step="join", one=["ts"]
-    )
-    assert columns == (("id", 0), ("ts", 0), ("a", 0), ("b", 1))
+    columns = result_columns(["id", "a"], ["id", "b"], (("id", "id"),), step="join")
+    assert columns == (("id", 0, "id"), ("a", 0, "a"), ("b", 1, "b"))
     named = result_columns(["user"], ["id", "b"], (("user", "id"),), step="join")
-    assert named == (("user", 0), ("id", 1), ("b", 1))
+    assert named == (("user", 0, "user"), ("id", 1, "id"), ("b", 1, "b"))
 
 
 def test_a_name_both_sides_have_is_an_error_that_says_which_to_rename() -> None:
-    with pytest.raises(InvalidSpec, match=r"got 'Price' on both; rename .*Price as right_Price"):
+    with pytest.raises(InvalidSpec, match=r"got 'Price' on both; give .*Price as right_Price"):
         result_columns(["id", "price"], ["id", "Price"], (("id", "id"),), step="join")

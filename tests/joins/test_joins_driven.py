@@ -51,7 +51,7 @@ def test_random_rows_join_as_the_oracle_says_whatever_the_cuts_and_restarts(lane
         rows[side].append({**mine, "_time": time})
     joined = searches(watermark="4 seconds").join(
         clicks(watermark="4 seconds"), on={"user": "who"}, within=("-3 seconds", "9 seconds"),
-        how="full",
+        how="full", suffix="_clicked",
     )  # fmt: skip
     batch = oracle.Batch(rows, ((-(2**63), 2**63 - 1),) * 2)
     wanted = oracle.joined([batch], on=[("user", "who")], within=within, how="full")[0].pairs
@@ -69,9 +69,12 @@ def test_random_rows_join_as_the_oracle_says_whatever_the_cuts_and_restarts(lane
     assert Counter((r["word"], r["page"]) for r in found) == Counter(
         (a and a["word"], b and b["page"]) for a, b in wanted
     )
-    times = {(a and a["word"], b and b["page"]): max(r["_time"] for r in (a, b) if r)
+    times = {(a and a["word"], b and b["page"]): [row and at(row["_time"]) for row in (a, b)]
              for a, b in wanted}  # fmt: skip
-    assert all(r["ts"] == at(times[r["word"], r["page"]]) for r in found)
+    for row in found:
+        both = times[row["word"], row["page"]]
+        assert [row["ts"], row["ts_clicked"]] == both
+        assert row["event_time"] == max(filter(None, both))
 
 
 @LANES
@@ -94,7 +97,8 @@ def test_a_stream_joins_itself_and_what_comes_out_can_be_counted(lane: Any) -> N
 
 @LANES
 def test_late_rows_of_both_sides_go_to_rest_and_time_alone_lets_outer_rows_go(lane: Any) -> None:
-    joined = searches().join(clicks(), on={"user": "who"}, within="5 seconds", how="full")
+    joined = searches().join(clicks(), on={"user": "who"}, within="5 seconds", how="full",
+                             suffix="_clicked")  # fmt: skip
     with driven(joined, lane) as d:
         d.feed("searches", [{"word": 1, "user": "ann", "ts": at(20)}])
         d.feed("clicks", [{"page": 1, "who": "bob", "ts": at(20)}])
@@ -230,7 +234,8 @@ def test_what_joins_keep_is_shown_by_key_without_the_pipeline() -> None:
     from millstream.runtime.inspect import looked_at, of_key
 
     def pipeline(within: str) -> ms.Pipeline:
-        joined = searches().join(clicks(), on={"user": "who"}, within=within, name="pairs")
+        joined = searches().join(clicks(), on={"user": "who"}, within=within, suffix="_clicked",
+                                 name="pairs")  # fmt: skip
         taxed = sales().as_of(rates(), on={"country": "code"}, name="taxed")
         found = sales().lookup(rates(), on={"country": "code"}, name="found")
         outputs = {"pairs": joined, "taxed": taxed, "found": found}
@@ -260,7 +265,8 @@ def test_joins_follow_windows_and_other_joins(lane: Any) -> None:
     third = ms.read(ms.Topic("third", schema="z long, name string, at timestamp"), time="at")
     chained = (
         searches()
-        .join(clicks(), on={"user": "who"}, within="10 seconds")
+        .join(clicks(), on={"user": "who"}, within="10 seconds", suffix="_clicked")
+        .select("word", "user", "page", "event_time as clicked")
         .join(third, on={"user": "name"}, within="1 minute", how="full")
     )
     pipeline = ms.Pipeline("chain", after.to(ms.Topic("after")), chained.to(ms.Topic("chained")))
@@ -275,8 +281,8 @@ def test_joins_follow_windows_and_other_joins(lane: Any) -> None:
         d.finish()
         found = d.rows("after")
         chain = Counter((row["word"], row["page"], row["z"]) for row in d.rows("chained"))
-    assert sorted((row["n"], row["page"], row["window_end"]) for row in found) == [
-        (5, page, at(10)) for page in range(3)
+    assert sorted((row["n"], row["page"], row["window_end"], row["ts"]) for row in found) == [
+        (5, page, at(10), at(2)) for page in range(3)
     ]
     pairs = {(word, page, z) for word in range(5) for page in range(3) for z in (1, 2)}
     assert chain == Counter({*pairs, (None, None, 3)})

@@ -191,7 +191,7 @@ def _told(rows: pa.Table, windows: pa.Array | None) -> Lates:
 
 def _bounds_as_ints(table: pa.Table) -> pa.Table:
     for place, name in enumerate(table.column_names):
-        if name in ("window_start", "window_end"):
+        if name in ("window_start", "window_end", "event_time"):
             table = table.set_column(place, name, table[name].cast(pa.int64()))
     return table
 

@@ -66,9 +66,7 @@ class Lookup:
         return f"lookup({_said(self)})"
 
 
-def as_of(
-    on: On, how: How = "inner", plan: Plan | None = None, suffix: str | None = None
-) -> AsOf:
+def as_of(on: On, how: How = "inner", plan: Plan | None = None, suffix: str | None = None) -> AsOf:
     """The spec from what a user writes.
 
     >>> print(as_of({"country": "code"}, how="left"))

@@ -56,9 +56,9 @@ class IntervalKernel:
 
     State: rows of each side, until the other's watermark is beyond all they could match;
     without `within` for ever. Of outer joins: which rows have not been matched yet.
-    Emits: pairs with the later of the two times in `event_time`; rows of an outer side that nothing has
-    matched when the other's watermark is beyond what they could match, with their own time,
-    those without a key at once.
+    Emits: pairs with the later of the two times in `event_time`; rows of an outer side that
+    nothing has matched when the other's watermark is beyond what they could match, with their
+    own time, those without a key at once.
     """
 
     def __init__(
@@ -249,4 +249,3 @@ class IntervalKernel:
             if self.spec.outer[side]:
                 floors[OPEN[side]] = after
         return floors
-

@@ -44,10 +44,11 @@ class TableJoin:
         ours, theirs = ({pair[side] for pair in self.on} for side in (0, 1))
         if theirs >= set(self.right) and not self.outer[1]:
             return tuple((LEFT, name) for name in self.left)
-        rights = tuple((RIGHT, name) for name in self.right)
         if ours >= set(self.left) and not self.outer[0]:
-            return rights
-        return (*((LEFT, name) for name in self.left), *rights)
+            return tuple((RIGHT, name) for name in self.right)
+        again = {name for name in self.left if (name, name) in self.on}
+        rights = (name for name in self.right if name not in again)
+        return (*((LEFT, name) for name in self.left), *((RIGHT, name) for name in rights))
 
     def __str__(self) -> str:
         how = "" if self.how == "inner" else f', how="{self.how}"'

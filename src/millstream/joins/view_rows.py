@@ -76,9 +76,7 @@ class Some:
 class ViewRows:
     """The columns of the left, then those of the right; a key of the same name once."""
 
-    def __init__(
-        self, sides: Sequence[TableSide], columns: Sequence[Column], on: Pairs
-    ) -> None:
+    def __init__(self, sides: Sequence[TableSide], columns: Sequence[Column], on: Pairs) -> None:
         self._columns = columns
         self._shared = {ours for ours, theirs in on if ours == theirs}
         self._types = {name: sides[side].columns[own] for name, side, own in columns}

@@ -27,6 +27,8 @@ from millstream.plan.promises import remembering
 from millstream.plan.stages import Stage, Stages, cut, leaves
 from millstream.plan.tables_first import waits
 from millstream.sinks.spec import Discard, Sink
+from millstream.sources.files import Files
+from millstream.sources.memory import Memory
 from millstream.sources.topic import Topic
 
 if TYPE_CHECKING:
@@ -191,7 +193,7 @@ def _waits(tables: Sequence[Read], stages: Stages) -> Facts:
 def _changes(node: Read) -> Facts:
     assert node.changes is not None
     by = node.changes.time or ("source.ts_ms" if node.changes.kind == "debezium" else
-                               "the record's timestamp")  # fmt: skip
+                               _own_stamp(node))  # fmt: skip
     behind = f"{duration(node.delay)} behind" if node.delay else "at"
     return {
         "changes": str(node.changes),
@@ -199,6 +201,13 @@ def _changes(node: Read) -> Facts:
         "watermark": f"{behind} the largest time of the slowest partition, or the batch clock "
         "once the log is read to its end",
     }
+
+
+def _own_stamp(node: Read) -> str:
+    if isinstance(node.source, Memory):
+        return "the batch clock"
+    files = isinstance(node.source, Files)
+    return "the file's modification time" if files else "the record's timestamp"
 
 
 def _stamp(node: Read) -> str:

@@ -9,8 +9,10 @@ from millstream.errors import InvalidSpec
 from millstream.joins.as_of import AsOf
 from millstream.joins.names import EVENT_TIME, result_columns
 from millstream.plan import columns as columns_of
-from millstream.plan.graph import HIDDEN_TIME, EventTime, Node, Stateful
+from millstream.plan.graph import HIDDEN_TIME, EventTime, Node, Read, Stateful
 from millstream.schema import Scalar, check_names
+from millstream.sources.files import Files
+from millstream.sources.memory import Memory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -102,6 +104,20 @@ class JoinedTables(Join):
         return True
 
 
+def of_events(node: Node) -> Sequence[Node]:
+    """What a step takes its rows from: a table that it looks up gives it none."""
+    return (node.input,) if isinstance(node, Enriched) else node.inputs
+
+
+def without_times(node: Node) -> Read | None:
+    """The source of a table whose changes have no times of their own, if there is one."""
+    if isinstance(node, Read):
+        log = node.changes
+        timeless = log is not None and log.time is None and isinstance(node.source, Files | Memory)
+        return node if timeless else None
+    return next(filter(None, map(without_times, of_events(node))), None)
+
+
 def joined(left: Node, right: Node, spec: Interval, rest: Sink | None, name: str | None) -> Joined:
     """The join of two streams; its time is the later of the two, if both have one."""
     timed = left.time is not None and right.time is not None
@@ -130,9 +146,9 @@ def joined_tables(left: Node, right: Node, spec: TableJoin, name: str | None) ->
     assert parts is not None, "tables know their columns"
     time = HIDDEN_TIME if left.time is not None and right.time is not None else None
     named = {(side, own): name for name, side, own in parts}
-    key = dict.fromkeys(named.get(column, column[1]) for column in spec.key)
+    key = tuple(named.get(column, column[1]) for column in spec.key)
     return JoinedTables(_names(parts), time, left, _label("join", spec.on, name), None, right,
-                        parts, spec, tuple(key), given=name is not None)  # fmt: skip
+                        parts, spec, key, given=name is not None)  # fmt: skip
 
 
 def _names(parts: Sequence[Column] | None) -> Columns:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from millstream.joins.as_of import Lookup
 from millstream.plan.graph import Node, Read
-from millstream.plan.join_graph import Enriched
+from millstream.plan.join_graph import Enriched, of_events
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -26,18 +26,13 @@ def waits(nodes: Iterable[Node]) -> Waits:
     for node in nodes:
         if isinstance(node, Enriched) and isinstance(node.spec, Lookup):
             tables = dict.fromkeys(_reads(node.other, lambda below: below.inputs))
-            for source in _reads(node.input, _of_events):
+            for source in _reads(node.input, of_events):
                 every.setdefault(source, {}).update(tables)
     kept = {
         source: tuple(table for table in tables if source not in _all_before(table, every))
         for source, tables in every.items()
     }
     return {source: tables for source, tables in kept.items() if tables}
-
-
-def _of_events(node: Node) -> Sequence[Node]:
-    """What a step takes events from: a table that it looks up gives it none."""
-    return (node.input,) if isinstance(node, Enriched) else node.inputs
 
 
 def _reads(node: Node, inputs: Callable[[Node], Sequence[Node]]) -> list[Read]:

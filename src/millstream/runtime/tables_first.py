@@ -63,9 +63,13 @@ class TablesFirst:
         while True:
             found = choose({name: _nothing(ranges) if name in held else ranges
                             for name, ranges in offered.items()})  # fmt: skip
-            more = {source for source, tables in self.waits.items() if source not in held
-                    and any(b > a for a, b in waiting[source].values())
-                    and not all(self._reached(table, found[1], waiting) for table in tables)}
+            more = {
+                source
+                for source, tables in self.waits.items()
+                if source not in held
+                and any(b > a for a, b in waiting[source].values())
+                and not all(self._reached(table, found[1], waiting) for table in tables)
+            }
             if not more:
                 return found, held
             held |= more
