@@ -20,7 +20,7 @@ FAULTS: dict[str, Pairs] = {
         ("floors[OPEN[side]] = after", "floors[OPEN[side]] = END_OF_TIME"),
         ("yield from batch.pairs()", "yield from ()"),
         ("for side in (RIGHT, LEFT):", "for side in (RIGHT,):"),
-        ("left_out = [time[0]] if time else []", "left_out: list[str] = []"),
+        ("spec.on, timed=self._timed)", "spec.on, timed=False)"),
     ),
     "joins/meeting.py": (
         (
@@ -54,7 +54,8 @@ FAULTS: dict[str, Pairs] = {
         ("whole &= pc.is_valid(key)", "whole |= pc.is_valid(key)"),
     ),
     "joins/results.py": (
-        ("times - self._time[1]", "times"),
+        ("stamps.cast(_STAMP)", "pa.nulls(count, _STAMP)"),
+        ("name, side, own = column\n", "name, side, own = column[0], column[1], column[0]\n"),
         ("np.maximum.reduce", "np.minimum.reduce"),
         ("if found is None and side == LEFT and name in self._shared:", "if False:"),
         ("hash_longs(marks[0].view(np.int64), marks[1])", "marks[0]"),

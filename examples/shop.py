@@ -66,7 +66,7 @@ arriving = (
 # that nobody clicks, once none can come any more.
 searches = views.where("page = '/search'").select("search", "word", "ts")
 clicks = views.where("page = '/product' and search is not null").select(
-    "search as clicked", "product", "ts"
+    "search as clicked", "product", "ts as clicked_at"
 )
 answered = searches.join(
     clicks, on={"search": "clicked"}, within=("0 seconds", "5 seconds"), how="left",

@@ -66,7 +66,8 @@ def _other(told: dict[str, Any]) -> str:
 def _join(_bids: ms.Stream, told: dict[str, Any]) -> ms.Stream:
     ours = _read(told["topic"], "bidder long", told)
     theirs = _read(_other(told), "price double", told)
-    return ours.join(theirs, on="auction", within=told["within"])
+    pairs = ours.join(theirs, on="auction", within=told["within"], suffix="_paid")
+    return pairs.select("auction", "bidder", "event_time as ts", "price")
 
 
 def _as_of(_bids: ms.Stream, told: dict[str, Any]) -> ms.Stream:

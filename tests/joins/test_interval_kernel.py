@@ -87,6 +87,19 @@ def test_a_pair_has_the_columns_of_both_once_the_key_and_the_later_time() -> Non
     assert left.tables[0].schema.names == [*kernel().output().names, "_time", "_sign"]
 
 
+def test_a_suffix_tells_the_columns_of_both_sides_apart() -> None:
+    spec = Interval(ON, (-10, 10), "full", "_r")
+    made = IntervalKernel(spec, (SEARCHES, SEARCHES), (("ts", 0), ("ts", 0)))
+    with Driver(made) as driver:
+        rows = [[search(1, 100), search(3, 900)], [search(2, 104, source=1)]]
+        left = driver.step(
+            [tables.table(side, SEARCHES) for side in rows], before=MIN_TIME, after=END_OF_TIME
+        )
+    found = sorted((row["word"], row["word_r"], row["event_time"]) for row in left.rows)
+    assert found == [(1, 2, 104), (3, None, 900)]
+    assert made.output().names[:6] == ["user", "word", "ts", "word_r", "ts_r", "event_time"]
+
+
 def test_a_left_row_leaves_alone_when_the_watermark_of_the_right_is_beyond_its_reach() -> None:
     with Driver(kernel((0, 10), "left")) as driver:
         come = step(driver, [search(1, 100), search(2, 101)], [], EARLY)
