@@ -18,7 +18,7 @@ from millstream.joins.on import On, need_whole_key
 from millstream.plan import columns as columns_of
 from millstream.plan import graph
 from millstream.plan.graph import HIDDEN_TIME, EventTime, Output
-from millstream.plan.join_graph import enriched, joined, without_times
+from millstream.plan.join_graph import enriched, joined
 from millstream.plan.names import check_given_name
 from millstream.plan.table_graph import FoldedRows, Upheld
 from millstream.plan.taking_back import refuse_unmarked
@@ -321,28 +321,15 @@ class Stream(RowWise):
         """Each event with the row its key had in the table at the event's own time.
 
         A small table is `replicated`: every task reads all of it, and no key makes one task
-        slow; a large one and its events are `repartitioned` by key. `plan` forces either.
-        `suffix` is added to names of the table that the stream has, too; without it they raise.
+        slow; a large one and its events are `repartitioned` by key. `plan` forces either;
+        `suffix` is as that of `join`. Tables of `Files` or `Memory` need their own `time=`.
 
         State: events the table's watermark has not passed; versions an event may still need.
         Emits: each event once the table's watermark has passed its time, with its own time;
         events behind both watermarks go to `rest`.
-
-        Raises:
-            InvalidSpec: rows of the table have no times of their own (`Files`, `Memory` without
-                `time=`).
         """
         spec = as_of(on, how, plan, suffix)
         self.need_time("as_of")
-        if isinstance(table, Table) and table.node.time is None:
-            raise InvalidSpec("as_of needs a table with an event time", got="one without",
-                              do="give read(…) a time=, or use lookup")  # fmt: skip
-        timeless = without_times(table.node) if isinstance(table, Table) else None
-        if timeless is not None:
-            raise InvalidSpec("as_of needs a table whose rows say from when on they hold",
-                              got=f"{timeless.source!r} without time=",
-                              do='write ms.table(…, time="column"), or use lookup for the table as '
-                              "it is now")  # fmt: skip
         return self._enriched(table, spec, "as_of", rest, name)
 
     def lookup(

@@ -69,12 +69,14 @@ def test_random_rows_join_as_the_oracle_says_whatever_the_cuts_and_restarts(lane
     assert Counter((r["word"], r["page"]) for r in found) == Counter(
         (a and a["word"], b and b["page"]) for a, b in wanted
     )
-    times = {(a and a["word"], b and b["page"]): [row and at(row["_time"]) for row in (a, b)]
-             for a, b in wanted}  # fmt: skip
+    times: dict[Any, Any] = {
+        (a and a["word"], b and b["page"]): [row and at(row["_time"]) for row in (a, b)]
+        for a, b in wanted
+    }
     for row in found:
         both = times[row["word"], row["page"]]
         assert [row["ts"], row["ts_clicked"]] == both
-        assert row["event_time"] == max(filter(None, both))
+        assert row["event_time"] == max(time for time in both if time is not None)
 
 
 @LANES

@@ -15,6 +15,7 @@ import pytest
 from tests.faults.small_world import Crash, Small, tell_the_world
 
 import millstream as ms
+from millstream.errors import InvalidSpec
 from millstream.runtime import going_back
 from millstream.runtime.checkpoint import Checkpoint
 from millstream.runtime.faultpoints import POINTS
@@ -403,3 +404,64 @@ def test_drive_reads_what_was_fed_for_the_table_first(lane: Any) -> None:
         d.restart()
         d.step()
         assert [(row["id"], row["v"]) for row in d.rows("out")] == [(1, 7), (2, None), (3, 8)]
+
+
+@LANES
+def test_events_wait_for_tables_in_files_and_in_databases_logs(lane: Any, tmp_path: Path) -> None:
+    """One batch takes no more than a part of either table."""
+    count, out = 20_000, ms.Memory()
+    (tmp_path / "rows").mkdir()
+    for part in range(4):
+        rows = ({"k": k, "v": 2 * k} for k in range(part, count, 4))
+        text = "\n".join(json.dumps(row) for row in rows)
+        (tmp_path / "rows" / f"{part}.json").write_text(f"{text}\n")
+    files = ms.Files(tmp_path / "rows", format="json", schema="k long, v long")
+    came = ms.read(ms.Memory([{"id": n, "k": count - 1 - n} for n in range(count)], name="came"))
+    found = came.lookup(ms.table(files, key="k").where("v > 0"), on="k", how="left")
+    ms.Pipeline("files", found.to(out)).run(until="finished", lane=lane,
+                                            checkpoint=tmp_path / "job")  # fmt: skip
+    assert {row["id"]: row["v"] for row in out.rows} == {
+        n: 2 * (count - 1 - n) or None for n in range(count)
+    }
+
+
+def test_events_wait_for_the_log_of_a_database(tmp_path: Path, spark: SparkSession) -> None:
+    topic = log("d", "k long, v long")
+    table = ms.table(topic, key="k", changes="debezium")
+    shop = Shop(tmp_path / "job", spark, events().lookup(table, on="k", how="left"))
+    shop.events()
+    for value in (0, 1):
+        for key in range(KEYS):
+            after = {"k": key, "v": 10 * key + value}
+            source = {"ts_ms": START // 1000 + value, "lsn": 100 * value + key}
+            kind = "u" if value else "c"
+            shop.put("d", [{"op": kind, "before": None, "after": after, "source": source}])
+    shop.finish()
+    assert shop.found() == wanted()
+
+
+def test_as_of_needs_no_such_order_as_events_wait_for_the_watermark_of_the_table(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    """In small batches events come before their versions; each finds the one of its time."""
+    schema = "k long, v long, since timestamp"
+    rates = ms.table(ms.Topic("r", schema=schema), key="k", time="since")
+    then = events(time="ts").as_of(rates, on="k", how="left")
+    shop = Shop(tmp_path / "job", spark, then)
+    shop.events()
+    for second in range(0, 70, 10):
+        for key in range(KEYS):
+            shop.put("r", [{"k": key, "v": second, "since": f"2026-01-01T00:{second // 60:02d}:"
+                            f"{second % 60:02d}Z"}])  # fmt: skip
+    shop.step()
+    assert shop.positions()["e"] > 0
+    shop.finish()
+    assert shop.found() == Counter(
+        (place, place // 10 * 10 if place % (KEYS + 5) < KEYS else None) for place in range(60)
+    )
+
+
+def test_only_outputs_that_run_in_batches_can_look_something_up() -> None:
+    found = events().lookup(prices(), on="k")
+    with pytest.raises(InvalidSpec, match="continuous"):
+        ms.Pipeline("p", found.to(ms.Topic("out")), mode="continuous", delivery="at_least_once")

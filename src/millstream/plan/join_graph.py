@@ -109,13 +109,26 @@ def of_events(node: Node) -> Sequence[Node]:
     return (node.input,) if isinstance(node, Enriched) else node.inputs
 
 
-def without_times(node: Node) -> Read | None:
+def _need_times(table: Node) -> None:
+    """Refuse a table whose rows do not say from when on they hold."""
+    if table.time is None:
+        raise InvalidSpec("as_of needs a table with an event time", got="one without",
+                          do="give read(…) a time=, or use lookup")  # fmt: skip
+    timeless = _without_times(table)
+    if timeless is not None:
+        raise InvalidSpec("as_of needs a table whose rows say from when on they hold",
+                          got=f"{timeless.source!r} without time=",
+                          do='write ms.table(…, time="column"), or use lookup for the table as it '
+                          "is now")  # fmt: skip
+
+
+def _without_times(node: Node) -> Read | None:
     """The source of a table whose changes have no times of their own, if there is one."""
     if isinstance(node, Read):
         log = node.changes
         timeless = log is not None and log.time is None and isinstance(node.source, Files | Memory)
         return node if timeless else None
-    return next(filter(None, map(without_times, of_events(node))), None)
+    return next(filter(None, map(_without_times, of_events(node))), None)
 
 
 def joined(left: Node, right: Node, spec: Interval, rest: Sink | None, name: str | None) -> Joined:
@@ -134,6 +147,8 @@ def enriched(
     stream: Node, table: Node, spec: AsOf | Lookup, rest: Sink | None, name: str | None
 ) -> Enriched:
     """The join of a stream with a table; its time is the stream's."""
+    if isinstance(spec, AsOf):
+        _need_times(table)
     step = "as_of" if isinstance(spec, AsOf) else "lookup"
     parts = joined_columns(stream, table, spec, step=step)
     return Enriched(_names(parts), stream.time, stream, _label(step, spec.on, name), rest, table,
