@@ -43,6 +43,16 @@ def until(true: Callable[[], Any], what: str, patience: float = PATIENCE) -> Any
     return found
 
 
+def kill_when_held(process: subprocess.Popen[bytes], folder: Path, point: str) -> None:
+    """SIGKILL to a process as soon as it is held at a point of the protocol."""
+    held = folder / "held"
+    until(lambda: held.exists() or process.poll() is not None, f"held {point}", 120)
+    assert held.exists(), process.stderr and process.stderr.read()
+    process.kill()
+    process.wait()
+    held.unlink()
+
+
 class Run:
     """One run of the driver: Python, its JVM and its workers, in a session of their own."""
 

@@ -19,7 +19,7 @@ import psycopg
 import pytest
 from deltalake import DeltaTable
 from pyarrow import parquet
-from tests.faults.running import until
+from tests.faults.running import kill_when_held
 
 import millstream as ms
 from millstream.runtime.going_back import POINTS
@@ -100,12 +100,7 @@ class Job:
             command, env={**os.environ, "MILLSTREAM_HOLD": str(place)}, stderr=subprocess.PIPE
         ) as process:
             if hold is not None:
-                held = place / "held"
-                until(lambda: held.exists() or process.poll() is not None, f"held {hold}", 120)
-                assert held.exists(), process.stderr and process.stderr.read()
-                process.kill()
-                process.wait()
-                held.unlink()
+                kill_when_held(process, place, hold)
                 return
             said = process.communicate(timeout=120)[1]
         assert process.returncode == 0, said

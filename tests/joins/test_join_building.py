@@ -85,7 +85,7 @@ MISTAKES: list[tuple[str, Callable[[], object]]] = [
     ("as_of needs an event time", lambda: stream(time=None).as_of(table(), on={"id": "key"})),
     ("as_of needs a table with an event time", lambda: stream().as_of(
         other(time=None).latest(by="key"), on={"id": "key"})),
-    ("as_of needs a table whose rows say from when on they hold; got Memory('m') without time=; "
+    ("as_of needs a table whose rows have times of their own; got Memory('m') without time=; "
      'write ms.table(…, time="column"), or use lookup', lambda: stream().as_of(
         memory(), on={"id": "key"})),
     ("got Files(path='/data', format='json'", lambda: stream().as_of(ms.table(

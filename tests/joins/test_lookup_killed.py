@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.faults.running import until
+from tests.faults.running import kill_when_held
 
 import millstream as ms
 from millstream.runtime.inspect import looked_at
@@ -77,12 +77,7 @@ def run(file: Path, kafka: str, *, hold: str | None = None) -> None:
             said = process.communicate(timeout=240)[1]
             assert process.returncode == 0, said
             return
-        held = place / "held"
-        until(lambda: held.exists() or process.poll() is not None, f"held {hold}", 120)
-        assert held.exists(), process.stderr and process.stderr.read()
-        process.kill()
-        process.wait()
-        held.unlink()
+        kill_when_held(process, place, hold)
 
 
 @pytest.mark.timeout(480)

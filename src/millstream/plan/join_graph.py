@@ -110,13 +110,13 @@ def of_events(node: Node) -> Sequence[Node]:
 
 
 def _need_times(table: Node) -> None:
-    """Refuse a table whose rows do not say from when on they hold."""
+    """Refuse a table whose rows have no times of their own."""
     if table.time is None:
         raise InvalidSpec("as_of needs a table with an event time", got="one without",
                           do="give read(…) a time=, or use lookup")  # fmt: skip
     timeless = _without_times(table)
     if timeless is not None:
-        raise InvalidSpec("as_of needs a table whose rows say from when on they hold",
+        raise InvalidSpec("as_of needs a table whose rows have times of their own",
                           got=f"{timeless.source!r} without time=",
                           do='write ms.table(…, time="column"), or use lookup for the table as it '
                           "is now")  # fmt: skip
