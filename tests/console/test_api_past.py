@@ -16,7 +16,8 @@ from millstream.jobs.diary import Diary
 from millstream.log.producer import Producer
 from millstream.log.settings import Cluster
 from millstream.log.topics import Topics
-from millstream.runtime.dead import DeadRows, Selection
+from millstream.runtime.dead import DeadRows
+from millstream.runtime.dead_letters import Selection
 from millstream.runtime.inspect import looked_at
 from millstream.sinks.topic_messages import ENVELOPE
 

@@ -185,7 +185,7 @@ def about_run(loaded: Loaded, pipeline: Pipeline, cluster: Cluster) -> dict[str,
         "writes": sorted({*written, *late["topics"], f"{pipeline.name}.dead"}),
         "late": late,
         "alerts": rules_of(pipeline),
-        "plan": described(pipeline.name, pipeline.outputs),
+        "plan": described(pipeline.name, pipeline.outputs, pipeline.dead),
         "lanes": outlined(pipeline),
         "leaving": leaving(pipeline),
     }

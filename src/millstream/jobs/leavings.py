@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from millstream.jobs.book import JobRow
     from millstream.jobs.places import StackPlace
     from millstream.log.records import Record
-    from millstream.runtime.dead import Marks
-    from millstream.runtime.dead import Selection as DeadSelection
+    from millstream.runtime.dead_letters import Marks
+    from millstream.runtime.dead_letters import Selection as DeadSelection
     from millstream.viewing.pages import Page, Pages, Takes
 
 STATES = ("waiting", "retried", "dropped")
@@ -108,7 +108,7 @@ class _Dead:
     strange: int = 0
 
     def takes(self, record: Record) -> bool:
-        from millstream.runtime.dead import opened
+        from millstream.runtime.dead_letters import opened
 
         self.seen += 1
         row = opened(record)
@@ -120,7 +120,7 @@ class _Dead:
         return self.selection.takes(row)
 
     def shown(self, record: Record) -> dict[str, Any]:
-        from millstream.runtime.dead import opened
+        from millstream.runtime.dead_letters import opened
 
         row = opened(record)
         assert row is not None

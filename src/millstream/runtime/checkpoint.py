@@ -217,6 +217,7 @@ class Checkpoint:
             "facts": facts,
             "full": _full(after) if full else None,
             "rewound": after.rewound and asdict(after.rewound),
+            "ended": after.ended,
         }
         self._settle(after.batch, "commit", body)
 
@@ -239,6 +240,7 @@ class Checkpoint:
             "facts": facts,
             "full": _full(after),
             "rewound": after.rewound and asdict(after.rewound),
+            "ended": after.ended,
         }
         self._settle(after.batch, "commit", body)
 
@@ -354,6 +356,7 @@ def _from_full(body: dict[str, Any]) -> Head:
         finished=body["finished"],
         ends=ends_of(body["ends"]),
         rewound=Rewound.of(body.get("rewound")),
+        ended=body.get("ended"),
     )
 
 
@@ -372,4 +375,5 @@ def _followed(head: Head, body: dict[str, Any]) -> Head:
         finished=body["finished"],
         ends=ends_of(body["ends"]),
         rewound=Rewound.of(body.get("rewound")),
+        ended=body.get("ended"),
     )

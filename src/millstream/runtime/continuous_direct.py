@@ -54,9 +54,10 @@ class Direct(Continuous):
             name = self._stages.names[read]
             steps = _steps(side, decoders[name].columns())
             ways[name] += [Way(output, steps) for output in stage.outputs]
+        dead = dead_topic(self._pipeline)
         for name, read in self._reads.items():
             reader, at = self._readers[name], self._places.of[name].parted
-            self._dead[name] = DeadTopic(name, read, reader, self._writer, self._pipeline.name)
+            self._dead[name] = DeadTopic(name, read, reader, self._writer, dead)
             self._passing[name] = Passing(reader, self._made_writer(), decoders[name], ways[name],
                                           at, self._heard(name))  # fmt: skip
         for passing in self._passing.values():

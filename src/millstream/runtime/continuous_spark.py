@@ -79,7 +79,7 @@ class RealTime(Continuous):
             start = self._places.of[name].parted
             frames[read] = taking.rows(records(spark, address, read.source.name, start))
             self._dead[name] = DeadRows(taking, self._readers[name], self._writer,
-                                        pipeline=self._pipeline.name, spark=spark)  # fmt: skip
+                                        topic=dead_topic(self._pipeline), spark=spark)  # fmt: skip
         made = [(output, output_frame(output, frames)) for output in self._pipeline.outputs]
         for output, frame in made:
             folder = self._checkpoint.folder / FOLDER / "outputs" / folder_name(output.name)

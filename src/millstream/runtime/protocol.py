@@ -14,6 +14,7 @@ from millstream.eventtime.moment import END_OF_TIME, MIN_TIME
 from millstream.state.manifest import Change, Manifest
 
 if TYPE_CHECKING:
+    from millstream.plan.fingerprint import Fingerprint
     from millstream.sources.spec import Ranges
     from millstream.state.runs import Run
 
@@ -191,6 +192,7 @@ class Prepared:
     sources: dict[str, SourceState]
     steps: dict[str, StepChange]
     facts: dict[str, Any] = field(default_factory=dict)
+    ended: Fingerprint | None = None
 
     def body(self) -> dict[str, Any]:
         return {
@@ -201,6 +203,7 @@ class Prepared:
             "sources": {name: asdict(state) for name, state in self.sources.items()},
             "steps": {name: step.body() for name, step in self.steps.items()},
             "facts": self.facts,
+            "ended": self.ended,
         }
 
     @classmethod
@@ -213,6 +216,7 @@ class Prepared:
             sources={name: SourceState.of(part) for name, part in body["sources"].items()},
             steps={name: StepChange.of(part) for name, part in body["steps"].items()},
             facts=body["facts"],
+            ended=body.get("ended"),
         )
 
 
@@ -261,7 +265,10 @@ class StepState:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Where a job stands: the last commit, with everything it adds up to."""
+    """Where a job stands: the last commit, with everything it adds up to.
+
+    `ended` says of a finished job which pipeline it was that came to its end.
+    """
 
     batch: int = 0
     intent: str | None = None
@@ -272,6 +279,7 @@ class Head:
     finished: bool = False
     ends: Ends | None = None
     rewound: Rewound | None = None
+    ended: Fingerprint | None = None
 
     def then(self, intent: Intent, prepared: Prepared, written: dict[str, str]) -> Head:
         """The head after a batch: a function of its records and nothing else."""
@@ -288,4 +296,5 @@ class Head:
             finished=intent.finish,
             ends=intent.ends,
             rewound=self.rewound,
+            ended=prepared.ended if intent.finish else None,
         )
