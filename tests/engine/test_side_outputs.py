@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from millstream.testing.local_broker import ThrowAwayBroker
-    from millstream.testing.local_postgres import ThrowAwayPostgres
 
 SCHEMA = "page long, ts timestamp"
 GOOD = [{"page": n % 2, "ts": f"2026-01-01 00:00:{n:02d}"} for n in range(30)]
@@ -130,18 +129,18 @@ def test_bad_and_late_rows_go_to_folders_that_are_named(tmp_path: Path, format_:
 
 
 def test_a_database_takes_bad_and_late_rows_by_their_origin(
-    tmp_path: Path, postgres: ThrowAwayPostgres
+    tmp_path: Path, database: str
 ) -> None:
     key = ["topic", "partition", "offset"]
-    dead = ms.Postgres("dead_rows", key=key, url=postgres.url)
-    late = ms.Postgres("late_rows", url=postgres.url)
+    dead = ms.Postgres("dead_rows", key=key, url=database)
+    late = ms.Postgres("late_rows", url=database)
     pipeline = counts(fed(tmp_path / "in"), ms.Memory(), late, dead=dead)
     in_two_batches(pipeline, tmp_path / "in", tmp_path / "job")
 
-    with psycopg.connect(postgres.url) as database:
-        rows = database.execute('select "offset", value, reason from dead_rows order by 1').fetchall()
+    with psycopg.connect(database) as connection:
+        rows = connection.execute('select "offset", value, reason from dead_rows order by 1').fetchall()
         assert [(row[0], json.loads(row[1])) for row in rows] == [(30, BAD), (31, FUTURE)]
-        [(row,)] = database.execute("select row from late_rows").fetchall()
+        [(row,)] = connection.execute("select row from late_rows").fetchall()
         assert json.loads(row)["page"] == 7
 
 
