@@ -12,8 +12,8 @@ from millstream.plan import columns as columns_of
 from millstream.plan import graph, sql
 from millstream.plan.graph import HIDDEN_TIME, EventTime, Node, Policy
 from millstream.plan.names import check_given_name
-from millstream.schema import check_names
 from millstream.plan.side_outputs import check_side_output
+from millstream.schema import check_names
 from millstream.sinks.spec import Discard, Sink
 from millstream.windows.aggregate_spec import Aggregate
 from millstream.windows.counted import Rows

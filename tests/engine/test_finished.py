@@ -189,7 +189,9 @@ def test_a_file_that_has_grown_after_the_finish_stops_and_another_checkpoint_rea
     assert 7 in {row["page"] for row in found.rows}
 
 
-@pytest.mark.parametrize("rows", [ROWS[:-1], [*ROWS[:-1], {**ROWS[-1], "price": 9.5}], [*ROWS, *ROWS]])
+@pytest.mark.parametrize(
+    "rows", [ROWS[:-1], [*ROWS[:-1], {**ROWS[-1], "price": 9.5}], [*ROWS, *ROWS]]
+)
 def test_other_rows_in_memory_after_the_finish_stop(
     tmp_path: Path, rows: list[dict[str, Any]]
 ) -> None:

@@ -128,9 +128,7 @@ def test_bad_and_late_rows_go_to_folders_that_are_named(tmp_path: Path, format_:
     assert len(committed(tmp_path / "dead")) == len(committed(tmp_path / "late")) == 1
 
 
-def test_a_database_takes_bad_and_late_rows_by_their_origin(
-    tmp_path: Path, database: str
-) -> None:
+def test_a_database_takes_bad_and_late_rows_by_their_origin(tmp_path: Path, database: str) -> None:
     key = ["topic", "partition", "offset"]
     dead = ms.Postgres("dead_rows", key=key, url=database)
     late = ms.Postgres("late_rows", url=database)
@@ -138,7 +136,9 @@ def test_a_database_takes_bad_and_late_rows_by_their_origin(
     in_two_batches(pipeline, tmp_path / "in", tmp_path / "job")
 
     with psycopg.connect(database) as connection:
-        rows = connection.execute('select "offset", value, reason from dead_rows order by 1').fetchall()
+        rows = connection.execute(
+            'select "offset", value, reason from dead_rows order by 1'
+        ).fetchall()
         assert [(row[0], json.loads(row[1])) for row in rows] == [(30, BAD), (31, FUTURE)]
         [(row,)] = connection.execute("select row from late_rows").fetchall()
         assert json.loads(row)["page"] == 7

@@ -197,9 +197,9 @@ class _Named:
 def _named(target: str, checkpoint: Path | None, kafka: str | None) -> _Named:
     """What FILE, FILE:NAME, a job's name or a pipeline's name means."""
     from millstream.plan.names import check_pipeline_name
+    from millstream.runtime.checkpoint_folders import looked_for
     from millstream.runtime.dead_places import dead_letters, dead_letters_of
     from millstream.runtime.rewind import suffix_of
-    from millstream.runtime.checkpoint_folders import looked_for
 
     pipeline = None
     if Path(target.rpartition(":")[0] or target).is_file() or Path(target).is_file():

@@ -1,7 +1,7 @@
 """Dead rows of a pipeline without topics: in files, with marks beside them.
 
-    dead/part-….json        the rows that no step could take, with why and where from
-    dead.done/<n>           marks: which of them were dropped
+dead/part-….json        the rows that no step could take, with why and where from
+dead.done/<n>           marks: which of them were dropped
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from millstream.runtime.protocol import Head
 
 _NEW = (
-    "another checkpoint (--checkpoint DIR, checkpoint=…) begins a new job: give the pipeline "
+    "another --checkpoint DIR (checkpoint=…) begins a new job: give the pipeline "
     "another name and other outputs, or let it take these over (--take-over, take_over=True)"
 )
 _AGAIN = (
@@ -51,8 +51,9 @@ def refuse_more_after_the_end(engine: Engine) -> None:
         engine.check_sources()
         waiting = engine.waiting()
     except DataGone as error:
-        raise _stopped(folder, "its input as it was",
-                       f"{error.need}: {error.got}", _NEW)  # fmt: skip from error
+        raise _stopped(
+            folder, "its input as it was", f"{error.need}: {error.got}", _NEW
+        )  # fmt: skip from error
     # Offsets, not records: the marks that end transactions take one each.
     new = {name: sum(b - a for a, b in ranges.values()) for name, ranges in waiting.items()}
     if any(new.values()):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.errors import Damaged
 from millstream.log.records import EPOCH, Record
-from millstream.sinks.files_writer import committed
+from millstream.sinks.files_writer import committed, committed_rows
 from millstream.sinks.topic_messages import ENVELOPE
 
 if TYPE_CHECKING:
@@ -37,9 +37,14 @@ class KeptRows:
         """Where they are."""
         return self._folder
 
-    def records(self) -> Iterator[Record]:
-        """All committed rows; a job may write, and put files together, meanwhile."""
-        number = 0
+    def count(self) -> int:
+        """How many there are."""
+        return sum(rows for _, rows in committed_rows(self._folder))
+
+    def records(self, first: int = 0) -> Iterator[Record]:
+        """The committed rows from a number on; a job may write, and put files together,
+        meanwhile."""
+        number = first
         while True:
             try:
                 for record in self._from(number):
@@ -59,7 +64,10 @@ class KeptRows:
 
     def _from(self, first: int) -> Iterator[Record]:
         number = 0
-        for path in committed(self._folder):
+        for path, rows in committed_rows(self._folder):
+            if number + rows <= first:
+                number += rows
+                continue
             written = datetime.fromtimestamp(path.stat().st_mtime, UTC)
             for row in self._rows(path):
                 if number >= first:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from millstream.pipeline import Pipeline
-    from millstream.plan.side_outputs import Door
     from millstream.runtime.facts import Facts
 
 _SHOWN = 200

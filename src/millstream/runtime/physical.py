@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millstream.plan.graph import Aggregated, Read
@@ -10,6 +11,7 @@ from millstream.runtime import continuous_rules
 from millstream.runtime.arrow_foreseen import foreseen
 from millstream.runtime.continuous_ways import direct
 from millstream.runtime.planner import SHORT_BYTES, SPARK_BYTES
+from millstream.runtime.side_outputs import SideOutputs
 from millstream.runtime.without_spark import without_spark
 from millstream.sinks.live import Chart, LiveTable
 from millstream.sinks.spec import Discard

@@ -313,8 +313,8 @@ def rewind(
 ) -> Going:
     """Rewind a pipeline's job, on a cluster; see `Rewinding.rewind`."""
     from millstream.runtime.checkpoint import Checkpoint
-    from millstream.runtime.inspect import looked_at
     from millstream.runtime.checkpoint_folders import checkpoint_folder
+    from millstream.runtime.inspect import looked_at
     from millstream.runtime.world import KafkaWorld
 
     folder = checkpoint or checkpoint_folder(pipeline.name)
