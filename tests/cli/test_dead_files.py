@@ -57,11 +57,10 @@ def results(tmp_path: Path) -> list[int]:
                   for line in part.read_text().splitlines())  # fmt: skip
 
 
-def real(millstream: Command, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-    with millstream.process(*words, env={**os.environ, **millstream.environment, **more},
-                            text=True) as process:  # fmt: skip
+def real(millstream: Command, *words: str) -> subprocess.CompletedProcess[str]:
+    with millstream.process(*words) as process:
         out, err = process.communicate(timeout=120)
-    return subprocess.CompletedProcess(words, process.returncode, out, err)
+    return subprocess.CompletedProcess(words, process.returncode, out.decode(), err.decode())
 
 
 def test_a_bad_a_future_and_a_late_row_without_kafka_are_kept_listed_shown_and_dropped(

@@ -39,4 +39,4 @@ def test_files_are_run_to_their_end_without_kafka_and_a_bad_row_is_set_aside(
     said = nowhere.ok("run", str(file), *options)
     assert "1 bad row " in said.err
     [dead] = (tmp_path / "job" / "dead").glob("*.json")
-    assert base64.b64decode(json.loads(dead.read_text())["value"]) == b"no JSON\n"
+    assert base64.b64decode(json.loads(dead.read_text())["value"]) == b"no JSON"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +16,8 @@ from millstream.runtime.kept_rows import KeptRows
 from millstream.sources.files import Files
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.console.serving import Served
 
 NAME = "kept-job"

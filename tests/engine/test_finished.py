@@ -7,7 +7,6 @@ import logging
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,6 +17,7 @@ from millstream.runtime.rewind import rewind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from millstream.pipeline import Pipeline
     from millstream.stream import Stream
@@ -60,7 +60,7 @@ def tripled(frame: Any) -> Any:
 
 tripled.__name__ = tripled.__qualname__ = "doubled"
 
-CHANGES: dict[str, Callable[[Stream, Path], tuple[Any, ...]]] = {
+CHANGES: dict[str, Callable[[Stream, ms.Files], tuple[Any, ...]]] = {
     "a window": lambda rows, out: (counted(rows, "20 seconds").to(out, name="counts"),),
     "an expression": lambda rows, out: (counted(rows.where("price > 3")).to(out, name="counts"),),
     "a new output": lambda rows, out: (

@@ -103,7 +103,8 @@ def run(
     from millstream.runtime.job import Job
     from millstream.runtime.rewind import suffix_of
 
-    show, last_words = _shown(pipeline, output), []
+    show = _shown(pipeline, output)
+    last_words: list[str] = []
     job = Job(
         pipeline,
         until=cast("Literal['caught_up', 'finished']", until.name) if until else None,

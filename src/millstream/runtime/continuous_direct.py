@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from millstream.formats.json.decode import check
 from millstream.plan.graph import Read
+from millstream.plan.side_outputs import dead_topic
 from millstream.runtime.arrow_sql import compiled
 from millstream.runtime.arrow_values import ArrowSteps, Filter
 from millstream.runtime.continuous import Continuous

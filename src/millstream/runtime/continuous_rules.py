@@ -22,6 +22,7 @@ from millstream.plan.graph import (
     WithColumns,
     ancestry,
 )
+from millstream.plan.side_outputs import dead_topic
 from millstream.plan.stages import leaves
 from millstream.sources.topic import Topic
 

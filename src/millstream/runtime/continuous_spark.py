@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.errors import InvalidSpec, UserCodeFailed
 from millstream.plan.names import folder_name
+from millstream.plan.side_outputs import dead_topic
 from millstream.runtime.continuous import Continuous
 from millstream.runtime.continuous_dead import DeadRows
 from millstream.runtime.continuous_frames import STOPPED, Taking, output_frame

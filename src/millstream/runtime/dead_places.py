@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millstream.errors import InvalidInput
@@ -17,6 +16,7 @@ from millstream.sources.topic import Topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from millstream.log.settings import Cluster
     from millstream.pipeline import Pipeline

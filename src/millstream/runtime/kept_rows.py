@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections import deque
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,11 +57,9 @@ class KeptRows:
 
     def newest(self) -> Record | None:
         """The row that was committed last."""
-        found = None
-        for path in committed(self._folder)[-1:]:
-            for found in self._rows(path):
-                continue
-        return None if found is None else self._record(found, 0, EPOCH)
+        rows = (row for path in committed(self._folder)[-1:] for row in self._rows(path))
+        last = deque(rows, maxlen=1)
+        return self._record(last[0], 0, EPOCH) if last else None
 
     def _from(self, first: int) -> Iterator[Record]:
         number = 0
