@@ -106,6 +106,20 @@ def test_a_bad_a_future_and_a_late_row_without_kafka_are_kept_listed_shown_and_d
     assert len(nowhere.ok("dead", "show", file, *place, "--all", "-o", "json").records) == 2
 
 
+def kill_at(
+    point: str, millstream: Command, file: str, place: list[str], hold: Path, batch: str = "*"
+) -> None:
+    """Run the file up to a moment of the protocol, and kill all of it there."""
+    hold.mkdir()
+    (hold / f"{point}@{batch}").touch()
+    environment = {**os.environ, **millstream.environment, "MILLSTREAM_HOLD": str(hold)}
+    with millstream.process("run", file, *place, env=environment,
+                            start_new_session=True) as process:  # fmt: skip
+        until(lambda: (hold / "held").exists() or process.poll() is not None, point, 60)
+        assert process.poll() is None, process.communicate()
+        os.killpg(process.pid, signal.SIGKILL)
+
+
 HELD = [point for point in POINTS if point not in ("in the middle of a run",)]
 
 
@@ -116,15 +130,7 @@ def test_a_kill_at_any_moment_leaves_each_late_and_bad_row_once(
     place = ["--checkpoint", str(tmp_path / "job"), "--until"]
     assert real(nowhere, "run", file, *place, "caught-up").returncode == 0
     written(tmp_path / "in", "b", [BAD, FUTURE, LATE])
-    hold = tmp_path / "hold"
-    hold.mkdir()
-    (hold / f"{point}@*").touch()
-    environment = {**os.environ, **nowhere.environment, "MILLSTREAM_HOLD": str(hold)}
-    with nowhere.process("run", file, *place, "finished", env=environment,
-                         start_new_session=True) as process:  # fmt: skip
-        until(lambda: (hold / "held").exists() or process.poll() is not None, point, 60)
-        assert process.poll() is None, process.communicate()
-        os.killpg(process.pid, signal.SIGKILL)
+    kill_at(point, nowhere, file, [*place, "finished"], tmp_path / "hold")
 
     last = real(nowhere, "run", file, *place, "finished")
     assert last.returncode == 0, last.stderr
@@ -197,3 +203,15 @@ def test_a_pipeline_in_memory_needs_no_kafka_and_leaves_no_checkpoint(
             [row] = nowhere.ok("dead", "show", target, "-o", "json").records
             assert json.loads(row["value"]) == {"a": "x"}
     assert not list((tmp_path / "home" / "jobs" / "in-memory").glob("batches"))
+
+
+def test_a_pipeline_that_changes_while_its_last_batch_is_in_hand_stops_when_that_is_done(
+    nowhere: Command, file: str, tmp_path: Path
+) -> None:
+    place = ["--checkpoint", str(tmp_path / "job"), "--until", "finished"]
+    kill_at("after prepared", nowhere, file, place, tmp_path / "hold", batch="2")
+    said = nowhere("run", made(tmp_path, ', on_bad="stop"'), *place)
+    assert said.code == 1
+    assert "another pipeline" in said.err
+    assert results(tmp_path) == [5] * 6  # of the pipeline that had prepared them
+    assert "it is finished already" in nowhere.ok("run", made(tmp_path), *place).err

@@ -79,7 +79,7 @@ class Engine:
         self.pipeline, self.checkpoint, self._world = pipeline, checkpoint, world
         self.typed = Typed(cut(pipeline.outputs), spark.get() if spark.there else None)
         self.doors = Doors(pipeline, self.typed.stages, world, checkpoint.folder)
-        self.head, self._fingerprint = Head(), fingerprint(pipeline)
+        self.head, self.fingerprint = Head(), fingerprint(pipeline)
         self.declared: dict[str, int] = {}
         self.ends: Ends | None = None
         self._final = False
@@ -107,7 +107,7 @@ class Engine:
         self.checkpoint.open(self.pipeline.name, self.pipeline.buckets, take_over=take_over)
         finish_rewind(self.checkpoint, self.pipeline, self._world)
         self.head = self.checkpoint.head()
-        refuse_another_pipeline(self.checkpoint.folder, self.head, self._fingerprint)
+        refuse_another_pipeline(self.checkpoint.folder, self.head, self.fingerprint)
         refuse_changes(self.checkpoint, self.typed)
         reads = self.typed.stages.reads
         self._readers = {name: self._reader(name, read) for name, read in reads.items()}
@@ -297,7 +297,7 @@ class Engine:
     def _accepted(self, intent: Intent, run: BatchRun) -> Prepared:
         prepared = run.run()
         if intent.finish:
-            prepared = replace(prepared, ended=self._fingerprint)
+            prepared = replace(prepared, ended=self.fingerprint)
         return self.checkpoint.prepare(prepared)
 
     def _without_bad(self, intent: Intent, stage: Stage, error: UserCodeFailed) -> Intent:

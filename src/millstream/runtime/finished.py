@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.errors import DataGone, MillstreamError
+from millstream.errors import AlreadyFinished, DataGone
 from millstream.plan.fingerprint import differences
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def refuse_another_pipeline(folder: Path, head: Head, now: Fingerprint) -> None:
     """Stop before anything is opened if the pipeline is not the one that came to its end.
 
     Raises:
-        MillstreamError: it says what has changed, and the choices.
+        AlreadyFinished: it says what has changed, and the choices.
     """
     if not head.finished or head.ended is None:
         return
@@ -44,7 +44,7 @@ def refuse_more_after_the_end(engine: Engine) -> None:
     """Stop if the sources hold other rows than those that were there at the finish.
 
     Raises:
-        MillstreamError: it says where, and the choices.
+        AlreadyFinished: it says where, and the choices.
     """
     folder = engine.checkpoint.folder
     try:
@@ -64,5 +64,5 @@ def nothing_done(folder: Path) -> str:
     return f"the job in {folder} is finished, and nothing new has come: nothing was done"
 
 
-def _stopped(folder: Path, need: str, got: str, do: str) -> MillstreamError:
-    return MillstreamError(f"the job in {folder} is finished: it needs {need}", got=got, do=do)
+def _stopped(folder: Path, need: str, got: str, do: str) -> AlreadyFinished:
+    return AlreadyFinished(f"the job in {folder} is finished: it needs {need}", got=got, do=do)

@@ -21,7 +21,11 @@ from millstream.runtime.checkpoint_folders import checkpoint_folder, in_memory
 from millstream.runtime.continuous_places import refuse_other_mode
 from millstream.runtime.continuous_rules import MODE as CONTINUOUS
 from millstream.runtime.engine import Engine
-from millstream.runtime.finished import nothing_done, refuse_more_after_the_end
+from millstream.runtime.finished import (
+    nothing_done,
+    refuse_another_pipeline,
+    refuse_more_after_the_end,
+)
 from millstream.runtime.left import Left
 from millstream.runtime.planner import pause_of
 from millstream.runtime.session import Spark, check_startable, existing, session
@@ -196,6 +200,7 @@ class Job:
 
     def _loop(self, engine: Engine, *, recovered: bool) -> bool:
         if engine.finished():
+            refuse_another_pipeline(self.folder, engine.head, engine.fingerprint)
             self.finished_before = not recovered
             if self.finished_before:
                 refuse_more_after_the_end(engine)
