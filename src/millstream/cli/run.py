@@ -205,7 +205,7 @@ def _print_batch(pipeline: str, facts: "Facts", lag: dict[str, int]) -> None:
 
 def _ending(job: "Job", until: Until | None, progress: "Progress") -> str:
     if job.finished_before:
-        return "it is finished already"
+        return "it is finished already, and nothing new has come: nothing was done"
     if job.reached_end:
         word = "finished" if until is Until.finished else "caught up"
         return f"{word}: {progress.total()}"

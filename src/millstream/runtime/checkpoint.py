@@ -6,6 +6,7 @@
     batches/<n>.intent      .prepared  .commit  .rewind
     state/<step>/…          Arrow runs, named by commits
     staged/…                rows on their way to sinks, named by prepared records
+    dead/ late/             bad and late rows of a pipeline without topics
 
 Numbers are never used twice, files never overwritten. Whoever loses the race for a
 name looks at the runs: the owner adopts the record it found, anyone else has been

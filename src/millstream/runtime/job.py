@@ -123,8 +123,6 @@ class Job:
             return
         try:
             self._run_batches()
-            if self.finished_before:
-                self._said(nothing_done(self.folder))
         finally:
             kept = self.folder if self.throw_away is None else self.throw_away.end()
             if (told := self._left.told(kept)) is not None:
@@ -341,7 +339,10 @@ def run(pipeline: Pipeline, *, until: Until = None, **options: object) -> None:
     Options: `kafka`, `checkpoint`, `lane`, `take_over`, `on_batch`, `on_phase`, as Job
     takes them.
     """
-    Job(pipeline, until=until, **options).run()  # type: ignore[arg-type]
+    job = Job(pipeline, until=until, **options)  # type: ignore[arg-type]
+    job.run()
+    if job.finished_before:
+        LOG.warning(nothing_done(job.folder))
 
 
 def start(pipeline: Pipeline, **options: object) -> Job:
