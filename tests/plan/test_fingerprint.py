@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import subprocess
 import sys
@@ -96,6 +97,19 @@ def test_other_rows_in_memory_are_other_input_and_other_columns_another_pipeline
 
     assert differing(made([{"a": 1}]), made([{"a": 2}, {"a": 3}])) == []
     assert differing(made([{"a": 1}]), made([{"a": "x"}])) == ["read memory (changed)"]
+
+
+def test_columns_are_compared_where_schema_names_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "in.avsc"
+
+    def made(kind: str) -> ms.Pipeline:
+        field = {"name": "a", "type": kind}
+        file.write_text(json.dumps({"type": "record", "name": "r", "fields": [field]}))
+        rows = ms.read(ms.Topic("in", schema=file, format="avro"))
+        return ms.Pipeline("p", rows.to(ms.Topic("out")))
+
+    assert differing(made("long"), made("long")) == []
+    assert differing(made("long"), made("string")) == ["read in (changed)"]
 
 
 def changed(function: FunctionType, **names: Any) -> FunctionType:

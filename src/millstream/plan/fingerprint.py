@@ -129,6 +129,8 @@ class _Reader:
         ]
         if isinstance(value, Read) and isinstance(value.source, Memory):
             shown.append(["columns", value.source.row_schema().ddl()])
+        if isinstance(parsed := getattr(value, "_parsed", None), Schema):
+            shown.append(["columns", parsed.ddl()])  # of a file that `schema` may name
         return [type(value).__qualname__, shown, _named(value)]
 
     def _function(self, function: Any) -> Any:
