@@ -107,13 +107,14 @@ def test_a_bad_a_future_and_a_late_row_without_kafka_are_kept_listed_shown_and_d
 
 
 def kill_at(
-    point: str, millstream: Command, file: str, place: list[str], hold: Path, batch: str = "*"
-) -> None:
+    point: str, millstream: Command, file: str, place: list[str], hold: Path, batch: str = "*",
+    verb: str = "run",
+) -> None:  # fmt: skip
     """Run the file up to a moment of the protocol, and kill all of it there."""
     hold.mkdir()
     (hold / f"{point}@{batch}").touch()
     environment = {**os.environ, **millstream.environment, "MILLSTREAM_HOLD": str(hold)}
-    with millstream.process("run", file, *place, env=environment,
+    with millstream.process(verb, file, *place, env=environment,
                             start_new_session=True) as process:  # fmt: skip
         until(lambda: (hold / "held").exists() or process.poll() is not None, point, 60)
         assert process.poll() is None, process.communicate()
@@ -215,3 +216,16 @@ def test_a_pipeline_that_changes_while_its_last_batch_is_in_hand_stops_when_that
     assert "another pipeline" in said.err
     assert results(tmp_path) == [5] * 6  # of the pipeline that had prepared them
     assert "it is finished already" in nowhere.ok("run", made(tmp_path), *place).err
+
+
+def test_a_rewind_that_was_killed_is_brought_to_its_end_for_kept_rows_too(
+    nowhere: Command, file: str, tmp_path: Path
+) -> None:
+    place = ["--checkpoint", str(tmp_path / "job")]
+    written(tmp_path / "in", "b", [BAD])
+    nowhere.ok("run", file, *place, "--until", "finished")
+    again = [*place, "--to", "start", "--again"]
+    kill_at("after rewind", nowhere, file, again, tmp_path / "hold", verb="rewind")
+    nowhere.ok("run", file, *place, "--until", "finished")
+    assert results(tmp_path) == [5] * 6
+    assert len(nowhere.ok("dead", "show", file, *place, "-o", "json").records) == 1

@@ -129,6 +129,7 @@ def test_rewinding_runs_a_changed_pipeline_over_everything_again(tmp_path: Path)
         wider.run(until="finished", checkpoint=place)
 
     rewind(wider, "start", again=True, checkpoint=place)
+    wider.run(until="caught_up", checkpoint=place)
     wider.run(until="finished", checkpoint=place)
     assert sorted((row["page"], row["n"]) for row in read(tmp_path / "out")) == [(0, 10), (1, 10)]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 import sqlite3
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import psycopg
 import pytest
 
 import millstream as ms
-from millstream.errors import InvalidSpec
+from millstream.errors import DataGone, InvalidSpec
 from millstream.runtime.rewind import rewind
 from millstream.sinks.files_writer import committed
 from millstream.testing import Drive
@@ -180,6 +181,15 @@ def test_a_rewind_takes_kept_rows_back_or_to_new_folders(tmp_path: Path) -> None
     assert lines(place / "dead-2") == dead
     assert lines(place / "dead") == dead
     assert len(late) == 1
+
+
+def test_a_run_that_misses_its_kept_rows_stops_before_it_reads_on(tmp_path: Path) -> None:
+    place = tmp_path / "job"
+    pipeline = counts(fed(tmp_path / "in"), ms.Memory())
+    pipeline.run(until="caught_up", checkpoint=place)
+    shutil.rmtree(place / "dead")
+    with pytest.raises(DataGone, match="dead"):
+        pipeline.run(until="caught_up", checkpoint=place)
 
 
 def test_drive_shows_bad_and_late_rows_whatever_sink_is_named() -> None:

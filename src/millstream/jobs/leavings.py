@@ -229,7 +229,8 @@ def _taken_by(place: StackPlace, job: JobRow, door: Door) -> _Taken:
     suffix = _suffix(job)
     places: dict[str, str | KeptRows] = {f"{t}{suffix}": f"{t}{suffix}" for t in told["topics"]}
     for path, format_ in told.get("files", ()):
-        places[harmless(f"{path}{suffix}")] = KeptRows(Files(f"{path}{suffix}", format=format_), door)
+        files = Files(f"{path}{suffix}", format=format_)
+        places[harmless(str(files.path))] = KeptRows(files, door)
     return _Taken(places, list(told["elsewhere"]), told.get("marks", "topic"))
 
 
