@@ -112,7 +112,7 @@ def test_columns_are_compared_where_schema_names_a_file(tmp_path: Path) -> None:
     assert differing(made("long"), made("string")) == ["read in (changed)"]
 
 
-def changed(function: FunctionType, **names: Any) -> FunctionType:
+def changed(function: Any, **names: Any) -> FunctionType:
     """The same code in a module where these names mean something else."""
     other = FunctionType(function.__code__, {**function.__globals__, **names}, function.__name__)
     other.__qualname__, other.__module__ = function.__qualname__, function.__module__
