@@ -287,7 +287,7 @@ def test_memory_into_files_keeps_its_checkpoint(
     assert (tmp_path / "jobs" / "in-memory" / "batches").is_dir()
 
 
-def test_bad_and_late_rows_of_a_throw_away_run_are_kept_counted_and_told_of(
+def test_bad_and_late_rows_of_a_throw_away_run_are_kept_counted_and_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("MILLSTREAM_HOME", str(tmp_path))

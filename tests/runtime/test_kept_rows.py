@@ -18,7 +18,7 @@ from millstream.sources.files import Files
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from millstream.plan.side_outputs import Door
+    from millstream.plan.side_outputs import SideOutput
     from millstream.sinks.spec import Writer
 
 EACH = 3
@@ -64,12 +64,12 @@ def test_a_folder_that_is_not_there_has_no_rows(tmp_path: Path) -> None:
     assert (numbers(kept), kept.count(), kept.newest()) == ([], 0, None)
 
 
-@pytest.mark.parametrize("door", ["dead", "late"])
-def test_a_line_that_is_not_json_is_damage(sink: FilesSink, door: Door) -> None:
+@pytest.mark.parametrize("kind", ["dead", "late"])
+def test_a_line_that_is_not_json_is_damage(sink: FilesSink, kind: SideOutput) -> None:
     writer = opened(sink)
     write(writer, sink, 1)
-    [path] = committed(KeptRows(sink.files, door).folder)
+    [path] = committed(KeptRows(sink.files, kind).folder)
     path.write_text("half a li\n")
     with pytest.raises(Damaged, match="not JSON"):
-        list(KeptRows(sink.files, door).records())
+        list(KeptRows(sink.files, kind).records())
     writer.close()

@@ -197,7 +197,7 @@ class _Named:
 def _named(target: str, checkpoint: Path | None, kafka: str | None) -> _Named:
     """What FILE, FILE:NAME, a job's name or a pipeline's name means."""
     from millstream.plan.names import check_pipeline_name
-    from millstream.runtime.checkpoint_folders import looked_for
+    from millstream.runtime.checkpoint_folders import side_output_folder
     from millstream.runtime.dead_places import dead_letters, dead_letters_of
     from millstream.runtime.rewind import suffix_of
 
@@ -211,7 +211,7 @@ def _named(target: str, checkpoint: Path | None, kafka: str | None) -> _Named:
         raise NotFound(f"this needs the file {target}", got="no such file")
     name = target if pipeline is None else pipeline.name
     check_pipeline_name(name)
-    folder = looked_for(name, pipeline, checkpoint)
+    folder = side_output_folder(name, pipeline, checkpoint)
     suffix, cluster = suffix_of(folder), partial(cluster_of, kafka)
     if pipeline is None:
         return _Named(name, None, dead_letters_of(name, folder, cluster, suffix))

@@ -93,7 +93,7 @@ def _run_until_saved(
     module.for_spark()
     show = PlainLines(say)
     job = Job(pipeline, kafka=cluster, checkpoint=checkpoint, on_batch=show.batch,
-              on_phase=show.phase, said=warn)  # fmt: skip
+              on_phase=show.phase, warn=warn)  # fmt: skip
     with (
         libraries_print_to(libraries_log(job, pipeline)),
         stopped_by_signals(job) as stop,

@@ -106,7 +106,7 @@ class JobProcess:
             lane=cast("Literal['wide', 'short'] | None", self._job.lane),
             on_batch=self._batch,
             on_phase=self._phase,
-            said=lambda words: self._log("set aside", "warning", told=words),
+            warn=lambda text: self._log("set aside", "warning", message=text),
         )
         self._run.run()
         if self._run.finished_before:

@@ -104,7 +104,7 @@ def run(
     from millstream.runtime.rewind import suffix_of
 
     show = _shown(pipeline, output)
-    last_words: list[str] = []
+    warnings: list[str] = []
     job = Job(
         pipeline,
         until=cast("Literal['caught_up', 'finished']", until.name) if until else None,
@@ -114,19 +114,19 @@ def run(
         take_over=take_over,
         on_batch=show.batch,
         on_phase=lambda phase: show.phase(_PHASES.get(phase, phase)),
-        said=last_words.append,
+        warn=warnings.append,
     )
     place = cluster.address if cluster is not None else "no Kafka"
-    thrown = job.throw_away is not None
-    say(f"{pipeline.name} on {place}, {'throw-away ' if thrown else ''}checkpoint {job.folder}")
+    kind = "throw-away checkpoint" if job.throw_away is not None else "checkpoint"
+    say(f"{pipeline.name} on {place}, {kind} {job.folder}")
     suffix = suffix_of(job.folder)
     if suffix:
         say(f"its outputs end in {suffix}, since it was rewound into them")
     with libraries_print_to(libraries_log(job, pipeline)), stopped_by_signals(job) as stop, show:
         job.start()
         stop.watch()
-    for words in last_words:
-        warn(words)
+    for text in warnings:
+        warn(text)
     job.wait()
     say(_ending(job, until, show.progress))
     if stop.signal is not None and until is not None and not job.reached_end:

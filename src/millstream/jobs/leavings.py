@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from millstream.jobs.book import JobRow
     from millstream.jobs.places import StackPlace
     from millstream.log.records import Record
-    from millstream.plan.side_outputs import Door
+    from millstream.plan.side_outputs import SideOutput
     from millstream.runtime import dead_letters
     from millstream.runtime.kept_rows import KeptRows
     from millstream.viewing.kept_pages import KeptPages
@@ -210,7 +210,7 @@ def _around(page: Page | None, scanned: int, strange: int) -> dict[str, Any]:
 class _Taken:
     """What takes rows of a job: topics and folders that can be shown, and what else does.
 
-    `marks` says where it is noted what became of dead rows: in a topic, or in files.
+    `marks` is where the state of dead rows is kept: "topic" or "files".
     """
 
     places: dict[str, str | KeptRows]
@@ -218,20 +218,20 @@ class _Taken:
     marks: str
 
 
-def _taken_by(place: StackPlace, job: JobRow, door: Door) -> _Taken:
+def _taken_by(place: StackPlace, job: JobRow, kind: SideOutput) -> _Taken:
     from millstream.runtime.kept_rows import KeptRows
     from millstream.sources.files import Files
 
     with DiaryReader(place.job(job.name).facts).at_once() as diary:
-        told = (diary.about() or {}).get(door)
-    if told is None:  # it has not run yet, or by an earlier version
-        told = {"topics": [f"{job.pipeline}.dead"] if door == "dead" else [], "elsewhere": []}
+        about = (diary.about() or {}).get(kind)
+    if about is None:  # it has not run yet, or by an earlier version
+        about = {"topics": [f"{job.pipeline}.dead"] if kind == "dead" else [], "elsewhere": []}
     suffix = _suffix(job)
-    places: dict[str, str | KeptRows] = {f"{t}{suffix}": f"{t}{suffix}" for t in told["topics"]}
-    for path, format_ in told.get("files", ()):
+    places: dict[str, str | KeptRows] = {f"{t}{suffix}": f"{t}{suffix}" for t in about["topics"]}
+    for path, format_ in about.get("files", ()):
         files = Files(f"{path}{suffix}", format=format_)
-        places[harmless(str(files.path))] = KeptRows(files, door)
-    return _Taken(places, list(told["elsewhere"]), told.get("marks", "topic"))
+        places[harmless(str(files.path))] = KeptRows(files, kind)
+    return _Taken(places, list(about["elsewhere"]), about.get("marks", "topic"))
 
 
 def _marks(place: StackPlace, job: JobRow, taken: _Taken, chosen: str | None) -> dead_letters.Marks:

@@ -1,7 +1,7 @@
 """What a pipeline is, as digests by which a later one is compared: per step, output, function.
 
-Two pipelines with one fingerprint give the same answer from the same input. What only says how
-they run (`batch`, `history`, `delivery`, alerts) is left out, and so are rows in `Memory`: they
+Two pipelines with one fingerprint give the same answer from the same input. What only decides
+how they run (`batch`, `history`, `delivery`, alerts) is left out, and so are rows in `Memory`: they
 are input. Functions are compared by what Python compiled them to.
 """
 
@@ -40,8 +40,8 @@ def fingerprint(pipeline: Pipeline) -> Fingerprint:
     reader = _Reader()
     parts = {label: _digest(reader.value(node)) for label, node in zip(labels, nodes, strict=True)}
     for output in pipeline.outputs:
-        told = [reader.value(output.sink), list(output.keys), output.table]
-        parts[f"output {output.name}"] = _digest(told)
+        sink = [reader.value(output.sink), list(output.keys), output.table]
+        parts[f"output {output.name}"] = _digest(sink)
     parts["bad rows"] = _digest([pipeline.on_bad, reader.value(pipeline.dead)])
     order = [[label, [numbers[id(below)] for below in node.inputs]]
              for label, node in zip(labels, nodes, strict=True)]  # fmt: skip
@@ -55,7 +55,7 @@ def fingerprint(pipeline: Pipeline) -> Fingerprint:
 
 
 def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """What of a pipeline is new, changed or gone; functions only under the same Python."""
+    """The parts that are new, changed or gone; functions only under the same Python."""
     same_python = before.get(PYTHON) == now.get(PYTHON)
     found = []
     for label in dict.fromkeys([*now, *before]):
@@ -70,7 +70,7 @@ def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 
 
 def _apart(labels: list[str]) -> list[str]:
-    """Labels that are the same, told apart by their place among equals."""
+    """Labels, numbered where several are equal."""
     seen: Counter[str] = Counter()
     apart = []
     for label in labels:
@@ -184,9 +184,9 @@ class _Reader:
 
 
 def _named(value: object) -> list[str]:
-    """By which texts a source or sink says what it is."""
-    told = (getattr(value, word, None) for word in ("name", "system"))
-    return [text for text in told if isinstance(text, str)]
+    """The texts that name a source or sink."""
+    texts = (getattr(value, word, None) for word in ("name", "system"))
+    return [text for text in texts if isinstance(text, str)]
 
 
 def _are_nodes(value: object) -> bool:

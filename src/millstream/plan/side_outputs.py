@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from millstream.pipeline import Pipeline
     from millstream.plan.graph import Output
 
-Door = Literal["late", "dead"]
+SideOutput = Literal["late", "dead"]
 DEAD = ("key", "value", "headers", "partition", "offset", "timestamp", "reason", "step", "topic")
 LATE = ("step", "reason", "watermark", "windows", "origin", "row")
 _COLUMNS = {"late": LATE, "dead": DEAD}
@@ -34,10 +34,10 @@ _WORDS = {"late": "rest=", "dead": "dead="}
 
 def uses_kafka(outputs: Sequence[Output], dead: Sink | None) -> bool:
     """Whether a topic is among the sources and sinks, those of late and bad rows included."""
-    return any(isinstance(place, Topic) for place in places(outputs, dead))
+    return any(isinstance(place, Topic) for place in endpoints(outputs, dead))
 
 
-def places(outputs: Sequence[Output], dead: Sink | None) -> Iterator[object]:
+def endpoints(outputs: Sequence[Output], dead: Sink | None) -> Iterator[object]:
     """Every source and sink that a pipeline names."""
     yield from (output.sink for output in outputs)
     yield from (node.source for node in ancestry(outputs) if isinstance(node, Read))
@@ -53,9 +53,9 @@ def named_sinks(outputs: Sequence[Output], dead: Sink | None) -> Iterator[Sink]:
         yield dead
 
 
-def default_of(pipeline: str, door: Door, *, kafka: bool) -> str:
+def default_of(pipeline: str, kind: SideOutput, *, kafka: bool) -> str:
     """The default place, as plans show it."""
-    return f"topic {pipeline}.{door}" if kafka else f"files in the checkpoint ({door}/)"
+    return f"topic {pipeline}.{kind}" if kafka else f"files in the checkpoint ({kind}/)"
 
 
 def dead_topic(pipeline: Pipeline) -> Topic:
@@ -63,41 +63,41 @@ def dead_topic(pipeline: Pipeline) -> Topic:
     return pipeline.dead if isinstance(pipeline.dead, Topic) else Topic(f"{pipeline.name}.dead")
 
 
-def check_side_output(sink: Sink | None, door: Door) -> None:
+def check_side_output(sink: Sink | None, kind: SideOutput) -> None:
     """Refuse a sink that cannot hold these rows as they leave: in an envelope of fixed columns.
 
     Raises:
         InvalidSpec: it is no sink, or it needs columns or types that the envelope does not have.
     """
-    word, columns = _WORDS[door], _COLUMNS[door]
-    if sink is None or (isinstance(sink, Discard) and door == "late"):
+    word, columns = _WORDS[kind], _COLUMNS[kind]
+    if sink is None or (isinstance(sink, Discard) and kind == "late"):
         return
     if not isinstance(sink, Sink) or isinstance(sink, Discard):
-        either = "a sink or ms.discard" if door == "late" else "a sink"
+        either = "a sink or ms.discard" if kind == "late" else "a sink"
         raise InvalidSpec(f"{word} needs {either}", got=repr(sink),
-                          do=f'write {word}ms.Topic("{door}-rows")')  # fmt: skip
+                          do=f'write {word}ms.Topic("{kind}-rows")')  # fmt: skip
     if isinstance(sink, Alert):
-        raise _unfit(door, repr(sink), f'watch the job: alerts=[ms.JobAlert("{door}", above=…)]')
+        raise _unfit(kind, repr(sink), f'watch the job: alerts=[ms.JobAlert("{kind}", above=…)]')
     if isinstance(sink, Files):
         FilesSink(sink)
     keys = (sink.keys or ()) if isinstance(sink, Topic | Keyed) else ()
     watched(sink, (), (), columns)
-    plain = [name for name in columns if name not in _NESTED[door]]
+    plain = [name for name in columns if name not in _NESTED[kind]]
     wrong = [key for key in keys if isinstance(sink, Topic) or key not in plain]
     if wrong:
-        raise _unfit(door, f"{sink!r}, whose key is {', '.join(keys)}",
+        raise _unfit(kind, f"{sink!r}, whose key is {', '.join(keys)}",
                      "leave key= out" if isinstance(sink, Topic)
                      else f"leave key= out, or choose among {', '.join(plain)}")  # fmt: skip
     if isinstance(sink, Files) and sink.format == "csv":
-        raise _unfit(door, f"{sink!r}, whose cells cannot hold {', '.join(_NESTED[door])}",
+        raise _unfit(kind, f"{sink!r}, whose cells cannot hold {', '.join(_NESTED[kind])}",
                      'write format="json" or format="parquet"')  # fmt: skip
     if isinstance(sink, Topic) and sink.format != "json":
-        form = "JSON" if door == "late" else "the bytes they came as"
+        form = "JSON" if kind == "late" else "the bytes they came as"
         raise InvalidSpec(f"{word} needs a topic without a format of its own: "
-                          f"{door} rows leave as {form}",
+                          f"{kind} rows leave as {form}",
                           got=repr(sink), do="leave format= out")  # fmt: skip
 
 
-def _unfit(door: Door, got: str, do: str) -> InvalidSpec:
-    columns = ", ".join(_COLUMNS[door])
-    return InvalidSpec(f"{_WORDS[door]} needs a sink for the columns {columns}", got=got, do=do)
+def _unfit(kind: SideOutput, got: str, do: str) -> InvalidSpec:
+    columns = ", ".join(_COLUMNS[kind])
+    return InvalidSpec(f"{_WORDS[kind]} needs a sink for the columns {columns}", got=got, do=do)

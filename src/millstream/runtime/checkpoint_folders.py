@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.plan.side_outputs import places
+from millstream.plan.side_outputs import endpoints
 from millstream.sources.memory import Memory
 from millstream.toolchain.folders import home_folder
 
@@ -26,14 +26,14 @@ def last_run(pipeline: str) -> Path:
 
 def in_memory(pipeline: Pipeline) -> bool:
     """Whether nothing that a pipeline reads or writes outlives its process."""
-    found = places(pipeline.outputs, pipeline.dead)
+    found = endpoints(pipeline.outputs, pipeline.dead)
     return all(isinstance(place, Memory) for place in found)
 
 
-def looked_for(name: str, pipeline: Pipeline | None, checkpoint: Path | None) -> Path:
+def side_output_folder(name: str, pipeline: Pipeline | None, checkpoint: Path | None) -> Path:
     """The folder whose late and bad rows are meant by a pipeline, or by its name alone."""
     if checkpoint is not None:
         return checkpoint
     kept, default = last_run(name), checkpoint_folder(name)
-    thrown = in_memory(pipeline) if pipeline is not None else not (default / "job").exists()
-    return kept if thrown and kept.exists() else default
+    temporary = in_memory(pipeline) if pipeline else not (default / "job").exists()
+    return kept if temporary and kept.exists() else default

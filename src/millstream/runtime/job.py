@@ -26,9 +26,9 @@ from millstream.runtime.finished import (
     refuse_another_pipeline,
     refuse_more_after_the_end,
 )
-from millstream.runtime.left import Left
 from millstream.runtime.planner import pause_of
 from millstream.runtime.session import Spark, check_startable, existing, session
+from millstream.runtime.set_aside import SetAside
 from millstream.runtime.throw_away import ThrowAway
 from millstream.runtime.without_spark import without_spark
 from millstream.runtime.world import KafkaWorld
@@ -60,7 +60,7 @@ class Job:
     `stop()` ends it after the batch in hand; nothing is lost or repeated either way.
     `folder` is its checkpoint: the one that was named, the pipeline's own, or, where all its
     sources and sinks are `Memory`, one that is removed when the run ends. `late` and `dead` are
-    the late and bad rows of this run; `said` hears what the run has to say of them at its end.
+    the late and bad rows of this run; `warn` is called with a summary of them at its end.
     `on_batch` hears each batch's facts and how many records wait per source, `on_phase`
     what the run is about to do; both are called from the run's own thread. `turned` is when
     (seconds since the epoch) the run last came round to look for work.
@@ -77,7 +77,7 @@ class Job:
         take_over: bool = False,
         on_batch: Callable[[Facts, dict[str, int]], None] | None = None,
         on_phase: Callable[[str], None] | None = None,
-        said: Callable[[str], None] = LOG.warning,
+        warn: Callable[[str], None] = LOG.warning,
     ) -> None:
         if until not in (None, "caught_up", "finished"):
             raise InvalidSpec('until needs "caught_up", "finished" or None', got=repr(until))
@@ -86,7 +86,7 @@ class Job:
         alone = checkpoint is None and in_memory(pipeline)
         self.throw_away = ThrowAway(pipeline) if alone else None
         self.folder = self.throw_away.folder if self.throw_away else _folder(pipeline, checkpoint)
-        self._left, self._said = Left(pipeline), said
+        self._aside, self._warn = SetAside(pipeline), warn
         self._until, self._on_batch, self._take_over = until, on_batch, take_over
         self._on_phase = on_phase or (lambda phase: None)
         self._checkpoint, self._calm = Checkpoint(self.folder), Calm()
@@ -125,8 +125,8 @@ class Job:
             self._run_batches()
         finally:
             kept = self.folder if self.throw_away is None else self.throw_away.end()
-            if (told := self._left.told(kept)) is not None:
-                self._said(told)
+            if (summary := self._aside.summary(kept)) is not None:
+                self._warn(summary)
 
     def _run_batches(self) -> None:
         if self.throw_away is not None:
@@ -242,15 +242,15 @@ class Job:
     @property
     def late(self) -> int:
         """How many rows of this run came too late."""
-        return self._left.late
+        return self._aside.late
 
     @property
     def dead(self) -> int:
         """How many rows of this run no step could take."""
-        return self._left.dead
+        return self._aside.dead
 
     def _tell(self, engine: Engine, facts: Facts) -> None:
-        self._left.count(facts)
+        self._aside.count(facts)
         if self._on_batch is not None:
             self._on_batch(facts, self._lag(engine))
 

@@ -17,20 +17,20 @@ from millstream.sinks.topic_messages import ENVELOPE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from millstream.plan.side_outputs import Door
+    from millstream.plan.side_outputs import SideOutput
     from millstream.sources.files import Files
 
 Row = dict[str, Any]
 
 
 class KeptRows:
-    """The rows of one door in a folder that the `Files` sink writes, JSON or Parquet.
+    """Late or bad rows in a folder that the `Files` sink writes, JSON or Parquet.
 
     They are numbered from 0 in the order in which they were committed.
     """
 
-    def __init__(self, files: Files, door: Door) -> None:
-        self._folder, self._format, self._door = Path(files.path), files.format, door
+    def __init__(self, files: Files, kind: SideOutput) -> None:
+        self._folder, self._format, self._kind = Path(files.path), files.format, kind
         self.where = str(files.path)
 
     @property
@@ -86,7 +86,7 @@ class KeptRows:
 
     def _record(self, row: bytes | Row, number: int, written: datetime) -> Record:
         body = row if isinstance(row, dict) else _parsed(row, self._folder)
-        if self._door == "dead":
+        if self._kind == "dead":
             return _dead(body, number, written, self.where)
         value = row.rstrip(b"\n") if isinstance(row, bytes) else _text(body).encode()
         return Record(self.where, 0, number, written, None, value)
@@ -105,9 +105,9 @@ def _parsed(line: bytes, folder: Path) -> Row:
 def _dead(row: Row, number: int, written: datetime, where: str) -> Record:
     """A bad row in the envelope of the dead topic: its own headers, then why and where from."""
     headers = [(str(one["key"]), _bytes(one.get("value"))) for one in row.get("headers") or ()]
-    told = [(f"millstream.{name}", str(row[name]).encode()) for name in ENVELOPE]
+    envelope = [(f"millstream.{name}", str(row[name]).encode()) for name in ENVELOPE]
     return Record(where, 0, number, _moment(row.get("timestamp")), _bytes(row.get("key")),
-                  _bytes(row.get("value")), (*headers, *told))  # fmt: skip
+                  _bytes(row.get("value")), (*headers, *envelope))  # fmt: skip
 
 
 def _bytes(value: str | bytes | None) -> bytes | None:

@@ -182,10 +182,10 @@ class Rewinding:
 
     def _defaults_used(self, doors: Doors, now: _Now) -> dict[str, list[Sink]]:
         """The default places of late and dead rows that may hold some, by their writers."""
-        places = doors.defaults()
+        defaults = doors.defaults()
         if self._begun_for_defaults(now):
-            return places
-        return {name: sinks for name, sinks in places.items() if name in now.head.written}
+            return defaults
+        return {name: sinks for name, sinks in defaults.items() if name in now.head.written}
 
     def _begun_for_defaults(self, now: _Now) -> bool:
         """Whether the batch in hand may send late or dead rows."""
@@ -260,8 +260,8 @@ class Rewinding:
                         for name, told in intent.sources.items()}  # fmt: skip
         return {}
 
-    def _check_outputs(self, places: Mapping[str, Sequence[Sink]], target: Head) -> None:
-        for name, sinks in places.items():
+    def _check_outputs(self, writers: Mapping[str, Sequence[Sink]], target: Head) -> None:
+        for name, sinks in writers.items():
             writer = self._world.writer(name, self._checkpoint.job)
             why = _why_not(writer, sinks, target, name)
             if why is not None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from millstream.pipeline import Pipeline
-    from millstream.plan.side_outputs import Door
+    from millstream.plan.side_outputs import SideOutput
     from millstream.sinks.spec import Sink
 
 
@@ -28,14 +28,14 @@ class SideOutputs:
         return self._pipeline.dead or self.default("dead")
 
     def late(self, rest: Sink | None) -> Sink:
-        """The sink of the late rows of a step, of which `rest` was said."""
+        """The sink of the late rows of a step, whose `rest=` this is."""
         return rest or self.default("late")
 
-    def default(self, door: Door) -> Sink:
+    def default(self, kind: SideOutput) -> Sink:
         """Where they go unless another sink is named."""
         if self._kafka:
-            return Topic(f"{self._pipeline.name}.{door}")
-        return kept_in(self._folder, door)
+            return Topic(f"{self._pipeline.name}.{kind}")
+        return kept_in(self._folder, kind)
 
     def defaults(self) -> tuple[Sink, ...]:
         """The places that are opened only when a row goes there."""
@@ -43,6 +43,6 @@ class SideOutputs:
         return (late,) if self._pipeline.dead else (late, self.default("dead"))
 
 
-def kept_in(folder: Path, door: Door, suffix: str = "") -> Files:
+def kept_in(folder: Path, kind: SideOutput, suffix: str = "") -> Files:
     """The files for late or bad rows in a checkpoint."""
-    return Files(folder / f"{door}{suffix}", format="json")
+    return Files(folder / f"{kind}{suffix}", format="json")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millstream.plan.graph import Read, ancestry
-from millstream.plan.side_outputs import places
+from millstream.plan.side_outputs import endpoints
 from millstream.runtime.checkpoint_folders import last_run
 from millstream.sources.memory import Memory
 
@@ -33,7 +33,7 @@ class ThrowAway:
         """Empty the sinks: what an earlier run has put there is not this one's."""
         outputs, dead = self._pipeline.outputs, self._pipeline.dead
         read = [node.source for node in ancestry(outputs) if isinstance(node, Read)]
-        for place in places(outputs, dead):
+        for place in endpoints(outputs, dead):
             if isinstance(place, Memory) and not any(place is source for source in read):
                 place.rows.clear()
 

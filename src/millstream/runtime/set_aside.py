@@ -1,4 +1,4 @@
-"""Late and bad rows of one run, counted; those that went to files of its checkpoint are told of."""
+"""Late and bad rows of one run: how many, and where they are if they went to files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _SHOWN = 200
 
 
-class Left:
+class SetAside:
     """What one run of a pipeline has set aside."""
 
     def __init__(self, pipeline: Pipeline) -> None:
@@ -33,8 +33,8 @@ class Left:
         self.late += facts.late
         self.dead += facts.dead
 
-    def told(self, folder: Path) -> str | None:
-        """Where those are that went to files in a folder; None if none did."""
+    def summary(self, folder: Path) -> str | None:
+        """How many rows went to files of a checkpoint, and where; None if none did."""
         if not self._in_files or not (self.late or self.dead):
             return None
         suffix = suffix_of(folder)
