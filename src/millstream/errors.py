@@ -7,6 +7,7 @@
     ├── Unavailable            Kafka, Java, a network is not there    exit 5   (ConnectionError)
     ├── SetupFailed            the machine cannot be made ready       exit 5
     ├── AlreadyRunning         a second runner or broker is refused   exit 1
+    ├── AlreadyFinished        a finished job has something to do     exit 1
     ├── Fenced                 another run has taken this job over    exit 1
     ├── DataGone               rows vanished before they were read    exit 6
     ├── Damaged                a stored file fails its checksum       exit 6
@@ -65,6 +66,10 @@ class SetupFailed(MillstreamError):
 
 class AlreadyRunning(MillstreamError):
     """One folder, one broker; one job, one runner: the second is refused."""
+
+
+class AlreadyFinished(MillstreamError):
+    """A job that came to its end has new input, or is another pipeline now: a person decides."""
 
 
 class Fenced(MillstreamError):

@@ -9,6 +9,7 @@ from millstream.duration import Duration, not_negative_micros, positive_micros
 from millstream.errors import InvalidSpec
 from millstream.plan.graph import Output
 from millstream.plan.names import check_pipeline_name, named_apart, step_names, unique
+from millstream.plan.side_outputs import check_side_output
 from millstream.runtime.continuous_rules import check_continuous, headline
 from millstream.sinks.alert import JobAlert
 from millstream.sinks.spec import Delivery
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from millstream.runtime.job import Job
+    from millstream.sinks.spec import Sink
 
 OnBad = Literal["dead", "stop"]
 Mode = Literal["micro_batch", "continuous"]
@@ -32,7 +34,8 @@ class Pipeline:
     back the checkpoint can be rewound; `buckets` how many parts the state of a step has (a power
     of two, fixed at the first start). `delivery` is what a crash may do to the last batch:
     nothing, repeat it (`at_least_once`) or lose it (`at_most_once`).
-    A row that cannot be taken goes to `<pipeline>.dead`, or stops the job with
+    A row that cannot be taken goes to the topic `<pipeline>.dead` (where no topic is read or
+    written, to files in the checkpoint), or to the sink `dead`, or stops the job with
     `on_bad="stop"`; `bad_above` is the share of bad rows per minute that stops it.
 
     `alerts` watch the job itself (`ms.JobAlert`), where a supervisor runs it.
@@ -49,6 +52,7 @@ class Pipeline:
     delivery: Delivery
     on_bad: OnBad
     bad_above: float | None
+    dead: Sink | None
     mode: Mode
     alerts: tuple[JobAlert, ...]
 
@@ -62,6 +66,7 @@ class Pipeline:
         buckets: int = 256,
         on_bad: OnBad = "dead",
         bad_above: float | None = None,
+        dead: Sink | None = None,
         mode: Mode = "micro_batch",
         alerts: Sequence[JobAlert] = (),
     ) -> None:
@@ -76,14 +81,15 @@ class Pipeline:
             raise InvalidSpec(f"delivery needs one of {', '.join(get_args(Delivery))}",
                               got=repr(delivery))  # fmt: skip
         _check_bad(on_bad, bad_above)
+        check_side_output(dead, "dead")
         outputs = named_apart(outputs)
         unique([output.name for output in outputs], "output", "give .to(sink, name=…)")
         step_names(outputs)
-        _check_mode(mode, outputs, delivery,
+        _check_mode(mode, outputs, delivery, dead,
                     {"batch": batch, "history": history, "buckets": buckets})  # fmt: skip
         for field, value in (("name", name), ("outputs", outputs), ("buckets", buckets),
                              ("delivery", delivery), ("on_bad", on_bad),
-                             ("bad_above", bad_above), ("mode", mode),
+                             ("bad_above", bad_above), ("dead", dead), ("mode", mode),
                              ("alerts", _checked_alerts(alerts)),
                              ("batch", positive_micros(batch, what="batch")),
                              ("history", not_negative_micros(history, what="history")),
@@ -106,7 +112,7 @@ class Pipeline:
         """The logical plan and its stages, as text."""
         from millstream.plan.explain import explain
 
-        told = explain(self.name, self.outputs) + _alerted(self.alerts)
+        told = explain(self.name, self.outputs, self.dead) + _alerted(self.alerts)
         if self.mode == "continuous":
             first, rest = told.split("\n", 1)
             return f"{first}\n{headline()}\n{rest}"
@@ -114,13 +120,14 @@ class Pipeline:
 
 
 def _check_mode(
-    mode: object, outputs: tuple[Output, ...], delivery: str, given: dict[str, object]
-) -> None:
+    mode: object, outputs: tuple[Output, ...], delivery: str, dead: Sink | None,
+    given: dict[str, object],
+) -> None:  # fmt: skip
     if mode not in get_args(Mode):
         raise InvalidSpec(f"mode needs one of {', '.join(get_args(Mode))}", got=repr(mode))
     if mode == "continuous":
         other = [name for name, value in given.items() if value != _OF_BATCHES[name]]
-        check_continuous(outputs, delivery, other)
+        check_continuous(outputs, delivery, other, dead)
 
 
 def _alerted(alerts: tuple[JobAlert, ...]) -> str:

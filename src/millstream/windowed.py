@@ -12,6 +12,7 @@ from millstream.plan import columns as columns_of
 from millstream.plan import graph, sql
 from millstream.plan.graph import HIDDEN_TIME, EventTime, Node, Policy
 from millstream.plan.names import check_given_name
+from millstream.plan.side_outputs import check_side_output
 from millstream.schema import check_names
 from millstream.sinks.spec import Discard, Sink
 from millstream.windows.aggregate_spec import Aggregate
@@ -106,8 +107,9 @@ class Windowed:
     ) -> Windowed:
         """How long a window that has left is kept for late rows, and where later ones go.
 
-        `keep` is event time; `rest` a topic, or `ms.discard` (the default is the topic
-        `<pipeline>.late`); `alert_above` the share of late rows per minute worth a warning.
+        `keep` is event time; `rest` any sink, or `ms.discard` (the default is the topic
+        `<pipeline>.late`, or files in the checkpoint where a pipeline uses no Kafka);
+        `alert_above` the share of late rows per minute worth a warning.
         """
         kept = not_negative_micros(keep, what="late(keep=…)")
         if isinstance(self.cut, _BY_ROWS):
@@ -219,9 +221,7 @@ def _check_aggregate(node: Node, column: str, aggregate: object) -> None:
 
 def checked_rest(rest: Rest) -> Rest:
     """Where late rows go, if it is a place they can go to."""
-    if rest is not None and not isinstance(rest, Sink):
-        raise InvalidSpec("rest needs a topic or ms.discard", got=repr(rest),
-                          do='write rest=ms.Topic("late-rows")')  # fmt: skip
+    check_side_output(rest, "late")
     return rest
 
 

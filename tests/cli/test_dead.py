@@ -243,3 +243,37 @@ def _held(
             yield process
         finally:
             process.kill()
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("store", ["Files", "Topic"])
+def test_rows_in_a_store_that_was_named_are_sent_again_once(
+    millstream: Command, topic: str, tmp_path: Path, store: str
+) -> None:
+    folder = tmp_path / "dead"
+    named = f'ms.Files({str(folder)!r}, format="json")' if store == "Files" else (
+        f'ms.Topic("{topic}.bad")')  # fmt: skip
+    place = ["--checkpoint", str(tmp_path / "job")]
+    file = tmp_path / "named.py"
+    file.write_text(
+        "import millstream as ms\n"
+        f'rows = ms.read(ms.Topic("{topic}", schema="a long"))\n'
+        f'pipeline = ms.Pipeline("{topic}", rows.to(ms.Topic("{topic}.out")), dead={named})\n'
+    )
+    millstream.ok("topics", "create", topic)
+    millstream.ok("produce", topic, stdin='{"a": 1}\n{"a": "y"}\n{"a": "x"}\n')
+    millstream.ok("run", str(file), *place, "--until", "caught-up")
+
+    [first, second] = millstream.ok("dead", "show", str(file), *place, "-o", "json").records
+    assert [(first["topic"], first["offset"]), second["offset"]] == [(topic, 1), 2]
+    target = [str(file), *place]
+    assert (
+        f"(1 from {topic}) sent again"
+        in millstream.ok("dead", "retry", *target, "--offset", "1").err
+    )
+    assert f"(1 from {topic}) sent again" in millstream.ok("dead", "retry", *target).err
+    assert "no dead rows sent again" in millstream.ok("dead", "retry", *target).err
+    values = [record["value"] for record in sent(millstream, topic)]
+    assert values[3:] == ['{"a": "y"}', '{"a": "x"}']
+    assert {r["retried"] for r in millstream.ok("dead", "list", *target, "-o", "json").json} == {2}
+    assert folder.exists() == (store == "Files")

@@ -90,3 +90,30 @@ def test_a_saved_file_is_reloaded_and_a_wrong_one_leaves_the_old_running(
     assert "Traceback" not in talk.said
     out = millstream.ok("tail", f"{topic}.out", "--until-end", "--values").out
     assert [line.count('"n":2') for line in out.splitlines()] == [1, 1]
+
+
+def test_files_are_developed_over_without_kafka_and_a_finished_job_says_why_it_stops(
+    nowhere: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.json").write_text('{"page": 1}\nno json\n')
+    file = tmp_path / "views.py"
+    text = (
+        "import millstream as ms\n"
+        f'views = ms.read(ms.Files({str(tmp_path / "in")!r}, format="json", schema="page long"))\n'
+        f'out = ms.Files({str(tmp_path / "out")!r}, format="json")\n'
+        'pipeline = ms.Pipeline("views", views.to(out))\n'
+    )
+    file.write_text(text)
+    place = ["--checkpoint", str(tmp_path / "job")]
+    nowhere.ok("run", str(file), *place, "--until", "finished")
+    file.write_text(text.replace("views.to(out)", 'views.where("page > 1").to(out)'))
+    process = nowhere.process("dev", str(file), *place, stdout=subprocess.DEVNULL)
+    talk = Talk(process)
+    try:
+        talk.until("another pipeline: where page > 1 (new)")
+        talk.until("save the file to try again")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+    finally:
+        talk.end()

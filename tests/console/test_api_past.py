@@ -16,7 +16,8 @@ from millstream.jobs.diary import Diary
 from millstream.log.producer import Producer
 from millstream.log.settings import Cluster
 from millstream.log.topics import Topics
-from millstream.runtime.dead import DeadRows, Selection
+from millstream.runtime.dead import DeadRows
+from millstream.runtime.dead_letters import Selection
 from millstream.runtime.inspect import looked_at
 from millstream.sinks.topic_messages import ENVELOPE
 
@@ -57,7 +58,7 @@ def past(
                 producer.send(NAME, row)
         pipeline.run(until="caught_up", kafka=cluster, checkpoint=checkpoint)
     job = kafka_console.add_job(NAME, checkpoint=str(checkpoint), batches=0,
-                                about=about_run(loaded, pipeline, cluster))  # fmt: skip
+                                about=about_run(loaded, pipeline, cluster, checkpoint))  # fmt: skip
     told = looked_at(checkpoint)
     diary = Diary(kafka_console.place.job(NAME).facts, "r2", 2)
     for number in told.batches("commit"):

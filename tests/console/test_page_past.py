@@ -55,7 +55,7 @@ def past(folder: Path, broker: ThrowAwayBroker, spark: SparkSession) -> Iterator
         pipeline.run(until="caught_up", kafka=cluster, checkpoint=folder / "job")
     with served(folder / "home", page, kafka=broker.address) as console:
         console.add_job(NAME, checkpoint=str(folder / "job"),
-                        about=about_run(loaded, pipeline, cluster))  # fmt: skip
+                        about=about_run(loaded, pipeline, cluster, folder / "job"))  # fmt: skip
         with Book(console.place.book) as book:
             book.note(NAME, file=file)
         diary = Diary(console.place.job(NAME).facts, "r2", 2)

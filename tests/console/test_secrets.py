@@ -43,7 +43,7 @@ def kept(console: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Se
     (tmp_path / "hot.py").write_text(FILE)
     loaded, pipeline = load(str(tmp_path / "hot.py"))
     cluster = Cluster("127.0.0.1:1", {"sasl.password": CANARY})
-    console.add_job(about=about_run(loaded, pipeline, cluster))
+    console.add_job(about=about_run(loaded, pipeline, cluster, tmp_path))
     with Book(console.place.book) as book:
         book.set(KAFKA, "127.0.0.1:1")
     return console

@@ -359,3 +359,21 @@ def test_pieces_that_follow_each_other_are_asked_for_early(
     ran(passing(topic), log, tmp_path / "job")
     assert sorted(ids(log, f"{topic}.out")) == thirds(0, 300)
     assert sum(found) > len(found) / 2 > 5
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("by", ["direct", "spark"])
+def test_bad_rows_go_to_the_topic_that_was_named(
+    by: str, log: Log, topic: str, tmp_path: Path, spark: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if by == "spark":
+        monkeypatch.setattr(continuous_ways, "direct", lambda pipeline: False)
+    log.topics.create(topic)
+    log.fill(topic, [*rows(range(2)), b"no json"])
+    stream = ms.read(ms.Topic(topic, schema=SCHEMA), time="at")
+    named = ms.Topic(f"{topic}.bad")
+    ran(continuous(topic, stream.to(ms.Topic(f"{topic}.out")), dead=named), log, tmp_path / "job")
+
+    assert [record.value for record in log.read(f"{topic}.bad")] == [b"no json"]
+    assert size(log, f"{topic}.dead") == 0
+    assert size(log, f"{topic}.out") == 2

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from millstream.errors import AlreadyFinished
 from millstream.jobs import policy
 from millstream.jobs.book import JobRow
 from millstream.jobs.policy import Ending, Seen, decide, settle
@@ -125,3 +126,8 @@ def test_a_removed_job_is_stopped_then_forgotten() -> None:
     job = replace(JOB, wanted="removed")
     assert decide(job, WELL, NOW).action == "stop"
     assert decide(replace(job, run=None), DEAD, NOW).action == "forget"
+
+
+def test_a_finished_job_that_has_something_to_do_waits_for_a_person() -> None:
+    settled = settle(JOB, crashed(AlreadyFinished.__name__), NOW)
+    assert (settled.wanted, settled.state) == ("stopped", "failed")

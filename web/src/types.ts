@@ -145,8 +145,8 @@ export interface WatermarkPoint {
 }
 export interface WatermarkHistory { job: string; now: string; sources: string[]; points: WatermarkPoint[] }
 
-/** `topics` are all that take late rows of this job, `topic` the one shown (null: there is none); `elsewhere` are sinks
- * that are no topics. `strange` records are not of this job. */
+/** `topics` are the topics, or folders of files, that take late rows of this job, `topic` the one shown (null: there is
+ * none); `elsewhere` are other sinks. `strange` records are not of this job. */
 export interface LatePage {
   job: string; topic: string | null; topics: string[]; elsewhere: string[]; rows: LateRow[]; scanned: number; strange: number;
   complete: boolean; earlier: string | null; later: string | null;
@@ -156,7 +156,7 @@ export interface LateRow {
   origin: { source: string; partition: number; offset: number; index: number }; row: Body;
 }
 export interface DeadPage {
-  job: string; topic: string; rows: DeadRow[]; scanned: number; strange: number; complete: boolean;
+  job: string; topic: string | null; elsewhere: string[]; rows: DeadRow[]; scanned: number; strange: number; complete: boolean;
   earlier: string | null; later: string | null;
 }
 /** `record` is as it was, with the topic, partition and offset it came from; `place` is where it lies in the dead topic. */

@@ -53,8 +53,8 @@ def check(file: File, checkpoint: Checkpoint = None, output: Shape = Output.tabl
 
 def _checked(pipeline: "Pipeline", checkpoint: "Path | None") -> dict[str, Any]:
     from millstream.runtime.analysis import analysed
+    from millstream.runtime.checkpoint_folders import checkpoint_folder
     from millstream.runtime.inspect import verdicts
-    from millstream.runtime.job import checkpoint_folder
     from millstream.runtime.session import session
 
     try:

@@ -61,7 +61,7 @@ def folder_of(file: str | None, checkpoint: Path | None) -> Path:
     of_job = _checkpoint_of_job(file)
     if of_job is not None:
         return of_job
-    from millstream.runtime.job import checkpoint_folder
+    from millstream.runtime.checkpoint_folders import checkpoint_folder
 
     return checkpoint_folder(load(file)[1].name)
 

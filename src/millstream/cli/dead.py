@@ -4,6 +4,7 @@ import re
 import sys
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from millstream.pipeline import Pipeline
-    from millstream.runtime.dead import DeadRow, DeadRows, Selection
+    from millstream.runtime.dead_letters import DeadLetters, DeadRow, Selection
 
 Target = Annotated[
     str,
@@ -67,11 +68,11 @@ def list_dead(
     output: Shape = Output.table,
 ) -> None:  # fmt: skip
     """Count dead rows by source, step and reason: waiting, retried, dropped."""
-    from millstream.runtime.dead import Selection
+    from millstream.runtime.dead_letters import Selection
 
     dead = _named(target, checkpoint, kafka).dead
     rows = _grouped(dead.rows(Selection()))
-    print_rows(rows, COLUMNS, output, none=f"no dead rows in {dead.topic}")
+    print_rows(rows, COLUMNS, output, none=f"no dead rows in {dead.where}")
     _tell_strange(dead)
 
 
@@ -107,7 +108,7 @@ def show(
             continue
         shown += 1
         sys.stdout.write(_line(row, state, form, output) + "\n")
-    say(f"{counted(shown, 'dead row')} of {dead.topic} shown"
+    say(f"{counted(shown, 'dead row')} of {dead.where} shown"
         + (f"; {left} more with --limit {shown + left}" if left else ""))  # fmt: skip
     _tell_strange(dead)
 
@@ -155,7 +156,7 @@ def drop(
     checkpoint: Checkpoint = None,
     kafka: Kafka = None,
 ) -> None:
-    """Mark dead rows as dealt with. They stay in the log, and `retry --again` finds them."""
+    """Mark dead rows as dealt with. They stay where they are, and `retry --again` finds them."""
     dead = _named(target, checkpoint, kafka).dead
     selection = _selection(reason, step, source, offset)
     if dry_run:
@@ -163,7 +164,7 @@ def drop(
         say(f"{_told(found.waiting)} would be dropped")
         return
     done = dead.drop(selection)
-    say(f"{_told(done.waiting)} dropped; they are still in {dead.topic}")
+    say(f"{_told(done.waiting)} dropped; they are still in {dead.where}")
     _tell_strange(dead)
 
 
@@ -173,7 +174,7 @@ class _Named:
 
     name: str
     pipeline: "Pipeline | None"
-    dead: "DeadRows"
+    dead: "DeadLetters"
 
     def topics(self) -> set[str]:
         """The names of its sources that are topics, and nothing else besides.
@@ -196,8 +197,8 @@ class _Named:
 def _named(target: str, checkpoint: Path | None, kafka: str | None) -> _Named:
     """What FILE, FILE:NAME, a job's name or a pipeline's name means."""
     from millstream.plan.names import check_pipeline_name
-    from millstream.runtime.dead import DeadRows
-    from millstream.runtime.job import checkpoint_folder
+    from millstream.runtime.checkpoint_folders import side_output_folder
+    from millstream.runtime.dead_places import dead_letters, dead_letters_of
     from millstream.runtime.rewind import suffix_of
 
     pipeline = None
@@ -210,8 +211,11 @@ def _named(target: str, checkpoint: Path | None, kafka: str | None) -> _Named:
         raise NotFound(f"this needs the file {target}", got="no such file")
     name = target if pipeline is None else pipeline.name
     check_pipeline_name(name)
-    suffix = suffix_of(checkpoint or checkpoint_folder(name))
-    return _Named(name, pipeline, DeadRows(name, cluster_of(kafka), suffix))
+    folder = side_output_folder(name, pipeline, checkpoint)
+    suffix, cluster = suffix_of(folder), partial(cluster_of, kafka)
+    if pipeline is None:
+        return _Named(name, None, dead_letters_of(name, folder, cluster, suffix))
+    return _Named(name, pipeline, dead_letters(pipeline, folder, cluster, suffix))
 
 
 def _job(name: str) -> Any:
@@ -225,7 +229,7 @@ def _job(name: str) -> Any:
 def _selection(
     reason: str | None, step: str | None, source: str | None, places: list[str] | None
 ) -> "Selection":
-    from millstream.runtime.dead import Selection
+    from millstream.runtime.dead_letters import Selection
 
     found = []
     for text in places or ():
@@ -276,7 +280,7 @@ def _left_out(dealt_with: int) -> str:
     return f"; {dealt_with} had been dealt with before (see --again)" if dealt_with else ""
 
 
-def _tell_strange(dead: "DeadRows") -> None:
+def _tell_strange(dead: "DeadLetters") -> None:
     if dead.strange:
-        warn(f"{counted(dead.strange, 'record')} of {dead.topic} "
+        warn(f"{counted(dead.strange, 'record')} of {dead.where} "
              "came from somebody else and say nothing of a pipeline")  # fmt: skip

@@ -321,7 +321,7 @@ def _forget() -> None:
 
 
 def _introduce(page: str, cluster: "Cluster", kafka: str | None) -> None:
-    from millstream.runtime.job import checkpoint_folder
+    from millstream.runtime.checkpoint_folders import checkpoint_folder
 
     where = "" if kafka is None else f" --kafka {cluster.address}"
     checkpoint = checkpoint_folder(JOBS[0])

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from millstream.cli.connect import cluster_of
 from millstream.cli.options import Kafka, command
-from millstream.cli.output import complain, say
+from millstream.cli.output import complain, say, warn
 from millstream.cli.pipelines import Checkpoint, File, Loaded, libraries_print_to, load
-from millstream.cli.run import check_topics, stopped_by_signals
+from millstream.cli.run import check_topics, cluster_or_none, libraries_log, stopped_by_signals
 from millstream.errors import MillstreamError
 
 if TYPE_CHECKING:
@@ -35,10 +34,11 @@ def dev(file: File, checkpoint: Checkpoint = None, kafka: Kafka = None) -> None:
     and what ran before goes on. A change that its state cannot follow is refused; name another
     --checkpoint to begin anew.
     """
-    cluster = cluster_of(kafka)
     watched = Saved(Path(file.rpartition(":")[0] if not Path(file).exists() else file))
     loaded, pipeline = load(file)
-    check_topics(pipeline, cluster)
+    cluster = cluster_or_none(pipeline, kafka)
+    if cluster is not None:
+        check_topics(pipeline, cluster)
     while True:
         again = _run_until_saved(file, (loaded, pipeline), watched, cluster, checkpoint)
         if again is None:
@@ -82,7 +82,7 @@ def _run_until_saved(
     file: str,
     loaded: "tuple[Loaded, Pipeline]",
     watched: Saved,
-    cluster: "Cluster",
+    cluster: "Cluster | None",
     checkpoint: Path | None,
 ) -> "tuple[Loaded, Pipeline] | None":
     """One run; what it was replaced by, or None when somebody ended it."""
@@ -93,9 +93,9 @@ def _run_until_saved(
     module.for_spark()
     show = PlainLines(say)
     job = Job(pipeline, kafka=cluster, checkpoint=checkpoint, on_batch=show.batch,
-              on_phase=show.phase)  # fmt: skip
+              on_phase=show.phase, warn=warn)  # fmt: skip
     with (
-        libraries_print_to(job.folder / "libraries.log"),
+        libraries_print_to(libraries_log(job, pipeline)),
         stopped_by_signals(job) as stop,
         show,
     ):

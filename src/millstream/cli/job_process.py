@@ -94,7 +94,7 @@ class JobProcess:
     def _whole_run(self) -> Ending:
         loaded, pipeline = load(f"{self._job.file}:{self._job.pipeline}")
         cluster = _cluster(self._kafka)
-        self._diary.about(about_run(loaded, pipeline, cluster))
+        self._diary.about(about_run(loaded, pipeline, cluster, Path(self._job.checkpoint)))
         self._catch_up()
         loaded.for_spark()
         from millstream.runtime.job import Job
@@ -106,6 +106,7 @@ class JobProcess:
             lane=cast("Literal['wide', 'short'] | None", self._job.lane),
             on_batch=self._batch,
             on_phase=self._phase,
+            warn=lambda text: self._log("set aside", "warning", message=text),
         )
         self._run.run()
         if self._run.finished_before:
@@ -160,16 +161,22 @@ def _cluster(kafka: str | None) -> Cluster:
     return Cluster.resolve(kafka)
 
 
-def about_run(loaded: Loaded, pipeline: Pipeline, cluster: Cluster) -> dict[str, Any]:
+def about_run(
+    loaded: Loaded, pipeline: Pipeline, cluster: Cluster, checkpoint: Path
+) -> dict[str, Any]:
     """What the run is a run of, for those who look at it from outside."""
     from millstream.plan.explain import described
+    from millstream.plan.side_outputs import uses_kafka
     from millstream.plan.stages import cut
     from millstream.runtime.physical import leaving, outlined
+    from millstream.runtime.side_outputs import SideOutputs
     from millstream.sources.topic import Topic
     from millstream.viewing.wires import told
 
-    stages = cut(pipeline.outputs)
-    late = _late(pipeline.name, [node.rest for node in stages.steps.values()])
+    kafka = uses_kafka(pipeline.outputs, pipeline.dead)
+    stages, side = cut(pipeline.outputs), SideOutputs(pipeline, checkpoint)
+    late = _taking([side.late(node.rest) for node in stages.steps.values()])
+    dead = _taking([side.dead()])
     written = [output.sink.name for output in pipeline.outputs if isinstance(output.sink, Topic)]
     return {
         "kafka": cluster.address,
@@ -182,24 +189,27 @@ def about_run(loaded: Loaded, pipeline: Pipeline, cluster: Cluster) -> dict[str,
             for r in stages.reads.values()
             if isinstance(r.source, Topic) and (how := told(r.source)) is not None
         },
-        "writes": sorted({*written, *late["topics"], f"{pipeline.name}.dead"}),
+        "writes": sorted({*written, *late["topics"], *dead["topics"]}),
         "late": late,
+        "dead": {**dead, "marks": "topic" if kafka else "files"},
         "alerts": rules_of(pipeline),
-        "plan": described(pipeline.name, pipeline.outputs),
+        "plan": described(pipeline.name, pipeline.outputs, pipeline.dead),
         "lanes": outlined(pipeline),
         "leaving": leaving(pipeline),
     }
 
 
-def _late(pipeline: str, rests: Sequence[Sink | None]) -> dict[str, list[str]]:
-    """Where late rows go: the topics, and whatever else takes them."""
+def _taking(sinks: Sequence[Sink]) -> dict[str, list[Any]]:
+    """What takes late or bad rows: topics, files (path and format), and whatever else."""
     from millstream.sinks.spec import Discard
+    from millstream.sources.files import Files
     from millstream.sources.topic import Topic
 
-    sinks = [Topic(f"{pipeline}.late") if rest is None else rest for rest in rests]
+    files = {(str(sink.path), sink.format) for sink in sinks if isinstance(sink, Files)}
     return {
         "topics": sorted({sink.name for sink in sinks if isinstance(sink, Topic)}),
-        "elsewhere": sorted({repr(s) for s in sinks if not isinstance(s, Topic | Discard)}),
+        "files": [list(one) for one in sorted(files)],
+        "elsewhere": sorted({repr(s) for s in sinks if not isinstance(s, Topic | Files | Discard)}),
     }
 
 

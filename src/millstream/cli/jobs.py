@@ -96,7 +96,7 @@ def handed_over(
         AlreadyRunning: there is a job of that name.
     """
     from millstream.jobs.book import JobRow
-    from millstream.runtime.job import checkpoint_folder
+    from millstream.runtime.checkpoint_folders import checkpoint_folder
 
     loaded, pipeline = load(file)
     folder = checkpoint or checkpoint_folder(pipeline.name)

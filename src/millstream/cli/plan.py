@@ -25,7 +25,7 @@ def plan(file: File, output: Shape = Output.table) -> None:
 
     _, pipeline = load(file)
     if output is Output.json:
-        facts = described(pipeline.name, pipeline.outputs)
+        facts = described(pipeline.name, pipeline.outputs, pipeline.dead)
         facts["mode"] = pipeline.mode
         print_json({**facts, "lanes": outlined(pipeline), "leaving": leaving(pipeline)})
         return

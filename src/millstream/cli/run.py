@@ -104,6 +104,7 @@ def run(
     from millstream.runtime.rewind import suffix_of
 
     show = _shown(pipeline, output)
+    warnings: list[str] = []
     job = Job(
         pipeline,
         until=cast("Literal['caught_up', 'finished']", until.name) if until else None,
@@ -113,24 +114,35 @@ def run(
         take_over=take_over,
         on_batch=show.batch,
         on_phase=lambda phase: show.phase(_PHASES.get(phase, phase)),
+        warn=warnings.append,
     )
     place = cluster.address if cluster is not None else "no Kafka"
-    say(f"{pipeline.name} on {place}, checkpoint {job.folder}")
+    kind = "throw-away checkpoint" if job.throw_away is not None else "checkpoint"
+    say(f"{pipeline.name} on {place}, {kind} {job.folder}")
     suffix = suffix_of(job.folder)
     if suffix:
         say(f"its outputs end in {suffix}, since it was rewound into them")
-    log = job.folder / "libraries.log"
-    with libraries_print_to(log), stopped_by_signals(job) as stop, show:
+    with libraries_print_to(libraries_log(job, pipeline)), stopped_by_signals(job) as stop, show:
         job.start()
         stop.watch()
+    for text in warnings:
+        warn(text)
     job.wait()
     say(_ending(job, until, show.progress))
     if stop.signal is not None and until is not None and not job.reached_end:
         raise typer.Exit(128 + stop.signal)
 
 
+def libraries_log(job: "Job", pipeline: "Pipeline") -> "Path":
+    """Where libraries print to: a folder that outlives the run."""
+    from millstream.runtime.checkpoint_folders import checkpoint_folder
+
+    folder = job.folder if job.throw_away is None else checkpoint_folder(pipeline.name)
+    return folder / "libraries.log"
+
+
 def _skip_lost(pipeline: "Pipeline", cluster: "Cluster | None", checkpoint: "Path | None") -> None:
-    from millstream.runtime.job import checkpoint_folder
+    from millstream.runtime.checkpoint_folders import checkpoint_folder
     from millstream.runtime.lost import skip
 
     for told in skip(pipeline, cluster, checkpoint or checkpoint_folder(pipeline.name)):
@@ -143,20 +155,15 @@ _PHASES = {"running": "waiting for the first batch (Ctrl-C stops)"}
 def cluster_or_none(pipeline: "Pipeline", kafka: str | None) -> "Cluster | None":
     """The cluster that is meant; None where none is there and the pipeline names no topic.
 
-    Late and bad rows would still need one, and stop the run that has no place for them.
-
     Raises:
         Unavailable: there is none, and the pipeline needs it.
     """
-    from millstream.plan.stages import cut
-    from millstream.sources.topic import Topic
+    from millstream.plan.side_outputs import uses_kafka
 
     try:
         return cluster_of(kafka)
     except Unavailable:
-        reads = cut(pipeline.outputs).reads.values()
-        named = [*(read.source for read in reads), *(output.sink for output in pipeline.outputs)]
-        if any(isinstance(place, Topic) for place in named):
+        if uses_kafka(pipeline.outputs, pipeline.dead):
             raise
         return None
 

@@ -14,6 +14,7 @@ from millstream.viewing.places import places_of, text_of
 if TYPE_CHECKING:
     from starlette.requests import Request
 
+    from millstream.viewing.kept_pages import KeptPages
     from millstream.viewing.moments import Moment
     from millstream.viewing.pages import Page, Pages, Takes
 
@@ -36,7 +37,7 @@ class Asked:
     after: dict[int, int] | None = None
     before: dict[int, int] | None = None
 
-    def __call__(self, pages: Pages, taking: Takes) -> Page:
+    def __call__(self, pages: Pages | KeptPages, taking: Takes) -> Page:
         """That page of a topic."""
         if self.before is not None:
             return pages.before(self.before, taking, self.limit)

@@ -51,7 +51,7 @@ class PastApi:
 
     async def dead(self, request: Request) -> Response:
         """A page of the rows that no step could take."""
-        from millstream.runtime.dead import Selection
+        from millstream.runtime.dead_letters import Selection
 
         job, page = request.path_params["job"], page_of(request)
         chosen = Selection(word(request, "reason"), word(request, "step"), word(request, "source"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,47 +18,48 @@ from millstream.viewing.places import text_of
 from millstream.viewing.shown import IN_A_LIST, body, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from millstream.jobs.book import JobRow
     from millstream.jobs.places import StackPlace
     from millstream.log.records import Record
-    from millstream.runtime.dead import Marks
-    from millstream.runtime.dead import Selection as DeadSelection
+    from millstream.plan.side_outputs import SideOutput
+    from millstream.runtime import dead_letters
+    from millstream.runtime.kept_rows import KeptRows
+    from millstream.viewing.kept_pages import KeptPages
     from millstream.viewing.pages import Page, Pages, Takes
 
+Look = Callable[["Pages | KeptPages", "Takes"], "Page"]
 STATES = ("waiting", "retried", "dropped")
 _ENVELOPE = {"step", "reason", "watermark", "windows", "origin", "row"}
 _PLACE, _EDGES, _MOST_WINDOWS = ("partition", "offset", "index"), ("start", "end"), 100
 
 
 def late_rows(
-    place: StackPlace, name: str, look: Callable[[Pages, Takes], Page], *,
+    place: StackPlace, name: str, look: Look, *,
     topic: str | None = None, step: str | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """A page of the rows that came too late; `look` says which page.
 
     Raises:
-        NotFound: no such job, or none of its late rows go to that topic.
+        NotFound: no such job, or none of its late rows go to that topic or folder.
     """
     job = _job(place, name)
-    topics, elsewhere = _late_topics(place, job)
-    if topic is not None and topic not in topics:
+    taken = _taken_by(place, job, "late")
+    if topic is not None and topic not in taken.places:
         raise NotFound(f"this needs a topic that takes late rows of {name}",
-                       got=", ".join(topics) or "none")  # fmt: skip
-    chosen = topic or (topics[0] if topics else None)
+                       got=", ".join(taken.places) or "none")  # fmt: skip
+    chosen = topic or next(iter(taken.places), None)
     taking = _Late(step)
-    page = None if chosen is None else _page(place, name, chosen, look, taking)
+    page = None if chosen is None else _page(place, name, taken.places[chosen], look, taking)
     return {
-        "job": name, "topic": chosen, "topics": topics, "elsewhere": elsewhere,
+        "job": name, "topic": chosen, "topics": list(taken.places), "elsewhere": taken.elsewhere,
         "rows": [_late_row(record) for record in page.records] if page else [],
         **_around(page, taking.seen, taking.strange),
     }  # fmt: skip
 
 
 def dead_rows(
-    place: StackPlace, name: str, look: Callable[[Pages, Takes], Page], *,
-    selection: DeadSelection, state: str | None = None,
+    place: StackPlace, name: str, look: Look, *,
+    selection: dead_letters.Selection, state: str | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """A page of the rows that no step could take, each with what became of it.
 
@@ -65,16 +67,15 @@ def dead_rows(
         NotFound: there is no such job.
         InvalidInput: there is no such state.
     """
-    from millstream.runtime.dead import DeadRows
-
     if state is not None and state not in STATES:
         raise InvalidInput(f"state needs one of {', '.join(STATES)}", got=repr(state[:40]))
     job = _job(place, name)
-    dead = DeadRows(job.pipeline, cluster_of(place, name), _suffix(job))
-    taking = _Dead(selection, dead.marks(), state)
-    page = _page(place, name, dead.topic, look, taking)
+    taken = _taken_by(place, job, "dead")
+    chosen = next(iter(taken.places), None)
+    taking = _Dead(selection, _marks(place, job, taken, chosen), state)
+    page = None if chosen is None else _page(place, name, taken.places[chosen], look, taking)
     return {
-        "job": name, "topic": dead.topic,
+        "job": name, "topic": chosen, "elsewhere": taken.elsewhere,
         "rows": [taking.shown(record) for record in page.records] if page else [],
         **_around(page, taking.seen, taking.strange),
     }  # fmt: skip
@@ -101,14 +102,14 @@ class _Late:
 class _Dead:
     """Takes dead rows that are selected and in a state."""
 
-    selection: DeadSelection
-    marks: Marks
+    selection: dead_letters.Selection
+    marks: dead_letters.Marks
     state: str | None
     seen: int = 0
     strange: int = 0
 
     def takes(self, record: Record) -> bool:
-        from millstream.runtime.dead import opened
+        from millstream.runtime.dead_letters import opened
 
         self.seen += 1
         row = opened(record)
@@ -120,7 +121,7 @@ class _Dead:
         return self.selection.takes(row)
 
     def shown(self, record: Record) -> dict[str, Any]:
-        from millstream.runtime.dead import opened
+        from millstream.runtime.dead_letters import opened
 
         row = opened(record)
         assert row is not None
@@ -181,13 +182,16 @@ def _is_window(window: Any) -> bool:
 
 
 def _page(
-    place: StackPlace, name: str, topic: str, look: Callable[[Pages, Takes], Page], taking: Takes
+    place: StackPlace, name: str, store: str | KeptRows, look: Look, taking: Takes
 ) -> Page | None:
-    """What `look` finds; None where the topic has never been written to."""
+    """What `look` finds in a topic or in files; None where nothing has been written yet."""
+    from millstream.viewing.kept_pages import KeptPages
     from millstream.viewing.pages import Pages
 
+    if not isinstance(store, str):
+        return look(KeptPages(store), taking) if store.folder.exists() else None
     try:
-        pages = Pages(cluster_of(place, name), topic)
+        pages = Pages(cluster_of(place, name), store)
     except NotFound:
         return None
     return look(pages, taking)
@@ -202,12 +206,48 @@ def _around(page: Page | None, scanned: int, strange: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _late_topics(place: StackPlace, job: JobRow) -> tuple[list[str], list[str]]:
-    """The topics that take late rows, and what else does."""
+@dataclass(frozen=True)
+class _Taken:
+    """What takes rows of a job: topics and folders that can be shown, and what else does.
+
+    `marks` is where the state of dead rows is kept: "topic" or "files".
+    """
+
+    places: dict[str, str | KeptRows]
+    elsewhere: list[str]
+    marks: str
+
+
+def _taken_by(place: StackPlace, job: JobRow, kind: SideOutput) -> _Taken:
+    from millstream.runtime.kept_rows import KeptRows
+    from millstream.sources.files import Files
+
     with DiaryReader(place.job(job.name).facts).at_once() as diary:
-        told = (diary.about() or {}).get("late") or {"topics": [], "elsewhere": []}
+        about = (diary.about() or {}).get(kind)
+    if about is None:  # it has not run yet, or by an earlier version
+        about = {"topics": [f"{job.pipeline}.dead"] if kind == "dead" else [], "elsewhere": []}
     suffix = _suffix(job)
-    return [f"{topic}{suffix}" for topic in told["topics"]], list(told["elsewhere"])
+    places: dict[str, str | KeptRows] = {f"{t}{suffix}": f"{t}{suffix}" for t in about["topics"]}
+    for path, format_ in about.get("files", ()):
+        files = Files(f"{path}{suffix}", format=format_)
+        places[harmless(str(files.path))] = KeptRows(files, kind)
+    return _Taken(places, list(about["elsewhere"]), about.get("marks", "topic"))
+
+
+def _marks(place: StackPlace, job: JobRow, taken: _Taken, chosen: str | None) -> dead_letters.Marks:
+    """What has been done about dead rows."""
+    from millstream.runtime.dead import DeadRows
+    from millstream.runtime.dead_files import DeadFiles
+    from millstream.runtime.dead_letters import Marks
+
+    store = None if chosen is None else taken.places[chosen]
+    if store is None:
+        return Marks()
+    if isinstance(store, str):
+        return DeadRows(job.pipeline, cluster_of(place, job.name), topic=store).marks()
+    if taken.marks == "files":
+        return DeadFiles(store).marks()
+    return DeadRows(job.pipeline, cluster_of(place, job.name), _suffix(job), kept=store).marks()
 
 
 def _suffix(job: JobRow) -> str:

@@ -23,7 +23,9 @@ STUCK = 300.0
 GRACE = 30.0
 QUIET = 10.0
 BEHIND = 5.0
-HOPELESS = frozenset({"InvalidSpec", "InvalidInput", "DataGone", "Damaged", "Fenced"})
+HOPELESS = frozenset(
+    {"InvalidSpec", "InvalidInput", "DataGone", "Damaged", "Fenced", "AlreadyFinished"}
+)
 FINISHED = "finished"
 
 

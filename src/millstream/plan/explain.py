@@ -24,6 +24,7 @@ from millstream.plan.graph import (
     ancestry,
 )
 from millstream.plan.promises import remembering
+from millstream.plan.side_outputs import default_of, uses_kafka
 from millstream.plan.stages import Stage, Stages, cut, leaves
 from millstream.plan.tables_first import waits
 from millstream.sinks.spec import Discard, Sink
@@ -39,9 +40,9 @@ Facts = dict[str, Any]
 _QUOTED = re.compile(r"`(\w+)`")
 
 
-def explain(name: str, outputs: Sequence[Output]) -> str:
+def explain(name: str, outputs: Sequence[Output], dead: Sink | None = None) -> str:
     """The logical plan and its stages, as text."""
-    plan = described(name, outputs)
+    plan = described(name, outputs, dead)
     lines = [f"pipeline {name}", "", "logical plan"]
     for step in plan["steps"]:
         lines += _step_lines(step)
@@ -54,9 +55,10 @@ def explain(name: str, outputs: Sequence[Output]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def described(name: str, outputs: Sequence[Output]) -> Facts:
+def described(name: str, outputs: Sequence[Output], dead: Sink | None = None) -> Facts:
     """The same as data: steps in order, each with the numbers of those it takes rows from."""
-    stages = cut(outputs)
+    stages, kafka = cut(outputs), uses_kafka(outputs, dead)
+    late = default_of(name, "late", kafka=kafka)
     nodes = list(ancestry(outputs))
     waiting = waits(nodes)
     numbers = {id(node): place for place, node in enumerate(nodes, start=1)}
@@ -66,7 +68,7 @@ def described(name: str, outputs: Sequence[Output]) -> Facts:
             {
                 "number": numbers[id(node)],
                 "from": [numbers[id(below)] for below in node.inputs],
-                **_step(node, name, stages),
+                **_step(node, late, stages),
                 **_waits(waiting.get(node, ()) if isinstance(node, Read) else (), stages),
             }
             for node in nodes
@@ -75,7 +77,7 @@ def described(name: str, outputs: Sequence[Output]) -> Facts:
             {"output": o.name, "from": numbers[id(o.input)], "to": _sink(o.sink, o.keys)}
             for o in outputs
         ],
-        "dead": f"topic {name}.dead",
+        "dead": default_of(name, "dead", kafka=kafka) if dead is None else _sink(dead, ()),
         "stages": [
             {"stage": place, "name": stage.name, "path": path(stage, stages)}
             for place, stage in enumerate(stages.stages, start=1)
@@ -132,12 +134,12 @@ def _item(name: str, text: str) -> str:
     return text if text.lower().endswith(f" as {name.lower()}") else f"{text} as {name}"
 
 
-def _step(node: Node, pipeline: str, stages: Stages) -> Facts:
+def _step(node: Node, late: str, stages: Stages) -> Facts:
     if isinstance(node, Read):
         return _read(node, stages.names[node])
     if isinstance(node, Stateful):
         places = [stages.names[leaf] for below in node.inputs for leaf in leaves(below)]
-        return {"step": stages.names[node], **remembering(node, _rest(node, pipeline), places)}
+        return {"step": stages.names[node], **remembering(node, _rest(node, late), places)}
     facts: Facts = {"step": words(node)}
     if isinstance(node, Transform):
         facts["columns"] = "known only to Spark: `millstream check` shows them"
@@ -219,10 +221,10 @@ def _source(node: Read) -> str:
     return f"topic {source.name}, {source.format}" if isinstance(source, Topic) else repr(source)
 
 
-def _rest(node: Stateful, pipeline: str) -> str:
+def _rest(node: Stateful, late: str) -> str:
     if isinstance(node.rest, Discard):
         return "discarded, as ms.discard says, and counted"
-    return f"topic {pipeline}.late" if node.rest is None else _sink(node.rest, ())
+    return late if node.rest is None else _sink(node.rest, ())
 
 
 def _sink(sink: Sink, keys: tuple[str, ...]) -> str:

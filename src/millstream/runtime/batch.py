@@ -28,6 +28,7 @@ from millstream.runtime.staging import unstage
 from millstream.runtime.work import Done, Files, Lane, Step, Work
 from millstream.sinks.spec import Discard
 from millstream.sources.decode import Report
+from millstream.sources.topic import Topic
 from millstream.state.manifest import Change
 from millstream.state.runs import Run
 from millstream.steps.kernel import Replicates
@@ -266,7 +267,7 @@ class BatchRun:
             if self.stop_at_bad:
                 self._refuse_bad(read, entries)
             tables = (
-                envelopes.dead(part, self.readers[name], step=name, topic=read.source.name)
+                envelopes.dead(part, self.readers[name], step=name, topic=_origin_of(read, name))
                 for entry in entries
                 for table in unstage(self.checkpoint.staged, entry)
                 for part in _pieces(table)
@@ -285,8 +286,7 @@ class BatchRun:
             f'the pipeline needs every record of {read.source.name} to be good (on_bad="stop")',
             got=f"a bad one at partition {first['partition']}, offset {first['offset']}: "
             f"{first['reason']}",
-            do="mend the producer and rewind, or let bad rows go to the dead topic with "
-            'on_bad="dead"',
+            do='mend the producer and rewind, or have bad rows set aside with on_bad="dead"',
         )
 
     def _changed(self, stage: Stage, done: Done) -> StepChange:
@@ -307,6 +307,11 @@ class BatchRun:
 def _filled(ranges: Ranges) -> Ranges:
     """The ranges that hold something."""
     return {partition: (a, b) for partition, (a, b) in ranges.items() if b > a}
+
+
+def _origin_of(read: Read, name: str) -> str:
+    """What a bad row names as its source: two folders may have one name, their reads have not."""
+    return read.source.name if isinstance(read.source, Topic) else name
 
 
 def _pieces(table: pa.Table) -> Iterator[pa.Table]:

@@ -6,6 +6,7 @@
     batches/<n>.intent      .prepared  .commit  .rewind
     state/<step>/…          Arrow runs, named by commits
     staged/…                rows on their way to sinks, named by prepared records
+    dead/ late/             bad and late rows of a pipeline without topics
 
 Numbers are never used twice, files never overwritten. Whoever loses the race for a
 name looks at the runs: the owner adopts the record it found, anyone else has been
@@ -218,6 +219,7 @@ class Checkpoint:
             "full": _full(after) if full else None,
             "rewound": after.rewound and asdict(after.rewound),
             "table_ends": after.table_ends,
+            "ended": after.ended,
         }
         self._settle(after.batch, "commit", body)
 
@@ -241,6 +243,7 @@ class Checkpoint:
             "full": _full(after),
             "rewound": after.rewound and asdict(after.rewound),
             "table_ends": after.table_ends,
+            "ended": after.ended,
         }
         self._settle(after.batch, "commit", body)
 
@@ -357,6 +360,7 @@ def _from_full(body: dict[str, Any]) -> Head:
         ends=ends_of(body["ends"]),
         rewound=Rewound.of(body.get("rewound")),
         table_ends=ends_of(body.get("table_ends")) or {},
+        ended=body.get("ended"),
     )
 
 
@@ -376,4 +380,5 @@ def _followed(head: Head, body: dict[str, Any]) -> Head:
         ends=ends_of(body["ends"]),
         rewound=Rewound.of(body.get("rewound")),
         table_ends=ends_of(body.get("table_ends")) or {},
+        ended=body.get("ended"),
     )

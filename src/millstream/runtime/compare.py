@@ -101,8 +101,13 @@ def _types(columns: pa.Schema, names: list[str]) -> str:
 
 
 def compared(checkpoint: Checkpoint, typed: Typed) -> dict[str, str]:
-    """Each step of the pipeline and of the checkpoint: kept, new, dropped or refused."""
+    """Each step of the pipeline and of the checkpoint: kept, new, dropped or refused.
+
+    A step of which nothing is remembered any more, since the job was rewound to its start, is
+    new whatever its spec was.
+    """
     verdicts: dict[str, str] = {}
+    remembered = _remembered(checkpoint)
     for name, node in typed.stages.steps.items():
         path = checkpoint.state_folder(name) / "spec"
         if not path.exists():
@@ -111,12 +116,20 @@ def compared(checkpoint: Checkpoint, typed: Typed) -> dict[str, str]:
             verdicts[name] = "new"
         else:
             known = durable.read(path, "spec")["spec"]
-            verdicts[name] = "kept" if known == spec_of(node, typed) else "refused"
+            other = "refused" if remembered is None or name in remembered else "new"
+            verdicts[name] = "kept" if known == spec_of(node, typed) else other
     for folder in sorted((checkpoint.folder / "state").iterdir()):
         if (folder / "spec").exists():
             name = durable.read(folder / "spec", "spec")["step"]
             verdicts.setdefault(name, "dropped")
     return verdicts
+
+
+def _remembered(checkpoint: Checkpoint) -> set[str] | None:
+    """The steps that have state; None where a batch in hand may give any of them some."""
+    head = checkpoint.head()
+    later = [batch for batch in checkpoint.batches("intent") if batch > head.batch]
+    return None if later or not head.batch else set(head.steps)
 
 
 def refuse_changes(checkpoint: Checkpoint, typed: Typed) -> None:
@@ -132,4 +145,6 @@ def refuse_changes(checkpoint: Checkpoint, typed: Typed) -> None:
         )
     for name, node in typed.stages.steps.items():
         body = {"step": name, "spec": spec_of(node, typed)}
-        durable.write_new(checkpoint.state_folder(name) / "spec", "spec", body)
+        path = checkpoint.state_folder(name) / "spec"
+        if not durable.write_new(path, "spec", body) and verdicts[name] == "new":
+            durable.replace(path, "spec", body)

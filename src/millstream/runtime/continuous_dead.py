@@ -15,7 +15,6 @@ from millstream.errors import InvalidInput
 from millstream.runtime.continuous_frames import TAKEN
 from millstream.sinks.spec import Staged
 from millstream.sources.decode import Decoder
-from millstream.sources.topic import Topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from millstream.runtime.continuous_frames import Taking
     from millstream.sinks.topic_plain import PlainTopicWriter
     from millstream.sources.spec import Ranges
+    from millstream.sources.topic import Topic
     from millstream.sources.topic_reader import TopicReader
 
 _PIECE = 50_000
@@ -38,10 +38,10 @@ class DeadTopic:
     """Where the bad rows of one source go: whole and untouched, with their reasons."""
 
     def __init__(
-        self, name: str, read: Read, reader: TopicReader, writer: PlainTopicWriter, pipeline: str
+        self, name: str, read: Read, reader: TopicReader, writer: PlainTopicWriter, topic: Topic
     ) -> None:
         self._name, self._read, self._reader, self._writer = name, read, reader, writer
-        self._topic = Topic(f"{pipeline}.dead")
+        self._topic = topic
 
     def send(self, bad: pa.Table) -> int:
         """Send the records at these places (`partition`, `offset`, `reason`); how many they are.
@@ -82,10 +82,10 @@ class DeadRows:
 
     def __init__(
         self, taking: Taking, reader: TopicReader, writer: PlainTopicWriter,
-        *, pipeline: str, spark: SparkSession,
+        *, topic: Topic, spark: SparkSession,
     ) -> None:  # fmt: skip
         self._taking, self._reader, self._spark = taking, reader, spark
-        self._dead = DeadTopic(taking.name, taking.read, reader, writer, pipeline)
+        self._dead = DeadTopic(taking.name, taking.read, reader, writer, topic)
 
     def part(self, before: Mapping[int, int], after: Mapping[int, int]) -> int:
         """Send the bad rows of these ranges to the dead topic; how many there were."""

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from millstream.formats.json.decode import check
 from millstream.plan.graph import Read
+from millstream.plan.side_outputs import dead_topic
 from millstream.runtime.arrow_sql import compiled
 from millstream.runtime.arrow_values import ArrowSteps, Filter
 from millstream.runtime.continuous import Continuous
@@ -54,9 +55,10 @@ class Direct(Continuous):
             name = self._stages.names[read]
             steps = _steps(side, decoders[name].columns())
             ways[name] += [Way(output, steps) for output in stage.outputs]
+        dead = dead_topic(self._pipeline)
         for name, read in self._reads.items():
             reader, at = self._readers[name], self._places.of[name].parted
-            self._dead[name] = DeadTopic(name, read, reader, self._writer, self._pipeline.name)
+            self._dead[name] = DeadTopic(name, read, reader, self._writer, dead)
             self._passing[name] = Passing(reader, self._made_writer(), decoders[name], ways[name],
                                           at, self._heard(name))  # fmt: skip
         for passing in self._passing.values():

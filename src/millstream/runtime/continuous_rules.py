@@ -22,6 +22,7 @@ from millstream.plan.graph import (
     WithColumns,
     ancestry,
 )
+from millstream.plan.side_outputs import dead_topic
 from millstream.plan.stages import leaves
 from millstream.sources.topic import Topic
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from millstream.pipeline import Pipeline
     from millstream.plan.graph import Node, Output
+    from millstream.sinks.spec import Sink
 
 MODE = "continuous"
 INTERVAL_SECONDS = 5
@@ -37,7 +39,9 @@ _ROW_WISE = (Where, Select, WithColumns, Drop, Explode, Transform, Union)
 _INSTEAD = "leave mode= out: micro-batch mode runs it"
 
 
-def check_continuous(outputs: Sequence[Output], delivery: str, meaningless: Sequence[str]) -> None:
+def check_continuous(
+    outputs: Sequence[Output], delivery: str, meaningless: Sequence[str], dead: Sink | None = None
+) -> None:
     """Refuse a pipeline that continuous mode cannot run, with the reason.
 
     `meaningless` are options that were given and say something about batches or state.
@@ -58,6 +62,8 @@ def check_continuous(outputs: Sequence[Output], delivery: str, meaningless: Sequ
             got="a value for it",
             do="there are no batches and no state there: rows pass as they come",
         )
+    if not isinstance(dead, Topic | None):
+        raise InvalidSpec(f'mode="{MODE}" needs a topic for bad rows', got=repr(dead), do=_INSTEAD)
     for node in ancestry(outputs):
         _check_node(node)
     for output in outputs:
@@ -163,7 +169,7 @@ def _positions(pipeline: Pipeline, *, direct: bool) -> dict[str, str]:
     raising = "" if direct else "; a row on which SQL raises stops the job"
     return {
         "positions": f"kept every {INTERVAL_SECONDS} seconds: so much comes again after a crash",
-        "bad rows": f"to {pipeline.name}.dead when positions are kept{raising}",
+        "bad rows": f"to {dead_topic(pipeline).name} when positions are kept{raising}",
     }
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.errors import InvalidSpec, UserCodeFailed
 from millstream.plan.names import folder_name
+from millstream.plan.side_outputs import dead_topic
 from millstream.runtime.continuous import Continuous
 from millstream.runtime.continuous_dead import DeadRows
 from millstream.runtime.continuous_frames import STOPPED, Taking, output_frame
@@ -79,7 +80,7 @@ class RealTime(Continuous):
             start = self._places.of[name].parted
             frames[read] = taking.rows(records(spark, address, read.source.name, start))
             self._dead[name] = DeadRows(taking, self._readers[name], self._writer,
-                                        pipeline=self._pipeline.name, spark=spark)  # fmt: skip
+                                        topic=dead_topic(self._pipeline), spark=spark)  # fmt: skip
         made = [(output, output_frame(output, frames)) for output in self._pipeline.outputs]
         for output, frame in made:
             folder = self._checkpoint.folder / FOLDER / "outputs" / folder_name(output.name)

@@ -1,4 +1,4 @@
-"""Small durable records: made once, never overwritten, checked when read.
+"""Small durable records: made once, checked when read.
 
 A record is two lines of JSON: a header with format version, kind and checksum, and the
 body. It appears under its name complete or not at all, and the second writer of a name
@@ -31,14 +31,9 @@ def write_new(path: Path, kind: str, body: dict[str, Any]) -> bool:
     When it returns, file and folder are on disk. A writer that was killed on the way leaves a
     draft, whose name begins with a dot: no reader takes it for a record.
     """
-    text = json.dumps(body, separators=(",", ":"), sort_keys=True)
-    header = {"format": FORMAT, "kind": kind, "sha256": _digest(text)}
     draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        with draft.open("x", encoding="utf-8") as file:
-            file.write(json.dumps(header) + "\n" + text + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        _write(draft, kind, body)
         reached(f"in the middle of writing {kind}", 0)
         try:
             os.link(draft, path)
@@ -50,6 +45,27 @@ def write_new(path: Path, kind: str, body: dict[str, Any]) -> bool:
         draft.unlink(missing_ok=True)
     sync_folder(path.parent)
     return True
+
+
+def replace(path: Path, kind: str, body: dict[str, Any]) -> None:
+    """Write a record in the place of one that no longer counts, whole or not at all."""
+    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        _write(draft, kind, body)
+        draft.replace(path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise refused(path, error) from error
+    sync_folder(path.parent)
+
+
+def _write(path: Path, kind: str, body: dict[str, Any]) -> None:
+    text = json.dumps(body, separators=(",", ":"), sort_keys=True)
+    header = {"format": FORMAT, "kind": kind, "sha256": _digest(text)}
+    with path.open("x", encoding="utf-8") as file:
+        file.write(json.dumps(header) + "\n" + text + "\n")
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def sweep_drafts(folder: Path) -> None:

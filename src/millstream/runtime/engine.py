@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from millstream.errors import UserCodeFailed
 from millstream.eventtime.watermark import Quiet, Silence, advance
+from millstream.plan.fingerprint import fingerprint
 from millstream.plan.graph import Read
 from millstream.plan.stages import cut
 from millstream.runtime.ahead import Ahead
@@ -24,6 +25,7 @@ from millstream.runtime.batch import BatchRun
 from millstream.runtime.compare import refuse_changes
 from millstream.runtime.due import at_least, reads_all, something_due
 from millstream.runtime.faultpoints import reached
+from millstream.runtime.finished import refuse_another_pipeline
 from millstream.runtime.going_back import finish as finish_rewind
 from millstream.runtime.housekeeping import Housekeeping
 from millstream.runtime.isolation import bad_rows, only, pieces_of, without
@@ -77,8 +79,8 @@ class Engine:
     ) -> None:
         self.pipeline, self.checkpoint, self._world = pipeline, checkpoint, world
         self.typed = Typed(cut(pipeline.outputs), spark.get() if spark.there else None)
-        self.doors = Doors(pipeline, self.typed.stages, world)
-        self.head = Head()
+        self.doors = Doors(pipeline, self.typed.stages, world, checkpoint.folder)
+        self.head, self.fingerprint = Head(), fingerprint(pipeline)
         self.declared: dict[str, int] = {}
         self.ends: Ends | None = None
         self._final = False
@@ -105,8 +107,10 @@ class Engine:
     def _opened(self, *, take_over: bool) -> Facts | None:
         self._held.callback(self.checkpoint.close)
         self.checkpoint.open(self.pipeline.name, self.pipeline.buckets, take_over=take_over)
-        refuse_changes(self.checkpoint, self.typed)
         finish_rewind(self.checkpoint, self.pipeline, self._world)
+        self.head = self.checkpoint.head()
+        refuse_another_pipeline(self.checkpoint.folder, self.head, self.fingerprint)
+        refuse_changes(self.checkpoint, self.typed)
         reads = self.typed.stages.reads
         self._readers = {name: self._reader(name, read) for name, read in reads.items()}
         self._silences = {name: Silence(read.idle) for name, read in reads.items()}
@@ -115,7 +119,6 @@ class Engine:
         self._merger = Merger(str(self.checkpoint.incarnation), of=self.checkpoint.buckets)
         self._held.callback(self._merger.close)
         self._housekeeping = Housekeeping(self.checkpoint, self.pipeline.history, self._merger)
-        self.head = self.checkpoint.head()
         self.doors.into(self.head.rewound.suffix if self.head.rewound else "")
         self._next = self.checkpoint.next_batch()
         self._held.callback(self.doors.close)
@@ -195,6 +198,10 @@ class Engine:
 
     def _known(self, name: str) -> dict[int, int]:
         return self.head.sources[name].next if name in self.head.sources else {}
+
+    def check_sources(self) -> None:
+        """Raise DataGone unless what the sources hold is what has been read, and what follows."""
+        self._check_sources({name: reader.extent() for name, reader in self._readers.items()})
 
     def _check_sources(self, extents: Mapping[str, Extent]) -> None:
         for name, extent in extents.items():
@@ -284,12 +291,18 @@ class Engine:
         for _ in range(ROUNDS):
             run = self._batch(intent)
             try:
-                return intent, self.checkpoint.prepare(run.run())
+                return intent, self._accepted(intent, run)
             except UserCodeFailed as error:
                 if self.pipeline.on_bad == "stop" or run.failed is None:
                     raise
                 intent = self._without_bad(intent, run.failed, error)
-        return intent, self.checkpoint.prepare(self._batch(intent).run())
+        return intent, self._accepted(intent, self._batch(intent))
+
+    def _accepted(self, intent: Intent, run: BatchRun) -> Prepared:
+        prepared = run.run()
+        if intent.finish:
+            prepared = replace(prepared, ended=self.fingerprint)
+        return self.checkpoint.prepare(prepared)
 
     def _without_bad(self, intent: Intent, stage: Stage, error: UserCodeFailed) -> Intent:
         """A new intent for the same rows, less those that a stage cannot take."""

@@ -93,7 +93,7 @@ def _gone_back(
     checkpoint: Checkpoint, pipeline: Pipeline, world: World, going: Going, target: Head
 ) -> dict[str, str]:
     """Take away what can be taken away; what every ledger says was written last."""
-    doors = Doors(pipeline, cut(pipeline.outputs), world)
+    doors = Doors(pipeline, cut(pipeline.outputs), world, checkpoint.folder)
     doors.into(going.suffix)
 
     def back(name: str, writer: Writer, last: str | None) -> str | None:
@@ -117,7 +117,7 @@ def last_written(
     New outputs have taken nothing yet; but a system that they share with the old ones, as all
     topics of a cluster do, has a mark that must not surprise the next run.
     """
-    doors.sinks()  # the world hears of them before their writers are opened
+    doors.sinks(), doors.defaults()  # the world hears of them before their writers are opened
     written: dict[str, str] = {}
     for name in going.asked:
         writer = world.writer(name, checkpoint.job)

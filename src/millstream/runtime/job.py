@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import threading
 import time
 from contextlib import contextmanager, suppress
@@ -16,14 +17,21 @@ from millstream.runtime.analysis import analysed_by
 from millstream.runtime.arrow_foreseen import in_java
 from millstream.runtime.calm import Calm
 from millstream.runtime.checkpoint import Checkpoint
+from millstream.runtime.checkpoint_folders import checkpoint_folder, in_memory
 from millstream.runtime.continuous_places import refuse_other_mode
 from millstream.runtime.continuous_rules import MODE as CONTINUOUS
 from millstream.runtime.engine import Engine
+from millstream.runtime.finished import (
+    nothing_done,
+    refuse_another_pipeline,
+    refuse_more_after_the_end,
+)
 from millstream.runtime.planner import pause_of
 from millstream.runtime.session import Spark, check_startable, existing, session
+from millstream.runtime.set_aside import SetAside
+from millstream.runtime.throw_away import ThrowAway
 from millstream.runtime.without_spark import without_spark
 from millstream.runtime.world import KafkaWorld
-from millstream.toolchain.folders import home_folder
 from millstream.windows.spec import Everything
 
 if TYPE_CHECKING:
@@ -35,15 +43,11 @@ if TYPE_CHECKING:
     from millstream.runtime.facts import Facts
     from millstream.sources.spec import Ranges
 
+LOG = logging.getLogger("millstream.job")
 Until = Literal["caught_up", "finished"] | None
 _POLL = 0.02
 _BEAT = 2.0
 _LOOK = 0.5
-
-
-def checkpoint_folder(pipeline: str) -> Path:
-    """Where a pipeline keeps its checkpoint unless another folder is named."""
-    return home_folder() / "jobs" / pipeline
 
 
 class _StoppedWaiting(Exception):
@@ -54,6 +58,9 @@ class Job:
     """One run of a pipeline in this process.
 
     `stop()` ends it after the batch in hand; nothing is lost or repeated either way.
+    `folder` is its checkpoint: the one that was named, the pipeline's own, or, where all its
+    sources and sinks are `Memory`, one that is removed when the run ends. `late` and `dead` are
+    the late and bad rows of this run; `warn` is called with a summary of them at its end.
     `on_batch` hears each batch's facts and how many records wait per source, `on_phase`
     what the run is about to do; both are called from the run's own thread. `turned` is when
     (seconds since the epoch) the run last came round to look for work.
@@ -70,12 +77,16 @@ class Job:
         take_over: bool = False,
         on_batch: Callable[[Facts, dict[str, int]], None] | None = None,
         on_phase: Callable[[str], None] | None = None,
+        warn: Callable[[str], None] = LOG.warning,
     ) -> None:
         if until not in (None, "caught_up", "finished"):
             raise InvalidSpec('until needs "caught_up", "finished" or None', got=repr(until))
         _refuse_endless(pipeline, until)
         _refuse_of_batches(pipeline, until, lane)
-        self.folder = Path(checkpoint) if checkpoint else checkpoint_folder(pipeline.name)
+        alone = checkpoint is None and in_memory(pipeline)
+        self.throw_away = ThrowAway(pipeline) if alone else None
+        self.folder = self.throw_away.folder if self.throw_away else _folder(pipeline, checkpoint)
+        self._aside, self._warn = SetAside(pipeline), warn
         self._until, self._on_batch, self._take_over = until, on_batch, take_over
         self._on_phase = on_phase or (lambda phase: None)
         self._checkpoint, self._calm = Checkpoint(self.folder), Calm()
@@ -110,6 +121,16 @@ class Job:
         if self.continuous:
             self._run_continuous()
             return
+        try:
+            self._run_batches()
+        finally:
+            kept = self.folder if self.throw_away is None else self.throw_away.end()
+            if (summary := self._aside.summary(kept)) is not None:
+                self._warn(summary)
+
+    def _run_batches(self) -> None:
+        if self.throw_away is not None:
+            self.throw_away.begin()
         spark = self._spark()
         if self._stop.is_set():
             return
@@ -177,9 +198,10 @@ class Job:
 
     def _loop(self, engine: Engine, *, recovered: bool) -> bool:
         if engine.finished():
+            refuse_another_pipeline(self.folder, engine.head, engine.fingerprint)
             self.finished_before = not recovered
             if self.finished_before:
-                _refuse_more_after_the_end(engine)
+                refuse_more_after_the_end(engine)
             return True
         if self._until is not None:
             engine.end_here(final=self._until == "finished")
@@ -217,7 +239,18 @@ class Job:
         self._waited = True
         self._on_phase(why)
 
+    @property
+    def late(self) -> int:
+        """How many rows of this run came too late."""
+        return self._aside.late
+
+    @property
+    def dead(self) -> int:
+        """How many rows of this run no step could take."""
+        return self._aside.dead
+
     def _tell(self, engine: Engine, facts: Facts) -> None:
+        self._aside.count(facts)
         if self._on_batch is not None:
             self._on_batch(facts, self._lag(engine))
 
@@ -296,19 +329,8 @@ def _old_objects_left_alone() -> Iterator[None]:
         gc.unfreeze()
 
 
-def _refuse_more_after_the_end(engine: Engine) -> None:
-    # Offsets, not records: the marks that end transactions take one each.
-    new = {name: sum(b - a for a, b in ranges.values())
-           for name, ranges in engine.waiting().items()}  # fmt: skip
-    if any(new.values()):
-        found = ", ".join(f"up to {count} in {name}" for name, count in new.items() if count)
-        raise MillstreamError(
-            f"the job in {engine.checkpoint.folder} is finished: its input needs to have ended",
-            got=f"new records: {found}",
-            do="to run over everything again, `millstream rewind … --to start` with --again (the "
-            "same outputs) or --into SUFFIX (new ones); to begin anew, name another --checkpoint "
-            "and give the pipeline another name and other outputs",
-        )
+def _folder(pipeline: Pipeline, checkpoint: str | Path | None) -> Path:
+    return Path(checkpoint) if checkpoint else checkpoint_folder(pipeline.name)
 
 
 def run(pipeline: Pipeline, *, until: Until = None, **options: object) -> None:
@@ -317,7 +339,10 @@ def run(pipeline: Pipeline, *, until: Until = None, **options: object) -> None:
     Options: `kafka`, `checkpoint`, `lane`, `take_over`, `on_batch`, `on_phase`, as Job
     takes them.
     """
-    Job(pipeline, until=until, **options).run()  # type: ignore[arg-type]
+    job = Job(pipeline, until=until, **options)  # type: ignore[arg-type]
+    job.run()
+    if job.finished_before:
+        LOG.warning(nothing_done(job.folder))
 
 
 def start(pipeline: Pipeline, **options: object) -> Job:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from millstream.errors import Damaged
+from millstream.plan.side_outputs import named_sinks
+from millstream.runtime.side_outputs import SideOutputs
 from millstream.runtime.staging import unstage
 from millstream.sinks.elsewhere import elsewhere
 from millstream.sinks.keys import takes_back
 from millstream.sinks.spec import Discard, Refreshed, Sink, Staged, Writer
-from millstream.sources.topic import Topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -27,8 +28,9 @@ if TYPE_CHECKING:
 class Doors:
     """Every sink of a pipeline, with the writers that serve them for one run."""
 
-    def __init__(self, pipeline: Pipeline, stages: Stages, world: World) -> None:
+    def __init__(self, pipeline: Pipeline, stages: Stages, world: World, folder: Path) -> None:
         self._pipeline, self._world = pipeline, world
+        self._side = SideOutputs(pipeline, folder)
         self._outputs = {output.name: output for output in pipeline.outputs}
         self._rests = {name: node.rest for name, node in stages.steps.items()}
         self._writers: dict[str, Writer] = {}
@@ -42,17 +44,21 @@ class Doors:
         self._suffix = suffix
 
     def sinks(self) -> dict[str, list[Sink]]:
-        """The sinks of outputs and late rows by their writers, in the order they are listed."""
-        rests = [rest for rest in self._rests.values() if rest and not isinstance(rest, Discard)]
+        """Every sink that the pipeline names by its writer, in the order they are listed."""
+        pipeline = self._pipeline
+        named = named_sinks(pipeline.outputs, pipeline.dead)
         found: dict[str, list[Sink]] = {}
-        for sink in (*(output.sink for output in self._pipeline.outputs), *rests):
+        for sink in (*(output.sink for output in pipeline.outputs), *named):
             placed = self._placed(sink)
             found.setdefault(self._world.writer_of(placed), []).append(placed)
         return found
 
-    def own(self) -> str:
-        """The writer that late and dead rows go to by themselves."""
-        return self._world.writer_of(Topic(f"{self._pipeline.name}.dead"))
+    def defaults(self) -> dict[str, list[Sink]]:
+        """The sinks of late and bad rows for which none was named, by their writers."""
+        found: dict[str, list[Sink]] = {}
+        for sink in map(self._placed, self._side.defaults()):
+            found.setdefault(self._world.writer_of(sink), []).append(sink)
+        return found
 
     def _placed(self, sink: Sink) -> Sink:
         return elsewhere(sink, self._suffix) if self._suffix else sink
@@ -60,12 +66,12 @@ class Doors:
     def open(self, job: str, written: Mapping[str, str]) -> None:
         """Open the writers of the outputs: earlier runs are shut out, ledgers read.
 
-        Kafka, which late and dead rows go to by themselves, is opened when something goes there.
+        The default places of late and bad rows are opened when something goes there.
         """
         self._job, self._expected = job, dict(written)
         named = self.sinks()
         self._places = {name: place for place, name in enumerate(named)}
-        for name in [*named, *({self.own()} & set(written))]:
+        for name in [*named, *(name for name in self.defaults() if name in written)]:
             self._writer(name)
 
     def _writer(self, name: str) -> Writer:
@@ -118,13 +124,13 @@ class Doors:
             )
 
     def sink_of(self, staged: StagedFiles) -> Sink:
-        """Where staged rows go: an output's sink, a step's `rest`, or the pipeline's own topics."""
+        """Where staged rows go: an output's sink, a step's `rest`, `dead`, or a default place."""
         if staged.door == "dead":
-            return self._placed(Topic(f"{self._pipeline.name}.dead"))
+            return self._placed(self._side.dead())
         if staged.door == "late":
             rest = self._rests[staged.output]
             assert not isinstance(rest, Discard)
-            return self._placed(rest or Topic(f"{self._pipeline.name}.late"))
+            return self._placed(self._side.late(rest))
         return self._placed(self._outputs[staged.output].sink)
 
     def _staged(self, staged: StagedFiles, sink: Sink, folder: Path) -> Staged:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millstream.plan.graph import Aggregated, Read
@@ -10,6 +11,7 @@ from millstream.runtime import continuous_rules
 from millstream.runtime.arrow_foreseen import foreseen
 from millstream.runtime.continuous_ways import direct
 from millstream.runtime.planner import SHORT_BYTES, SPARK_BYTES
+from millstream.runtime.side_outputs import SideOutputs
 from millstream.runtime.without_spark import without_spark
 from millstream.sinks.live import Chart, LiveTable
 from millstream.sinks.spec import Discard
@@ -108,22 +110,27 @@ def leaving(pipeline: Pipeline) -> list[str]:
     if pipeline.mode == continuous_rules.MODE:
         return continuous_rules.leaving(pipeline)
     stages = cut(pipeline.outputs)
-    topics = [o.sink.name for o in pipeline.outputs if isinstance(o.sink, Topic)]
-    for step in stages.steps.values():
-        if not isinstance(step.rest, Discard):
-            topics.append(step.rest.name if step.rest is not None else f"{pipeline.name}.late")
-    topics.append(f"{pipeline.name}.dead")
-    together = ", ".join(dict.fromkeys(topics))
-    lines = [f"one Kafka transaction per batch, from the driver: {together}"]
-    others: dict[str, list[str]] = {}
-    for output in pipeline.outputs:
-        if not isinstance(output.sink, Topic):
-            others.setdefault(_together(output.sink), []).append(output.name)
-    return [*lines, *(f"{how}: {', '.join(names)}" for how, names in others.items())]
+    ways: dict[str, list[str]] = {}
+    for name, sink in _leaving_by(pipeline, stages):
+        ways.setdefault(_together(sink), []).append(name)
+    return [f"{how}: {', '.join(dict.fromkeys(names))}" for how, names in ways.items()]
+
+
+def _leaving_by(pipeline: Pipeline, stages: Stages) -> list[tuple[str, Sink]]:
+    """Every sink, topics first, with the name it is shown by."""
+    side = SideOutputs(pipeline, Path())
+    rests = [step.rest for step in stages.steps.values() if not isinstance(step.rest, Discard)]
+    found: list[tuple[str, Sink]] = [(output.name, output.sink) for output in pipeline.outputs]
+    found += [("late rows", side.late(rest)) for rest in rests]
+    found.append(("bad rows", side.dead()))
+    topics = [(sink.name, sink) for _, sink in found if isinstance(sink, Topic)]
+    return [*topics, *((name, sink) for name, sink in found if not isinstance(sink, Topic))]
 
 
 def _together(sink: Sink) -> str:
-    """How the rows of a sink outside Kafka become visible."""
+    """How the rows of a sink become visible."""
+    if isinstance(sink, Topic):
+        return "one Kafka transaction per batch, from the driver"
     if isinstance(sink, Memory):
         return "in this process only, gone with it"
     if isinstance(sink, Chart | LiveTable):

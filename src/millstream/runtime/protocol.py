@@ -16,6 +16,7 @@ from millstream.state.manifest import Change, Manifest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from millstream.plan.fingerprint import Fingerprint
     from millstream.sources.spec import Ranges
     from millstream.state.runs import Run
 
@@ -200,6 +201,7 @@ class Prepared:
     sources: dict[str, SourceState]
     steps: dict[str, StepChange]
     facts: dict[str, Any] = field(default_factory=dict)
+    ended: Fingerprint | None = None
 
     def body(self) -> dict[str, Any]:
         return {
@@ -210,6 +212,7 @@ class Prepared:
             "sources": {name: asdict(state) for name, state in self.sources.items()},
             "steps": {name: step.body() for name, step in self.steps.items()},
             "facts": self.facts,
+            "ended": self.ended,
         }
 
     @classmethod
@@ -222,6 +225,7 @@ class Prepared:
             sources={name: SourceState.of(part) for name, part in body["sources"].items()},
             steps={name: StepChange.of(part) for name, part in body["steps"].items()},
             facts=body["facts"],
+            ended=body.get("ended"),
         )
 
 
@@ -270,7 +274,10 @@ class StepState:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Where a job stands: the last commit, with everything it adds up to."""
+    """Where a job stands: the last commit, with everything it adds up to.
+
+    `ended` says of a finished job which pipeline it was that came to its end.
+    """
 
     batch: int = 0
     intent: str | None = None
@@ -282,6 +289,7 @@ class Head:
     ends: Ends | None = None
     rewound: Rewound | None = None
     table_ends: Ends = field(default_factory=dict)
+    ended: Fingerprint | None = None
 
     def then(self, intent: Intent, prepared: Prepared, written: dict[str, str]) -> Head:
         """The head after a batch: a function of its records and nothing else."""
@@ -299,4 +307,5 @@ class Head:
             ends=intent.ends,
             rewound=self.rewound,
             table_ends={**self.table_ends, **intent.table_ends},
+            ended=prepared.ended if intent.finish else None,
         )

@@ -25,7 +25,6 @@ from millstream.runtime import durable
 from millstream.runtime.going_back import Going, finish, last_written
 from millstream.runtime.outputs import Doors
 from millstream.runtime.protocol import Ends, Head, Intent, Prepared, Rewound
-from millstream.runtime.world import KAFKA
 from millstream.sinks.function import Function
 from millstream.sinks.keys import Keyed
 from millstream.sinks.spec import GoesBack
@@ -34,7 +33,7 @@ from millstream.sources.topic import Topic
 from millstream.sources.topic_reader import check_still_there
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from millstream.log.settings import Cluster
@@ -141,13 +140,13 @@ class Rewinding:
         self._check_state(target)
         ends, told = self._check_sources(target)
         suffix = into or (now.head.rewound.suffix if now.head.rewound else "")
-        doors = Doors(self._pipeline, self._stages, self._world)
+        doors = Doors(self._pipeline, self._stages, self._world, self._checkpoint.folder)
         doors.into(suffix)
+        own = self._defaults_used(doors, now)
         if into is None:
-            self._check_outputs(doors, target)
+            self._check_outputs({**own, **doors.sinks()}, target)
         else:
             self._check_places(doors)
-        own = {doors.own()} if self._own_is_used(now) else set()
         going = Going(
             batch=self._checkpoint.next_batch(),
             incarnation=self._checkpoint.incarnation,
@@ -187,10 +186,15 @@ class Rewinding:
                            do="run it first")  # fmt: skip
         return _Now(head, begun, lost)
 
-    def _own_is_used(self, now: _Now) -> bool:
-        """Whether late or dead rows may have gone to the pipeline's own topics."""
-        if KAFKA in now.head.written:
-            return True
+    def _defaults_used(self, doors: Doors, now: _Now) -> dict[str, list[Sink]]:
+        """The default places of late and dead rows that may hold some, by their writers."""
+        defaults = doors.defaults()
+        if self._begun_for_defaults(now):
+            return defaults
+        return {name: sinks for name, sinks in defaults.items() if name in now.head.written}
+
+    def _begun_for_defaults(self, now: _Now) -> bool:
+        """Whether the batch in hand may send late or dead rows."""
         path = self._checkpoint.path(now.begun.batch if now.begun else 0, "prepared")
         if not path.exists():
             return False
@@ -262,8 +266,8 @@ class Rewinding:
                         for name, told in intent.sources.items()}  # fmt: skip
         return {}
 
-    def _check_outputs(self, doors: Doors, target: Head) -> None:
-        for name, sinks in doors.sinks().items():
+    def _check_outputs(self, writers: Mapping[str, Sequence[Sink]], target: Head) -> None:
+        for name, sinks in writers.items():
             writer = self._world.writer(name, self._checkpoint.job)
             why = _why_not(writer, sinks, target, name)
             if why is not None:
@@ -315,8 +319,8 @@ def rewind(
 ) -> Going:
     """Rewind a pipeline's job, on a cluster; see `Rewinding.rewind`."""
     from millstream.runtime.checkpoint import Checkpoint
+    from millstream.runtime.checkpoint_folders import checkpoint_folder
     from millstream.runtime.inspect import looked_at
-    from millstream.runtime.job import checkpoint_folder
     from millstream.runtime.world import KafkaWorld
 
     folder = checkpoint or checkpoint_folder(pipeline.name)

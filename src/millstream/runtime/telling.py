@@ -103,7 +103,7 @@ class Teller:
         if rows and dead / rows > self._bad_above:
             raise InvalidInput(
                 f"the pipeline needs at most {self._bad_above:.1%} bad rows a minute (bad_above)",
-                got=f"{dead:,} of {rows:,}, which lie in the dead topic",
+                got=f"{dead:,} of {rows:,}, which are among the dead rows",
                 do="see them with `millstream dead list`, mend their producer, and run it again",
             )
 

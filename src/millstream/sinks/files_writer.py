@@ -56,8 +56,13 @@ def committed(folder: Path) -> list[Path]:
 
     Unlike a glob it is never seen half through a compaction.
     """
-    manifest = _added_up(read_all(folder / FOLDER))
-    return [folder / name for name in sorted(manifest.files)]
+    return [path for path, _ in committed_rows(folder)]
+
+
+def committed_rows(folder: Path) -> list[tuple[Path, int]]:
+    """The same, each with how many rows it has."""
+    files = _added_up(read_all(folder / FOLDER)).files
+    return [(folder / name, int(files[name]["rows"])) for name in sorted(files)]
 
 
 def _added_up(records: Iterable[Body]) -> Manifest:

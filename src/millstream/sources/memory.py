@@ -26,7 +26,9 @@ class Memory:
 
     As a source it is bounded: the rows there are when a run begins. Their columns follow
     from the rows, or from `schema`. As a sink, rows are there once per batch as long as
-    this process lives; nothing outlives it. A text in the place of rows is the name.
+    this process lives; nothing outlives it. Where all sources and sinks of a pipeline are
+    `Memory`, each run begins from the first row and with empty sinks. A text in the place of
+    rows is the name.
 
     >>> Memory([{"auction": 1, "price": 2.5}]).row_schema().ddl()
     '`auction` long, `price` double'

@@ -40,7 +40,7 @@ function Late({ job }: { job: JobDetail }) {
         {topics.length > 1 && <label class="field">topic<select value={topic} onChange={(event) => take(event.currentTarget.value)}><option value="">the first</option>{topics.map((one) => <option key={one}>{one}</option>)}</select></label>}
       </div>
       <Paged<LatePage> path={`/api/jobs/${encodeURIComponent(job.job)}/late`} query={{ step, topic }} heard={(page) => know(page.topics)} rows={(page) => page.rows.length} mark={(page) => page.rows.at(-1)?.place ?? ""} none={(page) => page.topic === null
-        ? <Empty title="Late rows of this job go to no topic"><p>{page.elsewhere.length ? `They go to ${page.elsewhere.join(", ")}.` : "They are discarded, by the word ms.discard, and counted."}</p></Empty>
+        ? <Empty title="Late rows of this job are not shown here"><p>{page.elsewhere.length ? `They go to ${page.elsewhere.join(", ")}.` : "They are discarded, by the word ms.discard, and counted."}</p></Empty>
         : <Empty title="No late row here" />}>
         {(page) => <ul class="records">{[...page.rows].reverse().map((row) => <LateLine key={row.place} row={row} />)}</ul>}
       </Paged>
@@ -94,7 +94,9 @@ function Dead({ job }: { job: JobDetail }) {
         <label class="field">state<select value={state} onChange={(event) => choose(event.currentTarget.value)}>{STATES.map((one) => <option key={one} value={one}>{one || "all"}</option>)}</select></label>
         <button type="submit">Filter</button>
       </form>
-      <Paged<DeadPage> path={`/api/jobs/${encodeURIComponent(job.job)}/dead`} query={{ reason: asked, state }} rows={(page) => page.rows.length} mark={(page) => page.rows.at(-1)?.place ?? ""} none={(page) => <Empty title="No dead row here"><p>{asked || state ? "None is like that." : `${page.topic} is empty: every row could be taken.`}</p></Empty>}>
+      <Paged<DeadPage> path={`/api/jobs/${encodeURIComponent(job.job)}/dead`} query={{ reason: asked, state }} rows={(page) => page.rows.length} mark={(page) => page.rows.at(-1)?.place ?? ""} none={(page) => page.topic === null
+        ? <Empty title="Dead rows of this job are not shown here"><p>They go to {page.elsewhere.join(", ")}.</p></Empty>
+        : <Empty title="No dead row here"><p>{asked || state ? "None is like that." : `${page.topic} is empty: every row could be taken.`}</p></Empty>}>
         {(page) => (
           <>
             <ul class="records">{[...page.rows].reverse().map((row) => <DeadLine key={row.place} row={row} />)}</ul>

@@ -1,0 +1,103 @@
+"""Where late rows and bad rows go: the sink that was named for them, or the default.
+
+A pipeline with a topic among its sources and sinks sends them to `<pipeline>.late` and
+`<pipeline>.dead`. One without writes files of JSON lines into its checkpoint (`late/`, `dead/`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from millstream.errors import InvalidSpec
+from millstream.plan.graph import Read, Stateful, ancestry
+from millstream.plan.watching import watched
+from millstream.sinks.alert import Alert
+from millstream.sinks.files import FilesSink
+from millstream.sinks.keys import Keyed
+from millstream.sinks.spec import Discard, Sink
+from millstream.sources.files import Files
+from millstream.sources.topic import Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from millstream.pipeline import Pipeline
+    from millstream.plan.graph import Output
+
+SideOutput = Literal["late", "dead"]
+DEAD = ("key", "value", "headers", "partition", "offset", "timestamp", "reason", "step", "topic")
+LATE = ("step", "reason", "watermark", "windows", "origin", "row")
+_COLUMNS = {"late": LATE, "dead": DEAD}
+_NESTED = {"late": ("windows", "origin"), "dead": ("headers",)}
+_WORDS = {"late": "rest=", "dead": "dead="}
+
+
+def uses_kafka(outputs: Sequence[Output], dead: Sink | None) -> bool:
+    """Whether a topic is among the sources and sinks, those of late and bad rows included."""
+    return any(isinstance(place, Topic) for place in endpoints(outputs, dead))
+
+
+def endpoints(outputs: Sequence[Output], dead: Sink | None) -> Iterator[object]:
+    """Every source and sink that a pipeline names."""
+    yield from (output.sink for output in outputs)
+    yield from (node.source for node in ancestry(outputs) if isinstance(node, Read))
+    yield from named_sinks(outputs, dead)
+
+
+def named_sinks(outputs: Sequence[Output], dead: Sink | None) -> Iterator[Sink]:
+    """The sinks that were named for late and bad rows; `ms.discard` is none."""
+    for node in ancestry(outputs):
+        if isinstance(node, Stateful) and node.rest and not isinstance(node.rest, Discard):
+            yield node.rest
+    if dead is not None:
+        yield dead
+
+
+def default_of(pipeline: str, kind: SideOutput, *, kafka: bool) -> str:
+    """The default place, as plans show it."""
+    return f"topic {pipeline}.{kind}" if kafka else f"files in the checkpoint ({kind}/)"
+
+
+def dead_topic(pipeline: Pipeline) -> Topic:
+    """The topic for the bad rows of a pipeline that uses Kafka and names no other sink."""
+    return pipeline.dead if isinstance(pipeline.dead, Topic) else Topic(f"{pipeline.name}.dead")
+
+
+def check_side_output(sink: Sink | None, kind: SideOutput) -> None:
+    """Refuse a sink that cannot hold these rows as they leave: in an envelope of fixed columns.
+
+    Raises:
+        InvalidSpec: it is no sink, or it needs columns or types that the envelope does not have.
+    """
+    word, columns = _WORDS[kind], _COLUMNS[kind]
+    if sink is None or (isinstance(sink, Discard) and kind == "late"):
+        return
+    if not isinstance(sink, Sink) or isinstance(sink, Discard):
+        either = "a sink or ms.discard" if kind == "late" else "a sink"
+        raise InvalidSpec(f"{word} needs {either}", got=repr(sink),
+                          do=f'write {word}ms.Topic("{kind}-rows")')  # fmt: skip
+    if isinstance(sink, Alert):
+        raise _unfit(kind, repr(sink), f'watch the job: alerts=[ms.JobAlert("{kind}", above=…)]')
+    if isinstance(sink, Files):
+        FilesSink(sink)
+    keys = (sink.keys or ()) if isinstance(sink, Topic | Keyed) else ()
+    watched(sink, (), (), columns)
+    plain = [name for name in columns if name not in _NESTED[kind]]
+    wrong = [key for key in keys if isinstance(sink, Topic) or key not in plain]
+    if wrong:
+        raise _unfit(kind, f"{sink!r}, whose key is {', '.join(keys)}",
+                     "leave key= out" if isinstance(sink, Topic)
+                     else f"leave key= out, or choose among {', '.join(plain)}")  # fmt: skip
+    if isinstance(sink, Files) and sink.format == "csv":
+        raise _unfit(kind, f"{sink!r}, whose cells cannot hold {', '.join(_NESTED[kind])}",
+                     'write format="json" or format="parquet"')  # fmt: skip
+    if isinstance(sink, Topic) and sink.format != "json":
+        form = "JSON" if kind == "late" else "the bytes they came as"
+        raise InvalidSpec(f"{word} needs a topic without a format of its own: "
+                          f"{kind} rows leave as {form}",
+                          got=repr(sink), do="leave format= out")  # fmt: skip
+
+
+def _unfit(kind: SideOutput, got: str, do: str) -> InvalidSpec:
+    columns = ", ".join(_COLUMNS[kind])
+    return InvalidSpec(f"{_WORDS[kind]} needs a sink for the columns {columns}", got=got, do=do)

@@ -1,0 +1,86 @@
+"""Late and bad rows in files a page at a time, as `Pages` shows those of a topic."""
+
+from __future__ import annotations
+
+from collections import deque
+from datetime import datetime
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from millstream.viewing.pages import Bounds, Page
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from millstream.log.places import Place
+    from millstream.log.records import Record
+    from millstream.runtime.kept_rows import KeptRows
+    from millstream.viewing.pages import Places, Takes
+
+_FURTHER = 4
+
+
+class KeptPages:
+    """The rows of a folder, which are one partition; an offset is the number of a row."""
+
+    def __init__(self, kept: KeptRows) -> None:
+        self._kept, self._bounds = kept, Bounds()
+        self.first: Places = {0: 0}
+        self.end: Places = {0: kept.count()}
+
+    def places(self, place: Place | int) -> Places:
+        """The number of the first row of a moment, or a number, among those there are."""
+        if isinstance(place, int):
+            return {0: min(max(place, 0), self.end[0])}
+        if isinstance(place, datetime):
+            found = (one.offset for one in self._kept.records() if one.timestamp >= place)
+            return {0: next(found, self.end[0])}
+        return dict(self.first if place == "start" else self.end)
+
+    def after(self, places: Mapping[int, int], selection: Takes, limit: int) -> Page:
+        """The first rows from a number on."""
+        begin = at = self.places(places.get(0, 0))[0]
+        records: list[Record] = []
+        size = 0
+        for record in islice(self._kept.records(begin), self._bounds.records):
+            if len(records) == limit or size > self._bounds.bytes or at >= self.end[0]:
+                break
+            size, at = size + _size(record), record.offset + 1
+            if selection.takes(record):
+                records.append(record)
+        return Page(
+            records=records,
+            complete=len(records) == limit or at >= self.end[0],
+            earlier={0: begin} if begin else None,
+            later={0: at} if at < self.end[0] else None,
+        )
+
+    def before(self, places: Mapping[int, int], selection: Takes, limit: int) -> Page:
+        """The last rows before a number."""
+        top = low = self.places(places.get(0, self.end[0]))[0]
+        records: deque[Record] = deque()
+        looked = size = 0
+        step = limit
+        while low and len(records) < limit and looked < self._bounds.records:
+            begin, end = max(0, low - step), low
+            found: deque[Record] = deque(maxlen=limit - len(records))
+            for record in islice(self._kept.records(begin), end - begin):
+                looked, size = looked + 1, size + _size(record)
+                if selection.takes(record):
+                    found.append(record)
+            records.extendleft(reversed(found))
+            low = found[0].offset if len(records) == limit else begin
+            left = (self._bounds.bytes - size) * looked // max(size, 1)
+            step = min(step * _FURTHER, left)
+            if step < 1:
+                break
+        return Page(
+            records=list(records),
+            complete=len(records) == limit or low == 0,
+            earlier={0: low} if low else None,
+            later={0: top} if top < self.end[0] else None,
+        )
+
+
+def _size(record: Record) -> int:
+    return len(record.value or b"") + len(record.key or b"")
