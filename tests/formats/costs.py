@@ -1,0 +1,87 @@
+"""What decoding hostile records costs: memory above the input and CPU time, in forked processes.
+
+`python -m tests.formats.costs <target> [<input>]` prints one JSON object for each input, size and
+way: `one` large record among ordinary ones, or the same bytes as `many` small records. Each is
+decoded in a process of its own, under a limit of address space and of CPU time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from tests.formats.hostile import Target, targets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SIZES = (1 << 19, 1 << 22)
+MANY = 1 << 10
+ROOM = 6 << 30
+SECONDS = 120
+_AROUND = 2000
+
+
+def values_of(target: Target, name: str, size: int, way: str) -> pa.Array:
+    """Hostile records of that size together, with ordinary ones before, between and after."""
+    normal = [target.normal] * _AROUND
+    if way == "one":
+        return pa.array([*normal, target.hostile[name](size), *normal], pa.binary())
+    few = size // MANY
+    hostile = [target.hostile[name](MANY + n % 7) for n in range(few)]
+    mixed = [one for record in hostile for one in (target.normal, record)]
+    return pa.array([*normal[:-few], *mixed, *normal], pa.binary())
+
+
+def measured(target: Target, values: pa.Array) -> dict[str, Any]:
+    """Peak memory above what the input takes, CPU seconds, and rows; `error` if it died."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            os.close(reading)
+            os.write(writing, json.dumps(_decoded(target, values)).encode())
+            code = 0
+        finally:
+            os._exit(code)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        told = pipe.read()
+    _, status = os.waitpid(child, 0)
+    return json.loads(told) if told else {"error": f"ended with status {status}"}
+
+
+def _decoded(target: Target, values: pa.Array) -> dict[str, Any]:
+    resource.setrlimit(resource.RLIMIT_AS, (ROOM, ROOM))
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+    before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    try:
+        made = target.format.decode(values, target.schema)
+    except MemoryError:
+        return {"error": "out of memory"}
+    seconds = time.process_time() - began
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {"seconds": seconds, "memory": (peak - before) << 10, "good": int(made.good.size),
+            "bad": int(made.bad.size)}  # fmt: skip
+
+
+def costs(of: str, only: str | None = None) -> Iterator[dict[str, Any]]:
+    target = targets()[of]
+    target.format.decode(pa.array([target.normal] * 100), target.schema)
+    for name in target.hostile if only is None else [only]:
+        for way in ("one", "many"):
+            for size in SIZES:
+                values = values_of(target, name, size, way)
+                yield {"input": name, "way": way, "size": size, "rows": len(values),
+                       "bytes": values.nbytes, **measured(target, values)}  # fmt: skip
+
+
+if __name__ == "__main__":
+    for found in costs(*sys.argv[1:]):
+        print(json.dumps(found), flush=True)
