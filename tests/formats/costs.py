@@ -1,8 +1,8 @@
 """What decoding hostile records costs: memory above the input and CPU time, in forked processes.
 
-`python -m tests.formats.costs <target> [<input>]` prints one JSON object for each input, size and
-way: `one` large record among ordinary ones, or the same bytes as `many` small records. Each is
-decoded in a process of its own, under a limit of address space and of CPU time.
+`python -m tests.formats.costs <target> <size> …` prints one JSON object for each input, way and
+size: one large record `alone` or `among` ordinary ones, or the same bytes as `many` small records.
+Each is decoded in a process of its own, under a limit of address space and of CPU time.
 """
 
 from __future__ import annotations
@@ -20,17 +20,19 @@ from tests.formats.hostile import Target, targets
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SIZES = (1 << 19, 1 << 22)
+WAYS = ("alone", "among", "many")
 MANY = 1 << 10
 ROOM = 6 << 30
-SECONDS = 120
-_AROUND = 2000
+SECONDS = 60
+_AROUND = 1100
 
 
 def values_of(target: Target, name: str, size: int, way: str) -> pa.Array:
     """Hostile records of that size together, with ordinary ones before, between and after."""
+    if way == "alone":
+        return pa.array([target.hostile[name](size)], pa.binary())
     normal = [target.normal] * _AROUND
-    if way == "one":
+    if way == "among":
         return pa.array([*normal, target.hostile[name](size), *normal], pa.binary())
     few = size // MANY
     hostile = [target.hostile[name](MANY + n % 7) for n in range(few)]
@@ -71,17 +73,17 @@ def _decoded(target: Target, values: pa.Array) -> dict[str, Any]:
             "bad": int(made.bad.size)}  # fmt: skip
 
 
-def costs(of: str, only: str | None = None) -> Iterator[dict[str, Any]]:
+def costs(of: str, sizes: list[int]) -> Iterator[dict[str, Any]]:
     target = targets()[of]
     target.format.decode(pa.array([target.normal] * 100), target.schema)
-    for name in target.hostile if only is None else [only]:
-        for way in ("one", "many"):
-            for size in SIZES:
+    for name in target.hostile:
+        for way in WAYS:
+            for size in sizes if way == "among" else sizes[-1:]:
                 values = values_of(target, name, size, way)
                 yield {"input": name, "way": way, "size": size, "rows": len(values),
                        "bytes": values.nbytes, **measured(target, values)}  # fmt: skip
 
 
 if __name__ == "__main__":
-    for found in costs(*sys.argv[1:]):
+    for found in costs(sys.argv[1], [int(size) for size in sys.argv[2:]]):
         print(json.dumps(found), flush=True)

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from millstream.formats.spec import Format
 
 Maker = Callable[[int], bytes]
-_VALUE = "tag string, n long"
 
 
 @dataclass(frozen=True)
@@ -342,7 +341,7 @@ def targets() -> dict[str, Target]:
         "many indexes": lambda size: _FRAME + varint(2 * size) + b"\2" * size,
         "an index without an end": lambda size: _FRAME + b"\xff" * size,
     }
-    some = {name: AVRO[name] for name in ("many numbers", "records of nulls", "a long text")}
+    some = {name: AVRO[name] for name in ("records of nulls", "a long text")}
     few = {name: PROTOBUF[name] for name in ("empty messages", "a long text")}
     return {
         "json": Target(format_of("json"), _JSON, b'{"id":17,"text":"apple","real":1.5}', JSON),
@@ -356,11 +355,3 @@ def targets() -> dict[str, Target]:
         "bytes": Target(format_of("bytes"), raw, b"apple", _ANY),
     }  # fmt: skip
 
-
-def record(target: Target, name: str, size: int) -> bytes:
-    """One hostile record of about that size."""
-    return target.hostile[name](size)
-
-
-def fields(target: Target) -> Any:
-    return target.schema.ddl()
