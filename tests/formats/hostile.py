@@ -349,8 +349,8 @@ def targets() -> dict[str, Target]:
         "avro": Target(bare, schema, datum, AVRO),
         "avro, framed or not": Target(either, schema, datum, some | _framed(some, b"")),
         "protobuf": Target(messages, messages.row_schema(), message, PROTOBUF),
-        "protobuf, framed": Target(framed, framed.row_schema(), _FRAME + b"\0" + message,
-                                   _framed(few, b"\0") | indexes),
+        "protobuf, framed": Target(framed, framed.row_schema(), _FRAME + b"\2\4" + message,
+                                   _framed(few, b"\2\4") | indexes),
         "text": Target(format_of("text"), text, b"apple", _ANY),
         "bytes": Target(format_of("bytes"), raw, b"apple", _ANY),
     }  # fmt: skip
