@@ -84,7 +84,7 @@ def _many(part: Part) -> Reader:
         made: list[object] = []
         try:
             for value in getattr(message, name):
-                made.append(read_value(value))  # noqa: PERF401
+                made.append(read_value(value))
         except Refused as refused:
             raise refused.inside(f"[{len(made)}]") from None
         return made
@@ -128,7 +128,7 @@ def _leaf(node: Leaf) -> Reader:
     if node.kind == "enum":
         return _enum(dict(node.symbols))
     if node.kind == "uint64":
-        return lambda value: decimal.Decimal(value)
+        return decimal.Decimal
     return _text if node.kind == "string" else lambda value: value
 
 
