@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
 from collections import defaultdict
@@ -61,3 +62,22 @@ def test_a_hostile_record_costs_a_small_multiple_of_its_size(target: str) -> Non
 @pytest.mark.parametrize("target", TIMES)
 def test_a_large_hostile_record_costs_a_small_multiple_of_its_size(target: str) -> None:
     assert not too_dear(target, 1 << 22, 1 << 24)
+
+
+def fuzzed(target: str, seed: int, rounds: int) -> None:
+    command = [sys.executable, "-m", "tests.formats.fuzzing", target, str(seed), str(rounds)]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+
+
+@pytest.mark.parametrize("target", TIMES)
+def test_damaged_records_are_the_same_rows_alone_and_among_others(target: str) -> None:
+    fuzzed(target, 1, 12)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("target", TIMES)
+def test_thousands_of_damaged_blocks_are_the_same_rows_alone_and_among_others(target: str) -> None:
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"{target}: seed {seed}")
+    fuzzed(target, seed, 2000)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 from google.protobuf import message_factory
@@ -52,7 +54,7 @@ def varint(value: int) -> bytes:
 def test_what_is_written_is_what_confluents_serializer_writes(name: str) -> None:
     raw = bytes.fromhex(BY_CONFLUENT[name])
     assert framed(name).encode(table(name, [17])).to_pylist() == [raw]
-    kind = message_factory.GetMessageClass(descriptor(FILES, name))
+    kind: Any = message_factory.GetMessageClass(descriptor(FILES, name))
     assert kind.FromString(raw[-2:]).id == 17
 
 

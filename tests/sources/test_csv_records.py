@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -30,7 +31,7 @@ BODIES = st.lists(PARTS, max_size=14).map(b"".join)
 
 def by_ends(raw: bytes) -> list[bytes]:
     bounds = [0, *csv_records.ends(raw, whole=True).tolist()]
-    cut = [raw[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+    cut = [raw[a:b] for a, b in pairwise(bounds)]
     return cut + ([raw[bounds[-1] :]] if bounds[-1] < len(raw) else [])
 
 

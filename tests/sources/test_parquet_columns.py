@@ -31,7 +31,8 @@ WANTED = (
 _INTS = (0, 1, -1, 127, 128, 255, 999, 1000, 32767, 65535, 2**24, 2**24 + 1, 2**31 - 1, 2**32 - 1,
          2**53, 2**53 + 1, -(2**53) - 1, 2**63 - 1, -(2**63), 2**63, 2**64 - 1)  # fmt: skip
 _BITS = {"int8": (-7, 7), "int16": (-15, 15), "int32": (-31, 31), "int64": (-63, 63),
-         "uint8": (None, 8), "uint16": (None, 16), "uint32": (None, 32), "uint64": (None, 64)}  # fmt: skip
+         "uint8": (None, 8), "uint16": (None, 16), "uint32": (None, 32),
+         "uint64": (None, 64)}  # fmt: skip
 
 
 def _ints(name: str) -> list[Any]:
@@ -93,7 +94,9 @@ def meant(kind: pa.DataType, value: Any, wanted: str) -> Any:
         return None if value is None else (value - date(1970, 1, 1)).days * 86_400_000_000
     names = {"bool": "boolean", "date32[day]": "date", "date64[ms]": "date"}
     text = str(kind)
-    name = names.get(text) or ("string" if "string" in text else "binary" if "binary" in text else "")
+    name = names.get(text) or (
+        "string" if "string" in text else "binary" if "binary" in text else ""
+    )
     return value if name == wanted else UNFIT
 
 
@@ -199,7 +202,10 @@ def test_what_is_taken_alone_is_taken_inside_lists_structs_and_maps(
                     read(tmp_path, inner, schema)
                 continue
             good, bad = read(tmp_path, inner, schema)
-            assert bad == [place for place, value in enumerate(told) if value is BAD], (kind, wanted)
+            assert bad == [place for place, value in enumerate(told) if value is BAD], (
+                kind,
+                wanted,
+            )
             assert len(good) == len(told) - len(bad)
             alone, _ = read(tmp_path, column, wanted)
             assert [unwrapped(shape, value) for value in good] == _again(alone, wanted)
@@ -280,7 +286,7 @@ def test_two_columns_of_one_name_and_missing_parts_that_may_not_be_null_are_unre
     with pytest.raises(parquet.Unreadable, match="x: needs one such column; the file has 2"):
         parquet.count(tmp_path / "x", Schema.parse("x long"))
     pq.write_table(pa.table({"x": [{"a": 1}]}), tmp_path / "x")
-    with pytest.raises(parquet.Unreadable, match="x: needs struct<.*NOT NULL>; the file"):
+    with pytest.raises(parquet.Unreadable, match=r"x: needs struct<.*NOT NULL>; the file"):
         parquet.count(tmp_path / "x", Schema.parse("x struct<a: long, b: int not null>"))
     pq.write_table(pa.table({"x": [{"a": None}, {"a": 1}, None]}), tmp_path / "x")
     made = parquet.read(tmp_path / "x", 0, 0, 3, Schema.parse("x struct<a: long not null>"))

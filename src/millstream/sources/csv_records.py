@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _LF, _CR, _COMMA, _QUOTE = 0x0A, 0x0D, 0x2C, 0x22
 _QUOTED = rb'"(?:[^"]++|"")*+'
-_CELL = rb'(?:' + _QUOTED + rb'"(?=[,\n]|\r\n|\r?\Z)|[^",\n]*+)'
+_CELL = rb"(?:" + _QUOTED + rb'"(?=[,\n]|\r\n|\r?\Z)|[^",\n]*+)'
 _RECORD = re.compile(_CELL + rb"(?:," + _CELL + rb")*+\r?+(?:\n|\Z)|(?P<line>[^\n]*+(?:\n|\Z))")
 _OPEN = re.compile(rb"(?:" + _CELL + rb",)*+" + _QUOTED + rb"\Z")
 
