@@ -1,7 +1,7 @@
 """What decoding hostile records costs: memory above the input and CPU time, in forked processes.
 
-`python -m tests.formats.costs <target> <size> …` prints one JSON object for each input, way and
-size: one large record `alone` or `among` ordinary ones, or the same bytes as `many` small records.
+`python -m tests.formats.costs <target> <way>,… <size> …` prints one JSON object for each input,
+way and size: one large record `alone` or `among` ordinary ones, or the same bytes as `many` small records.
 Each is decoded in a process of its own, under a limit of address space and of CPU time.
 """
 
@@ -18,9 +18,8 @@ import pyarrow as pa
 from tests.formats.hostile import Target, targets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-WAYS = ("alone", "among", "many")
 MANY = 1 << 10
 ROOM = 6 << 30
 SECONDS = 60
@@ -73,17 +72,17 @@ def _decoded(target: Target, values: pa.Array) -> dict[str, Any]:
             "bad": int(made.bad.size)}  # fmt: skip
 
 
-def costs(of: str, sizes: list[int]) -> Iterator[dict[str, Any]]:
+def costs(of: str, ways: Sequence[str], sizes: Sequence[int]) -> Iterator[dict[str, Any]]:
     target = targets()[of]
     target.format.decode(pa.array([target.normal] * 100), target.schema)
     for name in target.hostile:
-        for way in WAYS:
-            for size in sizes if way == "among" else sizes[-1:]:
+        for way in ways:
+            for size in sizes:
                 values = values_of(target, name, size, way)
                 yield {"input": name, "way": way, "size": size, "rows": len(values),
                        "bytes": values.nbytes, **measured(target, values)}  # fmt: skip
 
 
 if __name__ == "__main__":
-    for found in costs(sys.argv[1], [int(size) for size in sys.argv[2:]]):
+    for found in costs(sys.argv[1], sys.argv[2].split(","), [int(size) for size in sys.argv[3:]]):
         print(json.dumps(found), flush=True)

@@ -10,7 +10,10 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from typing import Never
+from typing import TYPE_CHECKING, Never
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 DEEPEST = 100
 MOST_PARTS = 1_000_000
@@ -44,7 +47,7 @@ def parse(raw: bytes) -> object:
     if text.count("{") + text.count("[") > DEEPEST:
         _check_parts(text)
     try:
-        return _DECODER.decode(text)
+        return (_DECODER if len(text) < _LARGE else _FRUGAL).decode(text)
     except json.JSONDecodeError as error:
         message = (error.msg[:1].lower() + error.msg[1:]).removesuffix(" at")
         raise NotJson(f"{message} at character {error.pos + 1}") from None
@@ -105,11 +108,13 @@ class _Wholes(dict[str, Whole]):
         return Whole(text)
 
 
+def _decoder(whole: Callable[[str], Whole]) -> json.JSONDecoder:
+    return json.JSONDecoder(
+        object_pairs_hook=_object, parse_int=whole, parse_float=Real, parse_constant=_constant
+    )
+
+
 _EMPTY: dict[str, object] = {}
-_WHOLES = _Wholes((str(number), Whole(number)) for number in range(-99, 1000))
-_DECODER = json.JSONDecoder(
-    object_pairs_hook=_object,
-    parse_int=_WHOLES.__getitem__,
-    parse_float=Real,
-    parse_constant=_constant,
-)
+_LARGE = 1 << 16
+_DECODER = _decoder(Whole)
+_FRUGAL = _decoder(_Wholes((str(number), Whole(number)) for number in range(-99, 1000)).__getitem__)
