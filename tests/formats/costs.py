@@ -1,8 +1,8 @@
 """What decoding hostile records costs: memory above the input and CPU time, in forked processes.
 
 `python -m tests.formats.costs <target> <way>,… <size> …` prints one JSON object for each input,
-way and size: one large record `alone` or `among` ordinary ones, or the same bytes as `many` small records.
-Each is decoded in a process of its own, under a limit of address space and of CPU time.
+way and size: one large record `alone` or `among` ordinary ones, or the same bytes as `many` small
+records. Each is decoded in a process of its own, under a limit of address space and of CPU time.
 """
 
 from __future__ import annotations

@@ -279,7 +279,7 @@ def _packs(size: int) -> bytes:
 
 
 def _unknown(size: int) -> bytes:
-    """Fields that nobody declared, each with a number of its own."""
+    """Undeclared fields, each with a number of its own."""
     return b"".join(varint((1000 + n * 7) << 3) + b"\1" for n in range(max(1, size // 4)))
 
 

@@ -46,7 +46,7 @@ def test_records_end_where_the_definition_says(raw: bytes) -> None:
 
 @settings(max_examples=500, deadline=None)
 @given(BODIES, BODIES)
-def test_an_end_that_is_told_early_stays_one_whatever_follows(raw: bytes, more: bytes) -> None:
+def test_an_end_found_early_stays_one_whatever_follows(raw: bytes, more: bytes) -> None:
     early = csv_records.ends(raw, whole=False).tolist()
     late = csv_records.ends(raw + more, whole=True).tolist()
     assert early == late[: len(early)]

@@ -175,14 +175,14 @@ def test_each_kind_of_column_is_taken_value_by_value_or_not_at_all(
             assert kind == pa.decimal256(50, 0), kind
             continue
         stored = pq.read_schema(tmp_path / "can").field("x").type
-        told = [meant(kind, value, wanted) for value in values]
-        if UNFIT in told:
+        expected = [meant(kind, value, wanted) for value in values]
+        if UNFIT in expected:
             with pytest.raises(parquet.Unreadable, match="x: needs"):
                 read(tmp_path, column, wanted)
             continue
         good, bad = read(tmp_path, column, wanted)
-        assert good == [value for value in told if value is not BAD], (kind, stored)
-        assert bad == [place for place, value in enumerate(told) if value is BAD], kind
+        assert good == [value for value in expected if value is not BAD], (kind, stored)
+        assert bad == [place for place, value in enumerate(expected) if value is BAD], kind
 
 
 @pytest.mark.parametrize("shape", ["array", "struct", "map", "deep"])
@@ -195,18 +195,18 @@ def test_what_is_taken_alone_is_taken_inside_lists_structs_and_maps(
         column = made_of(kind, values)
         inner, type_ = nested(shape, column)
         for wanted in WANTED:
-            told = [meant(kind, value, wanted) for value in values]
+            expected = [meant(kind, value, wanted) for value in values]
             schema = type_.replace("?", wanted)
-            if UNFIT in told:
+            if UNFIT in expected:
                 with pytest.raises(parquet.Unreadable):
                     read(tmp_path, inner, schema)
                 continue
             good, bad = read(tmp_path, inner, schema)
-            assert bad == [place for place, value in enumerate(told) if value is BAD], (
+            assert bad == [place for place, value in enumerate(expected) if value is BAD], (
                 kind,
                 wanted,
             )
-            assert len(good) == len(told) - len(bad)
+            assert len(good) == len(expected) - len(bad)
             alone, _ = read(tmp_path, column, wanted)
             assert [unwrapped(shape, value) for value in good] == _again(alone, wanted)
 
@@ -255,10 +255,10 @@ def test_slices_and_nulls_of_lists_change_nothing(
     column = pa.array(lists, pa.list_(pa.int64())).slice(min(skip, len(lists)))
     made, wrong = converted(column, Schema.parse(f"x array<{wanted}>")["x"].type)
     made.validate(full=True)
-    told = [None if one is None else [_of_whole(v, wanted) for v in one]
+    expected = [None if one is None else [_of_whole(v, wanted) for v in one]
             for one in column.to_pylist()]  # fmt: skip
-    assert wrong.tolist() == [one is not None and BAD in one for one in told]
-    for value, one, lost in zip(made.to_pylist(), told, wrong.tolist(), strict=True):
+    assert wrong.tolist() == [one is not None and BAD in one for one in expected]
+    for value, one, lost in zip(made.to_pylist(), expected, wrong.tolist(), strict=True):
         assert lost or value == one
 
 

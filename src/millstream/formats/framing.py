@@ -104,9 +104,9 @@ class Framing:
         flags = pc.fill_null(good, fill_value=False).to_numpy(zero_copy_only=False).copy()
         sizes = np.full(len(values), size)
         others = np.flatnonzero(~flags)
-        told = pc.binary_slice(values, 0, _LOOK).take(pa.array(others)).to_pylist()
+        starts = pc.binary_slice(values, 0, _LOOK).take(pa.array(others)).to_pylist()
         wrong: dict[int, str] = {}
-        for place, head in zip(others.tolist(), told, strict=True):
+        for place, head in zip(others.tolist(), starts, strict=True):
             try:
                 sizes[place] = self._size(head, index)
             except NotFramed as error:

@@ -33,7 +33,7 @@ _WIDEST = pa.decimal128(20, 0)  # holds every whole number of 64 bits
 
 
 def fits(found: pa.DataType, wanted: Type) -> bool:
-    """Whether values of the one kind are values of the other, or can be told not to be."""
+    """Whether values of the one kind are values of the other, or can be checked one by one."""
     kind = _plain_type(found)
     if kinds.is_null(kind):
         return True
@@ -109,7 +109,7 @@ _TAKEN: dict[str, Callable[[pa.DataType], bool]] = {
 def converted(column: pa.Array, wanted: Type) -> tuple[pa.Array, Flags]:
     """The column in the type's own Arrow form, and which values the type does not hold.
 
-    What stands in the place of those is arbitrary.
+    The entries for those are arbitrary.
     """
     column = _plain(column)
     kind = arrow_type(wanted)
