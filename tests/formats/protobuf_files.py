@@ -83,3 +83,22 @@ def older() -> bytes:
         field("color", 4, COLOR), field("numbers", 5, "int32", many=True),
     ])  # fmt: skip
     return d.FileDescriptorSet(file=[file]).SerializeToString()
+
+
+def several() -> bytes:
+    """Messages beside and inside each other: `m.First`, `m.Second` and what is in them."""
+    file = d.FileDescriptorProto(name="several.proto", package="m", syntax="proto3")
+    for outer in ("First", "Second", "Third"):
+        message = file.message_type.add(name=outer)
+        message.field.append(field("id", 1, "int64"))
+        entry = message.nested_type.add(name="CountsEntry")
+        entry.field.extend([field("key", 1, "string"), field("value", 2, "int64")])
+        entry.options.map_entry = True
+        message.field.append(field("counts", 2, f".m.{outer}.CountsEntry", many=True))
+        for inner in ("Left", "Right"):
+            nested = message.nested_type.add(name=inner)
+            nested.field.append(field("id", 1, "int64"))
+            nested.nested_type.add(name="Deep").field.append(field("id", 1, "int64"))
+    for number in range(70):
+        file.message_type.add(name=f"More{number}").field.append(field("id", 1, "int64"))
+    return d.FileDescriptorSet(file=[file]).SerializeToString()

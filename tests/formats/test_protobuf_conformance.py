@@ -186,7 +186,7 @@ def test_what_is_written_is_what_protobuf_reads(random: Random) -> None:
     assert [repr(_told(raw, WIDE)) for raw in again] == [repr(_told(raw, WIDE)) for raw in rows]
 
 
-def test_confluents_frame_names_the_schema_and_the_first_message() -> None:
+def test_confluents_frame_names_the_schema_and_the_message() -> None:
     framed = Protobuf(FILES, WIDE, Framing.of("confluent:7"))
     rows = [wide(Random(1)) for _ in range(30)]
     table = decode(pa.array(rows, pa.binary()), framed.row_schema(), FILES, WIDE).table
@@ -195,11 +195,11 @@ def test_confluents_frame_names_the_schema_and_the_first_message() -> None:
     other = pa.array([b"\0\0\0\0\x08\0", b"\0\0\0\0\x07\x02\x02", b"\x18\x05", None], pa.binary())
     made = framed.decode(pa.concat_arrays([values, other]), framed.row_schema())
 
-    assert values[0].as_py()[:6] == b"\0\0\0\0\x07\0"
+    assert values[0].as_py()[:7] == b"\0\0\0\0\x07\x02\x04"
     assert repr(made.table.to_pylist()) == repr(table.to_pylist())
     assert made.reasons == [
         "needs the schema id 7; got 8",
-        "needs the first message of its file; got the index 02",
+        "needs the message index [2]; got [1]",
         "not framed: needs a zero byte and four of a schema id; got 1805",
         "value is null",
     ]

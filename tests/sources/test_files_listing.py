@@ -182,8 +182,9 @@ def test_parquet_values_fit_exactly_or_are_bad_rows(
 
 @pytest.mark.parametrize(
     ("kind", "wanted"),
-    [(pa.string(), "long"), (pa.int64(), "double"), (pa.float64(), "float"), (pa.uint64(), "long"),
-     (pa.timestamp("us", "UTC"), "timestamp_ntz"), (pa.list_(pa.string()), "array<long>")],
+    [(pa.string(), "long"), (pa.float64(), "long"), (pa.float64(), "float"),
+     (pa.int64(), "boolean"), (pa.timestamp("us", "UTC"), "timestamp_ntz"),
+     (pa.list_(pa.string()), "array<long>")],
     ids=str,
 )  # fmt: skip
 def test_a_parquet_file_of_other_types_is_unreadable_as_a_whole(

@@ -19,6 +19,7 @@ from millstream.formats.json.numbers import slices
 
 Words = npt.NDArray[np.uint64]
 _MORE = np.uint64(0x8080808080808080)
+_FEW, _STEPS_FOR_FEW = 16, 2048
 _GROUPS = [
     (np.uint64(0x007F007F007F007F), np.uint64(0x7F007F007F007F00), np.uint64(1)),
     (np.uint64(0x00003FFF00003FFF), np.uint64(0x3FFF00003FFF0000), np.uint64(2)),
@@ -32,6 +33,7 @@ class Cursor:
 
     def __init__(self, block: Block, start: Places, end: Places) -> None:
         self._block = block
+        self._steps = [_STEPS_FOR_FEW]
         self.at: Places = start.copy()
         self.end: Places = end
         self.lost: Flags = np.zeros(start.size, np.bool_)
@@ -48,7 +50,20 @@ class Cursor:
 
     def inside(self, start: Places, end: Places) -> Self:
         """At the beginning of each of these spans: records within the records."""
-        return type(self)(self._block, start, end)
+        made = type(self)(self._block, start, end)
+        made._steps = self._steps
+        return made
+
+    def worth(self, rows: Places) -> bool:
+        """Whether a step for these records is worth its price.
+
+        A step costs as much for one record as for hundreds, so a block has a limited number
+        of steps for few records. What needs more of them is cheaper on the exact path.
+        """
+        if rows.size > _FEW:
+            return True
+        self._steps[0] -= 1
+        return self._steps[0] >= 0
 
     def lose(self, rows: Places, *, doubt: bool = False) -> None:
         """These records are left to the exact path: they are wrong, or there is doubt."""
@@ -114,6 +129,19 @@ class Cursor:
             at = np.where(over, self.end[rows], at)
         self.at[rows] = at + size
         return at, at + size
+
+    def numbers_in(self, start: Places, end: Places) -> tuple[Places, Places]:
+        """Where variable-length numbers begin that fill these spans, and in which span.
+
+        One that does not end begins like any other.
+        """
+        size = end - start
+        owners = np.repeat(np.arange(size.size), size)
+        at = np.arange(owners.size) + np.repeat(start - (np.cumsum(size) - size), size)
+        last = self._block.bytes[at] < 0x80
+        begins = np.ones(owners.size, np.bool_)
+        begins[1:] = last[:-1] | (owners[1:] != owners[:-1])
+        return owners[begins], at[begins]
 
     def binaries(self, rows: Places, size: Places) -> pa.Array:
         """The next `size` bytes of each of the records as binary."""

@@ -1,5 +1,7 @@
 """What stands before a binary record: nothing, or Confluent's zero byte and schema id.
 
+Protobuf has a message index, too: the path of its message in the schema's file.
+
 `"bare"` and `"confluent"` (or `"confluent:7"` for one id only) say which. Without a word,
 each value is looked at: it is a record in one of the two ways, or a bad row; so is one
 that could be a record in both.
@@ -20,9 +22,17 @@ if TYPE_CHECKING:
 
     from millstream.formats.spec import Decoded
 
+Path = tuple[int, ...]
 _HEAD = 5
+_VARINT = 10
+_DEEPEST = 100
+_LOOK = _HEAD + (1 + _DEEPEST) * _VARINT
 _BOTH = 'may be framed or bare; say framing="confluent" or framing="bare"'
 _WORDS = '"confluent", "confluent:<schema id>" or "bare"'
+
+
+class NotFramed(ValueError):
+    """A value has no frame, or another one than its reader needs; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,61 +64,81 @@ class Framing:
         body: Callable[[pa.Array], Decoded],
         *,
         bare: Callable[[pa.Array], np.ndarray] | None = None,
-        index: bytes = b"",
+        index: Path = (),
     ) -> Decoded:
         """Framed values through the decoder of what is inside.
 
-        `bare` tells which whole values are records, too; `index` is what the format puts
-        between the schema id and its record.
+        `bare` tells which whole values are records, too; `index` is the path of the message,
+        where the format writes one between the schema id and its record.
         """
         import pyarrow as pa
 
         whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
         if self.kind == "bare":
             return body(whole)
-        framed, wrong = self._framed(whole, index)
-        bodies = _without_heads(whole.take(pa.array(framed)), _HEAD + len(index))
-        made = _moved(body(bodies), framed)
+        framed, heads, wrong = self._framed(whole, index)
+        made = _moved(body(_without_heads(whole.take(pa.array(framed)), heads)), framed)
         refused = dict(zip(made.bad.tolist(), made.reasons, strict=True))
         if self.kind == "confluent":
             return _with_bad(made, wrong | refused)
         return _either(made, refused, whole, body, bare)
 
-    def _framed(self, values: pa.Array, index: bytes) -> tuple[np.ndarray, dict[int, str]]:
-        """Which values begin with a frame, and why the others do not."""
+    def _framed(
+        self, values: pa.Array, index: Path
+    ) -> tuple[np.ndarray, np.ndarray, dict[int, str]]:
+        """Which values begin with a frame, how long it is, and why the others do not."""
         import numpy as np
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        size = _HEAD + len(index)
+        after = written(index)
+        size = _HEAD + len(after)
         heads = pc.binary_slice(values, 0, size)
         good = pc.equal(pc.binary_length(heads), size)
         first = pc.binary_slice(heads, 0, 1 if self.id is None else _HEAD)
         wanted = b"\0" if self.id is None else b"\0" + self.id.to_bytes(4, "big")
         good = pc.and_(good, pc.equal(first, pa.scalar(wanted, values.type)))
-        if index:
+        if after:
             last = pc.binary_slice(heads, _HEAD, size)
-            good = pc.and_(good, pc.equal(last, pa.scalar(index, values.type)))
-        flags = pc.fill_null(good, fill_value=False).to_numpy(zero_copy_only=False)
+            good = pc.and_(good, pc.equal(last, pa.scalar(after, values.type)))
+        flags = pc.fill_null(good, fill_value=False).to_numpy(zero_copy_only=False).copy()
+        sizes = np.full(len(values), size)
         others = np.flatnonzero(~flags)
-        told = heads.take(pa.array(others)).to_pylist()
-        wrong = {int(n): self._why(head, index) for n, head in zip(others, told, strict=True)}
-        return np.flatnonzero(flags), wrong
+        starts = pc.binary_slice(values, 0, _LOOK).take(pa.array(others)).to_pylist()
+        wrong: dict[int, str] = {}
+        for place, head in zip(others.tolist(), starts, strict=True):
+            try:
+                sizes[place] = self._size(head, index)
+            except NotFramed as error:
+                wrong[place] = str(error)
+            else:
+                flags[place] = True
+        return np.flatnonzero(flags), sizes[flags], wrong
 
-    def _why(self, head: bytes | None, index: bytes) -> str:
+    def _size(self, head: bytes | None, index: Path) -> int:
+        """How long the frame is that a value begins with.
+
+        Raises:
+            NotFramed: it begins with none, or with that of other records; the message says why.
+        """
         from millstream.formats.pieces import NULL_VALUE
 
         if head is None:
-            return NULL_VALUE
-        if len(head) < _HEAD + len(index) or head[0]:
-            got = head.hex() or "nothing"
-            return f"not framed: needs a zero byte and four of a schema id; got {got}"
+            raise NotFramed(NULL_VALUE)
+        if len(head) < _HEAD or head[0]:
+            got = head[:_HEAD].hex() or "nothing"
+            raise NotFramed(f"not framed: needs a zero byte and four of a schema id; got {got}")
         number = int.from_bytes(head[1:_HEAD], "big")
         if self.id not in (None, number):
-            return f"needs the schema id {self.id}; got {number}"
-        return f"needs the first message of its file; got the index {head[_HEAD:].hex()}"
+            raise NotFramed(f"needs the schema id {self.id}; got {number}")
+        if not index:
+            return _HEAD
+        found, size = _index(head[_HEAD:])
+        if found != index:
+            raise NotFramed(f"needs the message index {list(index)}; got {list(found)}")
+        return _HEAD + size
 
-    def encoded(self, values: pa.Array, index: bytes = b"") -> pa.Array:
+    def encoded(self, values: pa.Array, index: Path = ()) -> pa.Array:
         """Record values with their frame; without an id there is none to write.
 
         Raises:
@@ -122,11 +152,52 @@ class Framing:
                                got='framing="confluent"')  # fmt: skip
         if self.id is None:
             return values
-        head = pa.scalar(b"\0" + self.id.to_bytes(4, "big") + index, pa.binary())
+        head = pa.scalar(b"\0" + self.id.to_bytes(4, "big") + written(index), pa.binary())
         return pc.binary_join_element_wise(head, values, pa.scalar(b"", pa.binary()))
 
 
-def _without_heads(values: pa.Array, head: int) -> pa.Array:
+def written(index: Path) -> bytes:
+    """A message index as Confluent writes it: how many numbers, and these, each as a zigzag
+    varint; the file's first message, the most frequent, is one zero byte."""
+    if index in ((), (0,)):
+        return b"\0" * len(index)
+    made = bytearray()
+    for number in (len(index), *index):
+        rest = number << 1
+        while rest > 0x7F:
+            made.append(rest & 0x7F | 0x80)
+            rest >>= 7
+        made.append(rest)
+    return bytes(made)
+
+
+def _index(raw: bytes) -> tuple[Path, int]:
+    """The message index that some bytes begin with, and how many they are."""
+    count, at = _number(raw, 0)
+    if not count:
+        return (0,), at
+    if not 0 < count <= _DEEPEST:
+        raise NotFramed(f"not framed: needs a message index after the schema id; "
+                        f"got one of {count} numbers")  # fmt: skip
+    found = []
+    for _ in range(count):
+        number, at = _number(raw, at)
+        found.append(number)
+    return tuple(found), at
+
+
+def _number(raw: bytes, at: int) -> tuple[int, int]:
+    """The zigzag varint at a place, and the place after it."""
+    value = 0
+    for place, byte in enumerate(raw[at : at + _VARINT]):
+        value |= (byte & 0x7F) << (7 * place)
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), at + place + 1
+    got = raw[at : at + _VARINT].hex() or "nothing"
+    raise NotFramed(f"not framed: needs a message index after the schema id; got {got}")
+
+
+def _without_heads(values: pa.Array, heads: np.ndarray) -> pa.Array:
     """Values without their first bytes, of which each has at least so many."""
     import numpy as np
     import pyarrow as pa
@@ -139,7 +210,7 @@ def _without_heads(values: pa.Array, head: int) -> pa.Array:
         return values
     found = np.frombuffer(offsets, width, len(values) + 1, values.offset * width().itemsize)
     bounds = found.astype(np.int64)
-    return cut_out(data, bounds[:-1] + head, bounds[1:], values.type)
+    return cut_out(data, bounds[:-1] + heads, bounds[1:], values.type)
 
 
 def _moved(made: Decoded, places: np.ndarray) -> Decoded:

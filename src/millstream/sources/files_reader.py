@@ -229,6 +229,6 @@ def _pieces(seen: Seen, a: int, b: int) -> list[dict[str, Any]]:
         pieces.append({
             "path": seen.path, "first": seen.first + low, "at": at, "end": end, "skip": low - row,
             "take": high - low, "header": seen.header, "broken": seen.broken,
-            "stamp": seen.changed // 1000,
+            "quoted": seen.quoted, "stamp": seen.changed // 1000,
         })  # fmt: skip
     return pieces

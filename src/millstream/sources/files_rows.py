@@ -52,7 +52,8 @@ class FileRows:
         if self.format == "parquet":
             made = parquet.read(path, part["at"], part["skip"], part["take"], schema)
             return made, made.table.nbytes
-        values = lines.read(path, part["at"], part["end"], with_ends=self.format != "text")
+        values = lines.read(path, part["at"], part["end"], with_ends=self.format != "text",
+                            quoted=part["quoted"])  # fmt: skip
         rows = values.slice(part["skip"], part["take"])
         return self._format(part).decode(rows, schema), rows.nbytes
 
@@ -76,5 +77,6 @@ def original(part: dict[str, Any], format_: str) -> bytes | None:
             return None
     if format_ == "parquet":
         return parquet.as_json(path, part["at"], part["skip"])
-    value: bytes = lines.read(path, part["at"], part["end"])[part["skip"]].as_py()
+    rows = lines.read(path, part["at"], part["end"], quoted=part["quoted"])
+    value: bytes = rows[part["skip"]].as_py()
     return value

@@ -6,22 +6,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from millstream.errors import InvalidSpec
-from millstream.formats.json import times
 from millstream.formats.spec import Decoded
-from millstream.schema import Decimal, Scalar, Schema, arrow_type
+from millstream.schema import Schema, arrow_type
+from millstream.sources.parquet_columns import converted, fits
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from millstream.schema import Field, Type
+    from millstream.schema import Field
 
-_WHOLE = ("byte", "short", "int", "long")
 _STRETCH = 1 << 16
-_OUTSIDE = "a time outside the years 1 to 9999"
+_UNSHOWN = "a time outside the years 1 to 9999, or text that is no UTF-8"
 
 
 class Unreadable(ValueError):
@@ -46,31 +43,16 @@ def count(path: Path, schema: Schema) -> tuple[int, tuple[int, ...]]:
 
 
 def _need(field: Field, kinds: pa.Schema) -> None:
-    place = kinds.get_field_index(field.name)
-    if place < 0:
+    places = kinds.get_all_field_indices(field.name)
+    if len(places) > 1:
+        raise Unreadable(f"{field.name}: needs one such column; the file has {len(places)}")
+    if not places:
         if not field.nullable:
             raise Unreadable(f"{field.name}: needs {field.type.ddl()}; the file has no such column")
         return
-    found = kinds.field(place).type
-    if not _fits(found, field.type):
+    found = kinds.field(places[0]).type
+    if not fits(found, field.type):
         raise Unreadable(f"{field.name}: needs {field.type.ddl()}; the file has {found}")
-
-
-def _fits(found: pa.DataType, wanted: Type) -> bool:
-    """Whether values of the one type are values of the other, or can be told not to be."""
-    try:
-        held = Schema.from_arrow(pa.schema([("x", found)])).fields[0].type
-    except InvalidSpec:
-        return False
-    if isinstance(held, Decimal) and isinstance(wanted, Decimal):
-        return True
-    if isinstance(held, Scalar) and isinstance(wanted, Scalar):
-        if held.name in _WHOLE and wanted.name in _WHOLE:
-            return True
-        wider = {"float": ("double",), "timestamp_ntz": ("timestamp",), "byte": ("double", "float"),
-                 "short": ("double", "float"), "int": ("double",)}  # fmt: skip
-        return held.name == wanted.name or wanted.name in wider.get(held.name, ())
-    return held.ddl() == wanted.ddl()
 
 
 def read(path: Path, group: int, skip: int, take: int, schema: Schema) -> Decoded:
@@ -118,57 +100,25 @@ def _lost(count: int, reason: str, schema: Schema) -> Decoded:
 
 
 def _column(rows: pa.Table, field: Field, bad: dict[int, str], count: int) -> pa.Array:
-    kind = arrow_type(field.type)
     if field.name not in rows.column_names:
-        return pa.nulls(count, kind)
+        return pa.nulls(count, arrow_type(field.type))
     column = rows[field.name].combine_chunks()
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    made, wrong = _cast(column, _zoned(column.type, kind), 0)
-    for place in wrong:
+    made, wrong = converted(column, field.type)
+    for place in np.flatnonzero(wrong).tolist():
         bad.setdefault(
             place, f"{field.name}: needs {field.type.ddl()}; got {_shown(column, place)}"
         )
-    made = made.cast(kind) if made.type != kind else made
-    _refuse_odd_times(made, field, bad)
     if not field.nullable and made.null_count:
         for place in np.flatnonzero(made.is_null().to_numpy(zero_copy_only=False)).tolist():
             bad.setdefault(place, f"{field.name}: needs {field.type.ddl()}; got null")
     return made
 
 
-def _zoned(found: pa.DataType, kind: pa.DataType) -> pa.DataType:
-    """What to cast to first: a time without a zone is UTC, as everywhere."""
-    if pa.types.is_timestamp(found) and found.tz is None and kind.tz is not None:
-        return pa.timestamp("us")
-    return kind
-
-
-def _cast(column: pa.Array, kind: pa.DataType, base: int) -> tuple[pa.Array, list[int]]:
-    """The column in another type, null where a value does not fit; and where that is."""
-    if column.type == kind:
-        return column, []
-    try:
-        return column.cast(kind, safe=True), []
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        if len(column) == 1:
-            return pa.nulls(1, kind), [base]
-    half = len(column) // 2
-    left, wrong = _cast(column.slice(0, half), kind, base)
-    right, more = _cast(column.slice(half), kind, base + half)
-    return pa.concat_arrays([left, right]), wrong + more
-
-
-def _refuse_odd_times(column: pa.Array, field: Field, bad: dict[int, str]) -> None:
-    if isinstance(field.type, Scalar) and field.type.name in ("timestamp", "timestamp_ntz"):
-        micros = pc.fill_null(column.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
-        odd = (micros < times.LEAST) | (micros > times.GREATEST)
-        for place in np.flatnonzero(odd).tolist():
-            bad.setdefault(place, f"{field.name}: needs {field.type.ddl()}; got {_OUTSIDE}")
-
-
 def _shown(column: pa.Array, place: int) -> str:
-    text = str(column[place])
+    try:
+        text = str(column[place])
+    except (OverflowError, ValueError):
+        return _UNSHOWN
     return text if len(text) <= 40 else f"{text[:39]}…"
 
 

@@ -31,8 +31,9 @@ class Seen:
     """One file: what it was when it was noted, and where its rows are.
 
     `first` is the number of its first row; `marks` are pairs of a row (counted from the
-    file's first) and the byte it begins at, or the row group it begins. A file that cannot
-    be read as a whole has one row, and says in `broken` why.
+    file's first) and the byte it begins at, or the row group it begins; `quoted` says that
+    line breaks inside quotes end no row (files noted by older versions were counted by lines).
+    A file that cannot be read as a whole has one row, and says in `broken` why.
     """
 
     path: str
@@ -45,6 +46,7 @@ class Seen:
     marks: tuple[tuple[int, int], ...]
     header: tuple[str, ...] | None = None
     broken: str | None = None
+    quoted: bool = False
 
     @property
     def end(self) -> int:
@@ -126,15 +128,20 @@ def _contents(path: Path, format_: str, schema: Schema) -> dict[str, Any]:
         return {"rows": rows, "marks": tuple((row, group) for group, row in enumerate(groups))}
     if path.suffix.lower() in _PACKED:
         return {"broken": f"packed files ({path.suffix}) are not read: unpack it"}
-    text, begin, after = lines.first_line(path)
-    header: tuple[str, ...] | None = None
     if format_ == "csv":
-        try:
-            header = header_of(text, schema)
-        except NoHeader as error:
-            return {"broken": str(error)}
-    found = lines.count(path, begin if header is None else after)
-    return {"rows": found.rows, "marks": found.marks, "header": header}
+        return _csv_contents(path, schema)
+    found = lines.count(path, lines.first_line(path)[1])
+    return {"rows": found.rows, "marks": found.marks}
+
+
+def _csv_contents(path: Path, schema: Schema) -> dict[str, Any]:
+    text, begin, after = lines.first_line(path, quoted=True)
+    try:
+        header = header_of(text, schema)
+    except NoHeader as error:
+        return {"broken": str(error)}
+    found = lines.count_quoted(path, begin if header is None else after)
+    return {"rows": found.rows, "marks": found.marks, "header": header, "quoted": True}
 
 
 def head_of(path: Path) -> str:

@@ -145,6 +145,9 @@ class _Elements:
         count = np.zeros(rows.size, np.int64)
         total = np.zeros(rows.size, np.int64)
         while waiting.size:
+            if not cursor.worth(waiting):
+                cursor.lose(rows[waiting], doubt=True)
+                return
             fresh = waiting[count[waiting] == 0]
             if fresh.size:
                 self._begin(fresh, count, total)

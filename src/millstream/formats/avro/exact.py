@@ -2,25 +2,28 @@
 
 This is the slow path, and the definition: whatever the fast path accepts, it accepts
 with the same values. Values are given as Arrow takes them: whole numbers for times
-(microseconds) and dates (days), `decimal.Decimal` for decimals, lists of pairs for maps.
+(microseconds) and dates (days), `decimal.Decimal` for decimals, lists of pairs for maps,
+tuples for records and arrays, of which equal ones may be one.
 """
 
 from __future__ import annotations
 
 import decimal
 import struct
+from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
 from millstream.formats.avro.schema import Enum, Fixed, Items, Maybe, Node, Pairs, Plain, Record
 from millstream.formats.json import times
 from millstream.formats.json.exact import Refused
 from millstream.formats.pieces import NULL_VALUE
-from millstream.schema import Decimal
+from millstream.schema import Decimal, Scalar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _Item = TypeVar("_Item")
+_DATE = Scalar("date")
 LEAST_DAY, GREATEST_DAY = times.LEAST // 86_400_000_000, times.GREATEST // 86_400_000_000
 
 
@@ -55,6 +58,8 @@ class _Datum:
         self.raw, self.at = raw, 0
 
     def value(self, node: Node) -> object:
+        if isinstance(node, Plain):
+            return self._plain(node)
         if isinstance(node, Maybe):
             place = self._long()
             if not 0 <= place < node.size:
@@ -63,7 +68,8 @@ class _Datum:
         if isinstance(node, Record):
             return self._record(node)
         if isinstance(node, Items):
-            return self._blocks(lambda: self.value(node.element))
+            element = node.element
+            return tuple(self._blocks(lambda: self.value(element)))
         if isinstance(node, Pairs):
             return self._pairs(node)
         if isinstance(node, Enum):
@@ -71,9 +77,7 @@ class _Datum:
             if not 0 <= place < len(node.symbols):
                 raise Refused(f"needs a symbol below {len(node.symbols)}; got {place}")
             return node.symbols[place]
-        if isinstance(node, Fixed):
-            return _decimal(self._take(node.size), node)
-        return self._plain(node)
+        return _decimal(self._take(node.size), node)
 
     def _plain(self, node: Plain) -> object:
         kind = node.kind
@@ -94,14 +98,17 @@ class _Datum:
         size = 4 if kind == "float" else 8
         return struct.unpack("<f" if size == 4 else "<d", self._take(size))[0]
 
-    def _record(self, node: Record) -> dict[str, object]:
-        made = {}
+    def _record(self, node: Record) -> tuple[object, ...]:
+        made = []
+        empty = True
         for name, part in node.parts:
             try:
-                made[name] = self.value(part)
+                value = self.value(part)
             except Refused as refused:
                 raise refused.inside(name) from None
-        return made
+            empty = empty and value is None
+            made.append(value)
+        return _nothing(len(made)) if empty else tuple(made)
 
     def _pairs(self, node: Pairs) -> list[tuple[str, object]]:
         key = Plain("string", node.type)
@@ -136,6 +143,10 @@ class _Datum:
                     raise refused.inside(f"[{len(made)}]") from None
 
     def _long(self) -> int:
+        if self.at < len(self.raw) and self.raw[self.at] < 0x80:
+            value = self.raw[self.at]
+            self.at += 1
+            return (value >> 1) ^ -(value & 1)
         value = shift = 0
         while True:
             byte = self._take(1)[0]
@@ -158,6 +169,11 @@ class _Datum:
         return self.raw[self.at - size : self.at]
 
 
+@lru_cache(maxsize=256)
+def _nothing(count: int) -> tuple[None, ...]:
+    return (None,) * count
+
+
 def _number(value: int, node: Plain) -> int:
     if node.kind == "int" and not -(2**31) <= value < 2**31:
         raise Refused(f"needs an int; got {value}, beyond its range")
@@ -166,7 +182,7 @@ def _number(value: int, node: Plain) -> int:
             return times.within(value * node.unit)
         except times.NotATime as error:
             raise Refused(f"needs a timestamp; got {error}") from None
-    if node.type.ddl() == "date" and not LEAST_DAY <= value <= GREATEST_DAY:
+    if node.type == _DATE and not LEAST_DAY <= value <= GREATEST_DAY:
         raise Refused("needs a date; got a time outside the years 1 to 9999")
     return value
 

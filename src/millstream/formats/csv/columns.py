@@ -63,18 +63,21 @@ class Rows:
 
     def _separators(self) -> Places:
         """Commas outside of quotes."""
-        commas = np.flatnonzero(self.block.bytes == _COMMA)
         self._quotes = np.flatnonzero(self.block.quoting)
-        if not self._quotes.size or not commas.size:
-            return commas
-        row = np.searchsorted(self.block.start, commas, "right") - 1
+        return self._outside(np.flatnonzero(self.block.bytes == _COMMA))
+
+    def _outside(self, marks: Places) -> Places:
+        """Those of the places that lie outside of quotes."""
+        if not self._quotes.size or not marks.size:
+            return marks
+        row = np.searchsorted(self.block.start, marks, "right") - 1
         before = np.searchsorted(self._quotes, self.block.start)
-        inside = (np.searchsorted(self._quotes, commas) - before[row]) & 1
-        outside: Places = commas[inside == 0]
+        inside = (np.searchsorted(self._quotes, marks) - before[row]) & 1
+        outside: Places = marks[inside == 0]
         return outside
 
     def _sound(self, values: pa.Array) -> Flags:
-        """Which rows are there, are UTF-8 without a mark, and hold no line break."""
+        """Which rows are there, are UTF-8 without a mark, and hold no line break out of quotes."""
         block = self.block
         sound = np.ones(block.rows, np.bool_)
         if values.null_count:
@@ -82,7 +85,7 @@ class Rows:
         breaks = block.controls
         if breaks.size:
             marks = block.bytes[breaks]
-            breaks = breaks[(marks == _LF) | (marks == _CR)]
+            breaks = self._outside(breaks[(marks == _LF) | (marks == _CR)])
             sound &= ~holds(breaks, block.start, self._end)
         if not block.ascii:
             sound &= (block.word(block.start) & _THREE) != _MARK

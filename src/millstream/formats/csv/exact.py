@@ -19,7 +19,8 @@ from millstream.schema import Decimal, Scalar
 if TYPE_CHECKING:
     from millstream.schema import Field, Type
 
-_CELL = re.compile(r'"([^"]*(?:""[^"]*)*)"(?=,|\Z)|([^",\r\n]*)(?=,|\Z)')
+_CELL = re.compile(r'"((?:[^"]++|"")*+)"(?=,|\Z)|([^",\r\n]*+)(?=,|\Z)')
+_ODD = re.compile(r'["\r\n]')
 _WHOLE = re.compile(r"-?(?:0|[1-9]\d*)", re.ASCII)
 _REAL = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
 _BOOLEANS = {"true": True, "false": False}
@@ -39,24 +40,33 @@ class Cell:
     quoted: bool
 
 
-def cells(raw: bytes | None) -> list[Cell]:
+def cells(raw: bytes | None, width: int | None = None) -> list[Cell]:
     """The cells of one record.
 
     Raises:
-        NotCsv: the record is null, no UTF-8, or its quotes do not fit.
+        NotCsv: the record is null, no UTF-8, its quotes do not fit, or it has not so many
+            cells as `width` says.
     """
     text = _text(raw)
+    if _ODD.search(text) is None:
+        count = text.count(",") + 1
+        if width not in (None, count):
+            raise NotCsv(f"needs {width} cells; got {count}")
+        return [Cell(part, quoted=False) for part in text.split(",")]
     found: list[Cell] = []
-    at = 0
-    while True:
+    count = at = 0
+    while at <= len(text):
         match = _CELL.match(text, at)
         if match is None:
-            raise NotCsv(_wrong(text, at, len(found) + 1))
-        quoted = match[1] is not None
-        found.append(Cell(match[1].replace('""', '"') if quoted else match[2], quoted))
+            raise NotCsv(_wrong(text, at, count + 1))
+        count += 1
+        if width is None or count <= width:
+            quoted = match[1] is not None
+            found.append(Cell(match[1].replace('""', '"') if quoted else match[2], quoted))
         at = match.end() + 1
-        if at > len(text):
-            return found
+    if width not in (None, count):
+        raise NotCsv(f"needs {width} cells; got {count}")
+    return found
 
 
 def _text(raw: bytes | None) -> str:
@@ -75,9 +85,10 @@ def _text(raw: bytes | None) -> str:
 
 def _wrong(text: str, at: int, number: int) -> str:
     if text[at] != '"':
-        mark = "a quote" if '"' in text[at:].split(",", 1)[0] else "a line break"
+        end = text.find(",", at)
+        mark = "a quote" if text.find('"', at, None if end < 0 else end) >= 0 else "a line break"
         return f"not CSV: {mark} inside cell {number}, which is not in quotes"
-    if len(re.findall('"', text[at:])) % 2:
+    if text.count('"', at) % 2:
         return f"not CSV: the quotes of cell {number} do not end"
     return f"not CSV: text after the quotes of cell {number}"
 
@@ -93,9 +104,7 @@ def read(
     Raises:
         NotCsv, Refused: `str(error)` is the reason.
     """
-    found = cells(raw)
-    if len(found) != width:
-        raise NotCsv(f"needs {width} cells; got {len(found)}")
+    found = cells(raw, width)
     row: list[object] = []
     for field, place in zip(fields, places, strict=True):
         cell = found[place] if place is not None else None

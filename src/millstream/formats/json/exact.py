@@ -2,7 +2,8 @@
 
 This is the slow path, and the definition: whatever the fast path accepts, it accepts
 with the same values. Values are given as Arrow takes them: whole numbers for times
-(microseconds) and dates (days), `decimal.Decimal` for decimals, lists of pairs for maps.
+(microseconds) and dates (days), `decimal.Decimal` for decimals, lists of pairs for maps,
+tuples for structs. Reading takes the parsed value apart, so that only one of the two is held.
 """
 
 from __future__ import annotations
@@ -267,13 +268,14 @@ def _array(type_: Array) -> Reader:
     def read_array(value: object, notes: Notes) -> list[object]:
         if type(value) is not list:
             raise _mismatch(value, "array")
-        made: list[object] = []
-        for place, element in enumerate(value):
-            try:
-                made.append(None if element is None else read_element(element, notes))
-            except Refused as refused:
-                raise refused.inside(f"[{place}]") from None
-        return made
+        place = 0
+        try:
+            for place, element in enumerate(value):
+                if element is not None:
+                    value[place] = read_element(element, notes)
+        except Refused as refused:
+            raise refused.inside(f"[{place}]") from None
+        return value
 
     return read_array
 
@@ -298,12 +300,15 @@ def _map(type_: Map) -> Reader:
 
 def _struct(type_: Struct) -> Reader:
     read_fields = _fields_reader(type_.fields)
-    names = [field.name for field in type_.fields]
+    nothing = (None,) * len(type_.fields)
+    nullable = all(field.nullable for field in type_.fields)
 
-    def read_struct(value: object, notes: Notes) -> dict[str, object]:
+    def read_struct(value: object, notes: Notes) -> tuple[object, ...]:
         if type(value) is not dict:
             raise _mismatch(value, "struct")
-        return dict(zip(names, read_fields(value, notes), strict=True))
+        if nullable and not value:
+            return nothing
+        return tuple(read_fields(value, notes))
 
     return read_struct
 

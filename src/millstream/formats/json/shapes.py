@@ -21,11 +21,18 @@ import numpy as np
 from millstream.schema import Struct
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from millstream.formats.json.block import Block, Flags, Places
     from millstream.schema import Field, Type
 
-_TOKEN = re.compile(rb'[ \t\r\n]*("(?:[^"\\]|\\.)*"|[{}\[\],:]|[^ \t\r\n{}\[\],:"]+)', re.DOTALL)
+_TOKEN = re.compile(
+    rb'[ \t\r\n]*+("(?:[^"\\]++|\\.)*+"|[{}\[\],:]|[^ \t\r\n{}\[\],:"]++)', re.DOTALL
+)
+_BLANKS = b" \t\r\n"
 _MOST_SLOTS = 512
+_MOST_TEXT = 1 << 14
+"""How many bytes the literals of a shape have at most: comparing takes a step for every 32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +91,13 @@ class _Walk:
     """One pass over the tokens of a record that is known to be JSON and to fit."""
 
     text: bytes
-    tokens: list[tuple[int, int]]
-    next: int = 0
+    tokens: Iterator[tuple[int, int]]
     spans: list[tuple[int, int]] = field(default_factory=list)
     slots: list[Slot] = field(default_factory=list)
     extra: bool = False
 
     def take(self) -> tuple[bytes, int, int]:
-        start, end = self.tokens[self.next]
-        self.next += 1
+        start, end = next(self.tokens)
         return self.text[start:end], start, end
 
     def object(self, fields: tuple[Field, ...], *, known: bool) -> tuple[Source, ...]:
@@ -135,11 +140,14 @@ class _Walk:
 
 def learn(text: bytes, fields: tuple[Field, ...]) -> Shape | None:
     """The shape of a record that the exact path has accepted; None if it has none."""
-    tokens = [found.span(1) for found in _TOKEN.finditer(text)]
-    walk = _Walk(text, tokens, next=1)
+    tokens = (found.span(1) for found in _TOKEN.finditer(text, 0, len(text.rstrip(_BLANKS))))
+    walk = _Walk(text, tokens)
+    walk.take()
     try:
         sources = walk.object(fields, known=True)
     except _Unfit:
+        return None
+    if len(text) - sum(end - start for start, end in walk.spans) > _MOST_TEXT:
         return None
     literals: list[Literal] = []
     at = quotes = names = 0

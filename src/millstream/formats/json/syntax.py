@@ -1,7 +1,8 @@
 """Bytes to JSON values, strictly by RFC 8259, with numbers kept as their text.
 
 Beyond the RFC: bytes are UTF-8 without a byte order mark, a name stands once in its
-object, and nothing is nested deeper than 100 levels.
+object, nothing is nested deeper than 100 levels, and a value of more than a million arrays
+and objects has at least eight bytes for each of them.
 """
 
 from __future__ import annotations
@@ -9,10 +10,15 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from typing import Never
+from typing import TYPE_CHECKING, Never
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 DEEPEST = 100
-_NO_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"?|[^"{}\[\]]+', re.DOTALL)
+MOST_PARTS = 1_000_000
+LEAST_BYTES = 8
+_BRACKETS = re.compile(r'"(?:[^"\\]++|\\.)*+"?|([{\[]++)|([}\]]++)', re.DOTALL)
 
 
 class NotJson(ValueError):
@@ -38,10 +44,10 @@ def parse(raw: bytes) -> object:
         NotJson: the bytes are anything else.
     """
     text = _text(raw)
-    if text.count("{") + text.count("[") > DEEPEST and _depth(text) > DEEPEST:
-        raise NotJson(f"nested deeper than {DEEPEST} levels")
+    if text.count("{") + text.count("[") > DEEPEST:
+        _check_parts(text)
     try:
-        return _DECODER.decode(text)
+        return (_DECODER if len(text) < _LARGE else _FRUGAL).decode(text)
     except json.JSONDecodeError as error:
         message = (error.msg[:1].lower() + error.msg[1:]).removesuffix(" at")
         raise NotJson(f"{message} at character {error.pos + 1}") from None
@@ -59,15 +65,26 @@ def _text(raw: bytes) -> str:
     return text
 
 
-def _depth(text: str) -> int:
-    deepest = depth = 0
-    for mark in _NO_BRACKETS.sub("", text):
-        depth += 1 if mark in "{[" else -1
-        deepest = max(deepest, depth)
-    return deepest
+def _check_parts(text: str) -> None:
+    """Refuse arrays and objects that are too deep, or too many for the text's size.
+
+    Each takes a hundred bytes and more as a Python value.
+    """
+    most = max(MOST_PARTS, len(text) // LEAST_BYTES)
+    depth = parts = 0
+    for found in _BRACKETS.finditer(text):
+        opening, closing = found.span(1), found.span(2)
+        depth += opening[1] - opening[0] - (closing[1] - closing[0])
+        parts += opening[1] - opening[0]
+        if depth > DEEPEST:
+            raise NotJson(f"nested deeper than {DEEPEST} levels")
+        if parts > most:
+            raise NotJson(f"more than {most} arrays and objects in {len(text)} characters")
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    if not pairs:
+        return _EMPTY
     made = dict(pairs)
     if len(made) != len(pairs):
         [(twice, _)] = Counter(name for name, _ in pairs).most_common(1)
@@ -84,6 +101,20 @@ def shown(text: str) -> str:
     return json.dumps(text if len(text) <= 40 else text[:39] + "…")
 
 
-_DECODER = json.JSONDecoder(
-    object_pairs_hook=_object, parse_int=Whole, parse_float=Real, parse_constant=_constant
-)
+class _Wholes(dict[str, Whole]):
+    """Short numbers by their text, each made once; longer ones are made when asked for."""
+
+    def __missing__(self, text: str) -> Whole:
+        return Whole(text)
+
+
+def _decoder(whole: Callable[[str], Whole]) -> json.JSONDecoder:
+    return json.JSONDecoder(
+        object_pairs_hook=_object, parse_int=whole, parse_float=Real, parse_constant=_constant
+    )
+
+
+_EMPTY: dict[str, object] = {}
+_LARGE = 1 << 16
+_DECODER = _decoder(Whole)
+_FRUGAL = _decoder(_Wholes((str(number), Whole(number)) for number in range(-99, 1000)).__getitem__)

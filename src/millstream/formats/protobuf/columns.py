@@ -81,7 +81,7 @@ class _Found:
     def _fields(self, tag: int, rows: Places) -> None:
         number, wire = tag >> 3, tag & 7
         rows = rows[~self.cursor.lost[rows]]
-        if not 1 <= number <= _LARGEST:
+        if not (1 <= number <= _LARGEST and self.cursor.worth(rows)):
             self.cursor.lose(rows)
             return
         part = self._parts.get(number)
@@ -137,19 +137,18 @@ class _Found:
             self._keep(part, rows, (values, values))
 
     def _packed(self, part: Part, wire: int, rows: Places) -> None:
-        """Numbers one after the other in one span."""
-        inner = self.cursor.inside(*self.cursor.spans(rows, self._sizes(rows)))
-        waiting = np.flatnonzero(inner.at < inner.end)
-        rounds = 0
-        while waiting.size:
-            rounds += 1
-            if rounds > MOST_ROUNDS:
-                inner.lose(waiting)
-                break
-            values = self._words(inner, wire, waiting)
-            self._keep(part, rows[waiting], (values, values))
-            waiting = waiting[inner.at[waiting] < inner.end[waiting]]
-        self.cursor.lose(rows[inner.lost])
+        """Numbers one after the other in one span of each message, all of them at once."""
+        spans = self.cursor.spans(rows, self._sizes(rows))
+        if wire == VARINT:
+            owners, start = self.cursor.numbers_in(*spans)
+        else:
+            count = -(-(spans[1] - spans[0]) // _WIDTHS[wire])
+            owners = np.repeat(np.arange(rows.size), count)
+            start = spans[0][owners] + _WIDTHS[wire] * _places(count)
+        inner = self.cursor.inside(start, spans[1][owners])
+        values = self._words(inner, wire, np.arange(start.size))
+        self._keep(part, rows[owners], (values, values))
+        self.cursor.lose(rows[owners[inner.lost]])
 
     def _keep(self, part: Part, rows: Places, values: tuple[np.ndarray, np.ndarray]) -> None:
         self._owners[part.number].append(rows)
@@ -238,6 +237,12 @@ class _Found:
         place = np.minimum(np.searchsorted(numbers, value), numbers.size - 1)
         self.cursor.lose(rows[numbers[place] != value])
         return pa.array([name for _, name in node.symbols], pa.string()).take(pa.array(place))
+
+
+def _places(counts: Places) -> Places:
+    """For groups of so many, the place of each member in its group."""
+    ends = np.cumsum(counts)
+    return np.arange(int(ends[-1]) if ends.size else 0) - np.repeat(ends - counts, counts)
 
 
 def _numbers(node: Leaf, words: Words) -> pa.Array:

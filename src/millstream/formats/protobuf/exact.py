@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import decimal
+from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from millstream.formats.json import times
 from millstream.formats.json.exact import Refused
 from millstream.formats.pieces import NULL_VALUE
 from millstream.formats.protobuf.schema import Leaf, Message, Part, descriptor, parsed
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+Reader = Callable[[Any], object]
 
 
 class NotProtobuf(ValueError):
@@ -28,8 +28,8 @@ def reader(files: bytes, name: str) -> Callable[[bytes | None], tuple[list[objec
     from google.protobuf import message_factory
     from google.protobuf.message import DecodeError
 
-    node = parsed(files, name)
     kind = message_factory.GetMessageClass(descriptor(files, name))
+    fields = [_field(part) for part in parsed(files, name).parts]
 
     def read(raw: bytes | None) -> tuple[list[object], bool]:
         if raw is None:
@@ -38,83 +38,111 @@ def reader(files: bytes, name: str) -> Callable[[bytes | None], tuple[list[objec
             message = kind.FromString(raw)
         except (DecodeError, RecursionError):
             raise NotProtobuf(f"not Protobuf: no {name}") from None
-        return [_field(message, part) for part in node.parts], _more(message)
+        row = [read_field(message) for read_field in fields]
+        size = message.ByteSize()
+        message.DiscardUnknownFields()
+        return row, message.ByteSize() != size
 
     return read
 
 
-def _more(message: Any) -> bool:
-    """Whether there were unknown fields, here or in a part."""
-    from google.protobuf.unknown_fields import UnknownFieldSet
+def _field(part: Part) -> Reader:
+    """The function that reads a field of a message."""
+    name = part.name
+    read_field = _map(part) if part.map else _many(part) if part.many else _once(part)
 
-    if len(UnknownFieldSet(message)):
-        return True
-    return any(
-        _more(one)
-        for field, value in message.ListFields()
-        if field.message_type is not None
-        for one in _messages(field, value)
-    )
+    def read(message: Any) -> object:
+        try:
+            return read_field(message)
+        except UnicodeDecodeError:
+            raise Refused("needs a string; got invalid UTF-8").inside(name) from None
+        except Refused as refused:
+            raise refused.inside(name) from None
 
-
-def _messages(field: Any, value: Any) -> list[Any]:
-    if not field.is_repeated:
-        return [value]
-    if field.message_type.GetOptions().map_entry:
-        held = field.message_type.fields_by_name["value"]
-        return list(value.values()) if held.message_type is not None else []
-    return list(value)
+    return read
 
 
-def _field(message: Any, part: Part) -> object:
-    try:
-        if part.map:
-            return _map(getattr(message, part.name), part)
-        if part.many:
-            return [_inside(value, part, f"[{place}]")
-                    for place, value in enumerate(getattr(message, part.name))]  # fmt: skip
-        return _once(message, part)
-    except UnicodeDecodeError:
-        raise Refused("needs a string; got invalid UTF-8").inside(part.name) from None
-    except Refused as refused:
-        raise refused.inside(part.name) from None
+def _once(part: Part) -> Reader:
+    name, required, read_value = part.name, part.required, _value(part.node)
+    if not part.presence:
+        return lambda message: read_value(getattr(message, name))
+
+    def read(message: Any) -> object:
+        if message.HasField(name):
+            return read_value(getattr(message, name))
+        if required:
+            raise Refused("is required; it is missing")
+        return None
+
+    return read
 
 
-def _once(message: Any, part: Part) -> object:
-    if not part.presence or message.HasField(part.name):
-        return _value(getattr(message, part.name), part.node)
-    if part.required:
-        raise Refused("is required; it is missing")
-    return None
+def _many(part: Part) -> Reader:
+    name, read_value = part.name, _value(part.node)
+
+    def read(message: Any) -> list[object]:
+        made: list[object] = []
+        try:
+            for value in getattr(message, name):
+                made.append(read_value(value))
+        except Refused as refused:
+            raise refused.inside(f"[{len(made)}]") from None
+        return made
+
+    return read
 
 
-def _inside(value: Any, part: Part, place: str) -> object:
-    try:
-        return _value(value, part.node)
-    except Refused as refused:
-        raise refused.inside(place) from None
-
-
-def _map(values: Any, part: Part) -> list[tuple[object, object]]:
+def _map(part: Part) -> Reader:
     """Pairs in the order of their keys: Protobuf keeps none."""
     assert isinstance(part.node, Message)
     key, value = part.node.parts
-    return [(_value(name, key.node), _value(values[name], value.node)) for name in sorted(values)]
+    name, read_key, read_value = part.name, _value(key.node), _value(value.node)
+
+    def read(message: Any) -> list[tuple[object, object]]:
+        values = getattr(message, name)
+        return [(read_key(one), read_value(values[one])) for one in sorted(values)]
+
+    return read
 
 
-def _value(value: Any, node: Leaf | Message) -> object:
-    if isinstance(node, Message):
-        if node.instant:
-            return instant(value.seconds, value.nanos)
-        return {part.name: _field(value, part) for part in node.parts}
+def _value(node: Leaf | Message) -> Reader:
+    """The function that reads a value; empty messages of a kind are one value."""
+    if isinstance(node, Leaf):
+        return _leaf(node)
+    if node.instant:
+        return lambda value: instant(value.seconds, value.nanos)
+    fields = [_field(part) for part in node.parts]
+    nothing: list[tuple[object, ...]] = []
+
+    def read(value: Any) -> tuple[object, ...]:
+        if value.ByteSize():
+            return tuple([read_field(value) for read_field in fields])
+        if not nothing:
+            nothing.append(tuple([read_field(value) for read_field in fields]))
+        return nothing[0]
+
+    return read
+
+
+def _leaf(node: Leaf) -> Reader:
     if node.kind == "enum":
-        names = dict(node.symbols)
+        return _enum(dict(node.symbols))
+    if node.kind == "uint64":
+        return decimal.Decimal
+    return _text if node.kind == "string" else lambda value: value
+
+
+def _enum(names: dict[int, str]) -> Reader:
+    def read(value: int) -> str:
         if value not in names:
             raise Refused(f"needs a value of the enum; got {value}")
         return names[value]
-    if node.kind == "uint64":
-        return decimal.Decimal(value)
-    if node.kind == "string" and not isinstance(value, str):
+
+    return read
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
         raise Refused("needs a string; got invalid UTF-8")
     return value
 

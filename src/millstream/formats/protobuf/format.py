@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from millstream.errors import InvalidSpec
 from millstream.formats.framing import BARE, Framing
-from millstream.formats.protobuf.schema import columns
+from millstream.formats.protobuf.schema import columns, index_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from millstream.formats.spec import Decoded
     from millstream.schema import Schema
-
-FIRST = b"\0"  # Confluent's index of a message in its file: the first one
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +44,11 @@ class Protobuf:
         return self.framing.decoded(
             values,
             lambda bodies: decode(bodies, schema, self.files, self.message),
-            index=FIRST,
+            index=index_of(self.files, self.message),
         )
 
     def encode(self, table: pa.Table) -> pa.Array:
         from millstream.formats.protobuf.encode import encode
 
-        return self.framing.encoded(encode(table, self.files, self.message), FIRST)
+        index = index_of(self.files, self.message)
+        return self.framing.encoded(encode(table, self.files, self.message), index)

@@ -119,6 +119,19 @@ def descriptor(files: bytes, name: str) -> Descriptor:
     return found
 
 
+@lru_cache(maxsize=32)
+def index_of(files: bytes, name: str) -> tuple[int, ...]:
+    """The place of a message among those of its file; for a nested one, the places of those it
+    is in, the outermost first, and its own."""
+    found = descriptor(files, name)
+    path: list[int] = []
+    while found.containing_type is not None:
+        inside = found.containing_type
+        path.insert(0, [one.name for one in inside.nested_types].index(found.name))
+        found = inside
+    return (list(found.file.message_types_by_name).index(found.name), *path)
+
+
 def _add_all(pool: Any, described: Any) -> None:
     """Files after those they import; the well-known ones are there even if they were left out."""
     waiting = {file.name: file.SerializeToString() for file in described.file}
