@@ -35,9 +35,6 @@ _CLIENT = {
 _AT_ONCE = 20_000
 _WAIT = 1.0
 _PATIENCE = 120.0
-_GONE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
-_UNKNOWN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC,
-            KafkaError._UNKNOWN_PARTITION)  # fmt: skip
 
 
 class ClientFetcher:
@@ -144,12 +141,10 @@ class ClientFetcher:
             if error.code() == KafkaError._PARTITION_EOF:
                 if offset >= left.get(partition, offset + 1):
                     del left[partition]
-            elif error.code() in _GONE:
-                raise troubles.gone(self._topic, partition, offset)
-            elif error.code() in _UNKNOWN:
-                raise troubles.unknown(self._topic, self._address)
-            elif not error.retriable():
-                raise troubles.unavailable(self._topic, self._address, error.str())
+            elif trouble := troubles.of(
+                error, self._topic, self._address, troubles.gone(self._topic, partition, offset)
+            ):
+                raise trouble
 
 
 def _table(
