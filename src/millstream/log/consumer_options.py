@@ -10,6 +10,7 @@ from typing import Literal
 from millstream.errors import InvalidInput
 from millstream.log.names import check_topic
 from millstream.log.places import Place, Slot, check_place
+from millstream.log.record_limits import READ_ANY
 
 Start = Literal["committed", "start", "end"] | datetime | timedelta | Mapping[int, int]
 
@@ -28,6 +29,7 @@ def client_config(group: str | None, isolation: str, *, until_end: bool) -> dict
         "fetch.queue.backoff.ms": "10",
         "fetch.error.backoff.ms": "100",
         "topic.metadata.refresh.interval.ms": "30000",
+        **READ_ANY,
     }
 
 

@@ -104,6 +104,7 @@ _KINDS: dict[int, type[MillstreamError]] = {
     KafkaError.MSG_SIZE_TOO_LARGE: InvalidInput,
     KafkaError._INVALID_ARG: InvalidInput,
 }
+_TOO_LARGE = "send less at once, or raise the topic's max.message.bytes"
 _PROPERTY = re.compile(r'configuration property:? "([^"]+)"')
 
 
@@ -295,7 +296,8 @@ class Link:
             return MillstreamError(
                 f"{doing} needs the right to do so", got=said, do="ask the cluster's owner"
             )
-        return _KINDS.get(error.code(), MillstreamError)(f"{doing} failed", got=said)
+        do = _TOO_LARGE if error.code() == KafkaError.MSG_SIZE_TOO_LARGE else None
+        return _KINDS.get(error.code(), MillstreamError)(f"{doing} failed", got=said, do=do)
 
     def _open(self, kind: Callable[..., _T], settings: Mapping[str, str], **callbacks: Any) -> _T:
         config = self.cluster.client(**settings)

@@ -16,6 +16,7 @@ from millstream.log.client_settings import ClientSetting, client_settings
 from millstream.log.consumer_options import checked_topics
 from millstream.log.link import ANSWER_TIME, Link
 from millstream.log.names import check_group
+from millstream.log.record_limits import READ_ANY
 from millstream.log.records import Record, from_message
 from millstream.log.settings import Cluster
 from millstream.log.share_group import settled, wanted
@@ -99,6 +100,7 @@ class ShareConsumer:
             "group.id": self.group,
             "share.acknowledgement.mode": "explicit",
             "max.poll.records": str(most),
+            **READ_ANY,
             **client_settings(settings),
         }
         self._patience = positive_micros(patience, what="patience") / 1e6

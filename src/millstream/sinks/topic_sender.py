@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from millstream.bounded import bounded
 from millstream.log.link import LOG
+from millstream.log.record_limits import ANY
 
 if TYPE_CHECKING:
     from millstream.log.settings import Cluster
@@ -74,6 +75,7 @@ class ClientSender:
         told = self._cluster.client(
             **self._kind(),
             **{
+                **ANY,
                 "partitioner": "murmur2_random",
                 "compression.type": "lz4",
                 "linger.ms": "5",

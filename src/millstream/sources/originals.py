@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from millstream.errors import DataGone
 from millstream.log.link import LOG
+from millstream.log.record_limits import READ_ANY
 from millstream.sources import topic_troubles as troubles
 from millstream.sources.spec import raw_schema
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from millstream.log.settings import Cluster
 
 _CLIENT = {
+    **READ_ANY,
     "group.id": "millstream.originals",
     "enable.auto.commit": "false",
     "enable.partition.eof": "true",

@@ -10,6 +10,7 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from millstream.log.link import LOG
+from millstream.log.record_limits import READ_ANY
 from millstream.sources import topic_troubles as troubles
 from millstream.sources.spec import raw_schema
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from millstream.sources.spec import Ranges
 
 _CLIENT = {
+    **READ_ANY,
     "group.id": "millstream.fetch",
     "enable.auto.commit": "false",
     "enable.partition.eof": "true",
