@@ -126,8 +126,10 @@ def test_members_without_an_assignor_in_common_are_told_what_to_do(
     log.topics.create(topic, partitions=2)
     other = OurMember(log.consumer(topic, group=topic)) if assignor else PlainMember(
         log.address, topic)  # fmt: skip
-    said = (r"range, roundrobin\); make this consumer with assignor=\"cooperative-sticky\""
-            if assignor else r"cooperative-sticky\); make this consumer with assignor=\"range\"")  # fmt: skip
+    ours, wanted = "cooperative-sticky", "range"
+    if assignor:
+        ours, wanted = "range, roundrobin", "cooperative-sticky"
+    said = rf'{ours}\); make this consumer with assignor="{wanted}"'
     with reading(other):
         assert eventually(lambda: len(other.owns()) == 2)
         consumer = log.consumer(topic, group=topic, assignor=assignor)
@@ -182,4 +184,3 @@ def test_moving_one_partition_doubles_nothing_of_the_others(log: Log, topic: str
                 consumer.resume(topic, others[0])
     assert len(seen) == 901
     assert len(set(seen)) == 900
-

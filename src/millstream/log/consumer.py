@@ -22,7 +22,7 @@ from millstream.log.consumer_options import (
     client_config,
 )
 from millstream.log.keeping import Delivery, Keeping, mode_of
-from millstream.log.link import Link
+from millstream.log.link import Link, let_go
 from millstream.log.membership import Assignor, member
 from millstream.log.names import check_group
 from millstream.log.places import (
@@ -76,9 +76,8 @@ class Consumer:
     are lost; "exactly_once" keeps positions in `offsets` (`SqlOffsets`), beside your own result
     and in its transaction, inside which `commit()` is called.
 
-    `assignor` says how members share partitions: "cooperative-sticky" (the default) moves only
-    those that must move. "range" or "roundrobin" is what other Kafka clients use by default:
-    a group that has such members needs it here too.
+    `assignor` says how members share partitions: "cooperative-sticky" (the default) moves few;
+    "range" or "roundrobin" is for a group with other Kafka clients, whose default it is.
 
     `until_end=True` stops at the end as it was when reading began, otherwise reading goes on
     until `stop()`. `isolation="read_committed"` hides records of open and aborted
@@ -124,6 +123,7 @@ class Consumer:
         self._in_hand: dict[Slot, int] = {}
         begin = self._begin_alone(slots) if self.group is None else {}
         self._reader = Reader(self._link, self._link.consumer(config), patience=wait, member=me)
+        self._let_go = let_go(self, self._reader.client.close)
         if self.group is None:
             self._reader.assign(begin)
         else:
@@ -231,15 +231,18 @@ class Consumer:
         return self._reader.client.consumer_group_metadata()
 
     def close(self) -> None:
-        """Commit what is finished (`commit="auto"`), leave the group, let go of everything."""
+        """Commit what is finished (`commit="auto"`), and leave the group."""
         if self._closed:
             return
         self._closed = True
         self._stopped.set()
         try:
             self._keeping.closing(self._reader)
-        finally:
-            self._reader.client.close()
+        except BaseException:
+            self._let_go()
+            raise
+        self._let_go.detach()
+        self._reader.client.close()
 
     def __enter__(self) -> Self:
         return self

@@ -14,7 +14,7 @@ from millstream.duration import Duration, positive_micros
 from millstream.errors import InvalidInput, MillstreamError
 from millstream.log.client_settings import ClientSetting, client_settings
 from millstream.log.consumer_options import checked_topics
-from millstream.log.link import ANSWER_TIME, Link
+from millstream.log.link import ANSWER_TIME, Link, let_go
 from millstream.log.names import check_group
 from millstream.log.record_limits import READ_ANY
 from millstream.log.records import Record, from_message
@@ -108,6 +108,7 @@ class ShareConsumer:
         slots_of(self._link, self.topics)
         self._rules = settled(self._link, self.group, told)
         self._client = self._link.share_consumer(config)
+        self._let_go = let_go(self, self._client.close)
         self._client.subscribe(list(self.topics))
         self._waiting: deque[_Held] = deque()
         self._in_hand: _Held | None = None
@@ -179,6 +180,7 @@ class ShareConsumer:
             self._send()
         finally:
             self._closed = True
+            self._let_go.detach()
             self._client.close()
 
     def __enter__(self) -> Self:
