@@ -49,6 +49,7 @@ IN_TRANSACTION = """
     transaction = producer.transaction()
     transaction.__enter__()
     producer.send(topic, b"first")
+    producer.flush()
     {away_now}
 """
 

@@ -101,9 +101,14 @@ def test_a_member_with_the_defaults_of_librdkafka_shares_the_work(
     log: Log, topic: str, assignor: Literal["range", "roundrobin"], ours_first: bool
 ) -> None:
     log.topics.create(topic, partitions=PARTITIONS)
-    makers = [lambda: OurMember(log.consumer(topic, group=topic, assignor=assignor)),
-              lambda: PlainMember(log.address, topic)]  # fmt: skip
-    begin, join = makers if ours_first else reversed(makers)
+
+    def ours() -> Member:
+        return OurMember(log.consumer(topic, group=topic, assignor=assignor))
+
+    def theirs() -> Member:
+        return PlainMember(log.address, topic)
+
+    begin, join = (ours, theirs) if ours_first else (theirs, ours)
     everything = {(partition, offset) for partition in range(PARTITIONS)
                   for offset in range(2 * EACH)}  # fmt: skip
     with reading(begin()) as first:

@@ -24,7 +24,7 @@ def filled(broker: ThrowAwayBroker, topic: str, *, each: int, partitions: int = 
     producer = Producer({"bootstrap.servers": broker.address, "linger.ms": 20})
     for number in range(each):
         for partition in range(partitions):
-            headers = [("h", b"x"), ("none", None)] if number == 2 else None
+            headers: Any = [("h", b"x"), ("none", None)] if number == 2 else None
             producer.produce(topic, b"%d of %d" % (number, partition), b"k%d" % number,
                              partition=partition, timestamp=1_000 + number,
                              headers=headers)  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self
@@ -348,6 +349,8 @@ class Producer:
 
     @staticmethod
     def _withdraw(transactions: Transactions, problem: BaseException) -> None:
+        if sys.is_finalizing():  # the broker ends it; an answer could be waited for without end
+            return
         try:
             transactions.abort()
         except MillstreamError as second:

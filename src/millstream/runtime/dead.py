@@ -22,7 +22,7 @@ from millstream.log.consumer import Consumer
 from millstream.log.producer import Producer
 from millstream.log.topics import Topics
 from millstream.runtime.faultpoints import reached
-from millstream.sinks.topic_messages import AGAIN, ENVELOPE
+from millstream.sinks.topic_messages import AGAIN, ENVELOPE, RESULT_OF
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -54,6 +54,12 @@ class DeadRow:
     def origin(self) -> Origin:
         """What it is known by."""
         return self.record.topic, self.record.partition, self.record.offset
+
+    @property
+    def result_of(self) -> str | None:
+        """The output whose sink could not take it, where it is a result and not a record."""
+        name, value = self.record.headers[-1] if self.record.headers else ("", b"")
+        return (value or b"").decode("utf-8", "replace") if name == RESULT_OF else None
 
     @property
     def size(self) -> int:
@@ -88,10 +94,12 @@ class Selection:
 
 @dataclass
 class Survey:
-    """How many of the selected rows wait, per source, and how many have been dealt with."""
+    """How many of the selected rows wait, per source, and how many have been dealt with;
+    `results` names the outputs that could not take some of them."""
 
     waiting: Counter[str] = field(default_factory=Counter)
     dealt_with: int = 0
+    results: set[str] = field(default_factory=set)
 
 
 class Marks:
@@ -133,6 +141,8 @@ class DeadRows:
         found = Survey()
         for row in self._meant(selection, found, again=again):
             found.waiting[row.record.topic] += 1
+            if row.result_of is not None:
+                found.results.add(row.result_of)
         return found
 
     def retry(
@@ -147,6 +157,7 @@ class DeadRows:
             InvalidInput: some came from a source that is not among `topics`; nothing was sent.
         """
         found = self.survey(selection, again=again)
+        _refuse_results(found.results)
         _refuse_files(set(found.waiting) - set(topics))
         return self._deal(selection, "retried", again=again)
 
@@ -345,6 +356,17 @@ def _ranges(offsets: list[int]) -> list[list[int]]:
         else:
             ranges.append([offset, offset + 1])
     return ranges
+
+
+def _refuse_results(outputs: set[str]) -> None:
+    if outputs:
+        names = ", ".join(map(repr, sorted(outputs)))
+        raise InvalidInput(
+            "dead retry needs records of the pipeline's sources",
+            got=f"results that the output {names} could not take",
+            do="change the pipeline or the sink and rewind to make them again, then "
+            "`dead drop` them; --step NAME chooses the others",
+        )
 
 
 def _refuse_files(others: set[str]) -> None:

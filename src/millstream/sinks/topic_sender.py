@@ -30,8 +30,11 @@ class Sender(Protocol):
     def begin(self) -> None:
         """From here on everything belongs together."""
 
-    def send(self, topic: str, some: Outgoing) -> None:
-        """Append these messages; those with equal keys to one partition, in their order."""
+    def send(self, topic: str, some: Outgoing, most: int | None = None) -> None:
+        """Append these messages; those with equal keys to one partition, in their order.
+
+        `most` is how many bytes at once the topic takes, where it is known.
+        """
 
     def sign(self, mark: Mark) -> None:
         """Write an offset of a group that counts if the rest does."""
@@ -109,7 +112,7 @@ class ClientSender:
         if self._name is not None:
             self._producer.begin_transaction()
 
-    def send(self, topic: str, some: Outgoing) -> None:
+    def send(self, topic: str, some: Outgoing, most: int | None = None) -> None:
         produce, poll = self._producer.produce, self._producer.poll
         for message in _messages(some):
             while True:
