@@ -174,3 +174,16 @@ def test_a_bad_option_is_one_sentence_and_sends_nothing(
 def test_no_input_is_said_and_sends_nothing(millstream: Command, clicks: str) -> None:
     said = millstream.ok("produce", clicks)
     assert said.err == "warning: there was no input, so nothing was sent\n"
+
+
+def test_large_records_go_to_a_topic_that_takes_them(
+    millstream: Command, broker: ThrowAwayBroker, topic: str
+) -> None:
+    millstream.ok("topics", "create", topic, "--set", "max.message.bytes=3000000")
+    large = token_hex(1_250_000)
+    millstream.ok("produce", topic, "--format", "text", stdin=f"{large}\nsmall\n{large}\n")
+    values = [message.value() for message in stored(broker, topic, partitions=1)]
+    assert values == [large.encode(), b"small", large.encode()]
+    said = millstream("produce", topic, "--format", "text", stdin=large * 2)
+    assert said.code == 2
+    assert "at most 3,000,000 bytes" in said.err

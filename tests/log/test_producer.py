@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import random
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -7,6 +9,7 @@ import pytest
 
 from millstream.errors import InvalidInput, NotFound
 from millstream.log.producer import Producer
+from millstream.log.share_consumer import ShareConsumer
 
 if TYPE_CHECKING:
     from tests.log.shortly import Log
@@ -231,3 +234,55 @@ def test_a_closed_producer_sends_nothing(log: Log, topic: str) -> None:
 
     with pytest.raises(InvalidInput, match="open producer"):
         producer.send(topic, b"x")
+
+
+LARGE = random.Random(7).randbytes(2_500_000)
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+@pytest.mark.parametrize("many", [False, True])
+def test_a_topic_that_takes_large_records_gets_them(
+    log: Log, topic: str, many: bool, transactional: bool
+) -> None:
+    log.topics.create(topic, settings={"max.message.bytes": 3_000_000})
+    with Producer(log.address, transactional_id=topic if transactional else None) as producer:
+        with producer.transaction() if transactional else nullcontext():
+            if many:
+                producer.send_many(topic, [b"a", LARGE, b"b"])
+            else:
+                producer.send(topic, LARGE, key=b"k", headers={"h": "v"})
+        producer.flush()
+        assert producer.failed == 0
+
+    assert log.values(topic) == ([b"a", LARGE, b"b"] if many else [LARGE])
+    with ShareConsumer(topic, group=topic, kafka=log.address) as queue:
+        assert next(record for record in queue if len(record.value or b"") > 1).value == LARGE
+
+
+@pytest.mark.parametrize("where", ["value", "key", "headers"])
+def test_a_record_over_the_limit_of_its_topic_is_refused_with_the_limit(
+    log: Log, topic: str, where: str
+) -> None:
+    log.topics.create(topic, settings={"max.message.bytes": 2_000_000})
+    record: dict[str, Any] = {"value": b"v", where: {"h": LARGE} if where == "headers" else LARGE}
+    with Producer(log.address) as producer:
+        with pytest.raises(InvalidInput, match=r"at most 2,000,000 bytes; got .* 2,500,\d\d\d"):
+            producer.send(topic, **record)
+        with pytest.raises(InvalidInput, match=r"at most 2,000,000 bytes"):
+            producer.send_many(topic, [b"first", LARGE])
+        assert producer.sent == 1
+
+        log.topics.alter(topic, settings={"max.message.bytes": 3_000_000})
+        producer.send(topic, **record)
+
+    assert len(log.read(topic)) == 2
+
+
+def test_the_largest_record_a_broker_takes_is_sent_and_read(log: Log, topic: str) -> None:
+    """librdkafka's own limits end at a million bytes for sending, 100 million for reading."""
+    log.topics.create(topic, settings={"max.message.bytes": 104_857_600})
+    largest = LARGE * 41
+    with Producer(log.address, compression="none") as producer:
+        producer.send(topic, largest)
+
+    assert log.values(topic) == [largest]

@@ -18,7 +18,7 @@ _OWNED = {
     "metadata.broker.list": "kafka=",
     "group.id": "group=",
     "group.protocol": "the classic protocol, which is fixed",
-    "partition.assignment.strategy": "cooperative-sticky, which is fixed",
+    "partition.assignment.strategy": "assignor=",
     "auto.offset.reset": "start=",
     "enable.auto.commit": "commit=",
     "enable.auto.offset.store": "commit=",

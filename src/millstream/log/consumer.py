@@ -10,8 +10,6 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from confluent_kafka import KafkaException, TopicPartition
-
 from millstream.duration import Duration, positive_micros
 from millstream.errors import InvalidInput, MillstreamError
 from millstream.log.client_settings import ClientSetting, client_settings
@@ -24,7 +22,8 @@ from millstream.log.consumer_options import (
     client_config,
 )
 from millstream.log.keeping import Delivery, Keeping, mode_of
-from millstream.log.link import ANSWER_TIME, Link
+from millstream.log.link import Link, let_go
+from millstream.log.membership import Assignor, member
 from millstream.log.names import check_group
 from millstream.log.places import (
     Place,
@@ -77,6 +76,9 @@ class Consumer:
     are lost; "exactly_once" keeps positions in `offsets` (`SqlOffsets`), beside your own result
     and in its transaction, inside which `commit()` is called.
 
+    `assignor` says how members share partitions: "cooperative-sticky" (the default) moves few;
+    "range" or "roundrobin" is for a group with other Kafka clients, whose default it is.
+
     `until_end=True` stops at the end as it was when reading began, otherwise reading goes on
     until `stop()`. `isolation="read_committed"` hides records of open and aborted
     transactions. A record gone from the log raises `DataGone`: positions never jump.
@@ -90,6 +92,7 @@ class Consumer:
         group: str | None = None,
         start: Start | None = None,
         partitions: Sequence[int] | None = None,
+        assignor: Assignor | None = None,
         until_end: bool = False,
         isolation: Literal["read_committed", "read_uncommitted"] = "read_committed",
         commit: Literal["auto", "manual"] | None = None,
@@ -106,8 +109,9 @@ class Consumer:
         )
         self._until_end = until_end
         self._isolation = checked_isolation(isolation)
+        me = member(self.group, assignor)
         config = {
-            **client_config(self.group, isolation, until_end=until_end),
+            **client_config(me, isolation, until_end=until_end),
             **client_settings(settings),
         }
         wait = positive_micros(patience, what="patience") / 1e6
@@ -118,7 +122,8 @@ class Consumer:
         self._ends: dict[Slot, int] = {}
         self._in_hand: dict[Slot, int] = {}
         begin = self._begin_alone(slots) if self.group is None else {}
-        self._reader = Reader(self._link, self._link.consumer(config), patience=wait)
+        self._reader = Reader(self._link, self._link.consumer(config), patience=wait, member=me)
+        self._let_go = let_go(self, self._reader.client.close)
         if self.group is None:
             self._reader.assign(begin)
         else:
@@ -176,7 +181,7 @@ class Consumer:
     def committed(self) -> dict[Slot, int | None]:
         """What the group has committed in the partitions this consumer reads."""
         self._need_group("committed()")
-        return self._ask_committed(self.assignment())
+        return self._reader.committed(self.assignment())
 
     def commit(self) -> None:
         """Commit the position after every record handed out, and return when it is done.
@@ -226,15 +231,18 @@ class Consumer:
         return self._reader.client.consumer_group_metadata()
 
     def close(self) -> None:
-        """Commit what is finished (`commit="auto"`), leave the group, let go of everything."""
+        """Commit what is finished (`commit="auto"`), and leave the group."""
         if self._closed:
             return
         self._closed = True
         self._stopped.set()
         try:
             self._keeping.closing(self._reader)
-        finally:
-            self._reader.client.close()
+        except BaseException:
+            self._let_go()
+            raise
+        self._let_go.detach()
+        self._reader.client.close()
 
     def __enter__(self) -> Self:
         return self
@@ -350,7 +358,7 @@ class Consumer:
         """Where the group has committed; else at `start`, which is then the group's from now on."""
         if self._keeping.offsets is not None:
             return self._begin_alone(slots)
-        committed = self._ask_committed(slots)
+        committed = self._reader.committed(slots)
         places = {slot: at for slot, at in committed.items() if at is not None}
         fresh = self._begin([slot for slot in slots if slot not in places]) if slots else {}
         if fresh and self._start != "start":
@@ -360,20 +368,12 @@ class Consumer:
         self._keeping.known(places)
         return places
 
-    def _ask_committed(self, slots: Sequence[Slot]) -> dict[Slot, int | None]:
-        wanted = [TopicPartition(*slot) for slot in slots]
-        try:
-            found = self._reader.client.committed(wanted, timeout=ANSWER_TIME) if wanted else []
-        except KafkaException as failed:
-            raise self._link.failure(failed, f"asking for the offsets of {self.group}") from None
-        return {(at.topic, at.partition): at.offset if at.offset >= 0 else None for at in found}
-
     def _move(self, places: Mapping[Slot, int]) -> None:
         self._check_open()
         self._in_hand = {}
         for slot in places:
             self._ends.pop(slot, None)
-        self._reader.move(places, alone=self.group is None)
+        self._reader.move(places)
 
     def _named(self, topic: str | None, partition: int | None) -> list[Slot]:
         if topic is not None and partition is not None:

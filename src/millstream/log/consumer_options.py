@@ -5,19 +5,25 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from millstream.errors import InvalidInput
 from millstream.log.names import check_topic
 from millstream.log.places import Place, Slot, check_place
+from millstream.log.record_limits import READ_ANY
+
+if TYPE_CHECKING:
+    from millstream.log.membership import Member
 
 Start = Literal["committed", "start", "end"] | datetime | timedelta | Mapping[int, int]
 
 
-def client_config(group: str | None, isolation: str, *, until_end: bool) -> dict[str, str]:
+def client_config(member: Member | None, isolation: str, *, until_end: bool) -> dict[str, str]:
+    sharing = {"group.id": f"millstream-reader-{uuid.uuid4().hex}"}
+    if member is not None:
+        sharing = {"group.id": member.group, "partition.assignment.strategy": member.offered}
     return {
-        "group.id": group or f"millstream-reader-{uuid.uuid4().hex}",
-        "partition.assignment.strategy": "cooperative-sticky",
+        **sharing,
         "isolation.level": isolation,
         "enable.auto.commit": "false",
         "enable.auto.offset.store": "false",
@@ -28,6 +34,7 @@ def client_config(group: str | None, isolation: str, *, until_end: bool) -> dict
         "fetch.queue.backoff.ms": "10",
         "fetch.error.backoff.ms": "100",
         "topic.metadata.refresh.interval.ms": "30000",
+        **READ_ANY,
     }
 
 

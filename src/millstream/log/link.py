@@ -10,11 +10,14 @@ import logging
 import re
 import socket
 import time
+import weakref
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, ShareConsumer
 from confluent_kafka.admin import AdminClient, ClusterMetadata, PartitionMetadata
 
+from millstream.bounded import bounded
 from millstream.errors import (
     DataGone,
     Fenced,
@@ -72,6 +75,7 @@ PASSING = frozenset(_AWAY | _SETTLING)
 _OUTDATED = {KafkaError.FENCED_LEADER_EPOCH}  # the client knows leaders of before: one anew
 _ONE_BROKER = 1.0  # seconds a client may try for one that has gone, where there are others
 _TAKING_OVER = 30.0  # seconds in which other brokers take over what one that died led
+_LETTING_GO = 3.0  # seconds for a client that was not closed
 _LOST = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT}
 NOT_EVERYWHERE_YET = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART})
 """What a broker says of a new topic that another broker knows already."""
@@ -104,6 +108,7 @@ _KINDS: dict[int, type[MillstreamError]] = {
     KafkaError.MSG_SIZE_TOO_LARGE: InvalidInput,
     KafkaError._INVALID_ARG: InvalidInput,
 }
+_TOO_LARGE = "send less at once, or raise the topic's max.message.bytes"
 _PROPERTY = re.compile(r'configuration property:? "([^"]+)"')
 
 
@@ -115,6 +120,20 @@ def _listens(server: str) -> bool:
     except OSError:
         return False
     return True
+
+
+def let_go(owner: object, close: Callable[[], None]) -> weakref.finalize[..., Any]:
+    """Close a client when its owner is gone, or the process ends, without having closed it.
+
+    A client that has sent a commit waits for the answer when it is destroyed, for minutes if the
+    broker is away; here it is waited for only a moment, in a thread that ends with the process.
+    """
+
+    def closed() -> None:
+        with suppress(TimeoutError, RuntimeError):
+            bounded(close, _LETTING_GO)
+
+    return weakref.finalize(owner, closed)
 
 
 class Complaints:
@@ -295,7 +314,8 @@ class Link:
             return MillstreamError(
                 f"{doing} needs the right to do so", got=said, do="ask the cluster's owner"
             )
-        return _KINDS.get(error.code(), MillstreamError)(f"{doing} failed", got=said)
+        do = _TOO_LARGE if error.code() == KafkaError.MSG_SIZE_TOO_LARGE else None
+        return _KINDS.get(error.code(), MillstreamError)(f"{doing} failed", got=said, do=do)
 
     def _open(self, kind: Callable[..., _T], settings: Mapping[str, str], **callbacks: Any) -> _T:
         config = self.cluster.client(**settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self
@@ -16,6 +17,7 @@ from millstream.log.link import Link
 from millstream.log.names import check_topic
 from millstream.log.partitioning import IN_LIBRDKAFKA, Named, Partitioner, chooser
 from millstream.log.producer_options import Acks, rows, safety, throughput
+from millstream.log.record_limits import ANY, TAKEN_BY_MOST, RecordLimits
 from millstream.log.records import Headers, Value, encode, encode_headers, encode_key, sent_at
 from millstream.log.settings import Cluster
 from millstream.log.topic_info import known
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 _COUNT_HOLDS = 60.0
 _SERVE_EVERY = 1024
+_LARGE = TAKEN_BY_MOST // 2
 
 
 class Producer:
@@ -68,12 +71,14 @@ class Producer:
             **throughput(linger, compression),
             **safety(acks, transactional_id, idempotent=self.idempotent),
             "partitioner": IN_LIBRDKAFKA.get(str(partitioner), "murmur2_random"),
+            **ANY,
             **client_settings(settings),
         }
         self._counts: dict[str, tuple[int, float]] = {}
         self._sent = 0
         self._closed = False
         self._link = Link(Cluster.resolve(kafka))
+        self._limits = RecordLimits(self._link)
         self._deliveries = Deliveries(self._link, on_delivery)
         self._client = self._link.producer(
             config,
@@ -116,7 +121,8 @@ class Producer:
 
         Raises:
             NotFound: the topic does not exist.
-            InvalidInput: a value, key, partition, timestamp or header is not possible.
+            InvalidInput: a value, key, partition, timestamp or header is not possible, or
+                the record is larger than the topic takes (`max.message.bytes`).
             Unavailable: the cluster does not answer when a topic is first used.
         """
         if not self._ready or topic not in self._counts:
@@ -130,6 +136,8 @@ class Producer:
             place = self._choose(name, self._count(topic))
         moment = 0 if timestamp is None else sent_at(timestamp)
         named = None if headers is None else encode_headers(headers)
+        if _is_large(plain, name) or named:
+            self._check_size(topic, plain, name, named)
         self._append(topic, plain, name, place, moment, named)
         self._sent += 1
         if not self._sent % _SERVE_EVERY:
@@ -159,6 +167,8 @@ class Producer:
                 name: Any = key if key.__class__ is bytes else encode_key(key)
                 moment = 0 if timestamp is None else sent_at(timestamp)
                 place = -1 if choose is None else choose(name, partitions)
+                if _is_large(plain, name):
+                    self._check_size(topic, plain, name)
                 try:
                     produce(topic, plain, name, place, None, None, moment)
                 except BufferError:
@@ -295,6 +305,12 @@ class Producer:
             except KafkaException as refused:
                 raise self._link.failure(refused, f"sending to {topic}") from None
 
+    def _check_size(self, topic: str, value: Any, key: Any, headers: Any = None) -> None:
+        parts = [value, key, *(part for pair in headers or () for part in pair)]
+        sizes = [len(part) for part in parts if part is not None]
+        if sum(sizes) > TAKEN_BY_MOST:
+            self._limits.check(topic, sum(sizes))
+
     def _prepare(self, topic: str) -> None:
         if self._closed:
             raise InvalidInput("sending needs an open producer", got="a closed one")
@@ -333,7 +349,14 @@ class Producer:
 
     @staticmethod
     def _withdraw(transactions: Transactions, problem: BaseException) -> None:
+        if sys.is_finalizing():  # the broker ends it; an answer could be waited for without end
+            return
         try:
             transactions.abort()
         except MillstreamError as second:
             problem.add_note(f"while aborting the transaction: {second}")
+
+
+def _is_large(value: bytes | None, key: bytes | None) -> bool:
+    """Whether a record may be more than every topic takes; asked for each record."""
+    return (value is not None and len(value) > _LARGE) or (key is not None and len(key) > _LARGE)

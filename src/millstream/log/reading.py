@@ -16,12 +16,14 @@ from confluent_kafka import Consumer as Client
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from millstream.errors import DataGone, MillstreamError
+from millstream.log.link import ANSWER_TIME
 from millstream.log.places import Slot, bounds, gone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from millstream.log.link import Link
+    from millstream.log.membership import Member
 
     _Told = Callable[[Sequence[Slot]], None]
 
@@ -37,14 +39,18 @@ _MOVED_ON = {
     KafkaError._ASSIGNMENT_LOST,
     KafkaError._STATE,
 }
+_UNLIKE = {KafkaError.INCONSISTENT_GROUP_PROTOCOL}
 _UNHELD = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 
 
 class Reader:
     """One client of the log: fetches, and knows the next offset of every partition it has."""
 
-    def __init__(self, link: Link, client: Client, *, patience: float) -> None:
+    def __init__(
+        self, link: Link, client: Client, *, patience: float, member: Member | None = None
+    ) -> None:
         self.client = client
+        self._member = member
         self.next: dict[Slot, int] = {}
         self.eof: dict[Slot, int] = {}
         self.buffer: deque[Message] = deque()
@@ -59,9 +65,9 @@ class Reader:
         self._answered_at = 0.0
 
     def assign(self, places: Mapping[Slot, int]) -> None:
-        """Read these partitions from these offsets, alone."""
+        """Read these partitions from these offsets; the others go on after what was fetched."""
         self.next.update(places)
-        self.client.assign(_partitions(self.next))
+        self.client.assign(_partitions({**self._fetched(), **places}))
         if self._held:
             self.client.pause([TopicPartition(*slot) for slot in self._held])
         self.joined_at = self.joined_at or time.monotonic()
@@ -80,13 +86,16 @@ class Reader:
         holds the client.
         """
 
-        me = weakref.ref(self)
+        me, eager = weakref.ref(self), self._member is not None and self._member.eager
 
         def given(client: Client, partitions: list[TopicPartition]) -> None:
             if (reader := me()) is not None:
                 begin = places([(part.topic, part.partition) for part in partitions])
                 reader.next.update(begin)
-                client.incremental_assign(_partitions(begin))
+                if eager:
+                    client.assign(_partitions(begin))
+                else:
+                    client.incremental_assign(_partitions(begin))
                 reader.joined_at = time.monotonic()
                 if not reader.next:
                     LOG.warning("a member of a group is idle: there are more than partitions")
@@ -96,7 +105,10 @@ class Reader:
             if (reader := me()) is not None:
                 told(slots)
                 reader._forget(slots)
-            client.incremental_unassign(partitions)
+            if eager:
+                client.unassign()
+            else:
+                client.incremental_unassign(partitions)
 
         def taken(client: Client, partitions: list[TopicPartition]) -> None:
             away(client, partitions, leaving)
@@ -150,7 +162,7 @@ class Reader:
             messages = [message for message in messages if _slot(message) in self.next]
         return messages
 
-    def move(self, places: Mapping[Slot, int], *, alone: bool) -> None:
+    def move(self, places: Mapping[Slot, int]) -> None:
         """Go on from other offsets; what was fetched of these partitions is dropped."""
         kept = [message for message in self.buffer if _slot(message) not in places]
         self.buffer = deque(kept)
@@ -161,7 +173,7 @@ class Reader:
             self.eof.pop(slot, None)
         if not places:
             return
-        if alone:
+        if self._member is None or self._member.eager:
             self.assign(places)
             return
         self.next.update(places)
@@ -172,7 +184,12 @@ class Reader:
 
     def buffered(self) -> dict[Slot, int]:
         """Where the records end that were fetched and not handed on."""
-        return {_slot(message): (message.offset() or 0) + 1 for message in self.buffer}
+        return _ends(self.buffer)
+
+    def _fetched(self) -> dict[Slot, int]:
+        """Where each partition is to be fetched from next."""
+        held = (message for messages in self._held.values() for message in messages)
+        return {**self.next, **self.buffered(), **_ends(held)}
 
     def pause(self, slots: Iterable[Slot]) -> None:
         """Keep what was fetched of these partitions aside, and fetch no more."""
@@ -213,6 +230,16 @@ class Reader:
                 )
             raise self._link.failure(problem, "committing")
 
+    def committed(self, slots: Sequence[Slot]) -> dict[Slot, int | None]:
+        """What the group has committed in these partitions."""
+        wanted = [TopicPartition(*slot) for slot in slots]
+        try:
+            found = self.client.committed(wanted, timeout=ANSWER_TIME) if wanted else []
+        except KafkaException as failed:
+            doing = f"asking for the offsets committed {self._what()}"
+            raise self._link.failure(failed, doing) from None
+        return {(at.topic, at.partition): at.offset if at.offset >= 0 else None for at in found}
+
     def _check_there(self) -> None:
         """The client's own commit would wait for an absent cluster as long as a session lasts."""
         now = time.monotonic()
@@ -231,9 +258,17 @@ class Reader:
             self._unheld.add(slot)
         elif error.code() == KafkaError._MAX_POLL_EXCEEDED:
             LOG.warning("a member of the group was too slow and lost its partitions for now")
+        elif error.code() in _UNLIKE and self._member is not None:
+            self._trouble = self._member.unlike()
         else:
-            self._trouble = self._link.failure(error, f"reading {slot[0]}")
+            self._trouble = self._link.failure(error, f"reading {slot[0] or self._what()}")
         return False
+
+    def _what(self) -> str:
+        """What is read, where an error is of no single topic."""
+        if self._member is not None:
+            return f"in the group {self._member.group}"
+        return ", ".join(sorted({topic for topic, _ in self.next}))
 
     def _not_held(self, slot: Slot) -> DataGone:
         wanted = self.next.get(slot, 0)
@@ -272,6 +307,11 @@ class Reader:
 
 def _slot(message: Message) -> Slot:
     return message.topic(), message.partition()  # type: ignore[return-value]
+
+
+def _ends(messages: Iterable[Message]) -> dict[Slot, int]:
+    """Where the messages of each partition end."""
+    return {_slot(message): (message.offset() or 0) + 1 for message in messages}
 
 
 def _partitions(places: Mapping[Slot, int]) -> list[TopicPartition]:

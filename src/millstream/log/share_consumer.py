@@ -14,8 +14,9 @@ from millstream.duration import Duration, positive_micros
 from millstream.errors import InvalidInput, MillstreamError
 from millstream.log.client_settings import ClientSetting, client_settings
 from millstream.log.consumer_options import checked_topics
-from millstream.log.link import ANSWER_TIME, Link
+from millstream.log.link import ANSWER_TIME, Link, let_go
 from millstream.log.names import check_group
+from millstream.log.record_limits import READ_ANY
 from millstream.log.records import Record, from_message
 from millstream.log.settings import Cluster
 from millstream.log.share_group import settled, wanted
@@ -99,6 +100,7 @@ class ShareConsumer:
             "group.id": self.group,
             "share.acknowledgement.mode": "explicit",
             "max.poll.records": str(most),
+            **READ_ANY,
             **client_settings(settings),
         }
         self._patience = positive_micros(patience, what="patience") / 1e6
@@ -106,6 +108,7 @@ class ShareConsumer:
         slots_of(self._link, self.topics)
         self._rules = settled(self._link, self.group, told)
         self._client = self._link.share_consumer(config)
+        self._let_go = let_go(self, self._client.close)
         self._client.subscribe(list(self.topics))
         self._waiting: deque[_Held] = deque()
         self._in_hand: _Held | None = None
@@ -177,6 +180,7 @@ class ShareConsumer:
             self._send()
         finally:
             self._closed = True
+            self._let_go.detach()
             self._client.close()
 
     def __enter__(self) -> Self:

@@ -10,7 +10,7 @@ from millstream.errors import InvalidInput
 from millstream.eventtime.moment import END_OF_TIME, MIN_TIME
 from millstream.eventtime.watermark import Quiet, advance
 from millstream.plan.graph import Read, Stateful
-from millstream.runtime import envelopes
+from millstream.runtime import envelopes, refused
 from millstream.runtime.ahead import Track
 from millstream.runtime.faultpoints import reached
 from millstream.runtime.instances import bounded, of_source
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from millstream.runtime.ahead import Ahead, Taken
     from millstream.runtime.checkpoint import Checkpoint
     from millstream.runtime.kernels import Typed
+    from millstream.runtime.refused import Guard
     from millstream.runtime.work import Decodes
     from millstream.sources.spec import Ranges, Reader
     from millstream.state.merge import Merger
@@ -64,6 +65,7 @@ class BatchRun:
     attempt: str
     stop_at_bad: bool = False
     ahead: Ahead | None = None
+    guards: tuple[Guard, ...] = ()
     _reports: dict[str, Report] = field(default_factory=dict)
     _watermarks: dict[str, int] = field(default_factory=dict)
     _steps: dict[str, StepChange] = field(default_factory=dict)
@@ -101,7 +103,7 @@ class BatchRun:
                 "late": done.late_rows,
                 "behind": done.left.get("behind", 0),
                 "unplaced": done.left.get("unplaced", 0),
-                "dead": self._bury(stage, done),
+                "dead": self._bury(stage, done) + self._bury_refused(stage, done),
                 "ahead": done.ahead,
             }
             counts = {door: count + told[door] for door, count in counts.items()}
@@ -173,7 +175,9 @@ class BatchRun:
     def _files(self, stage: Stage) -> Files:
         place = self.typed.stages.stages.index(stage)
         stem = f"{self.intent.batch:012d}-{self.checkpoint.incarnation}-{self.attempt}-{place}"
-        return Files(self.checkpoint.staged, stem)
+        mine = {output.name for output in stage.outputs}
+        guards = tuple(guard for guard in self.guards if guard.output in mine)
+        return Files(self.checkpoint.staged, stem, guards)
 
     def _step(self, stage: Stage) -> Step | None:
         node = stage.step
@@ -251,10 +255,12 @@ class BatchRun:
         if done.late:
             late = StagedFiles(stage.name, "late", done.left["late"], tuple(done.late))
             self._outputs.append(late)
-        rows = done.left.get("results", 0)
         for output in stage.outputs:
+            rows = done.left.get("results", 0)
+            rows -= sum(count for _, count in done.refused_by(output.name))
             if rows:
-                self._outputs.append(StagedFiles(output.name, "result", rows, tuple(done.results)))
+                files = tuple(name for name, _ in done.results_of(output.name))
+                self._outputs.append(StagedFiles(output.name, "result", rows, files))
         if stage.step is not None:
             self._steps[stage.name] = self._changed(stage, done)
             self._flows[stage.step] = (done.flow, self.typed.flow(stage.step))
@@ -278,6 +284,25 @@ class BatchRun:
         if files:
             names = tuple(name for name, _ in files)
             self._outputs.append(StagedFiles(stage.name, "dead", rows, names))
+        return rows
+
+    def _bury_refused(self, stage: Stage, done: Done) -> int:
+        """Stage the rows that an output's sink can never take as dead; how many there were."""
+        rows = 0
+        for output in stage.outputs:
+            entries = [entry for entry, _ in done.refused_by(output.name)]
+            tables = [unstage(self.checkpoint.staged, entry) for entry in entries]
+            if tables and self.stop_at_bad:
+                raise refused.stop(output.name, next(tables[0]))
+            names = [read.source.name for read in self.typed.stages.reads.values()]
+            dead = envelopes.refused(
+                (part for some in tables for table in some for part in _pieces(table)),
+                output=output.name, topics=names, batch=self.intent.batch, clock=self.intent.clock,
+            )  # fmt: skip
+            staged = self._files(stage).stage("dead", dead)
+            if staged is not None:
+                self._outputs.append(StagedFiles(output.name, "dead", staged[1], (staged[0],)))
+                rows += staged[1]
         return rows
 
     def _refuse_bad(self, read: Read, entries: list[str]) -> None:

@@ -70,6 +70,7 @@ class DeadRows(DeadLetters):
             InvalidInput: some came from a source that is not among `topics`; nothing was sent.
         """
         found = self.survey(selection, again=again)
+        refuse_results(found.results)
         refuse_other_sources(set(found.waiting) - set(topics))
         return self._deal(selection, "retried", again=again)
 
@@ -196,6 +197,18 @@ def _marked(record: Record) -> Headers:
         (RETRY, str(int(times) + 1 if again else 1).encode()),
         (ORIGIN, origin or first),
     ]
+
+
+def refuse_results(outputs: set[str]) -> None:
+    """Refuse to send results again that a sink could not take: they are no records of a source."""
+    if outputs:
+        names = ", ".join(map(repr, sorted(outputs)))
+        raise InvalidInput(
+            "dead retry needs records of the pipeline's sources",
+            got=f"results that the output {names} could not take",
+            do="change the pipeline or the sink and rewind to make them again, then "
+            "`dead drop` them; --step NAME chooses the others",
+        )
 
 
 def refuse_other_sources(others: set[str]) -> None:

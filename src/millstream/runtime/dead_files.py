@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from millstream.runtime import durable
-from millstream.runtime.dead import refuse_other_sources
+from millstream.runtime.dead import refuse_other_sources, refuse_results
 from millstream.runtime.dead_letters import DeadLetters, Marks, Survey, by_partition
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ class DeadFiles(DeadLetters):
             InvalidInput: some rows are meant.
         """
         found = self.survey(selection, again=again)
+        refuse_results(found.results)
         refuse_other_sources(set(found.waiting))
         return found
 

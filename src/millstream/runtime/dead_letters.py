@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from millstream.sinks.topic_messages import AGAIN, ENVELOPE
+from millstream.sinks.topic_messages import AGAIN, ENVELOPE, RESULT_OF
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -36,6 +36,12 @@ class DeadRow:
     def origin(self) -> Origin:
         """What it is known by."""
         return self.record.topic, self.record.partition, self.record.offset
+
+    @property
+    def result_of(self) -> str | None:
+        """The output whose sink could not take it, where it is a result and not a record."""
+        name, value = self.record.headers[-1] if self.record.headers else ("", b"")
+        return (value or b"").decode("utf-8", "replace") if name == RESULT_OF else None
 
     @property
     def size(self) -> int:
@@ -70,10 +76,12 @@ class Selection:
 
 @dataclass
 class Survey:
-    """How many of the selected rows wait, per source, and how many have been dealt with."""
+    """How many of the selected rows wait, per source, and how many have been dealt with;
+    `results` names the outputs that could not take some of them."""
 
     waiting: Counter[str] = field(default_factory=Counter)
     dealt_with: int = 0
+    results: set[str] = field(default_factory=set)
 
 
 class Marks:
@@ -110,6 +118,8 @@ class DeadLetters(ABC):
         found = Survey()
         for row in self._meant(selection, found, again=again):
             found.waiting[row.record.topic] += 1
+            if row.result_of is not None:
+                found.results.add(row.result_of)
         return found
 
     @abstractmethod

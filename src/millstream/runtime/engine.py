@@ -341,6 +341,7 @@ class Engine:
             attempt=f"{self._attempts}",
             stop_at_bad=self.pipeline.on_bad == "stop",
             ahead=self._ahead if self._reads_ahead else None,
+            guards=self.doors.guards(),
         )
 
     def _finish(

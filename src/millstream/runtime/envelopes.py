@@ -9,15 +9,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.formats.json.encode import encode
+from millstream.sinks.topic_messages import RESULT_OF
 from millstream.sources.decode import ORIGIN
+from millstream.sources.spec import raw_schema
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from millstream.eventtime.moment import Moment
     from millstream.sources.spec import Reader
     from millstream.steps.kernel import Late
 
 _STAMP = pa.timestamp("us", "UTC")
 _PLACE = ("partition", "offset")
+_IN_A_BATCH = 10**9
 _WINDOW = pa.struct([("start", _STAMP), ("end", _STAMP)])
 
 
@@ -45,6 +50,51 @@ def late(rows: Late, *, step: str, sources: list[str], moment: Moment) -> pa.Tab
             "row": encode(user).cast(pa.string()),
         }
     )
+
+
+def refused(
+    tables: Iterable[pa.Table], *, output: str, topics: list[str], batch: int, clock: int
+) -> Iterator[pa.Table]:
+    """Results that a sink can never take, as JSON, with the reason and where they came from.
+
+    That is the record each was made of; results of many records are numbered in their batch,
+    under the name of the output.
+    """
+    first = batch * _IN_A_BATCH
+    for rows in tables:
+        count = rows.num_rows
+        user = rows.select([name for name in rows.column_names if not name.startswith("_")])
+        known = np.zeros(count, bool)
+        topic = np.full(count, output, dtype=object)
+        partition, offset = np.zeros(count, np.int32), first + np.arange(count)
+        if "_source" in rows.column_names:
+            source = rows["_source"].to_numpy()
+            known = (source >= 0) & (source < len(topics))
+            topic[known] = np.array(topics, dtype=object)[source[known]]
+            partition[known] = rows["_partition"].to_numpy()[known]
+            offset[known] = rows["_offset"].to_numpy()[known]
+        first += count
+        plain = raw_schema()
+        yield pa.table(
+            {
+                "key": pa.nulls(count, plain.field("key").type),
+                "value": encode(user).cast(plain.field("value").type),
+                "headers": _marked(output, count).cast(plain.field("headers").type),
+                "partition": pa.array(partition),
+                "offset": pa.array(offset),
+                "timestamp": pa.repeat(pa.scalar(clock, pa.int64()), count).cast(_STAMP),
+                "reason": rows["_reason"],
+                "step": pa.repeat(pa.scalar(output), count),
+                "topic": pa.array(topic, pa.string()),
+            }
+        )
+
+
+def _marked(output: str, count: int) -> pa.Array:
+    """The header that tells a refused result from a bad record."""
+    headers = [{"key": RESULT_OF, "value": output.encode()}]
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    return pa.repeat(pa.scalar(headers, kind), count)
 
 
 def dead(bad: pa.Table, reader: Reader, *, step: str, topic: str) -> pa.Table:

@@ -9,11 +9,12 @@ import pyarrow as pa
 
 from millstream.errors import Damaged
 from millstream.plan.side_outputs import named_sinks
+from millstream.runtime.refused import Guard
 from millstream.runtime.side_outputs import SideOutputs
 from millstream.runtime.staging import unstage
 from millstream.sinks.elsewhere import elsewhere
 from millstream.sinks.keys import takes_back
-from millstream.sinks.spec import Discard, Refreshed, Sink, Staged, Writer
+from millstream.sinks.spec import Discard, Refreshed, Refuses, Sink, Staged, Writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -104,6 +105,17 @@ class Doors:
                 writer.write(intent.id, intent.batch, parts[name])
             self._last[name] = self._expected[name] = intent.id
         return dict.fromkeys(parts, intent.id) if self._pipeline.delivery == "exactly_once" else {}
+
+    def guards(self) -> tuple[Guard, ...]:
+        """What is known of the rows that the sinks of outputs can never take."""
+        found = []
+        for name, output in self._outputs.items():
+            sink = self._placed(output.sink)
+            writer = self._writer(self._world.writer_of(sink))
+            check = writer.check(sink, output.keys) if isinstance(writer, Refuses) else None
+            if check is not None:
+                found.append(Guard(name, check))
+        return tuple(found)
 
     def refresh(self) -> None:
         """Keep ledgers alive that nothing has been written to for long."""

@@ -198,10 +198,10 @@ class Leave:
         begin_task()
         began, report = time.perf_counter(), Report()
         tables = _rows(batches, self.decode, report)
-        staged = self.files.stage("results", (self.leaving(rows) for rows in tables))
-        rows = staged[1] if staged else 0
+        part = self.files.leave((self.leaving(rows), rows) for rows in tables)
+        rows = part["results"][1] if part["results"] else 0
         did = {"in": rows, "out": rows, "dead": report.bad, "seconds": time.perf_counter() - began}
-        yield told({"results": staged, "rows_in": rows, "instance": instance(taking(), **did)})
+        yield told({**part, "rows_in": rows, "instance": instance(taking(), **did)})
 
     def leaving(self, rows: pa.Table) -> pa.Table:
         """The output's columns, with the event time beside them."""

@@ -15,7 +15,7 @@ from millstream.eventtime.moment import END_OF_TIME, Moment
 from millstream.formats.json.times import GREATEST, LEAST
 from millstream.plan.graph import Read
 from millstream.plan.stages import POSITION
-from millstream.runtime import envelopes
+from millstream.runtime import envelopes, refused
 from millstream.runtime.instances import add as add_instance
 from millstream.runtime.instances import instance, of_buckets
 from millstream.runtime.staging import stage as stage_file
@@ -26,7 +26,7 @@ from millstream.state.view import View
 from millstream.steps.kernel import Late, Prepared, Replicates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from millstream.plan.graph import Stateful
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from millstream.runtime.ahead import Taken
     from millstream.runtime.arrow_values import ArrowSteps
     from millstream.runtime.instances import Instance
+    from millstream.runtime.refused import Guard
     from millstream.sources.decode import Report, Rows
     from millstream.sources.spec import Ranges, Reader
     from millstream.state.manifest import Manifest
@@ -62,6 +63,7 @@ class Files:
 
     staged: Path
     stem: str
+    guards: tuple[Guard, ...] = ()
 
     def name(self, what: str) -> str:
         """A name nobody has had before."""
@@ -70,6 +72,12 @@ class Files:
     def stage(self, what: str, tables: Any) -> tuple[str, int] | None:
         """Write rows that wait for a sink or a later stage."""
         return stage_file(self.staged, self.name(what), tables)
+
+    def leave(self, rows: Iterable[tuple[pa.Table, pa.Table]]) -> dict[str, Any]:
+        """Stage results, without those that a sink can never take: see `refused.staged`."""
+        return refused.staged(
+            self.stage, lambda entry: unstage(self.staged, entry), self.guards, rows
+        )
 
 
 @dataclass(frozen=True)
@@ -162,9 +170,12 @@ class Done:
     rows_in: int = 0
     ahead: int = 0
     instances: dict[str, Instance] = field(default_factory=dict)
+    refused: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def take(self, part: dict[str, Any]) -> None:
         """Take in what one task did (as `execute` and `prepare` tell it)."""
+        for output, own in part.get("refused", {}).items():
+            self.refused.setdefault(output, {})[part["results"][0]] = own
         for door in ("results", "flow", "late"):
             if entry := part.get(door):
                 getattr(self, door).append(entry[0])
@@ -180,6 +191,16 @@ class Done:
         self.rows_in += part.get("rows_in", 0)
         if "instance" in part:
             add_instance(self.instances, part["instance"])
+
+    def results_of(self, output: str) -> list[tuple[str, int | None]]:
+        """The files of one output's rows; the number of rows where it is not all of the file."""
+        own = self.refused.get(output, {})
+        files = [own[entry][0] if entry in own else (entry, None) for entry in self.results]
+        return [file for file in files if file is not None]
+
+    def refused_by(self, output: str) -> list[tuple[str, int]]:
+        """The files of the rows that an output's sink can never take, with their numbers."""
+        return [dead for _, dead in self.refused.get(output, {}).values()]
 
     @property
     def late_rows(self) -> int:
@@ -248,7 +269,7 @@ def execute(
     began = time.perf_counter()
     outcome = step.kernel.run(sides, step.views(buckets), moment)
     results = map(_within_years, outcome.results)
-    part: dict[str, Any] = {"results": files.stage("results", results)}
+    part = files.leave((rows, rows) for rows in results)
     if step.feeds:
         apart = None
         if outcome.flow is not None:

@@ -18,6 +18,7 @@ from millstream.sinks import rows as rows_of
 from millstream.sinks.ledger import TABLE, Entry
 from millstream.sinks.postgres import Postgres
 from millstream.sinks.postgres_copy import copied, kind
+from millstream.sinks.postgres_limits import Column, PostgresLimits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -52,6 +53,11 @@ _NAMES = """
         WHERE nspname = %s AND relname = %s)
     ORDER BY attnum
 """
+_TYPES = """
+    SELECT attname, format_type(atttypid, atttypmod), NOT attnotnull FROM pg_attribute
+    WHERE attnum > 0 AND NOT attisdropped AND attrelid = to_regclass(%s)
+"""
+_LIMITS_HOLD = 5.0
 _LOCK = 0x6D696C6C  # one number for all who make the ledger's table
 _SESSION = {
     "connect_timeout": 10, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 4,
@@ -73,6 +79,7 @@ class PostgresDatabase:
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
         self._schema = "public"
         self._ready_for: dict[str, list[str]] = {}
+        self._types: dict[str, tuple[float, dict[str, Column]]] = {}
 
     @property
     def _open(self) -> psycopg.Connection[tuple[Any, ...]]:
@@ -144,6 +151,19 @@ class PostgresDatabase:
     def has(self, target: str) -> bool:
         """Whether there is such a table."""
         return bool(self._columns(target))
+
+    def limits(self, sink: Sink) -> PostgresLimits:
+        """By the types that the columns have now."""
+        assert isinstance(sink, Postgres)
+        target = self.target(sink)
+        asked, columns = self._types.get(target, (0.0, {}))
+        if self._connection is not None and time.monotonic() - asked > _LIMITS_HOLD:
+            named = _identifier(target).as_string(self._connection)
+            with suppress(psycopg.Error):
+                found = self._connection.execute(_TYPES, [named]).fetchall()
+                columns = {name: Column(type_, nullable) for name, type_, nullable in found}
+                self._types[target] = time.monotonic(), columns
+        return PostgresLimits(columns, sink.keys)
 
     def commit(self) -> None:
         """End the transaction for good."""

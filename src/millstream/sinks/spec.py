@@ -142,6 +142,24 @@ class Writer(Protocol):
         """Let go of connections."""
 
 
+class Check(Protocol):
+    """Tells rows that a sink can never take: a plain value, which is sent to Spark's workers."""
+
+    def __call__(self, rows: pa.Table) -> pa.Array | None:
+        """Why each row cannot be taken, null where it can; None if all of them can."""
+
+
+@runtime_checkable
+class Refuses(Protocol):
+    """A writer that knows beforehand which rows its system can never take.
+
+    Those go to the dead-letter topic before a batch is prepared, instead of stopping the job.
+    """
+
+    def check(self, sink: Sink, keys: tuple[str, ...]) -> Check | None:
+        """What holds for the next batch's rows, whose record key has these columns."""
+
+
 @runtime_checkable
 class Refreshed(Protocol):
     """A writer whose ledger is forgotten by the outside system when it is silent for long."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from millstream.sinks.ledger import Ownership
 from millstream.sinks.persisting import persist
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from millstream.sinks.ledger import Entry
     from millstream.sinks.persisting import Told
-    from millstream.sinks.spec import Opening, Sink, Staged
+    from millstream.sinks.spec import Check, Opening, Sink, Staged
 
 
 class Database(Protocol):
@@ -69,6 +69,14 @@ class Database(Protocol):
 
     def close(self) -> None:
         """Let go of the connection."""
+
+
+@runtime_checkable
+class Limited(Protocol):
+    """A database that knows which rows its tables can never take."""
+
+    def limits(self, sink: Sink) -> Check:
+        """What holds for a table now, or as it was known last where nobody can be asked."""
 
 
 class TableWriter:
@@ -132,6 +140,11 @@ class TableWriter:
             self._owns.refuse_any_change(found, self._targets)
         self._owns.refuse_strangers(found)
         self._owns.refuse_newer(found)
+
+    def check(self, sink: Sink, keys: tuple[str, ...]) -> Check | None:
+        """As `Refuses.check`, where the database knows."""
+        database = self._database
+        return database.limits(sink) if isinstance(database, Limited) else None
 
     def write(self, intent: str, batch: int, outputs: Sequence[Staged]) -> None:
         """All rows of a batch and their mark; tried again while the database may come back."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 LARGEST = 900_000  # bytes of records before they are packed; a broker takes a million as a rule
 _FEW = 32  # messages that are written one after the other
-_BESIDE = 32  # bytes of a record at most, apart from key, value and headers
+BESIDE = 32  # bytes of a record at most, apart from key, value and headers
 _AS_THEY_ARE, _LZ4, _TRANSACTIONAL = 0, 3, 16
 _WORTH_PACKING = 1_000  # bytes
 _NO_LEADER, _MAGIC = -1, 2
@@ -59,22 +59,25 @@ class Batch:
         return _OUTSIDE.pack(0, size, _NO_LEADER, _MAGIC, google_crc32c.value(inside)) + inside
 
 
-def batches(some: Outgoing, partitions: Numbers) -> Iterator[Batch]:
-    """The messages as batches of their partitions, in their order within each."""
+def batches(some: Outgoing, partitions: Numbers, most: int | None = None) -> Iterator[Batch]:
+    """The messages as batches of their partitions, in their order within each; `most` is what
+    a broker takes as a batch, where it is known."""
+    largest = LARGEST if most is None else max(1, min(LARGEST, most - _OUTSIDE.size - _INSIDE.size))
     size = some.values.nbytes + (0 if some.keys is None else some.keys.nbytes)
-    if len(partitions) <= _FEW and size < LARGEST // 2 and some.own is None:
+    size += BESIDE * len(partitions)
+    if len(partitions) <= _FEW and size < largest // 2 and some.own is None:
         return _few(some, partitions.tolist())
-    return _many(some, partitions)
+    return _many(some, partitions, largest)
 
 
-def _many(some: Outgoing, partitions: Numbers) -> Iterator[Batch]:
+def _many(some: Outgoing, partitions: Numbers, largest: int) -> Iterator[Batch]:
     """All records at once."""
     order = np.argsort(partitions, kind="stable")
     sorted_already = bool((order[1:] > order[:-1]).all())
     chosen = some if sorted_already else some.take(order)
     partitions, tails = partitions[order], _tails(chosen)
     sizes = [_filled(chosen.keys), _filled(chosen.values), sizes_of(tails)]
-    bounds = _bounds(partitions, sum(sizes, np.zeros(len(order), np.int64)) + _BESIDE)
+    bounds = _bounds(partitions, sum(sizes, np.zeros(len(order), np.int64)) + BESIDE, largest)
     firsts = np.repeat(bounds[:-1], np.diff(bounds))
     stamps = _stamps(chosen)
     later, places = stamps - stamps[firsts], np.arange(len(order)) - firsts
@@ -92,7 +95,7 @@ def _filled(column: pa.Array | None) -> Numbers:
     return np.zeros(1, np.int64) if column is None else sizes_of(column.fill_null(b""))
 
 
-def _bounds(partitions: Numbers, sizes: Numbers) -> Numbers:
+def _bounds(partitions: Numbers, sizes: Numbers, largest: int = LARGEST) -> Numbers:
     """Where batches begin and end: within one partition, and none too large."""
     changes = np.flatnonzero(np.diff(partitions)) + 1
     edges = [0, *changes.tolist(), len(partitions)]
@@ -100,7 +103,7 @@ def _bounds(partitions: Numbers, sizes: Numbers) -> Numbers:
     for first, end in pairwise(edges):
         while found[-1] < end:
             begun = int(ends[found[-1] - 1]) if found[-1] else 0
-            last = int(np.searchsorted(ends[first:end], begun + LARGEST, side="right")) + first
+            last = int(np.searchsorted(ends[first:end], begun + largest, side="right")) + first
             found.append(max(found[-1] + 1, last))
     return np.array(found)
 

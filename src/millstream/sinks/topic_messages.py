@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 Headers = list[tuple[str, bytes | None]]
 ENVELOPE = ("reason", "step", "topic", "partition", "offset")
 AGAIN = "millstream.again"
+RESULT_OF = "millstream.result-of"
 _CHUNK = 20_000
 
 

@@ -62,14 +62,14 @@ class PlainTopicWriter(TopicWriter):
             self._failing = None
             return True
         self._failing = self._failing or time.monotonic()
-        self._begin_anew(missed)
+        self._begin_anew(missed, ())
         if time.monotonic() - self._failing > self._patience:
             raise self._no_success("a piece of rows")
         return False
 
     def write(self, intent: str, batch: int, outputs: Sequence[Staged]) -> None:
         """Send a batch's rows, all of them again if one of them did not get through."""
-        self._make_topics({staged.sink.name for staged in outputs})
+        self._make_topics_of(outputs)
         self._put(intent, batch, outputs)
 
     def _attempt(self, intent: str, batch: int, outputs: Sequence[Staged]) -> bool:
@@ -82,17 +82,17 @@ class PlainTopicWriter(TopicWriter):
             self._told("before a sink's commit")
             sending.commit()
         except KafkaException as raised:
-            self._begin_anew(raised)
+            self._begin_anew(raised, outputs)
             return False
         self._told("after a sink's commit")
         return True
 
-    def _begin_anew(self, raised: Any) -> None:
+    def _begin_anew(self, raised: Any, outputs: Sequence[Staged]) -> None:
         """Another sender, for one that has failed; what is too large stays so."""
         from confluent_kafka import KafkaError
 
         error = raised.args[0]
         self._why = error.str()
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-            raise self._too_large() from raised
+            raise self._too_large(outputs) from raised
         self._connect()

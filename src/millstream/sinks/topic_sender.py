@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from millstream.bounded import bounded
 from millstream.log.link import LOG
+from millstream.log.record_limits import ANY
 
 if TYPE_CHECKING:
     from millstream.log.settings import Cluster
@@ -29,8 +30,11 @@ class Sender(Protocol):
     def begin(self) -> None:
         """From here on everything belongs together."""
 
-    def send(self, topic: str, some: Outgoing) -> None:
-        """Append these messages; those with equal keys to one partition, in their order."""
+    def send(self, topic: str, some: Outgoing, most: int | None = None) -> None:
+        """Append these messages; those with equal keys to one partition, in their order.
+
+        `most` is how many bytes at once the topic takes, where it is known.
+        """
 
     def sign(self, mark: Mark) -> None:
         """Write an offset of a group that counts if the rest does."""
@@ -74,6 +78,7 @@ class ClientSender:
         told = self._cluster.client(
             **self._kind(),
             **{
+                **ANY,
                 "partitioner": "murmur2_random",
                 "compression.type": "lz4",
                 "linger.ms": "5",
@@ -107,7 +112,7 @@ class ClientSender:
         if self._name is not None:
             self._producer.begin_transaction()
 
-    def send(self, topic: str, some: Outgoing) -> None:
+    def send(self, topic: str, some: Outgoing, most: int | None = None) -> None:
         produce, poll = self._producer.produce, self._producer.poll
         for message in _messages(some):
             while True:

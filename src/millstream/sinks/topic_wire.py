@@ -94,7 +94,7 @@ class WireSender:
         """As `Sender.begin`: the broker hears of it with the first partition."""
         self._taken_in = set()
 
-    def send(self, topic: str, some: Outgoing) -> None:
+    def send(self, topic: str, some: Outgoing, most: int | None = None) -> None:
         """As `Sender.send`; returns while the last of it is under way."""
         if not len(some.values):
             return
@@ -103,7 +103,7 @@ class WireSender:
             to = self._partitions(some, led)
             if self._name is not None:
                 self._take_in(topic, np.unique(to).tolist())
-            for batch in batches(some, to):
+            for batch in batches(some, to, most):
                 self._append(topic, batch, self._connection(led[batch.partition], _LEADER))
 
     def _append(self, topic: str, batch: Batch, leader: Connection) -> None:

@@ -14,14 +14,17 @@ from typing import TYPE_CHECKING, Any
 from millstream.errors import AlreadyRunning, DataGone, Fenced, MillstreamError, Unavailable
 from millstream.log.link import LOG, PASSING
 from millstream.log.transaction_wire import Mark
+from millstream.sinks.topic_limits import TopicLimit
 from millstream.sinks.topic_messages import messages
+from millstream.sinks.topic_rooms import ROOMY, TopicLimits
 from millstream.sinks.topic_sender import sender
+from millstream.sources.topic import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from millstream.log.settings import Cluster
-    from millstream.sinks.spec import Staged
+    from millstream.sinks.spec import Check, Sink, Staged
     from millstream.sinks.topic_sender import Sender
 
 LEDGER = "millstream.ledger"
@@ -52,6 +55,7 @@ class TopicWriter:
         self._owned, self._waiting = owned, waiting
         self._group = f"millstream.ledger.{pipeline}"
         self._topics: set[str] = set()
+        self._limits = TopicLimits(cluster)
         self._sender: Sender | None = None
         self._readers: dict[str, Any] = {}
         self._marked, self._batch = -math.inf, 0
@@ -134,13 +138,17 @@ class TopicWriter:
 
     def write(self, intent: str, batch: int, outputs: Sequence[Staged]) -> None:
         """All rows of a batch and its mark, in one transaction; tried again until it is in."""
-        self._make_topics({staged.sink.name for staged in outputs})
+        self._make_topics_of(outputs)
         if not self._sure and self._mark()[0] != self._job:
             raise self._fenced()
         self._sure = True
         if self._ask(self._opened_sender().lost_sight) and self._anew() != (self._job, self._last):
             raise self._fenced()
         self._put(intent, batch, outputs)
+
+    def _make_topics_of(self, outputs: Sequence[Staged]) -> None:
+        roomy = {staged.sink.name for staged in outputs if staged.door != "result"}
+        self._make_topics({staged.sink.name for staged in outputs}, roomy)
 
     def _put(self, intent: str, batch: int, outputs: Sequence[Staged]) -> None:
         deadline = time.monotonic() + self._patience
@@ -169,7 +177,7 @@ class TopicWriter:
                 self._told("before a sink's commit")
             sending.commit()
         except KafkaException as raised:
-            if not self._is_in(raised, intent):
+            if not self._is_in(raised, intent, outputs):
                 return False
         if outputs:
             self._told("after a sink's commit")
@@ -179,7 +187,7 @@ class TopicWriter:
     def _wait_for(self, why: str) -> None:
         self._waiting(f"waiting for Kafka at {self._cluster.address}: {why}")
 
-    def _is_in(self, raised: Any, intent: str) -> bool:
+    def _is_in(self, raised: Any, intent: str, outputs: Sequence[Staged]) -> bool:
         """Whether a transaction that ended with an error is in after all: the ledger is asked.
 
         Raises:
@@ -194,7 +202,7 @@ class TopicWriter:
                             KafkaError.PRODUCER_FENCED):  # fmt: skip
             raise self._fenced() from raised
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-            raise self._too_large() from raised
+            raise self._too_large(outputs) from raised
         self._wait_for(self._why)
         owner, found = self._anew()
         if intent == NOTHING:
@@ -256,30 +264,50 @@ class TopicWriter:
         assert self._sender is not None
         return self._sender
 
-    @staticmethod
-    def _send(sending: Sender, outputs: Sequence[Staged]) -> None:
+    def _send(self, sending: Sender, outputs: Sequence[Staged]) -> None:
         for staged in outputs:
+            most = self._limits.of(staged.sink.name)
             for some in messages(staged):
-                sending.send(staged.sink.name, some)
+                sending.send(staged.sink.name, some, most)
 
-    def _make_topics(self, names: set[str]) -> None:
-        from confluent_kafka import KafkaError, KafkaException
-        from confluent_kafka.admin import AdminClient, NewTopic
+    def check(self, sink: Sink, keys: tuple[str, ...]) -> Check | None:
+        """As `Refuses.check`: records over the topic's limit."""
+        assert isinstance(sink, Topic)
+        most = self._limits.of(sink.name)
+        return None if most is None else TopicLimit(sink, keys, most)
 
+    def _make_topics(self, names: set[str], roomy: Collection[str] = ()) -> None:
+        """Make what is missing; `roomy` are those for late and dead rows, which hold rows in an
+        envelope, and rows that other topics do not take."""
         missing = names - self._topics
         if not missing:
             return
-        admin = AdminClient(dict(self._cluster.client()), logger=LOG)
+        admin = self._limits.admin()
         known = set(self._ask(lambda: admin.list_topics(timeout=30)).topics)
-        new = [NewTopic(n, 1 if n == LEDGER else -1, -1) for n in sorted(missing - known)]
+        new = sorted(missing - known)
+        refused = self._made_topics(admin, new, roomy)
+        self._made_topics(admin, [name for name in new if name in refused], ())
+        self._topics |= missing
+
+    def _made_topics(self, admin: Any, names: Sequence[str], roomy: Collection[str]) -> set[str]:
+        """Those of the roomy ones that the cluster does not allow so much room."""
+        from confluent_kafka import KafkaError, KafkaException
+        from confluent_kafka.admin import NewTopic
+
+        new = [NewTopic(n, 1 if n == LEDGER else -1, -1, config=ROOMY if n in roomy else {})
+               for n in names]  # fmt: skip
+        refused = set()
         for name, future in (admin.create_topics(new) if new else {}).items():
             try:
                 future.result()
             except KafkaException as error:
-                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                    continue
+                if name not in roomy:
                     raise Unavailable(f"the output needs the topic {name!r}",
                                       got=error.args[0].str()) from error  # fmt: skip
-        self._topics |= missing
+                refused.add(name)
+        return refused
 
     def _ask(self, call: Callable[[], Any]) -> Any:
         from confluent_kafka import KafkaError, KafkaException
@@ -308,11 +336,16 @@ class TopicWriter:
             do="let that one work; this one stops, and nothing it had begun is visible",
         )
 
-    def _too_large(self) -> MillstreamError:
+    def _too_large(self, outputs: Sequence[Staged]) -> MillstreamError:
+        """Late and dead rows, or a limit that was lowered since the rows were checked."""
+        names = {one.sink.name for one in outputs} or self._topics
+        limits = {name: self._limits.of(name) for name in names}
+        told = ", ".join(f"{name} takes {most or 0:,}" for name, most in sorted(limits.items()))
         return MillstreamError(
             f"every row of {self._pipeline!r} needs to fit into one Kafka record",
-            got=f"a larger one ({self._why})",
-            do="make the rows smaller, or raise message.max.bytes of client and topic",
+            got=f"a larger one ({self._why}; {told} bytes)",
+            do="raise it with `millstream topics alter TOPIC --set max.message.bytes=…`; the job "
+            "goes on from here when it is started again",
         )
 
     def close(self) -> None:

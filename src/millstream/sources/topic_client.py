@@ -10,6 +10,7 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from millstream.log.link import LOG
+from millstream.log.record_limits import READ_ANY
 from millstream.sources import topic_troubles as troubles
 from millstream.sources.spec import raw_schema
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from millstream.sources.spec import Ranges
 
 _CLIENT = {
+    **READ_ANY,
     "group.id": "millstream.fetch",
     "enable.auto.commit": "false",
     "enable.partition.eof": "true",
@@ -35,9 +37,6 @@ _CLIENT = {
 _AT_ONCE = 20_000
 _WAIT = 1.0
 _PATIENCE = 120.0
-_GONE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
-_UNKNOWN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC,
-            KafkaError._UNKNOWN_PARTITION)  # fmt: skip
 
 
 class ClientFetcher:
@@ -144,12 +143,10 @@ class ClientFetcher:
             if error.code() == KafkaError._PARTITION_EOF:
                 if offset >= left.get(partition, offset + 1):
                     del left[partition]
-            elif error.code() in _GONE:
-                raise troubles.gone(self._topic, partition, offset)
-            elif error.code() in _UNKNOWN:
-                raise troubles.unknown(self._topic, self._address)
-            elif not error.retriable():
-                raise troubles.unavailable(self._topic, self._address, error.str())
+            elif trouble := troubles.of(
+                error, self._topic, self._address, troubles.gone(self._topic, partition, offset)
+            ):
+                raise trouble
 
 
 def _table(

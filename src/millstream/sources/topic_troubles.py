@@ -2,7 +2,28 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaError
+
 from millstream.errors import DataGone, NotFound, Unavailable
+
+if TYPE_CHECKING:
+    from millstream.errors import MillstreamError
+
+_GONE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
+_UNKNOWN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC,
+            KafkaError._UNKNOWN_PARTITION)  # fmt: skip
+
+
+def of(error: KafkaError, topic: str, address: str, gone: DataGone) -> MillstreamError | None:
+    """What librdkafka says of a partition; `gone` where the log no longer holds an offset, None
+    where the next try may go well."""
+    if error.code() in _GONE:
+        return gone
+    if error.code() in _UNKNOWN:
+        return unknown(topic, address)
+    return None if error.retriable() else unavailable(topic, address, error.str())
 
 
 def gone(topic: str, partition: int, offset: int) -> DataGone:

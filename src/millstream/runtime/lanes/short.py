@@ -56,8 +56,7 @@ class ShortLane:
 
     def _leave(self, work: Work, rows: pa.Table, done: Done) -> None:
         leave = Leave(work.files, _time(work), without_origin(work.columns[0].names))
-        done.take({"results": work.files.stage("results", [leave.leaving(rows)]),
-                   "rows_in": rows.num_rows})  # fmt: skip
+        done.take({**work.files.leave([(leave.leaving(rows), rows)]), "rows_in": rows.num_rows})
 
     def _close(
         self, step: Step, work: Work, rows: list[pa.Table], moment: Moment, done: Done

@@ -1,0 +1,97 @@
+"""Results that a sink can never take: found while they are staged, and kept apart from the rest.
+
+All outputs of a stage share its staged files. An output whose sink refuses some rows of a file
+has a file of its own instead, without them; they wait in another one, each with the reason and,
+where it is known, the record it came from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millstream.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from millstream.sinks.spec import Check
+
+REASON = "_reason"
+_ORIGIN = ("_source", "_partition", "_offset")
+Entry = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """The check of one output's sink."""
+
+    output: str
+    check: Check
+
+
+@dataclass
+class _Sieve:
+    """What passes by on its way to the staged file; refused rows are remembered."""
+
+    guard: Guard
+    found: list[pa.Table] = field(default_factory=list)
+
+    def look(self, leaving: pa.Table, rows: pa.Table) -> None:
+        reasons = self.guard.check(leaving)
+        if reasons is None or reasons.null_count == len(reasons):
+            return
+        bad = pc.is_valid(reasons)
+        kept = leaving.filter(bad).append_column(REASON, reasons.filter(bad))
+        for name in _ORIGIN:
+            if name in rows.column_names and name not in kept.column_names:
+                kept = kept.append_column(name, rows[name].filter(bad))
+        self.found.append(kept)
+
+
+def staged(
+    stage: Callable[[str, Iterable[pa.Table]], Entry | None],
+    read: Callable[[str], Iterable[pa.Table]],
+    guards: Iterable[Guard],
+    rows: Iterable[tuple[pa.Table, pa.Table]],
+) -> dict[str, Any]:
+    """Stage results, each given as it leaves and with all that is known of its rows.
+
+    Returns the entry of the file for all outputs, and per output that refuses rows of it the
+    entries of its own file and of the refused ones.
+    """
+    sieves = [_Sieve(guard) for guard in guards]
+
+    def passing() -> Iterator[pa.Table]:
+        for leaving, known in rows:
+            for sieve in sieves:
+                if leaving.num_rows:
+                    sieve.look(leaving, known)
+            yield leaving
+
+    whole = stage("results", passing())
+    part: dict[str, Any] = {"results": whole}
+    refused = {}
+    for sieve in sieves:
+        if sieve.found and whole is not None:
+            own = (_without(table, sieve.guard.check) for table in read(whole[0]))
+            refused[sieve.guard.output] = (stage("results", own), stage("refused", sieve.found))
+    return {**part, "refused": refused} if refused else part
+
+
+def _without(table: pa.Table, check: Check) -> pa.Table:
+    reasons = check(table)
+    return table if reasons is None else table.filter(pc.is_null(reasons))
+
+
+def stop(output: str, first: pa.Table) -> InvalidInput:
+    """What a pipeline with `on_bad="stop"` says of the first row that is refused."""
+    return InvalidInput(
+        f'the output {output!r} needs rows that its sink can take (on_bad="stop")',
+        got=first[REASON][0].as_py(),
+        do="change the row with .with_columns(…) or what the sink allows, or let such rows go to "
+        'the dead-letter topic with on_bad="dead"',
+    )
