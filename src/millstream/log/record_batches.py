@@ -351,17 +351,18 @@ def _stamps(some: Sequence[_Stretch], counts: Places, deltas: Places) -> np.ndar
 
 def _binary(data: np.ndarray, places: Places, sizes: Places) -> pa.Array:
     """Slices of these bytes as Arrow; a size of -1 is null."""
-    count, known = len(places), sizes >= 0
-    size = np.where(known, sizes, 0)
+    count, least = len(places), int(sizes.min()) if len(sizes) else 0
+    known = None if least >= 0 else sizes >= 0
+    size = sizes if known is None else np.where(known, sizes, 0)
     views = np.zeros((count, 4), np.int32)
     views[:, 0] = size
     views[:, 3] = places
-    every = np.flatnonzero(size <= _INLINE)
+    every = np.flatnonzero(size <= _INLINE) if least <= _INLINE else size[:0]
     for begin in range(0, len(every), _TOGETHER):
         short = every[begin : begin + _TOGETHER]
         inside = np.arange(_INLINE) < size[short, None]
         taken = data[np.minimum(places[short, None] + np.arange(_INLINE), len(data) - 1)]
         views.view(np.uint8).reshape(count, 16)[short, 4:] = np.where(inside, taken, 0)
-    validity = None if known.all() else pa.py_buffer(np.packbits(known, bitorder="little"))
+    validity = None if known is None else pa.py_buffer(np.packbits(known, bitorder="little"))
     held = [validity, pa.py_buffer(views), pa.py_buffer(data)]
     return pa.Array.from_buffers(pa.binary_view(), count, held).cast(pa.binary())

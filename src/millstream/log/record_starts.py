@@ -22,6 +22,7 @@ _STRETCH = 48  # records
 _LEAST = 6  # bytes of a record behind its length: five numbers, and its attributes
 _LONGEST = 10  # bytes of a number
 SHORT = 5  # bytes of a number of 32 bits
+_SIGNED = {1: np.int8, 2: np.int16, 8: np.int64}  # by bytes
 _WINDOW = 4096  # bytes behind the beginning of a stretch in which its head is looked for
 
 
@@ -51,20 +52,20 @@ def varints(data: np.ndarray, places: Places, most: int = 0) -> tuple[Places, Pl
         value = (byte & 127) + (second.astype(np.uint16) << 7)
         more = np.flatnonzero(second >= 128)
         if more.size:
-            value = value.astype(np.int64) & 0x3FFF
+            value = value.astype(np.uint64) & np.uint64(0x3FFF)
             _longer(data, at, value, more, most)
-    kept = value.astype(np.int64)
-    return (kept.view(np.uint64) >> np.uint64(1)).view(np.int64) ^ -(kept & 1), at
+    sign = -(value & 1).view(_SIGNED[value.dtype.itemsize])
+    return ((value >> 1).view(sign.dtype) ^ sign).astype(np.int64, copy=False), at
 
 
 def _longer(data: np.ndarray, at: Places, value: Places, more: Places, most: int) -> None:
     """Take in the third and further bytes of the numbers that have them."""
     for shift in range(14, 7 * (most or _LONGEST), 7):
         byte = data.take(at[more], mode="clip")
-        value[more] |= (byte & 127).astype(np.int64) << shift
+        value[more] |= (byte & 127).astype(np.uint64) << np.uint64(shift)
         at[more] += 1
-        if shift == 28 and most == SHORT and (value[more] >> 32).any():
-            raise Unfit("a number of more than 32 bits", int(at[more][0]) - SHORT)
+        if shift == 28 and most == SHORT and value[more].max() >> 32:
+            raise Unfit("a number of more than 32 bits", int(at[more[0]]) - SHORT)
         more = more[byte >= 128]
         if not more.size:
             return
