@@ -8,6 +8,7 @@ covers: they have to fit the batches beside it.
 from __future__ import annotations
 
 import struct
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -62,6 +63,14 @@ class Batch:
     def bad(self, why: str) -> BadBatch:
         """This batch is damaged."""
         return BadBatch(self.base, self.last + 1, why)
+
+    @contextmanager
+    def read(self) -> Iterator[None]:
+        """Its records are read: where they do not fit, it is damaged."""
+        try:
+            yield
+        except Unfit as unfit:
+            raise self.bad(unfit.why) from None
 
 
 def batches(fetched: memoryview, *, end: int | None = None) -> list[Batch]:
@@ -145,7 +154,7 @@ def _is_abort(batch: Batch, fetched: memoryview) -> bool:
     """A mark's key is a version and a kind, two bytes each; the kind 0 ends in nothing."""
     if not batch.count:
         return False
-    try:
+    with batch.read():
         if batch.attributes & CODEC:
             raise Unfit("a mark that is packed")
         stop = behind(fetched, batch.start, batch.stop)
@@ -155,6 +164,4 @@ def _is_abort(batch: Batch, fetched: memoryview) -> bool:
         size, at = varint(fetched, at)
         if size & 1 or size < 8 or at + (size >> 1) > stop:
             raise Unfit("a mark that does not say of what")
-    except Unfit as unfit:
-        raise batch.bad(unfit.why) from None
     return int.from_bytes(fetched[at + 2 : at + 4]) == _ABORT

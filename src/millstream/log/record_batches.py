@@ -92,9 +92,10 @@ def _laid_out(
         with room() as unpacked:
             yield from _unpacked(fetched, chosen, unpacked)
     elif chosen:
-        yield np.frombuffer(fetched, np.uint8), [
-            _Stretch(batch, batch.start, batch.stop, batch.count) for batch in chosen
-        ]
+        yield (
+            np.frombuffer(fetched, np.uint8),
+            [_Stretch(batch, batch.start, batch.stop, batch.count) for batch in chosen],
+        )
 
 
 def _unpacked(
@@ -103,7 +104,7 @@ def _unpacked(
     some: list[_Stretch] = []
     for batch in chosen:
         start, left, limit = room.used, batch.count, room.used + PIECE
-        try:
+        with batch.read():
             packed = unpacking(fetched[batch.start : batch.stop], batch.attributes & CODEC)
             while not packed.into(room, limit):
                 count, stop, limit = _whole(room, start, left)
@@ -115,8 +116,6 @@ def _unpacked(
                 some, start, left = [], 0, left - count
             if bool(left) != (start < room.used):
                 raise Unfit(f"{room.used - start} bytes for {left} more records")
-        except Unfit as unfit:
-            raise batch.bad(unfit.why) from None
         if left:
             some.append(_Stretch(batch, start, room.used, left))
         if some and room.used >= PIECE:
@@ -130,7 +129,7 @@ def _unpacked(
 def _whole(room: Room, start: int, left: int) -> tuple[int, int, int]:
     """How many of a batch's records are whole in a room that has run full, where they end, and
     with how many bytes it is full next time, when what is left has moved to its front."""
-    raw, at, count = memoryview(room.data), start, 0
+    raw, at, count = room.data.data, start, 0
     while room.used - at >= _LONG:
         if count == left:
             raise Unfit("more records than its header says")
@@ -284,7 +283,7 @@ def _read_through(
         batch, at = stretch.batch, stretch.start
         appended = batch.attributes & APPENDED
         reached = reached if number == 0 else -1
-        try:
+        with batch.read():
             for _ in range(stretch.count):
                 stop = behind(raw, at, stretch.stop)
                 stamp, delta, key, value = _record(raw[:stop], at)
@@ -298,8 +297,6 @@ def _read_through(
                     names.append(key)
             if at != stretch.stop:
                 raise Unfit(f"{stretch.stop - at} bytes behind the last record")
-        except Unfit as unfit:
-            raise batch.bad(unfit.why) from None
     return Records(
         np.array(offsets, np.int64), np.array(list(map(_wrapped, stamps)), np.int64),
         pa.array(values, pa.binary()), pa.array(names, pa.binary()) if keys else None,

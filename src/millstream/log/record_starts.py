@@ -58,7 +58,7 @@ def varints(data: np.ndarray, places: Places, most: int = 0) -> tuple[Places, Pl
     return ((value >> 1).view(sign.dtype) ^ sign).astype(np.int64, copy=False), at
 
 
-def _longer(data: np.ndarray, at: Places, value: Places, more: Places, most: int) -> None:
+def _longer(data: np.ndarray, at: Places, value: np.ndarray, more: Places, most: int) -> None:
     """Take in the third and further bytes of the numbers that have them."""
     for shift in range(14, 7 * (most or _LONGEST), 7):
         byte = data.take(at[more], mode="clip")
@@ -94,7 +94,8 @@ def starts(data: np.ndarray, roots: Places, stops: Places, counts: Places) -> Pl
     if right.all():
         return np.asarray(places.T[inside.T])
     known = places.T[inside.T & right[batch][:, None]]
-    return np.sort(np.concatenate([known, _walked(data, roots[~right], stops[~right], counts[~right])]))
+    walked = _walked(data, roots[~right], stops[~right], counts[~right])
+    return np.sort(np.concatenate([known, walked]))
 
 
 def _steps(data: np.ndarray, heads: Places, limits: Places) -> Places:

@@ -111,6 +111,10 @@ def unpacking(packed: memoryview, codec: int) -> Unpacking:
     raise Unfit(f"a codec {codec}, which Kafka does not have")
 
 
+def _broken(name: str, why: object) -> Unfit:
+    return Unfit(f"records that {name} cannot unpack ({' '.join(str(why).split())})")
+
+
 class _Blocks:
     """What unpacks block by block."""
 
@@ -146,10 +150,10 @@ class _Gzip:
         try:
             found = self._member.decompress(given, min(_STEP, limit - room.used))
         except zlib.error as error:
-            raise Unfit(f"records that gzip cannot unpack ({error})") from None
+            raise _broken("gzip", error) from None
         left = len(self._member.unconsumed_tail) + len(self._member.unused_data)
         if not (found or given or self._member.eof):
-            raise Unfit("records that gzip cannot unpack (they end too early)")
+            raise _broken("gzip", "they end too early")
         self._at += len(given) - left
         room.add(found)
 
@@ -169,7 +173,7 @@ class _Stream:
                     return True
                 room.used += got
         except OSError as error:
-            raise Unfit(f"records that {self._name} cannot unpack ({error})") from None
+            raise _broken(self._name, error) from None
         return False
 
 
@@ -199,4 +203,4 @@ def _snappy_block(packed: memoryview) -> bytes:
     try:
         return bytes(pa.decompress(pa.py_buffer(packed), size, "snappy", asbytes=True))
     except OSError as error:
-        raise Unfit(f"records that snappy cannot unpack ({error})") from None
+        raise _broken("snappy", error) from None

@@ -42,6 +42,7 @@ def fetch(cluster: Cluster, topic: str, places: Mapping[int, Sequence[int]]) -> 
                 "enable.auto.commit": "false",
                 "isolation.level": "read_committed",
                 "auto.offset.reset": "error",
+                "check.crcs": "true",
             }
         ),
         logger=LOG,

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
+from millstream.log.batch_headers import BadBatch
 from millstream.log.link import LOG
 from millstream.sources import topic_troubles as troubles
 from millstream.sources.spec import raw_schema
@@ -31,6 +32,7 @@ _CLIENT = {
     "fetch.wait.max.ms": "100",
     "fetch.queue.backoff.ms": "2",
     "fetch.error.backoff.ms": "100",
+    "check.crcs": "true",
 }
 _AT_ONCE = 20_000
 _WAIT = 1.0
@@ -38,6 +40,9 @@ _PATIENCE = 120.0
 _GONE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 _UNKNOWN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC,
             KafkaError._UNKNOWN_PARTITION)  # fmt: skip
+
+_DAMAGED = (KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError._NOT_IMPLEMENTED,
+            KafkaError._UNDERFLOW, KafkaError.INVALID_MSG)  # fmt: skip
 
 
 class ClientFetcher:
@@ -62,6 +67,7 @@ class ClientFetcher:
         for the client would fetch without end of one while it waits for another.
 
         Raises:
+            DamagedLog: some of them cannot be read.
             DataGone: the log no longer holds some of them.
             NotFound: there is no such topic.
             Unavailable: nothing has come for two minutes.
@@ -146,6 +152,9 @@ class ClientFetcher:
                     del left[partition]
             elif error.code() in _GONE:
                 raise troubles.gone(self._topic, partition, offset)
+            elif error.code() in _DAMAGED:
+                bad = BadBatch(offset, offset + 1, error.str())
+                raise troubles.damaged(self._topic, partition, bad)
             elif error.code() in _UNKNOWN:
                 raise troubles.unknown(self._topic, self._address)
             elif not error.retriable():

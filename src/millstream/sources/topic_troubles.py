@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from millstream.errors import DataGone, NotFound, Unavailable
+from typing import TYPE_CHECKING
+
+from millstream.errors import DamagedLog, DataGone, NotFound, Unavailable
+
+if TYPE_CHECKING:
+    from millstream.log.batch_headers import BadBatch
 
 
 def gone(topic: str, partition: int, offset: int) -> DataGone:
@@ -11,6 +16,17 @@ def gone(topic: str, partition: int, offset: int) -> DataGone:
         f"the job needs {topic}/{partition} from offset {offset} on",
         got="a log that no longer holds it",
         do="begin anew with another --checkpoint, and give the topic a longer retention",
+    )
+
+
+def damaged(topic: str, partition: int, bad: BadBatch) -> DamagedLog:
+    """A record batch cannot be read."""
+    return DamagedLog(
+        f"reading {topic}/{partition} needs an intact record batch at offset {bad.first}",
+        got=bad.why,
+        do="go on behind that batch by `millstream run … --skip-damaged`, or restore the "
+        "partition from a replica",
+        place=(partition, bad.first, bad.after),
     )
 
 
