@@ -22,6 +22,10 @@ class Written:
     stamp: int = 0
     headers: tuple[tuple[bytes, bytes | None], ...] = ()
 
+    def raw(self) -> bytes:
+        """As it lies in its batch."""
+        return _record(self)
+
 
 @dataclass(frozen=True)
 class Whole:
@@ -54,15 +58,15 @@ class Whole:
         count = 1 if self.control is not None else len(self.records)
         count = count if self.claimed is None else self.claimed
         last = max([0, *deltas]) + self.extra_delta
-        packed = _packed(records, self.codec) if records else b""
+        inside = packed(records, self.codec) if records else b""
         head = struct.pack(
             ">hiqqqhii", attributes, last, self.first_stamp,
             self.first_stamp if self.appended_at is None else self.appended_at,
             -1 if self.producer is None else self.producer, 0, 0, count,
         )  # fmt: skip
-        size = 4 + 1 + 4 + len(head) + len(packed)
-        checksum = google_crc32c.value(head + packed)
-        return struct.pack(">qiibI", self.base, size, 0, 2, checksum) + head + packed
+        size = 4 + 1 + 4 + len(head) + len(inside)
+        checksum = google_crc32c.value(head + inside)
+        return struct.pack(">qiibI", self.base, size, 0, 2, checksum) + head + inside
 
 
 def varint(number: int) -> bytes:
@@ -87,7 +91,8 @@ def _sized(data: bytes | None) -> bytes:
     return varint(-1) if data is None else varint(len(data)) + data
 
 
-def _packed(data: bytes, codec: str) -> bytes:
+def packed(data: bytes, codec: str) -> bytes:
+    """Records as one of the codecs makes them."""
     if codec == "gzip":
         return gzip.compress(data)
     if codec == "snappy":

@@ -82,6 +82,8 @@ def pieces(
         )
         before = some[-1].batch, reached
         yield found
+        if found.next >= end:
+            return
 
 
 def _laid_out(

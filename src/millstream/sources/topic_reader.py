@@ -40,7 +40,7 @@ _OUTAGE = 120.0
 _SETTLING = 3.0  # seconds in which a new topic comes to be known to every broker
 _AGAIN = 0.25
 _CLOSE_SECONDS = 3.0
-_MOST_HELD = 192 << 20  # bytes of records that are read at once on the driver
+_MOST_HELD = 64 << 20  # bytes of records that are read at once on the driver
 
 
 class TopicReader:
