@@ -51,10 +51,13 @@ def test_a_job_over_batches_that_unpack_to_gigabytes_runs_to_its_end_in_bounded_
         assert ended.returncode == 0, ended.stderr[-3000:]
         assert int(ended.stdout.splitlines()[-1]) < MOST
         out = ms.Consumer(f"{unpacks_large}.out", kafka=broker.address, until_end=True)
-        rows = sorted((row["n"], row["size"]) for row in map(json.loads, (r.value for r in out)))
+        rows = sorted(
+            (row["n"], row["size"]) for row in (json.loads(record.value or b"") for record in out)
+        )
     finally:
         Topics(broker.address).delete(f"{unpacks_large}.out")
 
+    rows = sorted((row["n"], row["size"]) for row in found)
     assert rows == [(n, SIZE) for n in range(RECORDS) for _ in range(3)]
 
 

@@ -65,17 +65,20 @@ def broker(told: Told, *, host: str = "127.0.0.1", port: int | None = None) -> I
                 connection.sendall(struct.pack(">i", len(answer)) + answer)
 
     def listen() -> None:
-        while True:
-            try:
+        while not over.is_set():
+            with suppress(TimeoutError):
                 connection, _ = server.accept()
-            except OSError:
-                return
-            threading.Thread(target=serve, args=(connection,), daemon=True).start()
+                connection.settimeout(None)
+                threading.Thread(target=serve, args=(connection,), daemon=True).start()
 
+    over = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.02)
         own = server.getsockname()[1]
         thread = threading.Thread(target=listen, daemon=True)
         thread.start()
-        yield f"127.0.0.1:{own}"
-        server.shutdown(socket.SHUT_RDWR)
-    thread.join(10)
+        try:
+            yield f"127.0.0.1:{own}"
+        finally:
+            over.set()
+            thread.join(10)

@@ -114,7 +114,7 @@ def _sized(batch: bytearray) -> None:
 def meant(fetched: bytes) -> Outcome:
     """What the oracle finds."""
     try:
-        return [tuple(row) for row in oracle.rows(fetched)]
+        return [(*row,) for row in oracle.rows(fetched)]
     except oracle.Malformed:
         return "damaged"
     except oracle.OldFormat:
@@ -153,7 +153,7 @@ def main(seed: int, count: int) -> int:
         record_batches._FEW = chance.choice((-1, 32))
         record_starts._FEW = chance.choice((1, 512))
         record_starts._STRETCH = chance.choice((12, 48))
-        record_batches.PIECE = chance.choice((60, 400, 16 << 20))
+        vars(record_batches)["PIECE"] = chance.choice((60, 400, 16 << 20))
         one = mutated(chance)
         signal.alarm(SECONDS)
         is_found, is_meant = found(one.fetched), meant(one.fetched)

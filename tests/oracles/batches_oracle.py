@@ -33,7 +33,7 @@ class _Header(NamedTuple):
     last: int
     first_stamp: int
     last_stamp: int
-    count: int
+    number: int
     records: bytes
 
 
@@ -109,11 +109,11 @@ def _records(header: _Header) -> list[Row]:
     if header.attributes & 32:
         _mark(header)
         return []
-    if header.count == 0:
+    if header.number == 0:
         return []
     data = _unpacked(header.records, header.attributes & 7)
     found, at, before = [], 0, -1
-    for _ in range(header.count):
+    for _ in range(header.number):
         size, at = _number(data, at, 5)
         record = data[at : at + size]
         if size < 0 or len(record) != size:
@@ -131,7 +131,7 @@ def _records(header: _Header) -> list[Row]:
 
 
 def _mark(header: _Header) -> None:
-    if header.count == 0:
+    if header.number == 0:
         return
     if header.attributes & 7:
         raise Malformed
@@ -196,11 +196,11 @@ def _unpacked(packed: bytes, codec: int) -> bytes:
         return _unsnapped(packed)
     if codec in (3, 4):
         try:
-            stream = pa.CompressedInputStream(pa.BufferReader(packed), {3: "lz4", 4: "zstd"}[codec])
-            parts = list(iter(lambda: stream.read(1 << 16), b""))
+            packed_in = pa.BufferReader(packed)
+            with pa.CompressedInputStream(packed_in, {3: "lz4", 4: "zstd"}[codec]) as stream:
+                return b"".join(iter(lambda: stream.read(1 << 16), b""))
         except OSError:
             raise Malformed from None
-        return b"".join(parts)
     raise Malformed
 
 
