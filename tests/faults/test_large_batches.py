@@ -51,9 +51,7 @@ def test_a_job_over_batches_that_unpack_to_gigabytes_runs_to_its_end_in_bounded_
         assert ended.returncode == 0, ended.stderr[-3000:]
         assert int(ended.stdout.splitlines()[-1]) < MOST
         out = ms.Consumer(f"{unpacks_large}.out", kafka=broker.address, until_end=True)
-        rows = sorted(
-            (row["n"], row["size"]) for row in (json.loads(record.value or b"") for record in out)
-        )
+        found = [json.loads(record.value or b"") for record in out]
     finally:
         Topics(broker.address).delete(f"{unpacks_large}.out")
 

@@ -198,7 +198,10 @@ def _unpacked(packed: bytes, codec: int) -> bytes:
         try:
             packed_in = pa.BufferReader(packed)
             with pa.CompressedInputStream(packed_in, {3: "lz4", 4: "zstd"}[codec]) as stream:
-                return b"".join(iter(lambda: stream.read(1 << 16), b""))
+                found, some = bytearray(), bytearray(1 << 16)
+                while count := stream.readinto(some):  # `read` leaks memory where it fails
+                    found += some[:count]
+                return bytes(found)
         except OSError:
             raise Malformed from None
     raise Malformed
