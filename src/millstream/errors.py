@@ -11,6 +11,7 @@
     ├── Fenced                 another run has taken this job over    exit 1
     ├── DataGone               rows vanished before they were read    exit 6
     ├── Damaged                a stored file fails its checksum       exit 6
+    │   └── DamagedLog         a record batch of a topic does         exit 6
     └── UserCodeFailed         the user's function or SQL raised      exit 1
 
 A message has three clauses: what is needed; what was got; what to do.
@@ -86,6 +87,21 @@ class Damaged(MillstreamError):
     """A stored file fails its checksum or its format version is unknown."""
 
     exit_code = 6
+
+
+class DamagedLog(Damaged):
+    """A record batch of a topic is damaged: records before it can be read, those in it cannot.
+
+    `place` is the partition, the first offset of the batch and the one behind it, as far as its
+    header can be trusted; None where only the sentence is known.
+    """
+
+    def __init__(
+        self, need: str, /, *, got: str | None = None, do: str | None = None,
+        place: tuple[int, int, int] | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(need, got=got, do=do)
+        self.place = place
 
 
 class UserCodeFailed(MillstreamError):

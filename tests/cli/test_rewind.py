@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.cli.bids import lines, pipeline_file, two_batches, windows
+from tests.faults.hurting import batch_places, flip, log_file
 
 import millstream as ms
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.cli.command import Command
+
+    from millstream.testing.local_broker import ThrowAwayBroker
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -113,6 +116,30 @@ def test_a_job_goes_on_without_what_is_gone_only_when_told_so(
     assert windows(records(millstream, f"{topic}.out"))[-1] == ("2026-01-01T00:00:10.000000Z", 3)
     again = millstream.ok("run", file, *place, "--until", "caught-up", "--skip-lost")
     assert "skipped" not in again.err
+
+
+def test_a_job_goes_on_behind_a_damaged_record_batch_by_a_word(
+    millstream: Command, broker: ThrowAwayBroker, topic: str, tmp_path: Path
+) -> None:
+    place = two_batches(millstream, topic, tmp_path)
+    file = str(tmp_path / "hot.py")
+    before = len(batch_places(log_file(broker, topic).read_bytes()))
+    for seconds in ([13, 14], [31]):
+        millstream.ok("produce", topic, stdin=lines(seconds))
+    offset = flip(broker, topic, batch=before)
+
+    for _ in range(2):
+        stopped = millstream("run", file, *place, "--until", "caught-up")
+        assert stopped.code == 6
+        assert f"{topic}/0 needs an intact record batch at offset {offset}; got" in stopped.err
+        assert "go on behind that batch by `millstream run … --skip-damaged`" in stopped.err
+    gone_on = millstream.ok("run", file, *place, "--until", "caught-up", "--skip-damaged")
+    said = f"{topic}/0: offsets {offset} to {offset + 1} (2 records at most), which are damaged"
+    assert f"warning: {said}, are passed over" in gone_on.err
+    lanes = [row["lane"] for row in millstream.ok("commits", *place, "-o", "json").json]
+    assert lanes.count("skip") == 1
+    again = millstream.ok("run", file, *place, "--until", "caught-up", "--skip-damaged")
+    assert "passed over" not in again.err
 
 
 def test_a_checkpoint_says_of_each_step_whether_it_is_kept_new_dropped_or_refused(

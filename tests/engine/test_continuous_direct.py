@@ -16,7 +16,7 @@ from tests.log.shortly import Log, eventually
 
 import millstream as ms
 from millstream.errors import AlreadyRunning, DataGone, Fenced, Unavailable
-from millstream.log.record_batches import UnknownFormat
+from millstream.log.batch_headers import UnknownFormat
 from millstream.runtime import continuous_passing, continuous_ways
 from millstream.runtime.continuous_direct import Direct
 from millstream.runtime.continuous_spark import RealTime

@@ -6,6 +6,7 @@ import gzip
 import struct
 from dataclasses import dataclass, field
 
+import google_crc32c
 import pyarrow as pa
 
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "snappy blocks": 2, "lz4": 3, "zstd": 4}
@@ -21,10 +22,17 @@ class Written:
     stamp: int = 0
     headers: tuple[tuple[bytes, bytes | None], ...] = ()
 
+    def raw(self) -> bytes:
+        """As it lies in its batch."""
+        return _record(self)
+
 
 @dataclass(frozen=True)
 class Whole:
-    """One batch: `control` is the kind of the mark it is (0 abort, 1 commit), None for records."""
+    """One batch: `control` is the kind of the mark it is (0 abort, 1 commit), None for records.
+
+    `claimed` is the number of records its header says, where that is not the true one.
+    """
 
     base: int
     records: tuple[Written, ...]
@@ -34,6 +42,7 @@ class Whole:
     producer: int | None = None
     control: int | None = None
     extra_delta: int = field(default=0)
+    claimed: int | None = None
 
     def bytes(self) -> bytes:
         """As it lies in the log."""
@@ -47,15 +56,17 @@ class Whole:
         attributes |= 32 if self.control is not None else 0
         deltas = [record.delta for record in self.records]
         count = 1 if self.control is not None else len(self.records)
+        count = count if self.claimed is None else self.claimed
         last = max([0, *deltas]) + self.extra_delta
-        packed = _packed(records, self.codec)
+        inside = packed(records, self.codec) if records else b""
         head = struct.pack(
             ">hiqqqhii", attributes, last, self.first_stamp,
             self.first_stamp if self.appended_at is None else self.appended_at,
             -1 if self.producer is None else self.producer, 0, 0, count,
         )  # fmt: skip
-        size = 4 + 1 + 4 + len(head) + len(packed)
-        return struct.pack(">qiibI", self.base, size, 0, 2, 0) + head + packed
+        size = 4 + 1 + 4 + len(head) + len(inside)
+        checksum = google_crc32c.value(head + inside)
+        return struct.pack(">qiibI", self.base, size, 0, 2, checksum) + head + inside
 
 
 def varint(number: int) -> bytes:
@@ -80,7 +91,8 @@ def _sized(data: bytes | None) -> bytes:
     return varint(-1) if data is None else varint(len(data)) + data
 
 
-def _packed(data: bytes, codec: str) -> bytes:
+def packed(data: bytes, codec: str) -> bytes:
+    """Records as one of the codecs makes them."""
     if codec == "gzip":
         return gzip.compress(data)
     if codec == "snappy":

@@ -6,13 +6,15 @@ import random
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.log.batch_writing import CODECS, Whole, Written
 
-from millstream.log import record_batches, record_starts
-from millstream.log.record_batches import Records, UnknownFormat, records
+from millstream.log import batch_headers, record_batches, record_starts, unpacking
+from millstream.log.batch_headers import Aborted, BadBatch, UnknownFormat
+from millstream.log.record_batches import Records, pieces
 
 # bytes that look like the beginning of a record, and such that do not
 PAYLOADS = st.one_of(
@@ -42,6 +44,22 @@ def logs(draw: st.DrawFn) -> list[Whole]:
         )  # fmt: skip
         base += delta + 3
     return found
+
+
+def records(
+    fetched: memoryview, aborted: Aborted, first: int, end: int, *, keys: bool = False
+) -> Records:
+    """All pieces in one."""
+    whole = batch_headers.batches(fetched)
+    found = list(pieces(fetched, whole, aborted, first, end, keys=keys))
+    none: list[pa.Array] = [pa.array([], pa.binary())]
+    return Records(
+        np.concatenate([np.zeros(0, np.int64), *(piece.offsets for piece in found)]),
+        np.concatenate([np.zeros(0, np.int64), *(piece.stamps for piece in found)]),
+        pa.concat_arrays(none + [piece.values for piece in found]),
+        pa.concat_arrays(none + [piece.keys for piece in found]) if keys else None,
+        max([first, *(batch.last + 1 for batch in whole)]),
+    )
 
 
 def told(found: Records) -> list[tuple[int, int, bytes | None, bytes | None]]:
@@ -130,9 +148,9 @@ def test_a_batch_of_misleading_bytes_is_walked_and_the_others_are_not(
     walked: list[int] = []
     walk = record_starts._walked
 
-    def counted(data: np.ndarray, roots: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    def counted(data: np.ndarray, roots: np.ndarray, *bounds: np.ndarray) -> np.ndarray:
         walked.append(len(roots))
-        return walk(data, roots, counts)
+        return walk(data, roots, *bounds)
 
     monkeypatch.setattr(record_starts, "_walked", counted)
     found = records(memoryview(b"".join(batch.bytes() for batch in log)), [], 0, 2**60, keys=True)
@@ -141,17 +159,25 @@ def test_a_batch_of_misleading_bytes_is_walked_and_the_others_are_not(
     assert walked == [2]
 
 
-def test_a_batch_holds_as_many_records_as_its_header_tells() -> None:
-    whole = bytearray(Whole(0, tuple(Written(n, b"x") for n in range(900))).bytes())
-    whole[57:61] = (800).to_bytes(4, "big")
+@pytest.mark.parametrize("few", [False, True])
+@pytest.mark.parametrize("claimed", [-1, 0, 1, 29, 31, 2**31 - 1])
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_batch_that_holds_another_number_of_records_than_its_header_says_is_refused(
+    codec: str, claimed: int, few: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record_batches, "_FEW", 100 if few else -1)
+    whole = Whole(5, tuple(Written(n, b"x") for n in range(30)), codec, claimed=claimed)
 
-    assert len(records(memoryview(whole), [], 0, 2**60).offsets) == 800
+    with pytest.raises(BadBatch) as refused:
+        records(memoryview(whole.bytes()), [], 0, 2**60)
+
+    assert refused.value.first == 5
 
 
 def test_a_fetch_that_unpacks_to_more_than_was_made_ready_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(record_batches._READY, "data", np.empty(1000, np.uint8))
+    monkeypatch.setattr(unpacking._READY, "data", np.empty(1000, np.uint8))
     log = [Whole(10 * n, tuple(Written(k, b"%d" % k * 300) for k in range(10)), codec)
            for n, codec in enumerate(CODECS)]  # fmt: skip
 

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Producer
 
 from millstream.errors import DataGone, NotFound
-from millstream.log import record_batches, wire
+from millstream.log import batch_headers, wire
 from millstream.log.settings import Cluster
 from millstream.log.topics import Topics
 from millstream.sources import topic_reader, topic_wire
@@ -280,11 +280,11 @@ def test_batches_of_an_old_format_are_read_by_the_other_client(
     def refuse(*told: Any, **more: Any) -> Any:
         calls.append(told)
         if len(calls) > 2:
-            raise record_batches.UnknownFormat("1")
+            raise batch_headers.UnknownFormat("1")
         return real(*told, **more)
 
-    real = record_batches.records
-    monkeypatch.setattr(topic_wire, "records", refuse)
+    real = batch_headers.batches
+    monkeypatch.setattr(topic_wire, "batches", refuse)
     monkeypatch.setattr(topic_wire, "_MOST", 5_000)
     plain, client = both
     ranges = {0: (3, 900), 1: (5, 800)}

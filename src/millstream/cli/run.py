@@ -78,6 +78,10 @@ def run(
     skip_lost: Annotated[
         bool, typer.Option("--skip-lost", help="Go on without what is gone from the log.")
     ] = False,
+    skip_damaged: Annotated[
+        bool,
+        typer.Option("--skip-damaged", help="Go on behind the damaged record batch it stopped at."),
+    ] = False,
     kafka: Kafka = None,
     output: Shape = Output.table,
 ) -> None:
@@ -98,7 +102,9 @@ def run(
     if cluster is not None:
         check_topics(pipeline, cluster)
     if skip_lost:
-        _skip_lost(pipeline, cluster, checkpoint)
+        _skip("lost", pipeline, cluster, checkpoint)
+    if skip_damaged:
+        _skip("damaged", pipeline, cluster, checkpoint)
     loaded.for_spark()
     from millstream.runtime.job import Job
     from millstream.runtime.rewind import suffix_of
@@ -141,11 +147,15 @@ def libraries_log(job: "Job", pipeline: "Pipeline") -> "Path":
     return folder / "libraries.log"
 
 
-def _skip_lost(pipeline: "Pipeline", cluster: "Cluster | None", checkpoint: "Path | None") -> None:
+def _skip(
+    what: Literal["lost", "damaged"], pipeline: "Pipeline", cluster: "Cluster | None",
+    checkpoint: "Path | None",
+) -> None:  # fmt: skip
     from millstream.runtime.checkpoint_folders import checkpoint_folder
     from millstream.runtime.lost import skip
 
-    for told in skip(pipeline, cluster, checkpoint or checkpoint_folder(pipeline.name)):
+    folder = checkpoint or checkpoint_folder(pipeline.name)
+    for told in skip(pipeline, cluster, folder, what=what):
         warn(told)
 
 

@@ -20,6 +20,7 @@ _OWNED = {
     "group.protocol": "the classic protocol, which is fixed",
     "partition.assignment.strategy": "assignor=",
     "auto.offset.reset": "start=",
+    "check.crcs": "the consumer, which always checks them",
     "enable.auto.commit": "commit=",
     "enable.auto.offset.store": "commit=",
     "enable.partition.eof": "until_end=",

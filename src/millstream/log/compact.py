@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.log.wire import Answer
+from millstream.log.wire import Answer, WireError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,25 +16,25 @@ class Compact(Answer):
     """An answer in the newer form."""
 
     def varint(self) -> int:
-        value = shift = 0
-        while True:
+        value = 0
+        for shift in range(0, 35, 7):
             byte: int = self.number("B")
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value
-            shift += 7
+        raise WireError("an answer with a number that does not end")
 
     def text(self) -> str:
-        return bytes(self.bytes(self.varint() - 1)).decode()
+        return self.words(self.varint() - 1)
 
     def count(self) -> range:
-        return range(max(0, self.varint() - 1))
+        return self.counted(self.varint() - 1)
 
     def numbers_list(self) -> tuple[int, ...]:
         return tuple(self.number("i") for _ in self.count())
 
     def tags(self) -> None:
-        for _ in range(self.varint()):
+        for _ in self.counted(self.varint()):
             self.varint()
             self.bytes(self.varint())
 

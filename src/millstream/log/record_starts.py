@@ -6,10 +6,12 @@ looks like the beginning of a record is its head. All stretches are then walked 
 record of each at a time. A head was right if the walk that comes from before it lands on it:
 the batch's first is right by itself, so the others are, one after the other. A batch in which
 a walk misses the next head, or finds another number of records than its header tells, is
-walked through by itself.
+walked through by itself, and has to consist of exactly that many records.
 """
 
 from __future__ import annotations
+
+from array import array
 
 import numpy as np
 import numpy.typing as npt
@@ -19,13 +21,26 @@ _FEW = 512  # records below which they are walked through one by one: calls woul
 _STRETCH = 48  # records
 _LEAST = 6  # bytes of a record behind its length: five numbers, and its attributes
 _LONGEST = 10  # bytes of a number
+SHORT = 5  # bytes of a number of 32 bits
+_SIGNED = {1: np.int8, 2: np.int16, 8: np.int64}  # by bytes
 _WINDOW = 4096  # bytes behind the beginning of a stretch in which its head is looked for
 
 
-def varints(data: np.ndarray, places: Places) -> tuple[Places, Places]:
+class Unfit(Exception):
+    """Bytes that are no records: why, and at which byte that was seen, where it is known."""
+
+    def __init__(self, why: str, at: int = 0) -> None:
+        super().__init__(why)
+        self.why, self.at = why, at
+
+
+def varints(data: np.ndarray, places: Places, most: int = 0) -> tuple[Places, Places]:
     """The zigzag numbers at these places, and the places behind them.
 
     A place outside of the data stands for its nearest byte.
+
+    Raises:
+        Unfit: with `most`, a number has more bytes, or with five of them more than 32 bits.
     """
     byte = data.take(places, mode="clip")
     at: Places = places + 1
@@ -37,27 +52,35 @@ def varints(data: np.ndarray, places: Places) -> tuple[Places, Places]:
         value = (byte & 127) + (second.astype(np.uint16) << 7)
         more = np.flatnonzero(second >= 128)
         if more.size:
-            value = value.astype(np.int64) & 0x3FFF
-            _longer(data, at, value, more)
-    kept = value.astype(np.int64)
-    return (kept >> 1) ^ -(kept & 1), at
+            value = value.astype(np.uint64) & np.uint64(0x3FFF)
+            _longer(data, at, value, more, most)
+    sign = -(value & 1).view(_SIGNED[value.dtype.itemsize])
+    return ((value >> 1).view(sign.dtype) ^ sign).astype(np.int64, copy=False), at
 
 
-def _longer(data: np.ndarray, at: Places, value: Places, more: Places) -> None:
+def _longer(data: np.ndarray, at: Places, value: np.ndarray, more: Places, most: int) -> None:
     """Take in the third and further bytes of the numbers that have them."""
-    for shift in range(14, 7 * _LONGEST, 7):
+    for shift in range(14, 7 * (most or _LONGEST), 7):
         byte = data.take(at[more], mode="clip")
-        value[more] |= (byte & 127).astype(np.int64) << shift
+        value[more] |= (byte & 127).astype(np.uint64) << np.uint64(shift)
         at[more] += 1
+        if shift == 28 and most == SHORT and value[more].max() >> 32:
+            raise Unfit("a number of more than 32 bits", int(at[more[0]]) - SHORT)
         more = more[byte >= 128]
         if not more.size:
             return
+    if most:
+        raise Unfit(f"a number of more than {most} bytes", int(at[more[0]]) - most)
 
 
 def starts(data: np.ndarray, roots: Places, stops: Places, counts: Places) -> Places:
-    """Where the records of all batches begin, in order."""
+    """Where the records of all batches begin, in order.
+
+    Raises:
+        Unfit: a batch does not consist of exactly that many records.
+    """
     if counts.sum() < _FEW:
-        return _walked(data, roots, counts)
+        return _walked(data, roots, stops, counts)
     heads = _heads(data, roots, stops, counts)
     batch = np.searchsorted(roots, heads, side="right") - 1
     first = np.searchsorted(batch, np.arange(roots.size))
@@ -71,7 +94,8 @@ def starts(data: np.ndarray, roots: Places, stops: Places, counts: Places) -> Pl
     if right.all():
         return np.asarray(places.T[inside.T])
     known = places.T[inside.T & right[batch][:, None]]
-    return np.sort(np.concatenate([known, _walked(data, roots[~right], counts[~right])]))
+    walked = _walked(data, roots[~right], stops[~right], counts[~right])
+    return np.sort(np.concatenate([known, walked]))
 
 
 def _steps(data: np.ndarray, heads: Places, limits: Places) -> Places:
@@ -129,25 +153,48 @@ def _led(data: np.ndarray, zeros: Places, stops: Places) -> tuple[Places, npt.ND
     return at, fit & (behind <= stops)
 
 
-def _walked(data: np.ndarray, roots: Places, counts: Places) -> Places:
+def _walked(data: np.ndarray, roots: Places, stops: Places, counts: Places) -> Places:
     """The same one after the other: a few, or bytes that look like beginnings everywhere."""
-    found: list[int] = []
+    found = array("q")
     raw = data.data
-    for root, count in zip(roots.tolist(), counts.tolist(), strict=True):
+    bounds = zip(roots.tolist(), stops.tolist(), counts.tolist(), strict=True)
+    for root, stop, count in bounds:
         at = root
         for _ in range(count):
             found.append(at)
-            size, at = varint(raw, at)
-            at += size >> 1
-    return np.array(found, np.int64)
+            at = behind(raw, at, stop)
+        if at != stop:
+            raise Unfit(f"{stop - at} bytes behind the last record", root)
+    return np.frombuffer(found, np.int64) if found else np.zeros(0, np.int64)
 
 
-def varint(data: memoryview | bytes, at: int) -> tuple[int, int]:
-    """One number without a sign, and where it ends."""
-    value, shift = 0, 0
-    while True:
-        byte = data[at]
-        value |= (byte & 127) << shift
-        at, shift = at + 1, shift + 7
+def behind(raw: memoryview, at: int, stop: int) -> int:
+    """Where the record that begins there ends.
+
+    Raises:
+        Unfit: not before `stop`.
+    """
+    if at >= stop:
+        raise Unfit("fewer records than its header says", at - 1)
+    size, inside = varint(raw, at)
+    if size & 1:
+        raise Unfit(f"a record of {-(size + 1) // 2} bytes", at)
+    if inside + (size >> 1) > stop:
+        raise Unfit(f"a record of {size >> 1} bytes, which reaches beyond its end", at)
+    return inside + (size >> 1)
+
+
+def varint(data: memoryview | bytes, at: int, most: int = SHORT) -> tuple[int, int]:
+    """One number without a sign, and where it ends.
+
+    Raises:
+        Unfit: it has more bytes, or with five of them more than 32 bits, or does not end.
+    """
+    value = 0
+    for number, byte in enumerate(data[at : at + most]):
+        value |= (byte & 127) << 7 * number
         if byte < 128:
-            return value, at
+            if most == SHORT and value >> 32:
+                raise Unfit("a number of more than 32 bits", at)
+            return value, at + number + 1
+    raise Unfit(f"a number of more than {most} bytes, or one that does not end", at)

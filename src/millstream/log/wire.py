@@ -13,14 +13,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
-    from millstream.log.record_batches import Aborted
+    from millstream.log.batch_headers import Aborted
 
 _METADATA, _FETCH = (3, 5), (1, 11)
 _CLIENT = b"millstream"
 _TIMEOUT = 10.0  # seconds without a byte after which a broker is given up, and another asked
 _LARGEST = 1 << 30
+_GROWN_BY = 4 << 20  # bytes: memory for a large answer follows what has arrived of it
 _AT_ONCE = 4096  # bytes: a small answer is whole with them
 _ALL_PARTITIONS = 32 << 20  # bytes of one answer, unless a single batch is larger
 _UNKNOWN_TOPIC = 3
@@ -40,15 +41,22 @@ class WireError(OSError):
     """The other side said something that cannot be understood, or ended the connection."""
 
 
+class WrongAnswer(WireError):
+    """An answer about something that was not asked; another connection would not help."""
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """What a broker said about one partition: an error code, or bytes and who aborted.
 
-    The bytes are those of the connection's answer, and stand there as long as it does.
+    `high` is the high watermark: records end before it, or little behind it where more was
+    written while the broker answered. The bytes are those of the connection's answer, and stand
+    there as long as it does.
     """
 
     partition: int
     error: int
+    high: int
     stable: int
     aborted: Aborted
     records: memoryview
@@ -58,7 +66,7 @@ class Connection:
     """One connection to one broker, which answers in the order of the questions."""
 
     def __init__(self, host: str, port: int) -> None:
-        self._socket = socket.create_connection((host, port), timeout=_TIMEOUT)
+        self._socket = _connected(host, port)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
         self._asked = self._answered = 0
@@ -94,14 +102,30 @@ class Connection:
 
     def _exactly(self, size: int) -> memoryview:
         """So many bytes, where those before them stood: fresh memory is dear."""
-        room = self._heard if size <= len(self._heard) else bytearray(size)
-        if size <= _ALL_PARTITIONS:
-            self._heard = room
-        buffer, place = memoryview(room)[:size], min(size, len(self._spare))
+        if size > max(_ALL_PARTITIONS, len(self._heard)):
+            return self._growing(size)
+        if size > len(self._heard):
+            self._heard = bytearray(size)
+        buffer = memoryview(self._heard)[:size]
+        self._fill(buffer)
+        return buffer
+
+    def _growing(self, size: int) -> memoryview:
+        """The same for an answer larger than was asked for, which may be a claim and no more."""
+        parts: list[bytearray] = []
+        missing = size
+        while missing:
+            parts.append(bytearray(min(max(_GROWN_BY, size - missing), missing)))
+            self._fill(memoryview(parts[-1]))
+            missing -= len(parts[-1])
+        return memoryview(b"".join(parts))
+
+    def _fill(self, buffer: memoryview) -> None:
+        size = len(buffer)
+        place = min(size, len(self._spare))
         buffer[:place], self._spare = self._spare[:place], self._spare[place:]
         while place < size:
             place += self._some(self._socket.recv_into(buffer[place:]))
-        return buffer
 
     @staticmethod
     def _some(got: _T) -> _T:
@@ -119,8 +143,20 @@ class Connection:
         self._socket.close()
 
 
+def _connected(host: str, port: int) -> socket.socket:
+    if not 0 < port < 1 << 16:
+        raise WireError(f"a broker at port {port}")
+    try:
+        return socket.create_connection((host, port), timeout=_TIMEOUT)
+    except ValueError as error:  # what no resolver takes for a name
+        raise WireError(f"a broker at {host!r}") from error
+
+
 class Answer:
-    """Reads an answer from its front to its end."""
+    """Reads an answer from its front to its end.
+
+    No length or count in it is believed: what reaches beyond its end is a `WireError`.
+    """
 
     def __init__(self, data: memoryview) -> None:
         self._data, self._place = data, 0
@@ -137,16 +173,31 @@ class Answer:
         return self.numbers(form)[0]
 
     def text(self) -> str:
-        size = max(0, self.number("h"))
-        return bytes(self.bytes(size)).decode()
+        return self.words(self.number("h"))
+
+    def words(self, size: int) -> str:
+        """So many bytes as text."""
+        try:
+            return bytes(self.bytes(size)).decode()
+        except UnicodeDecodeError:
+            raise WireError("an answer whose names are not text") from None
 
     def bytes(self, size: int) -> memoryview:
-        found = self._data[self._place : self._place + max(0, size)]
-        self._place += max(0, size)
+        size = max(0, size)
+        if size > len(self._data) - self._place:
+            raise WireError("an answer that ends too early")
+        found = self._data[self._place : self._place + size]
+        self._place += size
         return found
 
     def count(self) -> range:
-        return range(max(0, self.number("i")))
+        return self.counted(self.number("i"))
+
+    def counted(self, count: int) -> range:
+        """So many parts, each of a byte at least."""
+        if count > len(self._data) - self._place:
+            raise WireError("an answer that ends too early")
+        return range(max(0, count))
 
 
 def leaders(connection: Connection, topic: str) -> dict[int, Place]:
@@ -217,19 +268,29 @@ def ask_for(
     )
 
 
-def answered(connection: Connection) -> list[Part]:
-    """What it was answered, partition by partition."""
+def answered(connection: Connection, topic: str, asked: Collection[int]) -> list[Part]:
+    """What it was answered about the partitions that were `asked` for, each once.
+
+    Raises:
+        WrongAnswer: it is about another topic or partition, or twice about one.
+    """
     told = Answer(connection.answer())
     _, error, _ = told.numbers("ihi")
     if error:
         raise WireError(f"error {error}")
-    found = []
+    found: dict[int, Part] = {}
     for _ in told.count():
-        told.text()
+        name = told.text()
         for _ in told.count():
-            partition, error, _, stable, _ = told.numbers("ihqqq")
-            aborted = [told.numbers("qq") for _ in told.count()]
-            told.number("i")
-            records = told.bytes(told.number("i"))
-            found.append(Part(partition, error, stable, aborted, records))
-    return found
+            part = _part(told)
+            if name != topic or part.partition not in asked or part.partition in found:
+                raise WrongAnswer(f"an answer about {name}/{part.partition}, which was not asked")
+            found[part.partition] = part
+    return list(found.values())
+
+
+def _part(told: Answer) -> Part:
+    partition, error, high, stable, _ = told.numbers("ihqqq")
+    aborted = [told.numbers("qq") for _ in told.count()]
+    told.number("i")
+    return Part(partition, error, high, stable, aborted, told.bytes(told.number("i")))

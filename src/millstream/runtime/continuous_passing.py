@@ -14,7 +14,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from millstream.log.record_batches import UnknownFormat
+from millstream.log.batch_headers import UnknownFormat
 from millstream.sinks.spec import Staged
 
 if TYPE_CHECKING:

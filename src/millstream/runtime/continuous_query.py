@@ -134,7 +134,7 @@ def records(spark: SparkSession, address: str, topic: str, start: Mapping[int, i
         "startingOffsets": json.dumps({topic: {str(p): at for p, at in start.items()}}),
         "kafka.isolation.level": "read_committed",
         "kafka.fetch.max.wait.ms": "20",
-        "kafka.check.crcs": "false",
+        "kafka.check.crcs": "true",
         "failOnDataLoss": "true",
         "includeHeaders": "true",
     }

@@ -15,7 +15,8 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from millstream.errors import UserCodeFailed
+from millstream.errors import DamagedLog, UserCodeFailed
+from millstream.eventtime.moment import MIN_TIME
 from millstream.eventtime.watermark import Quiet, Silence, advance
 from millstream.plan.fingerprint import fingerprint
 from millstream.plan.graph import Read
@@ -23,6 +24,7 @@ from millstream.plan.stages import cut
 from millstream.runtime.ahead import Ahead
 from millstream.runtime.batch import BatchRun
 from millstream.runtime.compare import refuse_changes
+from millstream.runtime.cutting import CutShort, cut_by, shortened
 from millstream.runtime.due import at_least, reads_all, something_due
 from millstream.runtime.faultpoints import reached
 from millstream.runtime.finished import refuse_another_pipeline
@@ -287,6 +289,27 @@ class Engine:
     # -- run, sinks, commit ----------------------------------------------------
 
     def _prepared(self, intent: Intent) -> tuple[Intent, Prepared]:
+        """Run an intent, or one that ends earlier where not all of it can be read."""
+        while True:
+            try:
+                return self._accepted(intent)
+            except (CutShort, DamagedLog) as error:
+                cut = cut_by(error, self.typed.stages, self._readers, intent)
+            name = self.typed.stages.names[cut.read]
+            shorter = shortened(intent, name, cut, declared=self.declared.get(name, MIN_TIME))
+            self._limited, self._reads_ahead = True, False
+            self._ahead.stop()
+            intent = self._again(shorter)
+
+    def _again(self, intent: Intent) -> Intent:
+        """An intent in the place of the one in hand, of which nothing was prepared."""
+        batch, self._next = self._next, self._next + 1
+        new = replace(intent, id=uuid.uuid4().hex, batch=batch,
+                      incarnation=self.checkpoint.incarnation)  # fmt: skip
+        self._begun = self.checkpoint.intend(new)
+        return self._begun
+
+    def _accepted(self, intent: Intent) -> tuple[Intent, Prepared]:
         """Run an intent; where user code cannot take some rows, one without them."""
         for _ in range(ROUNDS):
             run = self._batch(intent)
@@ -314,11 +337,7 @@ class Engine:
 
         reads = [self.typed.stages.names[leaf] for leaf in stage.leaves if isinstance(leaf, Read)]
         found = bad_rows(pieces_of(intent, reads), trial, error)
-        batch, self._next = self._next, self._next + 1
-        new = replace(without(intent, found, stage.name), id=uuid.uuid4().hex, batch=batch,
-                      incarnation=self.checkpoint.incarnation)  # fmt: skip
-        self._begun = self.checkpoint.intend(new)
-        return self._begun
+        return self._again(without(intent, found, stage.name))
 
     def _batch(self, intent: Intent) -> BatchRun:
         self._attempts += 1

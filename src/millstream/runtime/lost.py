@@ -1,28 +1,35 @@
-"""Going on without what is gone: only when somebody has said so, and never in silence.
+"""Going on without what is gone or damaged: only by an explicit word, and never in silence.
 
-The positions of the job are moved to where its sources begin now, by one commit that reads
-nothing. What had been computed stays; watermarks do not go back.
+The positions of the job are moved to where its sources begin now, or behind the damaged record
+batches it has come to, by one commit that reads nothing. What had been computed stays; watermarks
+do not go back.
 """
 
 from __future__ import annotations
 
 import uuid
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from millstream.errors import InvalidInput
 from millstream.plan.stages import cut
+from millstream.runtime.cutting import ChecksRecords
 from millstream.runtime.facts import Facts, moment_of
+from millstream.runtime.planner import following
+from millstream.runtime.protocol import SourceState
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from millstream.log.settings import Cluster
     from millstream.pipeline import Pipeline
     from millstream.runtime.checkpoint import Checkpoint
     from millstream.runtime.outside import World
-    from millstream.runtime.protocol import SourceState
-    from millstream.sources.spec import Extent
+    from millstream.sources.spec import Extent, Reader
+
+
+Moved = tuple["SourceState", list[str]]
 
 
 def skip_lost(pipeline: Pipeline, checkpoint: Checkpoint, world: World) -> list[str]:
@@ -31,34 +38,58 @@ def skip_lost(pipeline: Pipeline, checkpoint: Checkpoint, world: World) -> list[
     Raises:
         InvalidInput: a batch is in hand that outputs may have taken already.
     """
+
+    def moved(topic: str, known: SourceState | None, reader: Reader) -> Moved | None:
+        return None if known is None else _moved(topic, known, reader.extent())
+
+    return _opened(pipeline, checkpoint, world, moved, "--skip-lost")
+
+
+def skip_damaged(pipeline: Pipeline, checkpoint: Checkpoint, world: World) -> list[str]:
+    """Move the job behind the damaged record batches it has come to; gives what was passed over,
+    in words.
+
+    Raises:
+        InvalidInput: a batch is in hand that outputs may have taken already.
+    """
+    return _opened(pipeline, checkpoint, world, _behind, "--skip-damaged")
+
+
+def _opened(
+    pipeline: Pipeline, checkpoint: Checkpoint, world: World,
+    moved: Callable[[str, SourceState | None, Reader], Moved | None], word: str,
+) -> list[str]:  # fmt: skip
     checkpoint.open(pipeline.name, pipeline.buckets)
     try:
-        return _skipped(pipeline, checkpoint, world)
+        return _skipped(pipeline, checkpoint, world, moved, word)
     finally:
         checkpoint.close()
 
 
-def _skipped(pipeline: Pipeline, checkpoint: Checkpoint, world: World) -> list[str]:
+def _skipped(
+    pipeline: Pipeline, checkpoint: Checkpoint, world: World,
+    moved: Callable[[str, SourceState | None, Reader], Moved | None], word: str,
+) -> list[str]:  # fmt: skip
     head = checkpoint.head()
     told: list[str] = []
     sources = dict(head.sources)
     for name, read in cut(pipeline.outputs).reads.items():
-        if name in head.sources:
-            reader = world.reader(name, read)
-            try:
-                extent = reader.extent()
-            finally:
-                reader.close()
-            sources[name], words = _moved(read.source.name, head.sources[name], extent)
+        reader = world.reader(name, read)
+        try:
+            found = moved(read.source.name, head.sources.get(name), reader)
+        finally:
+            reader.close()
+        if found is not None:
+            sources[name], words = found
             told += words
     if not told:
         return []
     pending = checkpoint.pending(head)
     if pending is not None and pending[1] is not None:
         raise InvalidInput(
-            "--skip-lost needs a job without a batch in hand",
+            f"{word} needs a job without a batch in hand",
             got=f"batch {pending[0].batch}, which was computed and not committed",
-            do="run it once without --skip-lost: that brings it to its end, whatever is gone",
+            do=f"run it once without {word}: that brings it to its end, whatever is gone",
         )
     number = checkpoint.next_batch()
     after = replace(head, batch=number, intent=uuid.uuid4().hex, sources=sources)
@@ -68,6 +99,23 @@ def _skipped(pipeline: Pipeline, checkpoint: Checkpoint, world: World) -> list[s
     )  # fmt: skip
     checkpoint.commit_rewind(head.batch, after, facts.body())
     return told
+
+
+def _behind(topic: str, known: SourceState | None, reader: Reader) -> Moved | None:
+    """A source's position behind the damaged record batches that are next in its partitions."""
+    if not isinstance(reader, ChecksRecords):
+        return None
+    extent = reader.extent()
+    state = known or SourceState({}, {}, identity=extent.identity)
+    told, moved = [], dict(state.next)
+    for partition, offset in following(extent, state.next).items():
+        end = extent.end[partition]
+        after = reader.behind_damage(partition, offset, end) if offset < end else None
+        if after is not None:
+            moved[partition] = after
+            told.append(f"{topic}/{partition}: offsets {offset} to {after - 1} ({after - offset} "
+                        "records at most), which are damaged, are passed over")  # fmt: skip
+    return (replace(state, next=moved), told) if told else None
 
 
 def _moved(topic: str, known: SourceState, extent: Extent) -> tuple[SourceState, list[str]]:
@@ -88,8 +136,11 @@ def _moved(topic: str, known: SourceState, extent: Extent) -> tuple[SourceState,
     return replace(known, next=moved, times=times), told
 
 
-def skip(pipeline: Pipeline, kafka: str | Cluster | None, folder: Path) -> list[str]:
-    """As `skip_lost`, on a cluster; a job that has not begun has lost nothing."""
+def skip(
+    pipeline: Pipeline, kafka: str | Cluster | None, folder: Path,
+    *, what: Literal["lost", "damaged"] = "lost",
+) -> list[str]:  # fmt: skip
+    """As `skip_lost` or `skip_damaged`, on a cluster; a job that has not begun has met nothing."""
     from millstream.runtime.checkpoint import Checkpoint
     from millstream.runtime.world import KafkaWorld
 
@@ -97,4 +148,4 @@ def skip(pipeline: Pipeline, kafka: str | Cluster | None, folder: Path) -> list[
         return []
     opened = Checkpoint(folder)
     world = KafkaWorld(pipeline.name, kafka, folder=folder, owned=opened.owned)
-    return skip_lost(pipeline, opened, world)
+    return (skip_lost if what == "lost" else skip_damaged)(pipeline, opened, world)

@@ -49,6 +49,14 @@ class Opened:
     bytes: int
 
 
+class TooMuch(Exception):
+    """Ranges hold more bytes than are read at once; `ends` is how far they would have to reach."""
+
+    def __init__(self, ends: Offsets) -> None:
+        super().__init__(f"more than is read at once; enough up to {ends}")
+        self.ends = ends
+
+
 class Opener(Protocol):
     """Raw records in, decoded rows out: a plain value that is sent to Spark's workers."""
 
@@ -132,7 +140,12 @@ class Reader(Protocol):
         """The records of these ranges for Spark's tasks (wide lane)."""
 
     def table(self, ranges: Ranges, more: Sequence[str] = ()) -> pa.Table:
-        """The records of these ranges on the driver (short lane)."""
+        """The records of these ranges on the driver (short lane).
+
+        Raises:
+            DamagedLog: some of them cannot be read.
+            TooMuch: they are more bytes than the driver is to hold.
+        """
 
     def originals(self, places: Mapping[int, Sequence[int]]) -> pa.Table:
         """Single records, whole (`raw_schema`), by partition and ascending offsets.

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
+from millstream.log.batch_headers import BadBatch
 from millstream.log.link import LOG
 from millstream.log.record_limits import READ_ANY
 from millstream.sources import topic_troubles as troubles
@@ -33,10 +34,14 @@ _CLIENT = {
     "fetch.wait.max.ms": "100",
     "fetch.queue.backoff.ms": "2",
     "fetch.error.backoff.ms": "100",
+    "check.crcs": "true",
 }
 _AT_ONCE = 20_000
 _WAIT = 1.0
 _PATIENCE = 120.0
+
+_DAMAGED = (KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError._NOT_IMPLEMENTED,
+            KafkaError._UNDERFLOW, KafkaError.INVALID_MSG)  # fmt: skip
 
 
 class ClientFetcher:
@@ -46,7 +51,7 @@ class ClientFetcher:
     """
 
     def __init__(self, cluster: Cluster, topic: str) -> None:
-        self._consumer = Consumer(cluster.client(**_CLIENT), logger=LOG)
+        self._cluster, self._consumer, self._fresh = cluster, _opened(cluster), True
         self._topic, self._address = topic, cluster.address
         self._next: dict[int, int] = {}
         self._ahead: list[Message] = []
@@ -61,6 +66,7 @@ class ClientFetcher:
         for the client would fetch without end of one while it waits for another.
 
         Raises:
+            DamagedLog: some of them cannot be read.
             DataGone: the log no longer holds some of them.
             NotFound: there is no such topic.
             Unavailable: nothing has come for two minutes.
@@ -71,14 +77,32 @@ class ClientFetcher:
             left = {p: b for p, (_, b) in part.items()}
             positions = self._go_to({p: a for p, (a, _) in part.items()}, known if live else {})
             for messages in self._come(left, positions):
+                try:
+                    self._check(messages, left)
+                except _OutOfDate:
+                    self._open_again()
+                    self._assign({p: at for p, at in positions.items() if p in left})
+                    continue
                 table = self._taken(messages, left, positions, columns)
                 if table.num_rows:
                     yield table
+            self._fresh = False
             self._next = positions | left | {p: b for p, (_, b) in part.items()}
 
     def close(self) -> None:
         """Let go of connections."""
         self._consumer.close()
+
+    def _open_again(self) -> None:
+        """Behind a damaged batch librdkafka goes on anywhere: what it has is forgotten."""
+        self._consumer.close()
+        self._consumer, self._fresh = _opened(self._cluster), True
+        self._next, self._ahead = {}, []
+
+    def _assign(self, positions: Mapping[int, int]) -> None:
+        self._consumer.assign(
+            [TopicPartition(self._topic, p, start) for p, start in positions.items()]
+        )
 
     def _come(self, left: dict[int, int], positions: dict[int, int]) -> Iterator[list[Message]]:
         """What comes, until nothing is left to come."""
@@ -103,9 +127,7 @@ class ClientFetcher:
         if all(known.get(p) == start for p, start in starts.items()):
             return known
         positions, self._ahead = {**others, **starts}, []
-        self._consumer.assign(
-            [TopicPartition(self._topic, p, start) for p, start in positions.items()]
-        )
+        self._assign(positions)
         return positions
 
     def _taken(
@@ -134,19 +156,41 @@ class ClientFetcher:
         return _table(records, offsets, partitions, columns)
 
     def _hear(self, messages: list[Message], left: dict[int, int]) -> None:
-        """Ends of partitions, behind whose last record nothing but marks may lie; and troubles."""
+        """Ends of partitions, behind whose last record nothing but marks may lie."""
         for message in messages:
             error = message.error()
-            if error is None:
-                continue
-            partition, offset = int(message.partition() or 0), int(message.offset() or 0)
-            if error.code() == KafkaError._PARTITION_EOF:
+            if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                partition, offset = int(message.partition() or 0), int(message.offset() or 0)
                 if offset >= left.get(partition, offset + 1):
                     del left[partition]
-            elif trouble := troubles.of(
-                error, self._topic, self._address, troubles.gone(self._topic, partition, offset)
-            ):
+
+    def _check(self, messages: list[Message], left: Mapping[int, int]) -> None:
+        """Raise what is wrong with what is read; what lies behind it is read by later ranges."""
+        for message in messages:
+            error = message.error()
+            if error is None or error.code() == KafkaError._PARTITION_EOF:
+                continue
+            partition, offset = int(message.partition() or 0), int(message.offset() or 0)
+            harmed = error.code() in troubles.GONE + _DAMAGED
+            if harmed and not self._fresh:
+                raise _OutOfDate
+            if harmed and offset >= left.get(partition, 0):
+                continue
+            if error.code() in _DAMAGED:
+                self._open_again()
+                bad = BadBatch(offset, offset + 1, error.str())
+                raise troubles.damaged(self._topic, partition, bad)
+            gone = troubles.gone(self._topic, partition, offset)
+            if trouble := troubles.of(error, self._topic, self._address, gone):
                 raise trouble
+
+
+class _OutOfDate(Exception):
+    """A client says of what it read before that it is damaged or gone: a fresh one is asked."""
+
+
+def _opened(cluster: Cluster) -> Consumer:
+    return Consumer(cluster.client(**_CLIENT), logger=LOG)
 
 
 def _table(

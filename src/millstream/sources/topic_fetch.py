@@ -28,6 +28,7 @@ class Fetcher(Protocol):
         With `live` the ranges end where the log ends now.
 
         Raises:
+            DamagedLog: some of them cannot be read.
             DataGone: the log no longer holds some of them.
             NotFound: there is no such topic.
             Unavailable: nothing has come for two minutes.

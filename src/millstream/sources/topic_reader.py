@@ -14,7 +14,15 @@ from millstream.bounded import bounded
 from millstream.errors import DataGone, InvalidSpec, Unavailable
 from millstream.log.link import LOG
 from millstream.sources import topic_troubles as troubles
-from millstream.sources.spec import Extent, Offsets, Ranges, Scan, raw_schema, read_columns
+from millstream.sources.spec import (
+    Extent,
+    Offsets,
+    Ranges,
+    Scan,
+    TooMuch,
+    raw_schema,
+    read_columns,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,6 +40,7 @@ _OUTAGE = 120.0
 _SETTLING = 3.0  # seconds in which a new topic comes to be known to every broker
 _AGAIN = 0.25
 _CLOSE_SECONDS = 3.0
+_MOST_HELD = 64 << 20  # bytes of records that are read at once on the driver
 
 
 class TopicReader:
@@ -150,7 +159,12 @@ class TopicReader:
         return Scan(spark.range(0, len(slices), 1, count), fetch)
 
     def table(self, ranges: Ranges, more: Sequence[str] = ()) -> pa.Table:
-        """The records of these ranges, fetched here; partition by partition, in order."""
+        """The records of these ranges, fetched here; partition by partition, in order.
+
+        Raises:
+            DamagedLog: some of them cannot be read.
+            TooMuch: they are more bytes than are read at once.
+        """
         import pyarrow as pa
 
         from millstream.sources.topic_fetch import fetcher
@@ -162,8 +176,30 @@ class TopicReader:
         if self._fetcher is None:
             self._fetcher = fetcher(self._cluster, self._topic, columns, waiting=self._waiting)
         live = all(b >= self._ends.get(p, b + 1) for p, (_, b) in ranges.items())
-        found = list(self._fetcher.read(ranges, columns, live=live))
+        found = _held(self._fetcher.read(ranges, columns, live=live), ranges)
         return pa.concat_tables([empty, *(found if len(ranges) == 1 else _in_order(found))])
+
+    def check(self, ranges: Ranges) -> None:
+        """Read these ranges for nothing.
+
+        Raises:
+            DamagedLog: some of them cannot be read.
+        """
+        from millstream.sources.topic_fetch import fetcher
+
+        columns = read_columns()
+        reading = fetcher(self._cluster, self._topic, columns, waiting=self._waiting)
+        try:
+            for _ in reading.read(ranges, columns):
+                pass
+        finally:
+            reading.close()
+
+    def behind_damage(self, partition: int, offset: int, end: int) -> int | None:
+        """Where reading can go on, if the record batch at this offset is damaged."""
+        from millstream.sources.topic_damage import behind
+
+        return behind(self._cluster, self._topic, partition, offset, end)
 
     def following(self, more: Sequence[str]) -> TopicFollowing | None:
         """A connection of its own to read ahead by, where records are fetched by our own means."""
@@ -218,6 +254,26 @@ class TopicFollowing:
     def close(self) -> None:
         """Let go of connections."""
         self._fetcher.close()
+
+
+def _held(tables: Iterable[pa.Table], ranges: Ranges) -> list[pa.Table]:
+    """All the tables, unless they are too much and end before their ranges do."""
+    found: list[pa.Table] = []
+    size = 0
+    for table in tables:
+        if size >= _MOST_HELD:
+            raise TooMuch({p: _reached(found, p, first) for p, (first, _) in ranges.items()})
+        found.append(table)
+        size += table.nbytes
+    return found
+
+
+def _reached(tables: Iterable[pa.Table], partition: int, first: int) -> int:
+    """Behind which offset of a partition nothing is in these tables."""
+    for table in tables:
+        offsets = table["offset"].to_numpy()[table["partition"].to_numpy() == partition]
+        first = max(first, int(offsets.max(initial=-1)) + 1)
+    return first
 
 
 def _in_order(tables: Sequence[pa.Table]) -> Sequence[pa.Table]:

@@ -6,22 +6,23 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError
 
-from millstream.errors import DataGone, NotFound, Unavailable
+from millstream.errors import DamagedLog, DataGone, NotFound, Unavailable
 
 if TYPE_CHECKING:
     from millstream.errors import MillstreamError
+    from millstream.log.batch_headers import BadBatch
 
-_GONE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
-_UNKNOWN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC,
-            KafkaError._UNKNOWN_PARTITION)  # fmt: skip
+GONE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
+UNKNOWN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC,
+           KafkaError._UNKNOWN_PARTITION)  # fmt: skip
 
 
 def of(error: KafkaError, topic: str, address: str, gone: DataGone) -> MillstreamError | None:
     """What librdkafka says of a partition; `gone` where the log no longer holds an offset, None
     where the next try may go well."""
-    if error.code() in _GONE:
+    if error.code() in GONE:
         return gone
-    if error.code() in _UNKNOWN:
+    if error.code() in UNKNOWN:
         return unknown(topic, address)
     return None if error.retriable() else unavailable(topic, address, error.str())
 
@@ -32,6 +33,17 @@ def gone(topic: str, partition: int, offset: int) -> DataGone:
         f"the job needs {topic}/{partition} from offset {offset} on",
         got="a log that no longer holds it",
         do="begin anew with another --checkpoint, and give the topic a longer retention",
+    )
+
+
+def damaged(topic: str, partition: int, bad: BadBatch) -> DamagedLog:
+    """A record batch cannot be read."""
+    return DamagedLog(
+        f"reading {topic}/{partition} needs an intact record batch at offset {bad.first}",
+        got=bad.why,
+        do="go on behind that batch by `millstream run … --skip-damaged`, or restore the "
+        "partition from a replica",
+        place=(partition, bad.first, bad.after),
     )
 
 

@@ -14,14 +14,16 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.log import wire
-from millstream.log.record_batches import Records, UnknownFormat, batches, records
+from millstream.log.batch_headers import BadBatch, Batch, UnknownFormat, batches
+from millstream.log.record_batches import Records, pieces
 from millstream.log.wire import Place
 from millstream.sources import topic_troubles as troubles
 from millstream.sources.spec import raw_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+    from millstream.errors import DamagedLog, Unavailable
     from millstream.log.settings import Cluster
     from millstream.log.wire import Connection, Part
     from millstream.sources.spec import Ranges
@@ -33,7 +35,10 @@ _FEW = 256  # records of several partitions that are put together
 _AGAIN = 0.1
 _TOLD_AFTER = 2.0
 _NO_SUCH_TOPIC_SECONDS = 5.0
-_OUT_OF_RANGE, _UNKNOWN_TOPIC, _FORBIDDEN = 1, 3, 29
+_OUT_OF_RANGE, _CORRUPT, _UNKNOWN_TOPIC, _FORBIDDEN = 1, 2, 3, 29
+_BEYOND = 1 << 31  # offsets behind the high watermark, which no broker writes while it answers
+_MOST_UNPACKED = 64 << 20  # bytes of values that are put together as what follows
+_LONGEST_STAMP = (1 << 63) // 1000 - 1  # milliseconds
 _MOVED = {5, 6, 9, 56, 74, 75, 78, 100}  # another leads, or will soon: ask again
 
 
@@ -78,20 +83,68 @@ class WireFetcher:
         while at:
             try:
                 asked = asked or self._ask(at, began)
-                parts = [part for place in asked for part in self._answer(place)]
-                if self._advance(parts, at, ends, began):
+                parts = self._answers(asked)
+                whole = {part.partition: self._whole(part, at, ends) for part in parts}
+                if self._advance(parts, whole, at, ends, began):
                     began = time.monotonic()
                 asked = self._ask(at, began) if at else {}
+            except wire.WrongAnswer as error:
+                raise self._wrong(at, str(error)) from error
             except OSError as error:
                 at, asked = {p: a for p, a in given.items() if a < ends[p]}, {}
                 self._again(began, str(error))
                 continue
             for part in parts:
-                found = records(part.records, part.aborted, given[part.partition],
-                                ends[part.partition], keys="key" in columns)  # fmt: skip
+                yield from self._records(part, whole[part.partition], given, ends, columns)
+
+    def _records(
+        self, part: Part, whole: Sequence[Batch], given: dict[int, int], ends: Mapping[int, int],
+        columns: Sequence[str],
+    ) -> Iterator[pa.Table]:  # fmt: skip
+        partition = part.partition
+        first, end = given[partition], ends[partition]
+        try:
+            for found in pieces(part.records, whole, part.aborted, first, end,
+                                keys="key" in columns):  # fmt: skip
                 if len(found.offsets):
-                    yield _raw(found, part.partition, columns)
-                given[part.partition] = found.next
+                    yield _raw(found, partition, columns)
+                given[partition] = max(found.next, first)
+        except BadBatch as bad:
+            raise self._damaged(partition, bad) from None
+        given[partition] = max([given[partition], *(batch.last + 1 for batch in whole)])
+
+    def batch_at(self, partition: int, offset: int) -> Batch | None:
+        """The header of the batch that holds an offset, or of the next one; None at the end.
+
+        Raises:
+            DamagedLog: that batch is damaged.
+            OSError: no answer, or one that cannot be used now.
+        """
+        at = {partition: offset}
+        for part in self._answers(self._ask(at, time.monotonic())):
+            if part.error:
+                self._complain(part, offset, time.monotonic())
+            return next(iter(self._whole(part, at, {partition: offset + 1})), None)
+        return None
+
+    def _whole(self, part: Part, at: Mapping[int, int], ends: Mapping[int, int]) -> list[Batch]:
+        """The whole batches of an answer, which have to lie where it was asked."""
+        asked = at[part.partition]
+        try:
+            whole = batches(part.records, end=ends.get(part.partition))
+            _check_place(part, whole, asked)
+        except BadBatch as bad:
+            first = min(bad.first, asked) if bad.first >= 0 else asked
+            raise self._damaged(part.partition, BadBatch(first, bad.after, bad.why)) from None
+        return whole
+
+    def _damaged(self, partition: int, bad: BadBatch) -> DamagedLog:
+        self.close()
+        return troubles.damaged(self._topic, partition, bad)
+
+    def _wrong(self, at: Mapping[int, int], why: str) -> Unavailable:
+        self.close()
+        return troubles.unavailable(self._topic, self._cluster.address, f"{why} ({_spelled(at)})")
 
     def following(
         self, starts: Mapping[int, int], columns: Sequence[str], *, least: int, most: int
@@ -110,7 +163,9 @@ class WireFetcher:
             asked = self._asked_early(starts)
             if asked is None:
                 asked = self._ask_for(starts, least, most)
-            parts = [part for place in asked for part in self._answer(place)]
+            parts = self._answers(asked)
+        except wire.WrongAnswer as error:
+            raise self._wrong(starts, str(error)) from error
         except OSError:
             self.close()
             raise
@@ -119,17 +174,37 @@ class WireFetcher:
             raise wire.WireError(f"error {next(part.error for part in parts if part.error)}")
         if sum(len(part.records) for part in parts) < least:
             return None
-        ranges, found = {}, dict[int, Records]()
+        ranges, found = dict[int, tuple[int, int]](), dict[int, list[Records]]()
+        held = 0
         for part in sorted(parts, key=lambda part: part.partition):
-            first, whole = starts[part.partition], batches(part.records)
-            if whole and whole[-1].last >= first:
-                end = whole[-1].last + 1
-                ranges[part.partition] = (first, end)
-                found[part.partition] = records(part.records, part.aborted, first, end,
-                                                keys="key" in columns)  # fmt: skip
+            first, whole = starts[part.partition], self._whole(part, starts, {})
+            if not whole or held >= _MOST_UNPACKED:
+                continue
+            some, end = self._as_far(part, whole, first, held, keys="key" in columns)
+            held += sum(piece.values.nbytes for piece in some)
+            ranges[part.partition], found[part.partition] = (first, end), some
         if not ranges:
             return None
         return ranges, _raws(found, columns)
+
+    def _as_far(
+        self, part: Part, whole: Sequence[Batch], first: int, held: int, *, keys: bool
+    ) -> tuple[list[Records], int]:
+        """The records of an answer, up to the offset at which they are enough, or damaged."""
+        end = whole[-1].last + 1
+        while True:
+            some: list[Records] = []
+            try:
+                for piece in pieces(part.records, whole, part.aborted, first, end, keys=keys):
+                    some.append(piece)
+                    if held + sum(one.values.nbytes for one in some) >= _MOST_UNPACKED:
+                        return some, piece.next
+            except BadBatch as bad:
+                if bad.first <= first:
+                    raise self._damaged(part.partition, bad) from None
+                end = bad.first
+            else:
+                return some, end
 
     def ask_early(self, starts: Mapping[int, int], *, least: int, most: int) -> None:
         """Ask for what `following` will be asked next. Where that fails, no answer of it may be
@@ -177,21 +252,25 @@ class WireFetcher:
                          most=most or _MOST, wait=_WAIT, least=least)  # fmt: skip
         return asked
 
-    def _answer(self, place: Place) -> list[Part]:
-        return wire.answered(self._connections[place])
+    def _answers(self, asked: Mapping[Place, Collection[int]]) -> list[Part]:
+        return [
+            part
+            for place, partitions in asked.items()
+            for part in wire.answered(self._connections[place], self._topic, partitions)
+        ]
 
     def _advance(
-        self, parts: list[Part], at: dict[int, int], ends: dict[int, int], began: float
-    ) -> bool:
+        self, parts: list[Part], whole: Mapping[int, list[Batch]], at: dict[int, int],
+        ends: dict[int, int], began: float,
+    ) -> bool:  # fmt: skip
         """Where to go on in each partition; whether anything has come."""
         moved = False
         for part in parts:
             if part.error:
                 self._complain(part, at[part.partition], began)
                 continue
-            whole = batches(part.records)
-            if whole and whole[-1].last >= at[part.partition]:
-                at[part.partition], moved = whole[-1].last + 1, True
+            if whole[part.partition]:
+                at[part.partition], moved = whole[part.partition][-1].last + 1, True
             if at[part.partition] >= ends[part.partition]:
                 del at[part.partition]
         if not moved and time.monotonic() - began > _PATIENCE:
@@ -202,6 +281,9 @@ class WireFetcher:
         waited = time.monotonic() - began
         if part.error == _OUT_OF_RANGE:
             raise troubles.gone(self._topic, part.partition, offset)
+        if part.error == _CORRUPT:
+            why = "a broker that finds it damaged"
+            raise self._damaged(part.partition, BadBatch(offset, offset + 1, why))
         if part.error == _UNKNOWN_TOPIC and waited > _NO_SUCH_TOPIC_SECONDS:
             raise troubles.unknown(self._topic, self._cluster.address)
         if part.error not in _MOVED | {_UNKNOWN_TOPIC}:
@@ -250,9 +332,27 @@ def _share(starts: Mapping[int, int], most: int) -> int:
     return max(1, most // len(starts))
 
 
-def _raws(found: Mapping[int, Records], columns: Sequence[str]) -> pa.Table:
+def _spelled(at: Mapping[int, int]) -> str:
+    return ", ".join(f"partition {p} at offset {offset}" for p, offset in sorted(at.items()))
+
+
+def _check_place(part: Part, whole: Sequence[Batch], asked: int) -> None:
+    """What is read from an offset begins with the batch that holds it, or the next one, whole."""
+    why = None
+    if not whole and part.records:
+        why = f"{len(part.records)} bytes of a longer one"
+    elif whole and whole[0].last < asked:
+        why = f"one of offsets {whole[0].base} to {whole[0].last}"
+    elif whole and whole[-1].last > part.high + _BEYOND:
+        why = f"one that ends at {whole[-1].last}, where the log ends at {part.high}"
+    if why is not None:
+        raise BadBatch(asked, asked + 1, why)
+
+
+def _raws(found: Mapping[int, Sequence[Records]], columns: Sequence[str]) -> pa.Table:
     """The records of several partitions; a few of them in one piece, which is sooner decoded."""
-    parts = list(found.values())
+    parts = [piece for some in found.values() for piece in some]
+    owners = [partition for partition, some in found.items() for _ in some]
     counts = [len(part.offsets) for part in parts]
     if len(parts) > 1 and sum(counts) <= _FEW:
         whole = Records(
@@ -262,17 +362,20 @@ def _raws(found: Mapping[int, Records], columns: Sequence[str]) -> pa.Table:
             pa.concat_arrays([part.keys for part in parts]) if "key" in columns else None,
             next=0,
         )
-        return _raw(whole, np.repeat(list(found), counts), columns)
-    return pa.concat_tables([_raw(part, partition, columns) for partition, part in found.items()])
+        return _raw(whole, np.repeat(owners, counts), columns)
+    tables = [_raw(part, partition, columns)
+              for part, partition in zip(parts, owners, strict=True)]  # fmt: skip
+    return pa.concat_tables([raw_schema(columns).empty_table(), *tables])
 
 
 def _raw(found: Records, partition: int | np.ndarray, columns: Sequence[str]) -> pa.Table:
     count = len(found.offsets)
+    stamps = np.clip(found.stamps, -_LONGEST_STAMP, _LONGEST_STAMP)
     made = {
         "value": found.values,
         "key": found.keys,
         "partition": pa.array(np.full(count, partition, np.int32)),
         "offset": pa.array(found.offsets),
-        "timestamp": pa.array(found.stamps * 1000).view(pa.timestamp("us", "UTC")),
+        "timestamp": pa.array(stamps * 1000).view(pa.timestamp("us", "UTC")),
     }
     return pa.table([made[name] for name in columns], schema=raw_schema(columns))

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from millstream.plan.graph import Read
 from millstream.runtime.ahead import Taken, together
+from millstream.runtime.cutting import reading
 from millstream.runtime.failures import user_code
 from millstream.runtime.frames import build, packed, unpacked
 from millstream.runtime.instances import DRIVER, instance, of_buckets, taking
@@ -84,7 +85,9 @@ class ShortLane:
         parts = list(taken.rows)
         if taken.left or not parts:
             began = time.perf_counter()
-            parts.append(decoder(reader.table(taken.left, decoder.more)))
+            with reading(leaf):
+                raw = reader.table(taken.left, decoder.more)
+            parts.append(decoder(raw))
             parts[-1].report.took(time.perf_counter() - began, DRIVER)
         rows = together(parts, partitions=len(ranges))
         if leaf in work.reports:

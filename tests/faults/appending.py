@@ -1,0 +1,32 @@
+"""Record batches appended to a real broker as they are, whatever a client would make of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.log.batch_writing import Whole, Written
+
+from millstream.log import transaction_wire as asks
+from millstream.log import wire
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.testing.local_broker import ThrowAwayBroker
+
+
+def append(broker: ThrowAwayBroker, topic: str, batch: Whole, partition: int = 0) -> None:
+    """Append one batch, which the leader checks and acknowledges."""
+    connection = wire.Connection(*wire.place(broker.address))
+    try:
+        asks.ask_to_append(connection, asks.Identity(None, -1, -1), topic, partition,
+                           batch.bytes(), 30_000)  # fmt: skip
+        assert asks.appended(connection) == 0
+    finally:
+        connection.close()
+
+
+def large(count: int, value: Callable[[int], bytes]) -> Whole:
+    """Records that are next to nothing on the wire."""
+    return Whole(0, tuple(Written(n, value(n)) for n in range(count)), "zstd",
+                 first_stamp=1_767_225_600_000)  # fmt: skip

@@ -1,0 +1,98 @@
+"""Three batches of 60 kB each unpack to 2.4 GB, more than one Arrow column of bytes can hold."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.faults.appending import append, large
+
+import millstream as ms
+from millstream.log.settings import Cluster
+from millstream.log.topics import Topics
+from millstream.sources.spec import TooMuch
+from millstream.sources.topic_reader import TopicReader
+from millstream.sources.topic_wire import WireFetcher
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from millstream.testing.local_broker import ThrowAwayBroker
+
+COLUMNS = ("value", "partition", "offset", "timestamp")
+RECORDS, SIZE = 800, 1_000_000
+MOST = 1536 << 20  # bytes of memory: much less than what is unpacked
+
+
+@pytest.fixture(scope="module")
+def unpacks_large(broker: ThrowAwayBroker) -> str:
+    Topics(broker.address).create("unpacks-large")
+    batch = large(RECORDS, lambda n: b'{"n":%d,"text":"%s"}' % (n, b"x" * SIZE))
+    for _ in range(3):
+        append(broker, "unpacks-large", batch)
+    return "unpacks-large"
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("lane", ["short", "wide"])
+def test_a_job_over_batches_that_unpack_to_gigabytes_runs_to_its_end_in_bounded_memory(
+    lane: str, broker: ThrowAwayBroker, unpacks_large: str, tmp_path: Path
+) -> None:
+    Topics(broker.address).create(f"{unpacks_large}.out")
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-m", "tests.faults.large_job", broker.address, unpacks_large,
+             str(tmp_path / "job"), lane],
+            capture_output=True, text=True, timeout=1500, check=False,
+        )  # fmt: skip
+        assert ended.returncode == 0, ended.stderr[-3000:]
+        assert int(ended.stdout.splitlines()[-1]) < MOST
+        out = ms.Consumer(f"{unpacks_large}.out", kafka=broker.address, until_end=True)
+        found = [json.loads(record.value or b"") for record in out]
+    finally:
+        Topics(broker.address).delete(f"{unpacks_large}.out")
+
+    rows = sorted((row["n"], row["size"]) for row in found)
+    assert rows == [(n, SIZE) for n in range(RECORDS) for _ in range(3)]
+
+
+def test_all_records_are_fetched_in_pieces(broker: ThrowAwayBroker, unpacks_large: str) -> None:
+    fetcher, offsets = WireFetcher(Cluster(broker.address), unpacks_large), list[int]()
+    for table in fetcher.read({0: (0, 3 * RECORDS)}, COLUMNS):
+        assert table.nbytes < 64 << 20
+        offsets += table["offset"].to_pylist()
+    fetcher.close()
+
+    assert offsets == list(range(3 * RECORDS))
+
+
+def test_a_batch_that_is_too_much_for_the_driver_ends_where_it_is_enough(
+    broker: ThrowAwayBroker, unpacks_large: str
+) -> None:
+    reader = TopicReader(Cluster(broker.address), unpacks_large, "any")
+    with pytest.raises(TooMuch) as more:
+        reader.table({0: (5, 3 * RECORDS)})
+    end = more.value.ends[0]
+    table = reader.table({0: (5, end)})
+    reader.close()
+
+    assert table["offset"].to_pylist() == list(range(5, end))
+    assert 64 << 20 <= table.nbytes < 128 << 20
+
+
+def test_what_follows_is_cut_where_it_is_enough(
+    broker: ThrowAwayBroker, unpacks_large: str
+) -> None:
+    ahead, at = WireFetcher(Cluster(broker.address), unpacks_large), 0
+    for _ in range(3):
+        found = ahead.following({0: at}, COLUMNS, least=1, most=4 << 20)
+        assert found is not None
+        ranges, table = found
+        assert ranges[0][0] == at
+        assert table["offset"].to_pylist() == list(range(*ranges[0]))
+        assert table.nbytes < 128 << 20
+        at = ranges[0][1]
+    ahead.close()
