@@ -77,7 +77,7 @@ def launch(place: StackPlace, part: Part) -> bool:
         [sys.executable, "-m", PROGRAMS[part]],
         descriptor=descriptor,
         folder=place.path,
-        output=place.path / f"{part}.out",
+        output=place.output(part),
         environment={**os.environ, "MILLSTREAM_HOME": str(place.path.parent)},
     )
     return True
@@ -212,7 +212,7 @@ def _near(host: str) -> str:
 def _silent(place: StackPlace) -> Unavailable:
     for part in PARTS:
         if not place.life(part).held():
-            words = (place.path / f"{part}.out").read_text(errors="replace").strip()
+            words = place.output(part).read_text(errors="replace").strip()
             last = words.splitlines()[-1] if words else "nothing"
             return Unavailable(f"the {part} must come up", got=f"one that ended, saying: {last}",
                                do=f"see {place.log(part)}")  # fmt: skip
