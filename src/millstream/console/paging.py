@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.console.asking import number, word
 from millstream.console.routes import asked_for
+from millstream.console.shared import InTurn
 from millstream.errors import InvalidInput
 from millstream.viewing.moments import moment
 from millstream.viewing.places import places_of, text_of
@@ -38,6 +39,7 @@ class Asked:
 
     def __call__(self, pages: Pages, taking: Takes) -> Page:
         """That page of a topic."""
+        taking = InTurn(taking)
         if self.before is not None:
             return pages.before(self.before, taking, self.limit)
         if self.after is not None:
