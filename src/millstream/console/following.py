@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.concurrency import run_in_threadpool
 
+from millstream.console.paging import lost_of
 from millstream.errors import MillstreamError, NotFound, Unavailable
 from millstream.log.consumer import Consumer
+from millstream.log.damaged import readable
 from millstream.viewing.places import text_of
 from millstream.viewing.rows import RecordRow
 from millstream.viewing.shown import Form, shown
@@ -28,6 +30,7 @@ from millstream.viewing.shown import Form, shown
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
+    from millstream.log.damaged import Lost
     from millstream.log.records import Record
     from millstream.log.settings import Cluster
     from millstream.viewing.selection import Selection
@@ -41,6 +44,7 @@ TOPICS = 16
 _BUSY = 0.8 * TICK  # seconds of a tick that filters may take
 BEHIND = 50_000
 _JUDGING = 0.1  # seconds for seeing which values are JSON
+_LOST_TOLD = 20  # damaged batches of one tick
 _LOOK_BEHIND = 2.0
 _LINGER = 5.0
 _CHECK = 5.0
@@ -61,6 +65,7 @@ class Reader:
     scanned: int = 0
     left_out: int = 0
     skipped: int = 0
+    lost: list[Lost] = field(default_factory=list)
     heard: float = field(default_factory=time.monotonic)
     spent: float = 0.0
     share: float = math.inf
@@ -91,14 +96,20 @@ class Reader:
         with self.lock:
             self.skipped += count
 
+    def miss(self, lost: Lost) -> None:
+        """Say with the next tick what cannot be read."""
+        with self.lock:
+            self.lost = [*self.lost, lost][-_LOST_TOLD:]
+
     def taken(self) -> dict[str, Any] | None:
         """What has gathered; None where it is nothing."""
         with self.lock:
-            if not (self.scanned or self.skipped):
+            if not (self.scanned or self.skipped or self.lost):
                 return None
             told = {"records": self.records, "scanned": self.scanned, "left_out": self.left_out,
-                    "skipped": self.skipped}  # fmt: skip
+                    "skipped": self.skipped, "lost": lost_of(self.lost)}  # fmt: skip
             self.records, self.scanned, self.left_out, self.skipped = [], 0, 0, 0
+            self.lost = []
             self.spent = 0.0
             return told
 
@@ -119,7 +130,8 @@ class Followed:
     """One topic that is followed, from its end on, by a thread of its own."""
 
     def __init__(self, cluster: Cluster, topic: str, wire: Wire | None = None) -> None:
-        self._consumer, self._wire = Consumer(topic, kafka=cluster, start="end"), wire
+        self._cluster, self._wire = cluster, wire
+        self._consumer = Consumer(topic, kafka=cluster, start="end")
         self._lock = threading.Lock()
         self._readers: tuple[Reader, ...] = ()
         self._trouble: str | None = None
@@ -147,7 +159,7 @@ class Followed:
         with self._lock:
             self._readers = (*self._readers, reader)
         reader.give(_data({"records": [], "scanned": 0, "left_out": 0, "skipped": 0,
-                           "later": self._places()}))  # fmt: skip
+                           "lost": [], "later": self._places()}))  # fmt: skip
         if self._over:
             self._tell_the_end(reader)
 
@@ -225,7 +237,7 @@ class Followed:
     def _read(self) -> None:
         try:
             looked = time.monotonic()
-            for record in self._consumer:
+            for record in readable(self._consumer, self._cluster, self._tell_lost):
                 self._offer(RecordRow(record, self._wire))
                 if time.monotonic() - looked > _LOOK_BEHIND:
                     looked = time.monotonic()
@@ -238,6 +250,12 @@ class Followed:
         finally:
             self._over = True
             self._consumer.close()
+
+    def _tell_lost(self, lost: Lost) -> None:
+        """Readers of that partition are told what cannot be read."""
+        for reader in self._readers:
+            if not reader.partitions or lost.partition in reader.partitions:
+                reader.miss(lost)
 
     def _offer(self, row: RecordRow) -> None:
         """Readers share the time there is: a slow filter is its reader's own loss."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from millstream.console.asking import number, word
@@ -13,8 +13,11 @@ from millstream.viewing.moments import moment
 from millstream.viewing.places import places_of, text_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from starlette.requests import Request
 
+    from millstream.log.damaged import Lost
     from millstream.viewing.moments import Moment
     from millstream.viewing.pages import Page, Pages, Takes
 
@@ -72,4 +75,10 @@ def around(page: Page) -> dict[str, Any]:
         "complete": page.complete,
         "earlier": None if page.earlier is None else text_of(page.earlier),
         "later": None if page.later is None else text_of(page.later),
+        "lost": lost_of(page.lost),
     }
+
+
+def lost_of(lost: Iterable[Lost]) -> list[dict[str, Any]]:
+    """Offsets that cannot be read, as JSON."""
+    return [asdict(one) for one in lost]

@@ -22,6 +22,7 @@ def client_config(group: str | None, isolation: str, *, until_end: bool) -> dict
         "enable.auto.commit": "false",
         "enable.auto.offset.store": "false",
         "auto.offset.reset": "error",
+        "check.crcs": "true",
         "enable.partition.eof": "true" if until_end else "false",
         "allow.auto.create.topics": "false",
         "fetch.wait.max.ms": "100" if until_end else "500",
