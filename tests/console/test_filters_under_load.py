@@ -21,7 +21,6 @@ from millstream.log.topics import Topics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from millstream.testing.local_broker import ThrowAwayBroker
 

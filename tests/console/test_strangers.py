@@ -71,16 +71,19 @@ def test_addresses_of_one_network_of_ipv6_are_one_client() -> None:
 
 
 def test_silent_connections_make_room_for_new_ones(tmp_path: Path) -> None:
-    with served(tmp_path / "home", limits=Limits(connections=8)) as console:
-        with Stream(console, "/api/stream") as stream, ExitStack() as held:
-            stream.next()
-            silent = [held.enter_context(connected(console)) for _ in range(8)]
-            assert [console("/api/jobs").status for _ in range(10)] == [200] * 10
-            assert received(silent[0]) == b""
-            console.add_job()
-            event = stream.next()
-            assert event is not None
-            assert [job["job"] for job in event[1]["jobs"]] == ["hot"]
+    with (
+        served(tmp_path / "home", limits=Limits(connections=8)) as console,
+        Stream(console, "/api/stream") as stream,
+        ExitStack() as held,
+    ):
+        stream.next()
+        silent = [held.enter_context(connected(console)) for _ in range(8)]
+        assert [console("/api/jobs").status for _ in range(10)] == [200] * 10
+        assert received(silent[0]) == b""
+        console.add_job()
+        event = stream.next()
+        assert event is not None
+        assert [job["job"] for job in event[1]["jobs"]] == ["hot"]
 
 
 @pytest.mark.parametrize("sent", [

@@ -30,6 +30,11 @@ if TYPE_CHECKING:
     from tests.jobs.stacks import Stack
 
 MEGABYTE = 1_000_000
+MALFORMED = [
+    b"\x00\x01\r\n\r\n",
+    b"GET /healthz HTTP/1.1\r\nBad header\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n",
+]
 CHATTY = """import sys, time
 
 for number in range({lines}):
@@ -162,8 +167,7 @@ def test_malformed_requests_and_a_chatty_job_leave_the_stacks_files_small(
     sleeper(stack, "chatty", tmp_path, CHATTY.format(lines=60_000, pause=0.05))
     output = stack.place.job("chatty").output
     began = time.monotonic()
-    for sent in (b"\x00\x01\r\n\r\n", b"GET /healthz HTTP/1.1\r\nBad header\r\n\r\n",
-                 b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n"):  # fmt: skip
+    for sent in MALFORMED:
         for _ in range(2_000):
             with suppress(ConnectionError), socket.create_connection(("127.0.0.1", port)) as one:
                 one.sendall(sent)

@@ -134,8 +134,10 @@ def test_the_end_of_a_batch_is_found_from_within_it(hurt: ThrowAwayBroker) -> No
     assert (found.first, found.next) == (11, 711)
 
 
-@pytest.mark.parametrize("harms", [{0: flipped}, {4: scrambled}, {1: flipped, 2: scrambled},
-                                   {0: flipped, 1: flipped, 2: flipped, 3: flipped, 4: flipped}])  # fmt: skip
+@pytest.mark.parametrize(
+    "harms",
+    [{0: flipped}, {4: scrambled}, {1: flipped, 2: scrambled}, dict.fromkeys(range(5), flipped)],
+)
 def test_pages_show_every_record_once_and_what_is_lost(
     hurt: ThrowAwayBroker, harms: dict[int, Harm]
 ) -> None:

@@ -8,6 +8,7 @@ import sqlite3
 import threading
 import time
 from datetime import UTC, datetime
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -127,7 +128,7 @@ def test_other_threads_run_while_a_pattern_is_looked_for() -> None:
     like.answer(text)
     over.set()
     thread.join()
-    assert max(later - earlier for earlier, later in zip(steps, steps[1:], strict=False)) < 0.5
+    assert max(later - earlier for earlier, later in pairwise(steps)) < 0.5
 
 
 def test_a_filter_that_is_out_of_time_does_not_know() -> None:

@@ -5,7 +5,7 @@
 - A token, unless the path is one of the few that are open; never one in an address.
 - So many requests a second, so many wrong tokens, so large a body, and no more. Requests with the
   token and requests without it are counted apart, so that the second never use up the first. The
-  page's own files, which a browser loads before it has the token, lie in memory and are not counted.
+  page's own files, which a browser loads before it has the token, are in memory and not counted.
 - No other host is ever asked for anything, no inline script runs, nothing is framed or kept.
 """
 
