@@ -80,7 +80,7 @@ def other_format(raw: bytearray) -> None:
 
 def sealed(raw: bytearray) -> None:
     """Give a batch the checksum of what it holds now."""
-    struct.pack_into(">I", raw, CRC_AT, crc32c(raw[ATTRIBUTES_AT:]))
+    struct.pack_into(">I", raw, CRC_AT, crc32c(bytes(raw[ATTRIBUTES_AT:])))
 
 
 def crc32c(raw: bytes) -> int:
