@@ -194,3 +194,60 @@ def test_so_many_topics_are_followed_at_a_time_and_no_more(
     monkeypatch.setattr(module, "TOPICS", 0)
     answer = kafka_console(f"/api/topics/{made}/follow")
     assert (answer.status, "fewer topics" in answer.json["error"]) == (503, True)
+
+
+def test_a_slow_filter_is_its_readers_own_loss(
+    kafka_console: Served, broker: ThrowAwayBroker, made: str
+) -> None:
+    """What a filter has no time for is skipped and counted; others get every record at once."""
+    records = 40
+    where = quote("s like '%" + "_a" * 450 + "b%'")
+    large = {"n": 0, "s": "a" * 900_000}
+    with (
+        Stream(kafka_console, f"/api/topics/{made}/follow?where={where}") as slow,
+        Stream(kafka_console, f"/api/topics/{made}/follow") as quick,
+    ):
+        assert [stream.next() is not None for stream in (slow, quick)] == [True, True]
+        with Producer(broker.address) as producer:
+            for _ in range(records):
+                producer.send(made, large)
+        told = {"scanned": 0, "skipped": 0}
+        began = time.monotonic()
+        while told["scanned"] < records:
+            add(told, quick.next())
+        seconds = time.monotonic() - began
+        assert told["skipped"] == 0
+        waiting = {"scanned": 0, "skipped": 0}
+        while sum(waiting.values()) < records:
+            add(waiting, slow.next())
+    assert waiting["skipped"] > 0
+    assert seconds < 15
+
+
+def add(told: dict[str, int], event: tuple[str, Any] | None) -> None:
+    assert event is not None
+    for name in told:
+        told[name] += event[1][name]
+
+
+def test_joining_does_not_wait_for_another_readers_filter(
+    broker: ThrowAwayBroker, made: str
+) -> None:
+    """`join` runs in the thread that answers every request."""
+    busy = threading.Event()
+
+    class Busy(Reader):
+        def offer(self, row: Any) -> None:
+            busy.set()
+            time.sleep(3)
+
+    followed = Followed(Cluster(broker.address), made)
+    try:
+        followed.join(Busy(Selection()))
+        send(broker, made, [1])
+        assert busy.wait(PATIENCE)
+        began = time.monotonic()
+        followed.join(Reader(Selection()))
+        assert time.monotonic() - began < 1
+    finally:
+        followed.stop()

@@ -127,7 +127,7 @@ def test_a_wrong_body_gets_one_sentence(console: Served, body: bytes, sentence: 
 def test_large_headers_are_refused(console: Served) -> None:
     with connected(console) as connection:
         connection.sendall(b"GET /healthz HTTP/1.1\r\nX: " + b"x" * 100_000)
-        assert received(connection)[:12] in (b"", b"HTTP/1.1 400")
+        assert received(connection)[:12] in (b"", b"HTTP/1.1 431")
     assert console("/healthz", token=None).status == 200
 
 
@@ -208,11 +208,15 @@ def test_there_is_room_for_so_many_readers_and_no_more(tmp_path: Path) -> None:
 
 def test_there_is_room_for_so_many_connections_and_no_more(tmp_path: Path) -> None:
     with served(tmp_path / "home", limits=Limits(connections=3)) as console:
-        held = [socket.create_connection(("127.0.0.1", console.port)) for _ in range(3)]
-        with connected(console) as one_more:
-            assert received(one_more) == b""
-        for one in held:
-            one.close()
+        with ExitStack() as held:
+            streams = [held.enter_context(Stream(console, "/api/stream")) for _ in range(3)]
+            assert [stream.next() for stream in streams] == [("message", {"jobs": []})] * 3
+            began = time.monotonic()
+            with connected(console) as one_more:
+                assert received(one_more) == b""
+            assert time.monotonic() - began < Limits().seconds / 2
+            console.add_job()
+            assert all(stream.next() is not None for stream in streams)
         deadline = time.monotonic() + PATIENCE
         while _answers(console) is False:
             assert time.monotonic() < deadline

@@ -16,6 +16,7 @@ import { Themes } from "./theme";
 import { Topic } from "./topics/topic";
 import { Topics } from "./topics/topics";
 import type { AlertFacts } from "./types";
+import { visible } from "./parts/visible";
 
 const SECTIONS = [["jobs", "Jobs"], ["topics", "Topics"], ["groups", "Groups"], ["alerts", "Alerts"]] as const;
 const EVERY = 10;
@@ -27,7 +28,7 @@ export function App() {
   const place = `${route.section}/${route.name ?? ""}`;
   const before = useRef(place);
   useEffect(() => {
-    document.title = [route.name ?? SECTIONS.find(([section]) => section === route.section)?.[1], "Millstream"].filter(Boolean).join(" · ");
+    document.title = visible([route.name ?? SECTIONS.find(([section]) => section === route.section)?.[1], "Millstream"].filter(Boolean).join(" · "));
     if (before.current === place) return;
     before.current = place;
     scrollTo(0, 0);

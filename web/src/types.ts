@@ -97,10 +97,12 @@ export interface StoredRecord {
  * counts offsets of `from` that retention has removed. */
 export interface RecordsPage {
   topic: string; records: StoredRecord[]; scanned: number; unknown: number; gone: number; complete: boolean;
-  earlier: string | null; later: string | null;
+  earlier: string | null; later: string | null; lost: Lost[];
 }
+/** Offsets in a batch that cannot be read: from `first` up to `next`. */
+export interface Lost { partition: number; first: number; next: number; why: string }
 /** What came in a quarter of a second; `left_out` matched but are not shown (too many), `skipped` were never read. */
-export interface Followed { records: StoredRecord[]; scanned: number; left_out: number; skipped: number; later: string }
+export interface Followed { records: StoredRecord[]; scanned: number; left_out: number; skipped: number; later: string; lost: Lost[] }
 
 export interface TopicFacts {
   topic: string; partitions: number; replicas: number; offsets_held: number; internal: boolean; compacted: boolean;

@@ -20,6 +20,7 @@ import typer
 
 from millstream.cli.output import screen
 from millstream.errors import InvalidInput, InvalidSpec, MillstreamError, NotFound
+from millstream.jobs.logs import kept_small
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,7 +85,7 @@ class Loaded:
 
 @contextmanager
 def libraries_print_to(log: Path) -> Iterator[None]:
-    """Java, Spark's workers and the Kafka client print to the end of a file meanwhile.
+    """Java, Spark's workers and the Kafka client print to the end of a file, which is kept small.
 
     They write to file descriptor 2 and would tear a progress line apart; what Millstream
     says still goes where stderr went. Under `--debug` nothing is turned aside.
@@ -100,7 +101,8 @@ def libraries_print_to(log: Path) -> Iterator[None]:
         sys.stderr = os.fdopen(mine, "w", buffering=1, encoding="utf-8",
                                errors="backslashreplace", closefd=False)  # fmt: skip
     try:
-        yield
+        with kept_small(log):
+            yield
     finally:
         sys.stderr.flush()
         sys.stderr = before

@@ -14,6 +14,7 @@ from millstream.viewing.pages import Bounds, Pages
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from millstream.log.damaged import Lost
     from millstream.log.records import Record
     from millstream.log.settings import Cluster
     from millstream.viewing.moments import Moment
@@ -48,11 +49,15 @@ class Section:
             until_end=until_end,
         )
 
-    def last(self, count: int, selection: Selection) -> tuple[list[Record], dict[int, int]]:
-        """The last `count` records that are selected, by time, and where to go on reading.
+    def last(
+        self, count: int, selection: Selection
+    ) -> tuple[list[Record], dict[int, int], tuple[Lost, ...]]:
+        """The last `count` records that are selected, by time, where to go on reading, and what
+        of the log as far back as that cannot be read.
 
         Offsets have gaps (compaction, transactions) and a filter makes more, so it looks
         further and further back until there are enough or the log is at its beginning.
         """
         pages = Pages(self.cluster, self.topic, self.partitions, WITHOUT_END)
-        return pages.before(pages.end, selection, count).records, pages.end
+        page = pages.before(pages.end, selection, count)
+        return page.records, pages.end, page.lost

@@ -11,7 +11,7 @@ import typer
 from millstream.cli.bodies import Format, for_people, for_programs, value_alone
 from millstream.cli.connect import check_partitions, cluster_of
 from millstream.cli.options import Kafka, Shape, TopicName, command
-from millstream.cli.output import Output, counted, say
+from millstream.cli.output import Output, counted, say, warn
 from millstream.cli.stdout import watched_stdout
 from millstream.errors import InvalidInput
 from millstream.viewing.moments import Moment, moment
@@ -20,6 +20,7 @@ from millstream.viewing.where.parser import parse
 
 if TYPE_CHECKING:
     from millstream.cli.reading import Section
+    from millstream.log.damaged import Lost
     from millstream.log.records import Record
     from millstream.log.settings import Cluster
 
@@ -98,6 +99,8 @@ def tail(
     record's own _key, _partition, _offset, _timestamp and _headers.NAME with = != < <= > >=,
     in (…), like 'a%', is null, and joins with and, or, not, ( ). A missing field is unknown,
     as in SQL, and an unknown record is not shown. Only committed records are read.
+
+    A batch of records that is damaged is reported with its offsets, and reading goes on after it.
 
     With --share each record is taken as from a queue: it is acknowledged once it is shown, and no
     other member of the group gets it.
@@ -192,7 +195,9 @@ def _refuse_choices(chosen: bool) -> None:
 
 def _read(section: "Section", view: View, *, beginning: Moment, last: int, follow: bool) -> None:
     if last:
-        found, places = section.last(last, view.selection)
+        found, places, lost = section.last(last, view.selection)
+        for one in lost:
+            _tell_lost(one)
         for record in found[: view.limit]:
             view.show(record)
     else:
@@ -212,9 +217,15 @@ def _sum_up(view: View) -> None:
     say(text)
 
 
+def _tell_lost(lost: "Lost") -> None:
+    warn(f"{lost}; reading goes on after it")
+
+
 def _follow(section: "Section", view: View, places: dict[int, int], *, until_end: bool) -> None:
+    from millstream.log.damaged import readable
+
     with section.reader(places, until_end=until_end) as reader, watched_stdout(reader.stop):
-        for record in reader:
+        for record in readable(reader, section.cluster, _tell_lost):
             if view.selection.takes(record):
                 view.show(record)
                 if view.full:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import threading
 import time
 from contextlib import suppress
@@ -18,8 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.concurrency import run_in_threadpool
 
+from millstream.console.paging import lost_of
 from millstream.errors import MillstreamError, NotFound, Unavailable
 from millstream.log.consumer import Consumer
+from millstream.log.damaged import readable
 from millstream.viewing.places import text_of
 from millstream.viewing.rows import RecordRow
 from millstream.viewing.shown import Form, shown
@@ -27,6 +30,7 @@ from millstream.viewing.shown import Form, shown
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
+    from millstream.log.damaged import Lost
     from millstream.log.records import Record
     from millstream.log.settings import Cluster
     from millstream.viewing.selection import Selection
@@ -37,7 +41,10 @@ TICK = 0.25
 QUEUE = 20
 SHOWN = 50
 TOPICS = 16
+_BUSY = 0.8 * TICK  # seconds of a tick that filters may take
 BEHIND = 50_000
+_JUDGING = 0.1  # seconds for seeing which values are JSON
+_LOST_TOLD = 20  # damaged batches of one tick
 _LOOK_BEHIND = 2.0
 _LINGER = 5.0
 _CHECK = 5.0
@@ -58,28 +65,53 @@ class Reader:
     scanned: int = 0
     left_out: int = 0
     skipped: int = 0
+    lost: list[Lost] = field(default_factory=list)
     heard: float = field(default_factory=time.monotonic)
+    spent: float = 0.0
+    share: float = math.inf
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def offer(self, row: RecordRow) -> None:
-        """Take a record, if it is one of those that are followed."""
+        """Take a record, if it is one of those that are followed.
+
+        Where this reader's filter has had its `share` since the last tick, the record is skipped.
+        """
         if self.partitions and row.record.partition not in self.partitions:
             return
-        self.scanned += 1
-        if not self.selection.takes_row(row):
+        if self.spent > self.share:
+            self.skip(1)
             return
-        if len(self.records) < SHOWN:
-            self.records.append(row.record)
-        else:
-            self.left_out += 1
+        began = time.monotonic()
+        wanted = self.selection.takes_row(row)
+        with self.lock:
+            self.spent += time.monotonic() - began
+            self.scanned += 1
+            if wanted and len(self.records) < SHOWN:
+                self.records.append(row.record)
+            elif wanted:
+                self.left_out += 1
+
+    def skip(self, count: int) -> None:
+        """Say with the next tick that so many records were not looked at."""
+        with self.lock:
+            self.skipped += count
+
+    def miss(self, lost: Lost) -> None:
+        """Say with the next tick what cannot be read."""
+        with self.lock:
+            self.lost = [*self.lost, lost][-_LOST_TOLD:]
 
     def taken(self) -> dict[str, Any] | None:
         """What has gathered; None where it is nothing."""
-        if not (self.scanned or self.skipped):
-            return None
-        told = {"records": self.records, "scanned": self.scanned, "left_out": self.left_out,
-                "skipped": self.skipped}  # fmt: skip
-        self.records, self.scanned, self.left_out, self.skipped = [], 0, 0, 0
-        return told
+        with self.lock:
+            if not (self.scanned or self.skipped or self.lost):
+                return None
+            told = {"records": self.records, "scanned": self.scanned, "left_out": self.left_out,
+                    "skipped": self.skipped, "lost": lost_of(self.lost)}  # fmt: skip
+            self.records, self.scanned, self.left_out, self.skipped = [], 0, 0, 0
+            self.lost = []
+            self.spent = 0.0
+            return told
 
     def give(self, event: bytes) -> bool:
         """Queue an event; False where the reader has been dropped for being slow."""
@@ -98,7 +130,8 @@ class Followed:
     """One topic that is followed, from its end on, by a thread of its own."""
 
     def __init__(self, cluster: Cluster, topic: str, wire: Wire | None = None) -> None:
-        self._consumer, self._wire = Consumer(topic, kafka=cluster, start="end"), wire
+        self._cluster, self._wire = cluster, wire
+        self._consumer = Consumer(topic, kafka=cluster, start="end")
         self._lock = threading.Lock()
         self._readers: tuple[Reader, ...] = ()
         self._trouble: str | None = None
@@ -126,7 +159,7 @@ class Followed:
         with self._lock:
             self._readers = (*self._readers, reader)
         reader.give(_data({"records": [], "scanned": 0, "left_out": 0, "skipped": 0,
-                           "later": self._places()}))  # fmt: skip
+                           "lost": [], "later": self._places()}))  # fmt: skip
         if self._over:
             self._tell_the_end(reader)
 
@@ -149,8 +182,7 @@ class Followed:
     def events(self) -> list[tuple[Reader, bytes]]:
         """What each reader is to be given now; a record is written out once for all of them."""
         self._check()
-        with self._lock:
-            told = [(reader, reader.taken()) for reader in self._readers]
+        told = [(reader, reader.taken()) for reader in self._readers]
         written: dict[tuple[int, int, Form], bytes] = {}
         places, now, made = self._places(), time.monotonic(), []
         for reader, taken in told:
@@ -176,11 +208,11 @@ class Followed:
         places: str,
         written: dict[tuple[int, int, Form], bytes],
     ) -> bytes:
-        records = []
+        records, until = [], time.monotonic() + _JUDGING
         for record in taken.pop("records"):
             key = (record.partition, record.offset, form)
             if key not in written:
-                written[key] = _json(shown(record, form, wire=self._wire))
+                written[key] = _json(shown(record, form, wire=self._wire, until=until))
             records.append(written[key])
         rest = _json({**taken, "later": places})
         return b'data: {"records":[' + b",".join(records) + b"]," + rest[1:] + b"\n\n"
@@ -205,11 +237,8 @@ class Followed:
     def _read(self) -> None:
         try:
             looked = time.monotonic()
-            for record in self._consumer:
-                row = RecordRow(record, self._wire)
-                with self._lock:
-                    for reader in self._readers:
-                        reader.offer(row)
+            for record in readable(self._consumer, self._cluster, self._tell_lost):
+                self._offer(RecordRow(record, self._wire))
                 if time.monotonic() - looked > _LOOK_BEHIND:
                     looked = time.monotonic()
                     self._catch_up()
@@ -222,15 +251,28 @@ class Followed:
             self._over = True
             self._consumer.close()
 
+    def _tell_lost(self, lost: Lost) -> None:
+        """Readers of that partition are told what cannot be read."""
+        for reader in self._readers:
+            if not reader.partitions or lost.partition in reader.partitions:
+                reader.miss(lost)
+
+    def _offer(self, row: RecordRow) -> None:
+        """Readers share the time there is: a slow filter is its reader's own loss."""
+        readers = self._readers
+        share = math.inf if len(readers) < 2 else _BUSY / len(readers)
+        for reader in readers:
+            reader.share = share
+            reader.offer(row)
+
     def _catch_up(self) -> None:
         """A follower shows what comes now: far behind, it goes on at the end and says so."""
         with suppress(Unavailable):
             behind = sum(self._consumer.lag().values())
             if behind > BEHIND:
                 self._consumer.seek_to("end")
-                with self._lock:
-                    for reader in self._readers:
-                        reader.skipped += behind
+                for reader in self._readers:
+                    reader.skip(behind)
 
 
 class Following:

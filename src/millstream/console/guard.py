@@ -3,7 +3,9 @@
 - Host names this address: a name that an attacker's DNS points here is refused.
 - Origin, where a browser sends one, is this page: no other site reads or changes anything.
 - A token, unless the path is one of the few that are open; never one in an address.
-- So many requests a second, so many wrong tokens, so large a body, and no more.
+- So many requests a second, so many wrong tokens, so large a body, and no more. Requests with the
+  token and requests without it are counted apart, so that the second never use up the first. The
+  page's own files, which a browser loads before it has the token, are in memory and not counted.
 - No other host is ever asked for anything, no inline script runs, nothing is framed or kept.
 """
 
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send
 
 OPEN = frozenset({"/healthz", "/readyz", "/metrics"})
+OWNER = "millstream.owner"
+"""In the scope of a request that has shown the token."""
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -73,7 +77,8 @@ class Guard:
         self._hosts = {*own, *(url.netloc.lower() for url in given)}
         self._origins = {*(f"http://{host}" for host in own),
                          *(f"{url.scheme}://{url.netloc}".lower() for url in given)}  # fmt: skip
-        self._asked = Buckets(self._limits.rate, self._limits.burst)
+        self._owners = Buckets(self._limits.rate, self._limits.burst)
+        self._strangers = Buckets(self._limits.rate, self._limits.burst)
         self._guessed = Buckets(self._limits.guesses, self._limits.guessing)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -99,12 +104,14 @@ class Guard:
         await self.app(scope, receive, covered)
 
     def _refused(self, scope: Scope) -> Refusal | None:
-        if scope["type"] != "http":
-            return Refusal(400, "HTTP is needed")
         headers = Headers(scope=scope)
-        return self._from_elsewhere(headers) or self._too_much(scope, headers) or (
-            self._unknown(scope, headers)
-        )  # fmt: skip
+        refused = self._from_elsewhere(headers) or self._too_large(headers)
+        if refused is not None:
+            return refused
+        if self._knows(headers):
+            scope[OWNER] = True
+            return _too_often(self._owners.refused(_client(scope)))
+        return self._stranger(scope, headers)
 
     def _from_elsewhere(self, headers: Headers) -> Refusal | None:
         hosts = headers.getlist("host")
@@ -116,10 +123,7 @@ class Guard:
             return Refusal(403, "the request needs to come from this page")
         return None
 
-    def _too_much(self, scope: Scope, headers: Headers) -> Refusal | None:
-        again = self._asked.refused(_client(scope))
-        if again:
-            return Refusal(429, "this needs fewer requests; come again later", again)
+    def _too_large(self, headers: Headers) -> Refusal | None:
         lengths = headers.getlist("content-length")
         if any(not one.isascii() or not one.isdecimal() or len(one) > 18 for one in lengths):
             return Refusal(400, "Content-Length needs a whole number")
@@ -127,23 +131,35 @@ class Guard:
             return Refusal(413, f"a request needs a body of at most {self._limits.body} bytes")
         return None
 
-    def _unknown(self, scope: Scope, headers: Headers) -> Refusal | None:
+    def _stranger(self, scope: Scope, headers: Headers) -> Refusal | None:
         """No token is needed for the open routes and for the page, which holds no facts."""
-        if scope["path"] in OPEN or not scope["path"].startswith("/api/"):
+        path, client = scope["path"], _client(scope)
+        private = path.startswith("/api/")
+        if not private and path not in OPEN:
             return None
-        shown = headers.getlist("authorization")
-        if len(shown) == 1 and self._knows(shown[0]):
-            return None
-        again = self._guessed.refused(_client(scope), take=bool(shown))
+        refused = _too_often(self._strangers.refused(client))
+        if refused is not None or not private:
+            return refused
+        shown = "authorization" in headers
+        again = self._guessed.refused(client, take=shown)
         if again:
             return Refusal(429, "this needs fewer wrong tokens; come again later", again)
         return Refusal(401, "this needs the token; open the link that `millstream up` prints, or "
                             "send Authorization: Bearer …")  # fmt: skip
 
-    def _knows(self, authorization: str) -> bool:
-        kind, _, shown = authorization.partition(" ")
-        given = shown.strip().encode("latin-1", "replace")
+    def _knows(self, headers: Headers) -> bool:
+        shown = headers.getlist("authorization")
+        if len(shown) != 1:
+            return False
+        kind, _, token = shown[0].partition(" ")
+        given = token.strip().encode("latin-1", "replace")
         return secrets.compare_digest(given, self._token) and kind.lower() == "bearer"
+
+
+def _too_often(again: int) -> Refusal | None:
+    if not again:
+        return None
+    return Refusal(429, "this needs fewer requests; come again later", again)
 
 
 def _client(scope: Scope) -> str:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, field
+from ipaddress import IPv6Address
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_OTHERS = "others"
+_FORGET = 1.0  # seconds
+
 
 @dataclass(frozen=True)
 class Limits:
-    """What one console bears; a client is an address."""
+    """What one console bears. A client is an address; requests with the token are counted apart."""
 
     body: int = 4_096  # bytes of a request's body
     headers: int = 16_384  # bytes of a request's line and headers
@@ -60,20 +64,46 @@ class Bucket:
 
 
 class Buckets:
-    """A bucket for each client; those that are full again are forgotten."""
+    """A bucket for each client; clients beyond the most share one.
+
+    Buckets that are full again are forgotten, at most once a second.
+    """
 
     def __init__(self, rate: float, burst: int, most: int = 1_000) -> None:
         self._rate, self._burst, self._most = rate, burst, most
         self._buckets: dict[str, Bucket] = {}
+        self._forgot = -math.inf
 
     def refused(self, client: str, *, take: bool = True) -> int:
         """0, or in how many seconds this client may come again."""
-        if client not in self._buckets and len(self._buckets) >= self._most:
+        return self._bucket(network(client)).refused(take=take)
+
+    def _bucket(self, client: str) -> Bucket:
+        if client not in self._buckets and len(self._buckets) >= self._most - 1:
             self._forget()
-        bucket = self._buckets.setdefault(client, Bucket(self._rate, self._burst))
-        return bucket.refused(take=take)
+            if len(self._buckets) >= self._most - 1:
+                client = _OTHERS
+        return self._buckets.setdefault(client, Bucket(self._rate, self._burst))
 
     def _forget(self) -> None:
-        self._buckets = {name: one for name, one in self._buckets.items() if not one.full}
-        for name in list(self._buckets)[: max(0, len(self._buckets) - self._most + 1)]:
-            del self._buckets[name]
+        now = time.monotonic()
+        if now - self._forgot >= _FORGET:
+            self._forgot = now
+            self._buckets = {name: one for name, one in self._buckets.items() if not one.full}
+
+
+def network(client: str) -> str:
+    """The address that counts as one client: for IPv6 the first 64 bits, which one host has.
+
+    >>> network("2001:db8::5"), network("::ffff:10.0.0.1"), network("10.0.0.1")
+    ('2001:db8::', '10.0.0.1', '10.0.0.1')
+    """
+    if ":" not in client:
+        return client
+    try:
+        address = IPv6Address(client)
+    except ValueError:
+        return client
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(IPv6Address(int(address) >> 64 << 64))

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from millstream.console.asking import number, word
 from millstream.console.routes import asked_for
+from millstream.console.shared import InTurn
 from millstream.errors import InvalidInput
 from millstream.viewing.moments import moment
 from millstream.viewing.places import places_of, text_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from starlette.requests import Request
 
+    from millstream.log.damaged import Lost
     from millstream.viewing.kept_pages import KeptPages
     from millstream.viewing.moments import Moment
     from millstream.viewing.pages import Page, Pages, Takes
@@ -39,6 +43,7 @@ class Asked:
 
     def __call__(self, pages: Pages | KeptPages, taking: Takes) -> Page:
         """That page of a topic."""
+        taking = InTurn(taking)
         if self.before is not None:
             return pages.before(self.before, taking, self.limit)
         if self.after is not None:
@@ -71,4 +76,10 @@ def around(page: Page) -> dict[str, Any]:
         "complete": page.complete,
         "earlier": None if page.earlier is None else text_of(page.earlier),
         "later": None if page.later is None else text_of(page.later),
+        "lost": lost_of(page.lost),
     }
+
+
+def lost_of(lost: Iterable[Lost]) -> list[dict[str, Any]]:
+    """Offsets that cannot be read, as JSON."""
+    return [asdict(one) for one in lost]

@@ -13,6 +13,7 @@ from starlette.routing import Route
 from millstream.console.guard import OPEN
 from millstream.errors import (
     AlreadyRunning,
+    Damaged,
     DataGone,
     InvalidInput,
     InvalidSpec,
@@ -35,6 +36,7 @@ _STATUS: tuple[tuple[type[MillstreamError], int], ...] = (
     (Unavailable, 503),
     (AlreadyRunning, 409),
     (DataGone, 410),
+    (Damaged, 410),
 )
 _OTHER_ANSWERS = {
     400: "a wrong parameter or body",
@@ -42,7 +44,7 @@ _OTHER_ANSWERS = {
     404: "no such thing",
     408: "the body came too slowly",
     409: "not while something else is under way",
-    410: "gone from the log",
+    410: "gone from the log, or damaged in it",
     413: "the body is too large",
     415: "the body is not application/json",
     429: "too many requests: come again after Retry-After seconds",

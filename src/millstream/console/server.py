@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _LOOK = 0.5
 _SLOW_READERS = 3
+_ACCEPTED = 100  # new connections between two looks at what those there have sent
 
 
 def configured(app: ASGIApp, limits: Limits, *, host: str, port: int) -> uvicorn.Config:
@@ -34,7 +35,7 @@ def configured(app: ASGIApp, limits: Limits, *, host: str, port: int) -> uvicorn
         app, host=host, port=port, http=connection(limits), ws="none", lifespan="off",
         log_config=None, access_log=False, server_header=False, date_header=False,
         proxy_headers=False, h11_max_incomplete_event_size=limits.headers,
-        limit_concurrency=limits.connections, timeout_graceful_shutdown=_SLOW_READERS,
+        backlog=_ACCEPTED, timeout_graceful_shutdown=_SLOW_READERS,
     )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,9 @@ from millstream.errors import Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from millstream.log.records import Record
+    from millstream.viewing.pages import Takes
 
 _REMEMBERED = 200
 _PATIENCE = 10.0
@@ -41,6 +45,23 @@ class Shared:
                 key: (at, task) for key, (at, task) in self._answers.items()
                 if not task.done() or now - at <= self._seconds
             }  # fmt: skip
+
+
+TURN = threading.Lock()
+"""Held while one record is judged or written out, which keeps the interpreter busy: threads that
+wait for their turn leave it to the one that answers requests."""
+
+
+class InTurn:
+    """Says which records are wanted, one scan at a time."""
+
+    def __init__(self, selection: Takes) -> None:
+        self._selection = selection
+
+    def takes(self, record: Record) -> bool:
+        """Whether this record is one."""
+        with TURN:
+            return self._selection.takes(record)
 
 
 class Few:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -11,6 +12,7 @@ from millstream.console.following import Reader
 from millstream.console.kafka import Kafka
 from millstream.console.paging import PARAMETERS, around, page_of
 from millstream.console.routes import Endpoint, Parameter, asked_for
+from millstream.console.shared import TURN
 from millstream.errors import InvalidInput, NotFound
 from millstream.viewing.pages import Pages
 from millstream.viewing.selection import Selection
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from millstream.viewing.shown import Form
 
 LONGEST_WHERE = 2_000
+FILTER_SECONDS = 0.5  # for one record
+JUDGE_SECONDS = 1.0  # for seeing which values of a page are JSON
 _TOPIC = Parameter("topic", "the topic's name")
 _GROUP = Parameter("group", "the group's name")
 _CHOICE = [
@@ -97,9 +101,13 @@ class TopicsApi:
     ) -> dict[str, Any]:
         selection.wire = self._kafka.wire(topic)
         found = page(Pages(self._kafka.cluster(), topic, parts), selection)
+        written, until = [], time.monotonic() + JUDGE_SECONDS
+        for record in found.records:
+            with TURN:
+                written.append(shown(record, form, wire=selection.wire, until=until))
         return {
             "topic": topic,
-            "records": [shown(record, form, wire=selection.wire) for record in found.records],
+            "records": written,
             "scanned": selection.seen,
             "unknown": selection.unknown,
             "gone": found.gone,
@@ -146,7 +154,7 @@ def _where(request: Request) -> Selection:
         return Selection()
     if len(text) > LONGEST_WHERE:
         raise InvalidInput(f"where needs at most {LONGEST_WHERE} characters", got=str(len(text)))
-    return Selection(where=parse(text, what="where"))
+    return Selection(where=parse(text, what="where"), seconds=FILTER_SECONDS)
 
 
 def _form(request: Request) -> Form:

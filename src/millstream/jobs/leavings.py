@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -203,6 +203,7 @@ def _around(page: Page | None, scanned: int, strange: int) -> dict[str, Any]:
         "scanned": scanned, "strange": strange, "complete": page is None or page.complete,
         "earlier": None if earlier is None else text_of(earlier),
         "later": None if later is None else text_of(later),
+        "lost": [] if page is None else [asdict(one) for one in page.lost],
     }  # fmt: skip
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import logging
 import os
+import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LARGEST, KEPT = 5_000_000, 4
+LONGEST_FACT = 16_384  # characters
 _PART = 64 * 1024
 _LOOK = 0.2
 
@@ -34,10 +36,11 @@ class Log:
         path.chmod(0o600)
 
     def __call__(self, event: str, level: str = "info", **facts: Any) -> None:
-        """Write one line; a fact that is no JSON is written as text."""
+        """Write one line; a fact that is no JSON is written as text, a long text is cut."""
         now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         line = json.dumps(
-            {"ts": now, "level": level, "event": event, **self._always, **facts},
+            {"ts": now, "level": level, "event": event, **self._always,
+             **{name: _bounded(fact) for name, fact in facts.items()}},
             ensure_ascii=False, default=str,
         )  # fmt: skip
         self._handler.emit(logging.LogRecord("millstream", logging.INFO, "", 0, line, (), None))
@@ -50,11 +53,42 @@ class Log:
 def rotate_open_file(path: Path) -> None:
     """Keep a file that others go on appending to below its limit: copied aside, then emptied."""
     with suppress(FileNotFoundError):
-        if path.stat().st_size <= LARGEST:
+        size = path.stat().st_size
+        if size <= LARGEST:
             return
         aside = path.with_name(path.name + ".1")
-        aside.write_bytes(path.read_bytes()[-LARGEST:])
+        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with path.open("rb") as source, os.fdopen(descriptor, "wb") as copy:
+            source.seek(size - LARGEST)
+            copy.write(source.read(LARGEST))
         os.truncate(path, 0)
+
+
+@contextmanager
+def kept_small(path: Path) -> Iterator[None]:
+    """Keep a file that others append to below its limit for the length of the block."""
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(_LOOK):
+            rotate_open_file(path)
+
+    rotate_open_file(path)
+    thread = threading.Thread(target=look, name=f"rotate {path.name}", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        rotate_open_file(path)
+
+
+def _bounded(fact: Any) -> Any:
+    text = fact if isinstance(fact, str) else json.dumps(fact, ensure_ascii=False, default=str)
+    if len(text) <= LONGEST_FACT:
+        return fact
+    return f"{text[:LONGEST_FACT]}… ({len(text)} characters)"
 
 
 def last_lines(path: Path, count: int) -> list[str]:

@@ -4,12 +4,13 @@ stack/
   jobs.db            the book: every job and what is wanted of it
   supervisor.lock    held while the supervisor lives; console.lock likewise
   supervisor.log     JSON lines, rotated; console.log likewise
+  supervisor.out     what it prints beside it, at most a few megabytes; console.out likewise
   token              what a reader of the page has to show
   jobs/<name>/
     process.lock     held while the job's process lives
     facts.db         the diary: beats, batches, totals, how runs ended
     job.log          JSON lines, rotated
-    output.log       what Python, Java and the user's code print beside it
+    output.log       what Python, Java and the user's code print beside it, a few megabytes of it
 """
 
 from __future__ import annotations
@@ -71,6 +72,10 @@ class StackPlace:
     def log(self, part: str) -> Path:
         """What a part says, as JSON lines."""
         return self.path / f"{part}.log"
+
+    def output(self, part: str) -> Path:
+        """What a part prints beside it; emptied where it grows."""
+        return self.path / f"{part}.out"
 
     def job(self, name: str) -> JobPlace:
         """Where a job keeps what is not in its checkpoint."""

@@ -77,7 +77,7 @@ def launch(place: StackPlace, part: Part) -> bool:
         [sys.executable, "-m", PROGRAMS[part]],
         descriptor=descriptor,
         folder=place.path,
-        output=place.path / f"{part}.out",
+        output=place.output(part),
         environment={**os.environ, "MILLSTREAM_HOME": str(place.path.parent)},
     )
     return True
@@ -107,7 +107,7 @@ def up(*, kafka: str | None, page: PageAddress) -> StackStatus:
     for part in PARTS:
         launch(place, part)
     deadline = time.monotonic() + _READY
-    while not _answers(page):
+    while not _answers(page, place.token()):
         if time.monotonic() > deadline:
             raise _silent(place)
         time.sleep(_POLL)
@@ -187,12 +187,13 @@ def _ended(place: StackPlace, part: Part) -> int:
     return 1
 
 
-def _answers(page: PageAddress) -> bool:
+def _answers(page: PageAddress, token: str) -> bool:
     import http.client
 
     connection = http.client.HTTPConnection(_near(page.host), page.port, timeout=1)
     try:
-        connection.request("GET", "/healthz", headers={"Host": f"{LOOPBACK}:{page.port}"})
+        shown = {"Host": f"{LOOPBACK}:{page.port}", "Authorization": f"Bearer {token}"}
+        connection.request("GET", "/healthz", headers=shown)
         return connection.getresponse().status == 200
     except OSError:
         return False
@@ -211,7 +212,7 @@ def _near(host: str) -> str:
 def _silent(place: StackPlace) -> Unavailable:
     for part in PARTS:
         if not place.life(part).held():
-            words = (place.path / f"{part}.out").read_text(errors="replace").strip()
+            words = place.output(part).read_text(errors="replace").strip()
             last = words.splitlines()[-1] if words else "nothing"
             return Unavailable(f"the {part} must come up", got=f"one that ended, saying: {last}",
                                do=f"see {place.log(part)}")  # fmt: skip

@@ -19,9 +19,10 @@ from millstream.jobs.book import Book
 from millstream.jobs.diary import RUNNING, DiaryReader
 from millstream.jobs.job_alerts import AlertWatch
 from millstream.jobs.lag import LagWatch
-from millstream.jobs.logs import Log
+from millstream.jobs.logs import Log, rotate_open_file
 from millstream.jobs.places import StackPlace, stack_place
-from millstream.jobs.stack import UP, keep
+from millstream.jobs.stack import PARTS, UP, keep
+from millstream.log import local
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,6 +57,8 @@ class Supervisor:
     def turn(self) -> None:
         """Look at every job once, and do what is to be done."""
         keep(self._place, "console", up=self.wanted())
+        for printed in (*map(self._place.output, PARTS), *local.outputs()):
+            rotate_open_file(printed)
         now = time.time()
         if now - self._turned > _ASLEEP:
             self._awake = now

@@ -5,14 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millstream.log import broker, cluster
+from millstream.toolchain.folders import home_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 
 def running_address() -> str | None:
     """Where the local Kafka listens, or None when none runs."""
     return broker.running_address() or cluster.running_address()
+
+
+def outputs() -> list[Path]:
+    """The files into which the local brokers print beside their own logs, which rotate."""
+    home = home_folder()
+    return [*home.glob("broker/broker.out"), *home.glob("brokers/*/broker.out")]
 
 
 def stop(*, say: Callable[[str], None] | None = None) -> int:

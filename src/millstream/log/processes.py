@@ -14,6 +14,7 @@ import os
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 _POLL = 0.02
 _GLANCE = 0.3  # a look at the lock holds it for microseconds; taking it waits that out
+_EMPTIED = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_CRASHES = ("hs_err_pid*.log", "replay_pid*.log", "core.[0-9]*")
+_CRASHES_KEPT = 3
 _DETACH = 'lock=$1; shift; "$@" & echo $! >"$lock"'
 
 
@@ -88,12 +92,15 @@ class LifeLock:
     ) -> None:
         """Run `command` in `folder`, in a session of its own, as the holder of the taken lock.
 
+        What it prints is appended to `output`, which is empty at first and may be emptied at any
+        time. Of the reports that crashed runs left in the folder the newest stay.
         A shell starts it and ends, so it is nobody's child: it survives the caller, and leaves no
         zombie with a caller that lives long. The descriptor that `take` gave is closed: from here
         on the lock is the process's alone.
         """
         try:
-            with output.open("wb") as sink:
+            _forget_crashes(folder)
+            with os.fdopen(os.open(output, _EMPTIED, 0o600), "wb") as sink:
                 shell = subprocess.Popen(
                     ["/bin/sh", "-c", _DETACH, "sh", str(self.path), *command],
                     stdin=subprocess.DEVNULL,
@@ -143,6 +150,15 @@ def _locked(descriptor: int, kind: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _forget_crashes(folder: Path) -> None:
+    """A job that crashes Java at every start would fill the disk with Java's reports."""
+    for pattern in _CRASHES:
+        with suppress(FileNotFoundError):
+            reports = sorted(folder.glob(pattern), key=lambda one: one.stat().st_mtime)
+            for report in reports[:-_CRASHES_KEPT]:
+                report.unlink(missing_ok=True)
 
 
 def _signal_group(group: int, number: signal.Signals) -> bool:

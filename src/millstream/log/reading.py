@@ -16,6 +16,8 @@ from confluent_kafka import Consumer as Client
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from millstream.errors import DataGone, MillstreamError
+from millstream.log import damaged
+from millstream.log.damaged import DamagedBatch
 from millstream.log.link import ANSWER_TIME
 from millstream.log.places import Slot, bounds, gone
 
@@ -60,6 +62,8 @@ class Reader:
         self._link = link
         self._patience = patience
         self._unheld: set[Slot] = set()
+        self._damaged: dict[Slot, DamagedBatch] = {}
+        self._strayed: set[Slot] = set()
         self._trouble: MillstreamError | None = None
         self._down_since: float | None = None
         self._answered_at = 0.0
@@ -71,6 +75,13 @@ class Reader:
         if self._held:
             self.client.pause([TopicPartition(*slot) for slot in self._held])
         self.joined_at = self.joined_at or time.monotonic()
+
+    def begin_again(self, places: Mapping[Slot, int]) -> None:
+        """Read these partitions from these offsets, alone, and no others any more."""
+        self.next.clear()
+        self._unheld.clear()
+        self._damaged.clear()
+        self.assign(places)
 
     def subscribe(
         self,
@@ -121,13 +132,15 @@ class Reader:
     @property
     def troubled(self) -> bool:
         """Whether the next `fetch` will raise."""
-        return self._trouble is not None or bool(self._unheld)
+        return self._trouble is not None or bool(self._unheld or self._damaged)
 
     def check(self) -> None:
         """Raise what is wrong, if something is."""
         if self._trouble is not None:
             trouble, self._trouble = self._trouble, None
             raise trouble
+        for damage in self._damaged.values():
+            raise damage
         for slot in self._unheld:
             raise self._not_held(slot)
 
@@ -147,6 +160,7 @@ class Reader:
         Raises:
             DataGone: a partition no longer holds the offset that comes next; said again at
                 every call until that partition is moved.
+            DamagedBatch: a batch cannot be read; said again until that partition is moved.
         """
         self.check()
         self.left.clear()
@@ -155,7 +169,7 @@ class Reader:
             messages = self.client.consume(1, wait)
             if messages and most > 1:
                 messages += self.client.consume(most - 1, 0)
-        if any(map(Message.error, messages)):
+        if self._damaged or any(map(Message.error, messages)):
             messages = [message for message in messages if self._is_record(message)]
         self._watch_outage(heard=bool(messages))
         if self.left:
@@ -170,6 +184,7 @@ class Reader:
             if slot in self._held:
                 self._held[slot] = []
             self._unheld.discard(slot)
+            self._damaged.pop(slot, None)
             self.eof.pop(slot, None)
         if not places:
             return
@@ -248,18 +263,25 @@ class Reader:
             self._answered_at = now
 
     def _is_record(self, message: Message) -> bool:
-        error = message.error()
+        error, slot = message.error(), _slot(message)
+        if slot in self._damaged:
+            return False  # behind a damaged batch the client may read anything
         if error is None:
             return True
-        slot = _slot(message)
         if error.code() == KafkaError._PARTITION_EOF:
             self.eof[slot] = message.offset() or 0
         elif error.code() in _UNHELD:
-            self._unheld.add(slot)
+            if not self._has_strayed(slot):
+                self._unheld.add(slot)
         elif error.code() == KafkaError._MAX_POLL_EXCEEDED:
             LOG.warning("a member of the group was too slow and lost its partitions for now")
         elif error.code() in _UNLIKE and self._member is not None:
             self._trouble = self._member.unlike()
+        elif error.code() in damaged.CODES:
+            first = message.offset()
+            begins = self.next.get(slot, 0) if first is None or first < 0 else first
+            self._damaged[slot] = DamagedBatch(slot, begins, damaged.why(error))
+            self._strayed.add(slot)
         else:
             self._trouble = self._link.failure(error, f"reading {slot[0] or self._what()}")
         return False
@@ -269,6 +291,14 @@ class Reader:
         if self._member is not None:
             return f"in the group {self._member.group}"
         return ", ".join(sorted({topic for topic, _ in self.next}))
+
+    def _has_strayed(self, slot: Slot) -> bool:
+        """Whether an offset that is not there is none of ours: in a damaged batch the client takes
+        other bytes for offsets, and says later that the log does not hold them."""
+        if slot not in self._strayed:
+            return False
+        earliest, end = bounds(self._link, [slot])[slot]
+        return earliest <= self.next.get(slot, 0) <= end
 
     def _not_held(self, slot: Slot) -> DataGone:
         wanted = self.next.get(slot, 0)
@@ -303,6 +333,7 @@ class Reader:
             self.eof.pop(slot, None)
             self._held.pop(slot, None)
             self._unheld.discard(slot)
+            self._damaged.pop(slot, None)
 
 
 def _slot(message: Message) -> Slot:

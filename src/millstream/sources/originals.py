@@ -33,6 +33,7 @@ _CLIENT = {
     "enable.partition.eof": "true",
     "isolation.level": "read_committed",
     "auto.offset.reset": "error",
+    "check.crcs": "true",
     "fetch.wait.max.ms": "100",
     "fetch.queue.backoff.ms": "2",
     "queued.max.messages.kbytes": "4096",

@@ -18,6 +18,7 @@ from confluent_kafka import Message, TopicPartition
 
 from millstream.errors import InvalidInput, Unavailable
 from millstream.log.consumer_options import client_config
+from millstream.log.damaged import DamagedBatch, Lost, lost
 from millstream.log.link import Link
 from millstream.log.names import check_topic
 from millstream.log.places import offsets_at
@@ -62,7 +63,8 @@ class Page:
     """Records, oldest first. `earlier` and `later` go on from here, None where nothing is.
 
     `complete` is false where the scan came to its bounds before it had enough; `gone` counts
-    the offsets asked for that the log no longer holds.
+    the offsets asked for that the log no longer holds; `lost` are those it holds in batches that
+    cannot be read.
     """
 
     records: list[Record]
@@ -70,6 +72,7 @@ class Page:
     earlier: Places | None
     later: Places | None
     gone: int = 0
+    lost: tuple[Lost, ...] = ()
 
 
 @dataclass
@@ -138,6 +141,7 @@ class Pages:
             if wanted not in there:
                 raise InvalidInput(f"partition needs one that {self.topic} has, 0 to {max(there)}",
                                    got=str(wanted))  # fmt: skip
+        self._lost: dict[tuple[int, int], Lost] = {}
         slots = [(self.topic, part) for part in self.partitions or there]
         self.first = _by_partition(offsets_at(self._link, slots, "start"))
         self.end = _by_partition(offsets_at(self._link, slots, "end", committed=True))
@@ -174,6 +178,7 @@ class Pages:
             earlier=begin if begin != self.first else None,
             later=later if any(later[part] < self.end[part] for part in later) else None,
             gone=gone,
+            lost=self._lost_between(begin, later),
         )
 
     def before(self, places: Mapping[int, int], selection: Takes, limit: int) -> Page:
@@ -193,6 +198,7 @@ class Pages:
             earlier=earlier if any(earlier[p] > self.first[p] for p in earlier) else None,
             later=top if any(top[part] < self.end[part] for part in top) else None,
             gone=gone,
+            lost=self._lost_between(earlier, top),
         )
 
     def one(self, partition: int, offset: int) -> Record | None:
@@ -200,6 +206,7 @@ class Pages:
 
         Raises:
             Unavailable: the log could not be read as far as that.
+            DamagedBatch: it is in a batch that cannot be read.
         """
         held = self.first[partition] <= offset < self.end[partition]
         found: list[Record] = []
@@ -211,6 +218,8 @@ class Pages:
         if held:
             span = {partition: _Range(offset, offset + 1)}
             self._read(span, _Budget.of(self.bounds), take)
+            for one in self._lost_between({partition: offset}, {partition: offset + 1}):
+                raise DamagedBatch((self.topic, partition), one.first, one.why)
             if not span[partition].done:
                 raise Unavailable(
                     f"offset {offset} of {self.topic}/{partition} needs to be read in time",
@@ -278,7 +287,7 @@ class Pages:
             reader.assign({(self.topic, part): one.at for part, one in open_ones.items()})
             patience = time.monotonic() + _FIRST
             while open_ones and not budget.out:
-                messages = reader.fetch(_TOGETHER, _WAIT)
+                messages = self._fetched(reader, open_ones)
                 if messages or reader.eof:
                     budget.begin()
                 elif budget.until == math.inf and time.monotonic() > patience:
@@ -293,6 +302,33 @@ class Pages:
         finally:
             budget.rest()
             reader.client.close()
+
+    def _fetched(self, reader: Reader, ranges: Mapping[int, _Range]) -> list[Message]:
+        """Messages; a batch that cannot be read is noted, and reading goes on after it."""
+        try:
+            return reader.fetch(_TOGETHER, _WAIT)
+        except DamagedBatch as damaged:
+            one = ranges.get(damaged.slot[1])
+            if one is not None:
+                ends = one.end if damaged.first >= one.end else self._known(damaged).next
+                one.at = max(one.at, min(one.end, ends))
+            left = {part: one.at for part, one in ranges.items() if not one.done}
+            reader.begin_again({(self.topic, part): at for part, at in left.items()})
+            return []
+
+    def _known(self, damaged: DamagedBatch) -> Lost:
+        """What a damaged batch takes up, looked for once."""
+        place = (damaged.slot[1], damaged.first)
+        if place not in self._lost:
+            self._lost[place] = lost(self._link, damaged)
+        return self._lost[place]
+
+    def _lost_between(self, begin: Mapping[int, int], end: Mapping[int, int]) -> tuple[Lost, ...]:
+        """What cannot be read of these stretches, in order."""
+        return tuple(
+            one for (part, _), one in sorted(self._lost.items())
+            if part in begin and one.next > begin[part] and one.first < end[part]
+        )  # fmt: skip
 
     def _silent(self) -> Unavailable:
         return Unavailable(

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 from functools import cached_property
 from typing import TYPE_CHECKING, NoReturn
+
+from millstream.viewing.escape import decoded
 
 if TYPE_CHECKING:
     from millstream.log.records import Record
@@ -45,8 +48,8 @@ class RecordRow:
     The value is JSON, or of a format that is known.
     """
 
-    def __init__(self, record: Record, wire: Wire | None = None) -> None:
-        self.record, self._wire = record, wire
+    def __init__(self, record: Record, wire: Wire | None = None, until: float = math.inf) -> None:
+        self.record, self._wire, self.until = record, wire, until
 
     @cached_property
     def json(self) -> object:
@@ -59,12 +62,22 @@ class RecordRow:
         except ValueError:
             return None
 
+    @cached_property
+    def key(self) -> str | None:
+        """The key as text."""
+        return _decoded(self.record.key)
+
+    @cached_property
+    def headers(self) -> dict[str, str | None]:
+        """The first header of each name, as text."""
+        return {name: _decoded(raw) for name, raw in reversed(self.record.headers)}
+
     def field(self, path: tuple[str, ...]) -> object:
         """The value at that path, `None` when there is none."""
         record = self.record
         match path:
             case ("_key",):
-                return _decoded(record.key)
+                return self.key
             case ("_topic",):
                 return record.topic
             case ("_partition",):
@@ -74,7 +87,7 @@ class RecordRow:
             case ("_timestamp",):
                 return record.timestamp
             case ("_headers", name):
-                return _decoded(next((raw for key, raw in record.headers if key == name), None))
+                return self.headers.get(name)
         found = self.json
         for part in path:
             found = _inside(found, part)
@@ -82,7 +95,7 @@ class RecordRow:
 
 
 def _decoded(raw: bytes | None) -> str | None:
-    return None if raw is None else raw.decode("utf-8", "backslashreplace")
+    return None if raw is None else decoded(raw)
 
 
 def _inside(found: object, part: str) -> object:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,13 +17,17 @@ if TYPE_CHECKING:
 
 @dataclass
 class Selection:
-    """Takes records by key and condition, and counts what it saw."""
+    """Takes records by key and condition, and counts what it saw.
+
+    A condition gets so many `seconds` for one record; where it takes longer, its answer is unknown.
+    """
 
     key: bytes | None = None
     where: Condition | None = None
     wire: Wire | None = None
     seen: int = 0
     unknown: int = 0
+    seconds: float = math.inf
 
     def takes(self, record: Record) -> bool:
         """Whether this record is to be shown."""
@@ -32,6 +38,7 @@ class Selection:
         self.seen += 1
         if self.key is not None and row.record.key != self.key:
             return False
+        row.until = time.monotonic() + self.seconds
         answer = True if self.where is None else self.where.answer(row)
         self.unknown += answer is None
         return answer is True

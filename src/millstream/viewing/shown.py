@@ -7,6 +7,7 @@ a deep one would cost whoever parses it.
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -32,6 +33,7 @@ class Sizes:
     headers: int
 
 
+_LARGE = 65_536
 IN_A_LIST = Sizes(value=4_096, key=1_024, header=256, headers=32)
 ALONE = Sizes(value=1_048_576, key=65_536, header=16_384, headers=500)
 
@@ -49,22 +51,34 @@ def form_of(text: str) -> Form:
 
 
 def shown(
-    record: Record, form: Form = "auto", sizes: Sizes = IN_A_LIST, wire: Wire | None = None
+    record: Record,
+    form: Form = "auto",
+    sizes: Sizes = IN_A_LIST,
+    wire: Wire | None = None,
+    until: float = math.inf,
 ) -> dict[str, Any]:
-    """The record with its place, its time and its parts; `wire` is its value's format, if known."""
+    """The record with its place, its time and its parts; `wire` is its value's format, if known.
+
+    After `until` (`time.monotonic`) large values are text without a look at whether they are JSON.
+    """
     return {
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
         "timestamp": iso(record.timestamp),
         "key": body(record.key, "hex" if form == "hex" else "text", sizes.key),
-        "value": _value(record.value, form, sizes.value, wire),
+        "value": _value(record.value, _in_time(record.value, form, until), sizes.value, wire),
         "headers": [
             {"name": harmless(name[: sizes.header]), "value": body(value, "text", sizes.header)}
             for name, value in record.headers[: sizes.headers]
         ],
         "headers_total": len(record.headers),
     }
+
+
+def _in_time(raw: bytes | None, form: Form, until: float) -> Form:
+    late = raw is not None and len(raw) > _LARGE and time.monotonic() > until
+    return "text" if late and form in ("auto", "json") else form
 
 
 def _value(raw: bytes | None, form: Form, most: int, wire: Wire | None) -> dict[str, Any]:

@@ -5,15 +5,15 @@
 
 import { useState } from "preact/hooks";
 import { count } from "../format";
+import { isStrange } from "./visible";
 
-const STRANGE = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]/;
 const MORE = 20_000;
 
 function spelled(text: string): preact.ComponentChildren[] {
   const parts: preact.ComponentChildren[] = [];
   let plain = "";
   for (const letter of text) {
-    if (!STRANGE.test(letter)) {
+    if (!isStrange(letter)) {
       plain += letter;
       continue;
     }
@@ -30,7 +30,7 @@ export function Given({ text, first = 400, size }: { text: string; first?: numbe
   const there = Math.max(size ?? 0, text.length);
   return (
     <>
-      <span class="given" dir="auto">{STRANGE.test(shown) ? spelled(shown) : shown}</span>
+      <span class="given" dir="auto">{isStrange(shown) ? spelled(shown) : shown}</span>
       {text.length > most && (
         <button type="button" class="plain" onClick={() => show(most < MORE ? MORE : most * 2)}>
           show more <span class="quiet">({count(most)} of {count(there)})</span>

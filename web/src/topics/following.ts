@@ -5,14 +5,14 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ask, follow } from "../live";
 import { placeOf } from "../parts/record";
-import type { Followed, RecordsPage, StoredRecord } from "../types";
+import type { Followed, Lost, RecordsPage, StoredRecord } from "../types";
 
 /** How many records are kept while following. */
 export const KEPT = 200;
 const CATCH_UP_PAGES = 4;
 
 export interface Following {
-  records: StoredRecord[]; waiting: number; missed: number; ended: string | null;
+  records: StoredRecord[]; waiting: number; missed: number; ended: string | null; lost: Lost[];
   release: () => void;
 }
 
@@ -26,7 +26,7 @@ function joined(some: StoredRecord[], others: StoredRecord[]): StoredRecord[] {
 export function useFollowing(topic: string, query: string, on: boolean, begin: RecordsPage | null, held: () => boolean): Following {
   const [shown, show] = useState<StoredRecord[]>([]);
   const [waiting, wait] = useState<StoredRecord[]>([]);
-  const [told, tell] = useState({ missed: 0, ended: null as string | null });
+  const [told, tell] = useState({ missed: 0, ended: null as string | null, lost: [] as Lost[] });
   const later = useRef<string | null>(null);
   const seen = useRef<StoredRecord[]>([]);
   seen.current = shown;
@@ -34,7 +34,7 @@ export function useFollowing(topic: string, query: string, on: boolean, begin: R
   useEffect(() => {
     show(begin ? joined(begin.records, []) : []);
     wait([]);
-    tell({ missed: 0, ended: null });
+    tell({ missed: 0, ended: null, lost: [] });
     later.current = begin?.later ?? null;
   }, [begin]);
   useEffect(() => {
@@ -46,12 +46,14 @@ export function useFollowing(topic: string, query: string, on: boolean, begin: R
       else show((before) => joined(records, before));
     };
     const end = (sentence: string) => tell((before) => ({ ...before, ended: sentence }));
+    const lose = (lost: Lost[]) => { if (lost.length) tell((before) => ({ ...before, lost: [...before.lost, ...lost] })); };
     const catchUp = async () => {
       let place = later.current;
       for (let page = 0; page < CATCH_UP_PAGES; page++) {
         const from = place === null ? "at=end" : `from=${encodeURIComponent(place)}`;
         const found = await ask<RecordsPage>(`${path}/records?${query}${query && "&"}${from}`, ending.signal);
         take(found.records);
+        lose(found.lost);
         if (found.later === null) return;
         place = found.later;
       }
@@ -62,6 +64,7 @@ export function useFollowing(topic: string, query: string, on: boolean, begin: R
       if (name !== "message") { end(String(data)); return true; }
       const came = data as Followed;
       take(came.records);
+      lose(came.lost);
       later.current = came.later;
       tell((before) => ({ ...before, missed: before.missed + came.left_out + came.skipped }));
       return false;

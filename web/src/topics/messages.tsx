@@ -7,7 +7,7 @@ import { Empty, Trouble, Wait } from "../parts/facts";
 import { Icon } from "../parts/icon";
 import { RecordLine, placeOf } from "../parts/record";
 import { address } from "../route";
-import type { RecordsPage, StoredRecord } from "../types";
+import type { Lost, RecordsPage, StoredRecord } from "../types";
 import { KEPT, useFollowing } from "./following";
 
 const FORMATS = ["auto", "json", "text", "hex"];
@@ -71,8 +71,8 @@ function Newest({ topic, wish }: { topic: string; wish: Wish }) {
     return () => watching.disconnect();
   }, [answer === null]);
   const following = useFollowing(topic, query, on && answer !== null, answer, () => !seen.current || open.current > 0);
-  const [older, setOlder] = useState<Older>({ records: [], earlier: null, scanned: 0, refused: null });
-  useEffect(() => setOlder({ records: [], earlier: answer?.earlier ?? null, scanned: 0, refused: null }), [answer]);
+  const [older, setOlder] = useState<Older>({ records: [], earlier: null, scanned: 0, refused: null, lost: [] });
+  useEffect(() => setOlder({ records: [], earlier: answer?.earlier ?? null, scanned: 0, refused: null, lost: [] }), [answer]);
   if (answer === null) return error ? <Trouble text={error} /> : <Wait />;
   const opened = (by: number) => { open.current += by; };
   const shown = new Set(following.records.map(placeOf));
@@ -83,6 +83,7 @@ function Newest({ topic, wish }: { topic: string; wish: Wish }) {
         <button type="button" aria-pressed={!on} onClick={() => turn(!on)}><Icon name={on ? "pause" : "play"} />{on ? "Pause" : "Follow"}</button>
       </div>
       <div ref={top} />
+      <LostBatches lost={[...answer.lost, ...following.lost, ...older.lost]} />
       {following.waiting > 0 && <button type="button" class="first fresh" onClick={() => { following.release(); top.current?.scrollIntoView({ block: "center" }); }}>{counted(following.waiting, "new record")}: show</button>}
       {following.records.length || older.records.length
         ? <ul class="records">{[...following.records, ...older.records.filter((record) => !shown.has(placeOf(record)))].map((record) => <RecordLine key={placeOf(record)} record={record} opened={opened} />)}</ul>
@@ -98,12 +99,12 @@ function Newest({ topic, wish }: { topic: string; wish: Wish }) {
   );
 }
 
-interface Older { records: StoredRecord[]; earlier: string | null; scanned: number; refused: string | null }
+interface Older { records: StoredRecord[]; earlier: string | null; scanned: number; refused: string | null; lost: Lost[] }
 
 async function earlier(topic: string, query: string, older: Older, set: (older: Older) => void): Promise<void> {
   try {
     const page = await ask<RecordsPage>(`/api/topics/${encodeURIComponent(topic)}/records?${query}${query && "&"}before=${encodeURIComponent(older.earlier!)}`);
-    set({ records: [...older.records, ...[...page.records].reverse()], earlier: page.earlier, scanned: older.scanned + page.scanned, refused: null });
+    set({ records: [...older.records, ...[...page.records].reverse()], earlier: page.earlier, scanned: older.scanned + page.scanned, refused: null, lost: [...older.lost, ...page.lost] });
   } catch (error) {
     set({ ...older, refused: told(error) });
   }
@@ -120,6 +121,7 @@ function Forward({ topic, wish }: { topic: string; wish: Wish }) {
   if (answer === null) return error ? <Trouble text={error} /> : <Wait />;
   return (
     <>
+      <LostBatches lost={answer.lost} />
       {answer.gone > 0 && <Trouble warn text={`${counted(answer.gone, "record")} from there on are gone from the log; what follows is the next that is kept.`} />}
       {answer.records.length ? <ul class="records">{answer.records.map((record) => <RecordLine key={placeOf(record)} record={record} />)}</ul> : <Empty title="No record from there on" />}
       {!answer.complete && <p class="quiet">{count(answer.scanned)} were looked at; there is more to look through.</p>}
@@ -127,6 +129,19 @@ function Forward({ topic, wish }: { topic: string; wish: Wish }) {
         {from !== null && <button type="button" onClick={() => go(null)}>Back to where it began</button>}
         {answer.later !== null && <button type="button" onClick={() => go(answer.later)}>Later records</button>}
       </div>
+    </>
+  );
+}
+
+const LOST_SHOWN = 10;
+
+/** Batches of the log that are damaged, each once: where they are and why. */
+function LostBatches({ lost }: { lost: Lost[] }) {
+  const each = [...new Map(lost.map((one) => [`${one.partition}@${one.first}`, one])).values()];
+  return (
+    <>
+      {each.slice(0, LOST_SHOWN).map((one) => <Trouble key={`${one.partition}@${one.first}`} warn text={`Partition ${one.partition}: ${one.next - one.first > 1 ? `offsets ${one.first} to ${one.next - 1}` : `offset ${one.first}`} cannot be read: the batch ${one.why}.`} />)}
+      {each.length > LOST_SHOWN && <p class="quiet">{count(each.length - LOST_SHOWN)} more batches cannot be read.</p>}
     </>
   );
 }

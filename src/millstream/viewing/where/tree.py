@@ -7,10 +7,11 @@ else is unknown, as is whatever touches a missing field. Logic over unknown is S
 from __future__ import annotations
 
 import operator
-import re
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
+
+from millstream.viewing.where.pieces import OutOfTime, Piece, Text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +20,9 @@ Scalar = bool | int | float | str | datetime | None
 
 
 class Row(Protocol):
-    """Where names find their values."""
+    """Where names find their values, and until when (`time.monotonic`) there is time to look."""
+
+    until: float
 
     def field(self, path: tuple[str, ...]) -> object:
         """The value at that path, `None` when there is none."""
@@ -99,62 +102,37 @@ class Among:
 class Like:
     """`item like 'user-%'`: % stands for any text, _ for one character.
 
-    The pieces between the % are looked for one after the other, each as early as it can be: a
-    hostile pattern over hostile text costs their lengths multiplied, never more.
+    The pieces between the % are looked for one after the other, each as early as it can be.
     """
 
     item: Node
-    first: _Piece
-    rest: tuple[_Piece, ...]
+    first: Piece
+    rest: tuple[Piece, ...]
 
     @classmethod
     def of(cls, item: Node, pattern: str) -> Like:
         """From SQL's wildcards; every other character means itself."""
-        first, *rest = (_Piece.of(text) for text in pattern.split("%"))
+        first, *rest = (Piece.of(text) for text in pattern.split("%"))
         return cls(item, first, tuple(rest))
 
     def value(self, row: Row) -> object:
         item = self.item.value(row)
-        return self._fits(item) if isinstance(item, str) else None
+        return self._fits(item, row.until) if isinstance(item, str) else None
 
-    def _fits(self, text: str) -> bool:
+    def _fits(self, text: str, until: float) -> bool:
         if not self.rest:
             return len(text) == len(self.first.text) and self.first.at(text, 0)
         *middle, last = self.rest
         begin, end = len(self.first.text), len(text) - len(last.text)
         if begin > end or not self.first.at(text, 0) or not last.at(text, end):
             return False
+        where = Text(text, until)
         for piece in middle:
-            place = piece.find(text, begin, end)
+            place = piece.find(where, begin, end)
             if place < 0:
                 return False
             begin = place + len(piece.text)
         return True
-
-
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """Text without %; `pattern` stands for it where it has a _, which fits any character."""
-
-    text: str
-    pattern: re.Pattern[str] | None
-
-    @classmethod
-    def of(cls, text: str) -> _Piece:
-        if "_" not in text:
-            return cls(text, None)
-        return cls(text, re.compile(".".join(map(re.escape, text.split("_"))), re.DOTALL))
-
-    def at(self, text: str, place: int) -> bool:
-        if self.pattern is None:
-            return text.startswith(self.text, place)
-        return self.pattern.match(text, place) is not None
-
-    def find(self, text: str, begin: int, end: int) -> int:
-        if self.pattern is None:
-            return text.find(self.text, begin, end)
-        found = self.pattern.search(text, begin, end)
-        return -1 if found is None else found.start()
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +186,11 @@ class Condition:
     root: Node
 
     def answer(self, row: Row) -> bool | None:
-        """True, false, or `None` where the row cannot say."""
-        return truth(self.root.value(row))
+        """True, false, or `None` where the row cannot say, or not in time."""
+        try:
+            return truth(self.root.value(row))
+        except OutOfTime:
+            return None
 
 
 def truth(value: object) -> bool | None:
