@@ -21,6 +21,8 @@ from millstream.runtime.checkpoint import Checkpoint
 from millstream.runtime.faultpoints import POINTS
 from millstream.runtime.planner import Sizing
 from millstream.runtime.rewind import Rewinding
+from millstream.sources.rows_reader import RowsReader
+from millstream.sources.spec import TooMuch
 from millstream.testing import Drive
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+    from millstream.sources.spec import Ranges
 
 pytestmark = pytest.mark.spark
 
@@ -272,6 +276,31 @@ def test_events_that_wait_keep_a_job_from_being_finished(
     assert shop.positions() == {"e": 0, "p": 3}
     shop.finish()
     assert shop.positions() == {"e": 60, "p": 3}
+
+
+def test_events_wait_also_where_the_batch_that_ends_the_table_is_cut_short(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch over the rest of the table and events turns out to hold too much of the table."""
+    shop = Shop(tmp_path / "job", spark, events().lookup(prices(), on="k", how="left"))
+    shop.sizing = Cuts(records=1_000)
+    shop.prices()
+    shop.events()
+    cuts = []
+    table = RowsReader.table
+
+    def too_much(self: RowsReader, ranges: Ranges, columns: Sequence[str] = ()) -> Any:
+        held = sum(end - first for first, end in ranges.values())
+        if held > 50 and self.extent().end == {0: KEYS, 1: KEYS}:
+            cuts.append(held)
+            raise TooMuch({place: first + 15 for place, (first, _) in ranges.items()})
+        return table(self, ranges, columns)
+
+    monkeypatch.setattr(RowsReader, "table", too_much)
+    shop.finish()
+
+    assert cuts
+    assert shop.found() == wanted()
 
 
 def test_a_log_that_has_become_shorter_lets_events_go_when_it_is_read(

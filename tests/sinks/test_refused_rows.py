@@ -19,7 +19,8 @@ from millstream.log.consumer import Consumer
 from millstream.log.producer import Producer
 from millstream.log.settings import Cluster
 from millstream.log.topics import Topics
-from millstream.runtime.dead import DeadRows, Selection
+from millstream.runtime.dead import DeadRows
+from millstream.runtime.dead_letters import Selection
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

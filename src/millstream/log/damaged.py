@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, Message, TopicPartition
 
-from millstream.errors import Damaged, Unavailable
+from millstream.errors import DamagedLog, Unavailable
 from millstream.log.consumer_options import client_config
 from millstream.log.link import Link
 from millstream.log.places import bounds
@@ -47,7 +47,7 @@ _SILENT = 1.0  # seconds: inside a batch of an unknown format the client says no
 _QUICK = {"fetch.wait.max.ms": "10", "fetch.error.backoff.ms": "0", "fetch.min.bytes": "1"}
 
 
-class DamagedBatch(Damaged):
+class DamagedBatch(DamagedLog):
     """A batch of records that cannot be read; it holds the offset `first`."""
 
     def __init__(self, slot: Slot, first: int, why: str) -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millstream.eventtime.moment import MIN_TIME
-from millstream.eventtime.watermark import before
-from millstream.runtime.protocol import StepState
+from millstream.eventtime.watermark import advance, before
+from millstream.runtime.protocol import SourceState, StepState
 from millstream.runtime.reach import Reach
 from millstream.steps.kernel import dues
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
+    from millstream.eventtime.watermark import Quiet
     from millstream.plan.graph import Read, Stateful
     from millstream.runtime.kernels import Typed
     from millstream.runtime.protocol import Head
@@ -37,6 +38,25 @@ def reads_all(chosen: Ranges, waiting: Ranges, extent: Extent) -> bool:
 
 
 def something_due(
+    typed: Typed, head: Head, quiet: Mapping[str, Quiet], declared: Mapping[str, int], clock: int
+) -> bool:
+    """Whether the clock alone, or a declared watermark, lets something close or fire."""
+    if any(state.wake <= clock for state in head.steps.values()):
+        return True
+    names, moved = typed.stages.names, {}
+    for name, read in typed.stages.reads.items():
+        known = head.sources.get(name, SourceState({}, {}))
+        moved[name] = advance(known.watermark, known.times, known.next, delay=read.delay,
+                              quiet=quiet[name], declared=declared[name])  # fmt: skip
+
+    def idle(read: Read) -> bool:
+        known = head.sources.get(names[read], SourceState({}, {})).next
+        return bool(known) and known.keys() <= quiet[names[read]].idle
+
+    return _rows_due(typed, head, moved, idle)
+
+
+def _rows_due(
     typed: Typed, head: Head, moved: Mapping[str, int], idle: Callable[[Read], bool]
 ) -> bool:
     """Whether a step holds rows that leave once its sources' watermarks have moved so far."""

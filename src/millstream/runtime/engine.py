@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from millstream.errors import DamagedLog, UserCodeFailed
 from millstream.eventtime.moment import MIN_TIME
-from millstream.eventtime.watermark import Quiet, Silence, advance
+from millstream.eventtime.watermark import Quiet, Silence
 from millstream.plan.fingerprint import fingerprint
 from millstream.plan.graph import Read
 from millstream.plan.stages import cut
@@ -234,7 +234,9 @@ class Engine:
         ended = {name for name in waiting
                  if reads_all(chosen[name], waiting[name], extents[name])}  # fmt: skip
         declared = at_least(self.typed.stages.reads, self.declared, clock, ended)
-        if not (some or finish or always or self._something_due(quiet, declared, clock)):
+        if not (
+            some or finish or always or something_due(self.typed, self.head, quiet, declared, clock)
+        ):
             return None
         sources = {
             name: SourceIntent(
@@ -262,30 +264,6 @@ class Engine:
         return self._silences[name].look(clock, state.watermark, unread,
                                          times=state.times, delay=delay)  # fmt: skip
 
-    def _something_due(
-        self, quiet: Mapping[str, Quiet], declared: Mapping[str, int], clock: int
-    ) -> bool:
-        """Whether the clock alone, or a declared watermark, lets something close or fire."""
-        if any(state.wake <= clock for state in self.head.steps.values()):
-            return True
-        moved, names = {}, self.typed.stages.names
-        for name, read in self.typed.stages.reads.items():
-            state = self.head.sources.get(name, SourceState({}, {}))
-            moved[name] = advance(
-                state.watermark,
-                state.times,
-                state.next,
-                delay=read.delay,
-                quiet=quiet[name],
-                declared=declared[name],
-            )
-
-        def idle(read: Read) -> bool:
-            known = self._known(names[read])
-            return bool(known) and known.keys() <= quiet[names[read]].idle
-
-        return something_due(self.typed, self.head, moved, idle)
-
     # -- run, sinks, commit ----------------------------------------------------
 
     def _prepared(self, intent: Intent) -> tuple[Intent, Prepared]:
@@ -297,6 +275,7 @@ class Engine:
                 cut = cut_by(error, self.typed.stages, self._readers, intent)
             name = self.typed.stages.names[cut.read]
             shorter = shortened(intent, name, cut, declared=self.declared.get(name, MIN_TIME))
+            shorter = self._tables.held_back(intent, shorter, self.declared)
             self._limited, self._reads_ahead = True, False
             self._ahead.stop()
             intent = self._again(shorter)
@@ -314,14 +293,14 @@ class Engine:
         for _ in range(ROUNDS):
             run = self._batch(intent)
             try:
-                return intent, self._accepted(intent, run)
+                return intent, self._complete(intent, run)
             except UserCodeFailed as error:
                 if self.pipeline.on_bad == "stop" or run.failed is None:
                     raise
                 intent = self._without_bad(intent, run.failed, error)
-        return intent, self._accepted(intent, self._batch(intent))
+        return intent, self._complete(intent, self._batch(intent))
 
-    def _accepted(self, intent: Intent, run: BatchRun) -> Prepared:
+    def _complete(self, intent: Intent, run: BatchRun) -> Prepared:
         prepared = run.run()
         if intent.finish:
             prepared = replace(prepared, ended=self.fingerprint)

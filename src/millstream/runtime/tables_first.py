@@ -7,9 +7,10 @@ it, the sources of the events give nothing to batches: their rows stay unread in
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from millstream.eventtime.moment import MIN_TIME
 from millstream.plan.graph import ancestry
 from millstream.plan.tables_first import waits
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from millstream.plan.graph import Output
     from millstream.plan.stages import Stages
-    from millstream.runtime.protocol import Ends
+    from millstream.runtime.protocol import Ends, Intent
     from millstream.sources.spec import Ranges
 
     Chosen = tuple[str, dict[str, Ranges], bool]
@@ -67,12 +68,34 @@ class TablesFirst:
                 source
                 for source, tables in self.waits.items()
                 if source not in held
-                and any(b > a for a, b in waiting[source].values())
+                and _some(waiting[source])
                 and not all(self._reached(table, found[1], waiting) for table in tables)
             }
             if not more:
                 return found, held
             held |= more
+
+    def held_back(self, meant: Intent, shorter: Intent, declared: Mapping[str, int]) -> Intent:
+        """A shorter intent in the place of the one that was meant: where it no longer brings a
+        table to its end, the sources that wait for that table are not read either."""
+        while True:
+            early = {name for name in shorter.sources if _ends_early(name, meant, shorter)}
+            held = [
+                name
+                for name, tables in self.waits.items()
+                if tables & early and any(b > a for a, b in shorter.sources[name].ranges.values())
+            ]
+            if not held:
+                return shorter
+            empty = {
+                name: replace(
+                    shorter.sources[name],
+                    ranges=_nothing(shorter.sources[name].ranges),
+                    declared=declared.get(name, MIN_TIME),
+                )
+                for name in held
+            }
+            shorter = replace(shorter, sources={**shorter.sources, **empty})
 
     def _reached(
         self, table: str, chosen: Mapping[str, Ranges], waiting: Mapping[str, Ranges]
@@ -83,6 +106,16 @@ class TablesFirst:
             if until < min(self.ends[table].get(partition, at), there):
                 return False
         return True
+
+
+def _ends_early(name: str, meant: Intent, shorter: Intent) -> bool:
+    before, ends = meant.sources[name].ranges, meant.table_ends.get(name, {})
+    return any(until < min(before[partition][1], ends.get(partition, until))
+               for partition, (_, until) in shorter.sources[name].ranges.items())  # fmt: skip
+
+
+def _some(ranges: Ranges) -> bool:
+    return any(end > first for first, end in ranges.values())
 
 
 def _nothing(ranges: Ranges) -> Ranges:
