@@ -1,4 +1,4 @@
-"""Late and dead rows of jobs without topics, told over the API."""
+"""Late and dead rows of jobs without topics, read over the API."""
 
 from __future__ import annotations
 

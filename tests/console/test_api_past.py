@@ -1,4 +1,4 @@
-"""Commits, watermarks, late and dead rows of a real pipeline, told over the API."""
+"""Commits, watermarks, late and dead rows of a real pipeline, read over the API."""
 
 from __future__ import annotations
 

@@ -252,7 +252,7 @@ class Followed:
             self._consumer.close()
 
     def _tell_lost(self, lost: Lost) -> None:
-        """Readers of that partition are told what cannot be read."""
+        """Send the readers of that partition what cannot be read."""
         for reader in self._readers:
             if not reader.partitions or lost.partition in reader.partitions:
                 reader.miss(lost)

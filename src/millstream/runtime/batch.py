@@ -311,7 +311,7 @@ class BatchRun:
             f'the pipeline needs every record of {read.source.name} to be good (on_bad="stop")',
             got=f"a bad one at partition {first['partition']}, offset {first['offset']}: "
             f"{first['reason']}",
-            do='mend the producer and rewind, or have bad rows set aside with on_bad="dead"',
+            do='fix the producer and rewind, or have bad rows set aside with on_bad="dead"',
         )
 
     def _changed(self, stage: Stage, done: Done) -> StepChange:

@@ -72,7 +72,7 @@ class DeadTopic:
             f"the pipeline needs every record of {self._read.source.name} to be good "
             '(on_bad="stop")',
             got=f"a bad one at partition {partition}, offset {offset}: {reason}",
-            do='let bad rows go to the dead topic with on_bad="dead", or mend the producer and '
+            do='let bad rows go to the dead topic with on_bad="dead", or fix the producer and '
             "begin behind it with another --checkpoint",
         )
 
