@@ -187,10 +187,10 @@ def test_rows_that_did_not_get_through_are_sent_again(
     log.topics.create(topic)
     send, failures = WireSender.send, iter([False, True, False, True, True, *[False, True] * 9])
 
-    def send_or_not(self: WireSender, to: str, some: Any) -> None:
+    def send_or_not(self: WireSender, to: str, *some: Any) -> None:
         if next(failures, False):
             raise KafkaException(KafkaError(KafkaError._TRANSPORT))
-        send(self, to, some)
+        send(self, to, *some)
 
     monkeypatch.setattr(WireSender, "send", send_or_not)
     out = f"{topic}.out"
