@@ -42,7 +42,8 @@ _CRC = re.compile(r"failed CRC32C? check")
 _MAGIC = re.compile(r"MagicByte (\d+)")
 _FORMAT = "is of format"
 _WAIT = 0.2
-_PATIENCE = 10.0
+_PATIENCE = 20.0
+_FRESH = 2.0  # seconds of silence after which a fresh client is asked
 _SILENT = 1.0  # seconds: inside a batch of an unknown format the client says nothing at all
 _QUICK = {"fetch.wait.max.ms": "10", "fetch.error.backoff.ms": "0", "fetch.min.bytes": "1"}
 
@@ -96,21 +97,20 @@ def lost(link: Link, damaged: DamagedBatch) -> Lost:
     """
     slot, first = damaged.slot, damaged.first
     end = bounds(link, [slot])[slot][1]
-    settings = {**client_config(None, "read_uncommitted", until_end=True), **_QUICK}
-    client, silent = link.consumer(settings), damaged.why.startswith(_FORMAT)
+    search = _Search(link, damaged)
     try:
         inside, step = first, 1
-        while inside + step < end and _same(client, slot, inside + step, first, silent=silent):
+        while inside + step < end and search.holds(inside + step):
             inside, step = inside + step, 2 * step
         outside = min(inside + step, end)
         while outside - inside > 1:
             middle = (inside + outside) // 2
-            if _same(client, slot, middle, first, silent=silent):
+            if search.holds(middle):
                 inside = middle
             else:
                 outside = middle
     finally:
-        client.close()
+        search.close()
     return Lost(slot[1], first, max(outside, first + 1), damaged.why)
 
 
@@ -129,21 +129,52 @@ def readable(
             return
 
 
-def _same(client: Client, slot: Slot, offset: int, first: int, *, silent: bool) -> bool:
-    """Whether the batch that holds an offset is the damaged one that begins at `first`."""
-    client.assign([TopicPartition(*slot, offset)])
-    until = time.monotonic() + (_SILENT if silent else _PATIENCE)
-    while time.monotonic() < until:
-        for message in client.consume(1, _WAIT):
-            if (found := _answer(message, first)) is not None:
+class _Search:
+    """Asks which batch holds an offset, with a client of its own.
+
+    In a damaged batch librdkafka may take other bytes for a batch and then fetch from an offset
+    that does not exist, silently. A client that has been silent for a moment is replaced.
+    """
+
+    def __init__(self, link: Link, damaged: DamagedBatch) -> None:
+        self._link, self._damaged = link, damaged
+        self._silent = damaged.why.startswith(_FORMAT)
+        self._client = self._opened()
+
+    def _opened(self) -> Client:
+        settings = {**client_config(None, "read_uncommitted", until_end=True), **_QUICK}
+        return self._link.consumer(settings)
+
+    def close(self) -> None:
+        """Let go of the client."""
+        self._client.close()
+
+    def holds(self, offset: int) -> bool:
+        """Whether the damaged batch is the one that holds this offset."""
+        until = time.monotonic() + _PATIENCE
+        while time.monotonic() < until:
+            found = self._asked(offset)
+            if found is not None:
                 return found
-    if silent:
-        return True
-    raise Unavailable(
-        f"finding the end of a damaged batch of {slot[0]} needs its broker to answer",
-        got=f"nothing within {_PATIENCE:g} s",
-        do="try again when the cluster has less to do",
-    )
+            if self._silent:
+                return True
+            self._client.close()
+            self._client = self._opened()
+        raise Unavailable(
+            f"finding the end of a damaged batch of {self._damaged.slot[0]} needs its broker to "
+            "answer",
+            got=f"nothing within {_PATIENCE:g} s",
+            do="try again when the cluster has less to do",
+        )
+
+    def _asked(self, offset: int) -> bool | None:
+        self._client.assign([TopicPartition(*self._damaged.slot, offset)])
+        until = time.monotonic() + (_SILENT if self._silent else _FRESH)
+        while time.monotonic() < until:
+            for message in self._client.consume(1, _WAIT):
+                if (found := _answer(message, self._damaged.first)) is not None:
+                    return found
+        return None
 
 
 def _answer(message: Message, first: int) -> bool | None:

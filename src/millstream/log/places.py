@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
-from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from millstream.errors import DataGone, InvalidInput
@@ -22,6 +22,7 @@ Place = Literal["start", "end"] | datetime | timedelta
 """Where to read from; a `timedelta` is that long before now."""
 
 
+_LEADERLESS = frozenset({KafkaError._NOENT})  # no leader is known yet: a broker is starting
 _EARLIEST = OffsetSpec.earliest()
 _LATEST = OffsetSpec.latest()
 
@@ -121,6 +122,6 @@ def _ask(link: Link, slots: list[Slot], spec: OffsetSpec, *, committed: bool) ->
             isolation_level=level,
             request_timeout=ANSWER_TIME,
         ),
-        settling=NOT_EVERYWHERE_YET,
+        settling=NOT_EVERYWHERE_YET | _LEADERLESS,
     )
     return {(at.topic, at.partition): found.offset for at, found in answers.items()}
