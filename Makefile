@@ -12,8 +12,8 @@ INSTALL := $(UV) pip install --python $(BIN)/python
 else
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check
 endif
-HURT := tests/faults tests/log
-USED := tests/jobs tests/cli tests/console tests/benchmarks tests/toolchain tests/log_faults
+HURT := tests/faults tests/kafka
+USED := tests/jobs tests/cli tests/console tests/benchmarks tests/toolchain tests/kafka_faults
 # `$(call still,saying)` before a command that may be silent for long; `$(ENDED)` after it.
 still = ( while kill -0 $$$$ 2>/dev/null && sleep 4; do echo "still $(1) …" >&2; done ) & still=$$!;
 ENDED := ; ended=$$?; kill $$still 2>/dev/null; [ $$ended = 0 ]

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 FAULTS: dict[str, tuple[tuple[str, str], ...]] = {
-    "windows/sums.py": (
+    "operators/aggregates/sums.py": (
         ("values_of(state, highs) + (rest >> HALF)", "values_of(state, highs)"),
         ("upper >= 1 << 31", "upper > 1 << 31"),
         ("upper < -(1 << 31)", "upper <= -(1 << 31)"),
@@ -20,18 +20,18 @@ FAULTS: dict[str, tuple[tuple[str, str], ...]] = {
         ("rounded + 0.0", "rounded"),
         ("min(of.precision + 10, WIDEST)", "min(of.precision + 9, WIDEST)"),
     ),
-    "windows/parts.py": (
+    "operators/aggregates/parts.py": (
         ("pc.is_valid(rows[column])", "pc.is_null(rows[column])"),
         ("pa.scalar(self.empty, self.type)", "pa.scalar(None, self.type)"),
         ("pa.types.is_null(of) or pa.types.is_map(of)", "pa.types.is_map(of)"),
         ("return all(is_comparable(", "return any(is_comparable("),
     ),
-    "windows/accumulators.py": (
+    "operators/aggregates/accumulators.py": (
         ("if known.owner != part.owner:", "if known.owner is None:"),
         ("_FOR_RETRACTION.get(kind) if retractable else None", "None"),
         ("for column in aggregate.columns:", "for column in ():"),
     ),
-    "windows/moments.py": (
+    "operators/aggregates/variance.py": (
         ("mask=counts < 2", "mask=counts < 1"),
         ("scale = 10.0 ** (2 * of.scale)", "scale = 10.0 ** of.scale"),
         ("of.precision <= _LONG_DIGITS", "of.precision <= _LONG_DIGITS + 20"),
@@ -54,7 +54,7 @@ FAULTS: dict[str, tuple[tuple[str, str], ...]] = {
         ("return product, rest + one_low * other_low", "return product, rest"),
         ("np.where(present, decimal_limbs", "np.where(~present, decimal_limbs"),
     ),
-    "windows/bags.py": (
+    "operators/aggregates/bags.py": (
         ('"min" if kind == "min" else "max"', '"max" if kind == "min" else "min"'),
         ("pc.add(values, pa.scalar(0.0, of)) if pa.types.is_floating(of) else values", "values"),
         ('last=aggregate.kind == "max"', 'last=aggregate.kind == "min"'),
@@ -75,7 +75,7 @@ FAULTS: dict[str, tuple[tuple[str, str], ...]] = {
         ("(1.0 - into) * low + into * high", "into * low + (1.0 - into) * high"),
         ("f\"_{column}:bag:{keep}\"", "f\"_{column}:bag:{abs(keep)}\""),
     ),
-    "windows/in_order.py": (
+    "operators/aggregates/in_order.py": (
         ("keep=None if retractable else 1,", "keep=1,"),
         ("keep=None if retractable else -1,", "keep=-1,"),
         ("keep=None if retractable else limit,", "keep=limit,"),
@@ -85,24 +85,24 @@ FAULTS: dict[str, tuple[tuple[str, str], ...]] = {
         ("(_TIME if by_time else {}) | _PLACE", "_PLACE | (_TIME if by_time else {})"),
         ('{"_source": pa.int32(), "_partition": pa.int32(), "_offset"', '{"_offset"'),
     ),
-    "windows/approximate.py": (
+    "operators/aggregates/approximate.py": (
         ("np.floor(spec.p * (totals[known] - 1))", "np.ceil(spec.p * (totals[known] - 1))"),
         ("before + places, \"right\"", "before + places, \"left\""),
         ("        if values.null_count:\n", "        if False:\n"),
         ("answers, mask=~known", "answers"),
     ),
-    "windows/user_accumulator.py": (
+    "operators/aggregates/user_accumulator.py": (
         ("if table.num_rows != count:", "if table.num_rows < 0:"),
         ("if table.column_names != states.names:", "if not table.column_names:"),
         ("if len(given) != states.num_rows:", "if not len(given):"),
         ('if not n.startswith("_")', ""),
     ),
-    "windows/aggregate_spec.py": (
+    "operators/aggregates/spec.py": (
         ("not 0 < given <= MOST", "not 0 <= given <= MOST"),
         ("not 0 <= given <= 1", "not 0 <= given <= 100"),
         ("not least <= given <= most", "not least <= given"),
     ),
-    "sketches/hll.py": (
+    "operators/aggregates/sketches/hll.py": (
         ("- precision) + 1\n", "- precision)\n"),
         ("np.minimum(_leading_zeros(below), _HASH_BITS - precision)", "_leading_zeros(below)"),
         ("total = 0.5 * (total + met[:, rank])", "total = 0.5 * total + met[:, rank]"),
@@ -112,7 +112,7 @@ FAULTS: dict[str, tuple[tuple[str, str], ...]] = {
         ("math.ceil(2 * math.log2", "math.floor(2 * math.log2"),
         ("np.where(share == 1, np.inf, found)", "found"),
     ),
-    "sketches/log_buckets.py": (
+    "operators/aggregates/sketches/log_buckets.py": (
         ("np.where(sizes >= LEAST, places, 0)", "places"),
         ("np.where(np.isinf(sizes), INFINITE, places)", "places"),
         ("np.where(values < 0, -places, places)", "places"),
@@ -139,20 +139,43 @@ FAULTS: dict[str, tuple[tuple[str, str], ...]] = {
         ("if len(values) > _MOST_ELEMENTS:", "if len(values) < 0:"),
     ),
 }  # fmt: skip
-_SPEC, _VALUES = "tests/windows/test_aggregate_spec.py", "tests/windows/test_aggregates.py"
-_MOMENTS, _OWN = "tests/windows/test_aggregate_moments.py", "tests/windows/test_aggregate_user.py"
-_SUMS, _APPROX = "tests/windows/test_accumulators.py", "tests/windows/test_aggregate_approx.py"
+_SPEC, _VALUES = (
+    "tests/operators/aggregates/test_aggregate_spec.py",
+    "tests/operators/aggregates/test_aggregates.py",
+)
+_MOMENTS, _OWN = (
+    "tests/operators/aggregates/test_aggregate_moments.py",
+    "tests/operators/aggregates/test_aggregate_user.py",
+)
+_SUMS, _APPROX = (
+    "tests/operators/aggregates/test_accumulators.py",
+    "tests/operators/aggregates/test_aggregate_approx.py",
+)
 TESTS: dict[str, tuple[tuple[str, ...], list[str]]] = {
-    "sums": (("windows/sums.py", "windows/parts.py"), [_SUMS, _SPEC, _VALUES, _MOMENTS]),
-    "moments": (("windows/moments.py",), [_MOMENTS]),
+    "sums": (
+        ("operators/aggregates/sums.py", "operators/aggregates/parts.py"),
+        [_SUMS, _SPEC, _VALUES, _MOMENTS],
+    ),
+    "moments": (("operators/aggregates/variance.py",), [_MOMENTS]),
     "values": (
-        ("windows/bags.py", "windows/in_order.py", "windows/approximate.py"),
+        (
+            "operators/aggregates/bags.py",
+            "operators/aggregates/in_order.py",
+            "operators/aggregates/approximate.py",
+        ),
         [_SPEC, _APPROX, _SUMS, _VALUES],
     ),
     "own": (
-        ("windows/accumulators.py", "windows/user_accumulator.py", "windows/aggregate_spec.py"),
+        (
+            "operators/aggregates/accumulators.py",
+            "operators/aggregates/user_accumulator.py",
+            "operators/aggregates/spec.py",
+        ),
         [_SPEC, _OWN],
     ),
-    "sketches": (("sketches/hll.py", "sketches/log_buckets.py"), ["tests/sketches"]),
+    "sketches": (
+        ("operators/aggregates/sketches/hll.py", "operators/aggregates/sketches/log_buckets.py"),
+        ["tests/sketches"],
+    ),
     "lists": (("state/lists.py",), ["tests/state/test_lists.py", _VALUES]),
 }

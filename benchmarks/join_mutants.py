@@ -5,7 +5,7 @@ from __future__ import annotations
 Pairs = tuple[tuple[str, str], ...]
 
 FAULTS: dict[str, Pairs] = {
-    "joins/interval_kernel.py": (
+    "operators/joins/interval/kernel.py": (
         ("late &= times < theirs - upper", "late &= times <= theirs - upper"),
         ("late &= times < ours + lower - upper", "late &= times < ours - upper"),
         ("late &= times < ours + lower - upper", "late &= times <= ours + lower - upper"),
@@ -22,7 +22,7 @@ FAULTS: dict[str, Pairs] = {
         ("for side in (RIGHT, LEFT):", "for side in (RIGHT,):"),
         ("spec.on, timed=self._timed)", "spec.on, timed=False)"),
     ),
-    "joins/meeting.py": (
+    "operators/joins/interval/pairs.py": (
         (
             "self.of = ((lower, upper), (-upper, -lower))",
             "self.of = ((lower, upper), (lower, upper))",
@@ -38,7 +38,7 @@ FAULTS: dict[str, Pairs] = {
         ("whole.append(rows if has.all() else rows.filter(pa.array(has)))", "whole.append(rows)"),
         ("np.ones(rows.num_rows, np.bool_)", "np.zeros(rows.num_rows, np.bool_)"),
     ),
-    "joins/matching.py": (
+    "operators/joins/matching.py": (
         ("sortable(highs) + np.uint64(1)", "sortable(highs)"),
         ("np.where(highs == END_OF_TIME, end, last)", "last"),
         ("times.view(np.uint64) ^ _SIGN_BIT", "times.view(np.uint64)"),
@@ -46,14 +46,14 @@ FAULTS: dict[str, Pairs] = {
         ("times > END_OF_TIME - by", "times > END_OF_TIME"),
         ("times < MIN_TIME - by", "times < MIN_TIME"),
     ),
-    "joins/sides.py": (
+    "operators/joins/sides.py": (
         ("among + np.repeat(following, sizes)", "among"),
         ("int_values(plain(known[TWIN])) + 1", "int_values(plain(known[TWIN]))"),
         ("(source << 32) | partition", "partition"),
         ("return pa.int64()", "return kind"),
         ("whole &= pc.is_valid(key)", "whole |= pc.is_valid(key)"),
     ),
-    "joins/results.py": (
+    "operators/joins/results.py": (
         ("stamps.cast(_STAMP)", "pa.nulls(count, _STAMP)"),
         ("name, side, own = column\n", "name, side, own = column[0], column[1], column[0]\n"),
         ("np.maximum.reduce", "np.minimum.reduce"),
@@ -61,7 +61,7 @@ FAULTS: dict[str, Pairs] = {
         ("hash_longs(marks[0].view(np.int64), marks[1])", "marks[0]"),
         ("self._types[name] = wide", "pass"),
     ),
-    "joins/as_of_kernel.py": (
+    "operators/joins/stream_table/as_of_kernel.py": (
         ("times >= after if", "times > after if"),
         (
             "int_values(plain(rows[TIME])) < moment.before",
@@ -80,7 +80,7 @@ FAULTS: dict[str, Pairs] = {
         ("np.flatnonzero(needless != fresh)", "np.flatnonzero(fresh)"),
         ("np.isin(changed, wanted)", "changed < 0"),
     ),
-    "joins/versions.py": (
+    "operators/joins/stream_table/versions.py": (
         ("following <= bound", "following < bound"),
         ("following <= bound", "following <= bound + 1"),
         ("moved(self.times, FORGET) <= bound", "self.times <= bound"),
@@ -94,7 +94,7 @@ FAULTS: dict[str, Pairs] = {
         ("pc.fill_null(position, -(2**63))", "pc.fill_null(position, 2**63 - 1)"),
         ("pa.array(signs > 0)", "pa.array(signs != 0)"),
     ),
-    "joins/lookup_kernel.py": (
+    "operators/joins/stream_table/lookup_kernel.py": (
         ("np.lexsort((given, *origin))", "np.lexsort((~given, *origin))"),
         ("np.lexsort((given, *origin))", "np.lexsort((*origin, given))"),
         ("np.where(given, len(found)", "np.where(given | True, len(found)"),
@@ -102,7 +102,7 @@ FAULTS: dict[str, Pairs] = {
         ("np.where(present(keys, len(asked)), at[asked], NOWHERE)", "at[asked]"),
         ("int_values(plain(rows[SIGN])) < 0", "int_values(plain(rows[SIGN])) > 0"),
     ),
-    "joins/enriched.py": (
+    "operators/joins/stream_table/enriched.py": (
         ("(origin >> 32)", "(origin >> 31)"),
         (
             "if every else np.flatnonzero(place != NOWHERE)",
@@ -110,7 +110,7 @@ FAULTS: dict[str, Pairs] = {
         ),
         ("events[AT] if timed", 'events["_offset"] if timed'),
     ),
-    "joins/table_join_kernel.py": (
+    "operators/joins/table_table/kernel.py": (
         (
             "(-1, left.gone, right.gone), (+1, left.come, right.come)",
             "(+1, left.come, right.come), (-1, left.gone, right.gone)",
@@ -126,7 +126,7 @@ FAULTS: dict[str, Pairs] = {
         ("np.add.at(count, ours[changed.whole], signs)", "count[ours[changed.whole]] += signs"),
         ("(other.before, mine.gone) if sign < 0", "(other.before, mine.gone) if sign > 0"),
     ),
-    "joins/table_sides.py": (
+    "operators/joins/table_table/sides.py": (
         ("(first & ~given) | (last & given)", "~given | (last & given)"),
         ("(first & ~given) | (last & given)", "(first & ~given) | given"),
         ("np.lexsort((given, *origin, groups))", "np.lexsort((*origin, given, groups))"),
@@ -137,7 +137,7 @@ FAULTS: dict[str, Pairs] = {
             "np.minimum.reduceat(places, starts) >= count",
         ),
     ),
-    "joins/view_rows.py": (
+    "operators/joins/table_table/view_rows.py": (
         ("np.where(left.whole, last - first, 0)", "last - first"),
         ("if rows is None and name in self._shared:", "if False:"),
         ("np.full(count, sign, np.int8)", "np.ones(count, np.int8)"),
@@ -145,15 +145,41 @@ FAULTS: dict[str, Pairs] = {
 }
 TESTS = {
     "interval join": (
-        ("joins/interval_kernel.py", "joins/meeting.py", "joins/matching.py", "joins/sides.py",
-         "joins/results.py"),
-        ["tests/joins/test_interval_kernel.py", "tests/joins/test_interval_scale.py"],
+        (
+            "operators/joins/interval/kernel.py",
+            "operators/joins/interval/pairs.py",
+            "operators/joins/matching.py",
+            "operators/joins/sides.py",
+            "operators/joins/results.py",
+        ),
+        [
+            "tests/operators/joins/interval/test_kernel.py",
+            "tests/operators/joins/test_interval_scale.py",
+        ],
     ),
-    "as_of": (("joins/as_of_kernel.py", "joins/versions.py"), ["tests/joins/test_as_of_kernel.py"]),
-    "lookup": (("joins/lookup_kernel.py", "joins/enriched.py"),
-               ["tests/joins/test_lookup_kernel.py", "tests/joins/test_as_of_kernel.py"]),
+    "as_of": (
+        (
+            "operators/joins/stream_table/as_of_kernel.py",
+            "operators/joins/stream_table/versions.py",
+        ),
+        ["tests/operators/joins/stream_table/test_as_of_kernel.py"],
+    ),
+    "lookup": (
+        (
+            "operators/joins/stream_table/lookup_kernel.py",
+            "operators/joins/stream_table/enriched.py",
+        ),
+        [
+            "tests/operators/joins/stream_table/test_lookup_kernel.py",
+            "tests/operators/joins/stream_table/test_as_of_kernel.py",
+        ],
+    ),
     "table join": (
-        ("joins/table_join_kernel.py", "joins/table_sides.py", "joins/view_rows.py"),
-        ["tests/joins/test_table_join_kernel.py"],
+        (
+            "operators/joins/table_table/kernel.py",
+            "operators/joins/table_table/sides.py",
+            "operators/joins/table_table/view_rows.py",
+        ),
+        ["tests/operators/joins/table_table/test_kernel.py"],
     ),
-}  # fmt: skip
+}

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
 
-from millstream.log.consumer import Consumer
-from millstream.log.producer import Producer
-from millstream.log.topics import Topics
+from millstream.kafka.admin.topics import Topics
+from millstream.kafka.clients.consuming.consumer import Consumer
+from millstream.kafka.clients.producing.producer import Producer
 from millstream.testing import broker
 
 if TYPE_CHECKING:

@@ -45,7 +45,7 @@ def planted(file: str, *faults: tuple[str, str]) -> tuple[Mutation, ...]:
 
 
 BOUNDS = planted(
-    "windows/bounds.py",
+    "operators/windows/fixed/bounds.py",
     ("np.where(times < MIN_TIME + into, MIN_TIME, times - into)", "times - into"),
     ("np.minimum(starts, END_OF_TIME - 1)", "starts"),
     ("np.where(starts > END_OF_TIME - left, END_OF_TIME, starts + left)", "starts + left"),
@@ -57,7 +57,7 @@ BOUNDS = planted(
     ("if watermark == END_OF_TIME:", "if watermark > END_OF_TIME:"),
 )
 TUMBLING = planted(
-    "windows/kernel.py",
+    "operators/windows/fixed/tumbling_kernel.py",
     ("gone = starts < first_open(", "gone = starts <= first_open("),
     ("first_open(moment.before, self.spec)", "first_open(moment.after, self.spec)"),
     ("np.flatnonzero(~gone)", "np.arange(len(gone))"),
@@ -80,7 +80,7 @@ IN_FILES = {
     for name, (files, tests) in ALL_TESTS.items()
 }
 DISTINCT = planted(
-    "steps/distinct_kernel.py",
+    "operators/distinct/kernel.py",
     ("late = times < max(", "late = times <= max("),
     ("max(MIN_TIME, moment.before - self.spec.within)", "moment.before"),
     ("late[:] = True", "pass"),
@@ -109,7 +109,7 @@ DISTINCT = planted(
     ('ORIGIN = ("_source", "_partition", "_offset", "_sub")', 'ORIGIN = ("_offset", "_partition")'),
 )  # fmt: skip
 APART = planted(
-    "steps/apart.py",
+    "operators/distinct/apart.py",
     ("gaps <= np.uint64(within)", "gaps < np.uint64(within)"),
     ("(groups[1:] == groups[:-1]) & ", ""),
     ("first_of, -1, within) - 1", "first_of, -1, within)"),
@@ -128,8 +128,8 @@ APART = planted(
 KERNELS = {
     "tumbling": (BOUNDS + TUMBLING, ["tests/windows"]),
     **IN_FILES,
-    "distinct": (DISTINCT + APART, ["tests/steps/test_distinct_apart.py",
-                                    "tests/steps/test_distinct_kernel.py"]),
+    "distinct": (DISTINCT + APART, ["tests/operators/test_distinct_apart.py",
+                                    "tests/operators/distinct/test_kernel.py"]),
 }  # fmt: skip
 
 # The copy is what is tested; without shrinking, and with the same examples every time.

@@ -14,7 +14,7 @@ import confluent_kafka
 import numpy as np
 import polars as pl
 
-from millstream.log.topics import Topics
+from millstream.kafka.admin.topics import Topics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -22,7 +22,7 @@ from confluent_kafka import Consumer, TopicPartition
 from benchmarks.measure import tree_cpu
 from benchmarks.report import keep, spread
 from benchmarks.unfinished import Unfinished
-from millstream.log.topics import Topics
+from millstream.kafka.admin.topics import Topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -5,13 +5,13 @@ from __future__ import annotations
 Pairs = tuple[tuple[str, str], ...]
 
 FAULTS: dict[str, Pairs] = {
-    "windows/aggregation.py": (
+    "operators/aggregates/aggregation.py": (
         ("groups if rows.all() else", "groups if rows.any() else"),
         ("groups.slice(first, each)", "groups.slice(first, each - 1)"),
         ("None if (signs == 1).all() else signs", "None"),
         ('"_time": pa.array(ends - 1)', '"_time": pa.array(ends)'),
     ),
-    "windows/layout.py": (
+    "operators/windows/fixed/layout.py": (
         ("(near - self.offset) // self.unit", "(near + self.offset) // self.unit"),
         (
             "first = (ticks - self.size) // self.every + 1",
@@ -23,7 +23,7 @@ FAULTS: dict[str, Pairs] = {
         ("max(MIN_TIME, watermark - keep)", "watermark"),
         ('ambiguous="earliest"', 'ambiguous="latest"'),
     ),
-    "windows/sliced_kernel.py": (
+    "operators/windows/fixed/hopping_kernel.py": (
         ("np.clip(opened - begin, 0, counts)", "np.clip(opened - begin - 1, 0, counts)"),
         ("np.flatnonzero(counts > gone)", "np.flatnonzero(counts >= gone)"),
         ("return np.maximum(begin, first), ", "return begin, "),
@@ -37,7 +37,7 @@ FAULTS: dict[str, Pairs] = {
         ("last * self._layout.every", "first * self._layout.every"),
         ("last * self._layout.every", "last * self._layout.every + 1"),
     ),
-    "windows/firing.py": (
+    "operators/windows/panes/firing.py": (
         ("groups.since + period", "groups.since + period + 1"),
         ("groups.new >= rows", "groups.new > rows"),
         ("np.where(groups.new > 0, at, END_OF_TIME)", "at"),
@@ -45,12 +45,12 @@ FAULTS: dict[str, Pairs] = {
         ("np.maximum.reduce", "np.minimum.reduce"),
         ("self.stays & ~self.fires & (self.at < END_OF_TIME)", "self.fires"),
     ),
-    "windows/clock_timers.py": (
+    "operators/windows/panes/clock_timers.py": (
         ("timers.scan(MIN_TIME, clock + 1)", "timers.scan(MIN_TIME, clock)"),
         ("{TIMERS: clock + 1}", "{TIMERS: clock + 2}"),
         ("soonest if known is None else min(known, soonest)", "soonest"),
     ),
-    "windows/pane_state.py": (
+    "operators/windows/panes/state.py": (
         ("np.where(fires, 0, numbers(groups, ARRIVED))", "numbers(groups, ARRIVED)"),
         ("(fires & standing)", "fires"),
         ("np.where(fires, clock, numbers(groups, SINCE))", "numbers(groups, SINCE)"),
@@ -58,7 +58,7 @@ FAULTS: dict[str, Pairs] = {
         ("pa.array(np.full(count, clock))", "pa.array(np.full(count, clock + 1))"),
         ('column.combine in ("sum", "dsum")', 'column.combine == "dsum"'),
     ),
-    "windows/pane_rows.py": (
+    "operators/windows/panes/rows.py": (
         ("(labels == ON_TIME) | (labels == LATE)", "labels == ON_TIME"),
         ("standing, labels == LATE)", "standing, labels == ON_TIME)"),
         ("numbers(earlier, PANES) - 1", "numbers(earlier, PANES)"),
@@ -67,7 +67,7 @@ FAULTS: dict[str, Pairs] = {
         ("bounds(groups if within is None else within)", "bounds(parts)"),
         ("taken[standing] = self._begins_elsewhere(those)", "taken[standing] = False"),
     ),
-    "windows/panes_kernel.py": (
+    "operators/windows/panes/kernel.py": (
         ("at <= clock) | forgotten", "at <= clock)"),
         ("early = ~ended & (at <= clock)", "early = ~ended & (at < clock)"),
         ("on_time = ended & ~left", "on_time = ended"),
@@ -75,7 +75,7 @@ FAULTS: dict[str, Pairs] = {
         ("outside &= (orders < low)", "outside &= (orders <= low)"),
         ('shown=kind == "retracting" or keep > 0', 'shown=kind == "retracting"'),
     ),
-    "windows/touched.py": (
+    "operators/windows/by_rows/touched.py": (
         ("numbers = cut.numbers - cut.ends[keyed.key_of]", "numbers = cut.numbers"),
         ("else ~keyed.kept & ~cut.outside", "else ~keyed.kept"),
         ("seen[of[first]] = int_values(plain(keyed.rows[ROWS]))[first]", "pass"),
@@ -90,7 +90,7 @@ FAULTS: dict[str, Pairs] = {
         ("(spans_of_kept < spans.stop)", "(spans_of_kept <= spans.stop)"),
         ("-(-(seen + counts) // self._every)", "(seen + counts) // self._every"),
     ),
-    "windows/row_panes_kernel.py": (
+    "operators/windows/by_rows/panes_kernel.py": (
         ("numbers(groups, WINDOW) < 0", "numbers(groups, WINDOW) <= 0"),
         ("closed | (at <= clock)", "closed | (at < clock)"),
         ('shown=kind == "retracting" or moves', 'shown=kind == "retracting"'),
@@ -103,20 +103,24 @@ FAULTS: dict[str, Pairs] = {
         ("[batch.select(names), due]", "[batch.select(names)]"),
         ("told(has, _AFTER, _HAS)", "told(had, _AFTER, _HAS)"),
     ),
-    "windows/processing.py": (
+    "operators/windows/fixed/processing_time.py": (
         ("Moment(moment.since, after", "Moment(MIN_TIME, after"),
         ("else moment.clock", "else moment.clock - 1"),
     ),
 }
-_BY_ROWS = ("windows/touched.py", "windows/row_panes_kernel.py", "windows/clock_timers.py")
-_SHARED = "windows/pane_rows.py"
+_BY_ROWS = (
+    "operators/windows/by_rows/touched.py",
+    "operators/windows/by_rows/panes_kernel.py",
+    "operators/windows/panes/clock_timers.py",
+)
+_SHARED = "operators/windows/panes/rows.py"
 _FIXED_TESTS = [
-    "tests/windows/test_covered.py",
-    "tests/windows/test_panes_kernel.py",
-    "tests/windows/test_tumbling_kernel.py",
-    "tests/windows/test_tumbling_scale.py",
+    "tests/operators/windows/test_covered.py",
+    "tests/operators/windows/panes/test_kernel.py",
+    "tests/operators/windows/fixed/test_tumbling_kernel.py",
+    "tests/operators/windows/fixed/test_tumbling_scale.py",
 ]
-_ROW_TESTS = ["tests/windows/test_row_panes.py"]
+_ROW_TESTS = ["tests/operators/windows/by_rows/test_row_panes.py"]
 TESTS = {
     "panes": (tuple(f for f in FAULTS if f not in (*_BY_ROWS, _SHARED)), _FIXED_TESTS),
     "row panes": (_BY_ROWS, _ROW_TESTS),

@@ -29,8 +29,8 @@ from benchmarks import oracle
 from benchmarks.measure import tree_cpu
 from benchmarks.paced import fed
 from benchmarks.report import keep, spread, verdict
-from millstream.jobs.places import stack_place
-from millstream.log.topics import Topics
+from millstream.jobs.folders import stack_place
+from millstream.kafka.admin.topics import Topics
 from millstream.testing import broker
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def _watching(folder: Path, job: str, topic: str, count: int) -> Iterator[None]:
     if not count:
         yield
         return
-    from millstream.jobs.book import Book
+    from millstream.jobs.registry import Book
     from millstream.jobs.stack import page_address
 
     place = stack_place(folder / "home")

@@ -24,8 +24,8 @@ from benchmarks import oracle
 from benchmarks.cells import EVENTS, ROUNDS, SPAN, filled
 from benchmarks.processes import working
 from benchmarks.report import keep, spread, verdict
-from millstream.log.topics import Topics
-from millstream.runtime import durable
+from millstream.engine.checkpoint import durable
+from millstream.kafka.admin.topics import Topics
 from millstream.testing import broker
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 FAULTS: dict[str, tuple[tuple[str, str], ...]] = {
-    "windows/beyond.py": (
+    "operators/windows/by_rows/beyond.py": (
         (
             "climbing = ~hit & (right + 1 < len(least))",
             "climbing = ~hit & (right + 3 < len(least))",
@@ -19,7 +19,7 @@ FAULTS: dict[str, tuple[tuple[str, str], ...]] = {
         ("if by >= 2**64:", "if by >= 2**63:"),
         ("np.append(values, values[-1:])", "np.append(values, values[:1])"),
     ),
-    "windows/delta_kernel.py": (
+    "operators/windows/by_rows/delta_kernel.py": (
         ("steps[steps >= beyond] = len(known)", "pass"),
         ("opens[known[opening & ~first]] = True", "opens[known[opening]] = True"),
         ("places[known[opening]] = True", "places[known] = True"),
@@ -27,7 +27,7 @@ FAULTS: dict[str, tuple[tuple[str, str], ...]] = {
         ("math.ceil(by))", "math.floor(by))"),
         ("Decimal(repr(by)) if isinstance(by, float) else", ""),
     ),
-    "windows/punctuated_kernel.py": (
+    "operators/windows/by_rows/punctuated_kernel.py": (
         ("before = upto - closes", "before = upto"),
         ("outside = None if self._member else closes", "outside = None"),
         (
@@ -37,7 +37,7 @@ FAULTS: dict[str, tuple[tuple[str, str], ...]] = {
         ("None, 0 if self._member else marks.true_count", "None, 0"),
         ("markers, 0 if self._member else markers.num_rows", "markers, 0"),
     ),
-    "windows/cut_kernel.py": (
+    "operators/windows/by_rows/cut_kernel.py": (
         ("ended = cut.ends > 0", "ended = cut.ends >= 0"),
         ("closed = numbers < cut.ends[key_of]\n", "closed = numbers <= cut.ends[key_of]\n"),
         (
@@ -58,7 +58,7 @@ FAULTS: dict[str, tuple[tuple[str, str], ...]] = {
             "numbers[1:] != numbers[:-1]",
         ),
     ),
-    "windows/open_times.py": (
+    "operators/windows/open_times.py": (
         (
             "left = np.flatnonzero((before != after) & (before != NO_TIME))",
             "left = np.zeros(0, np.int64)",
@@ -70,7 +70,7 @@ FAULTS: dict[str, tuple[tuple[str, str], ...]] = {
         ("return self._gained([*forgotten, opened])", "return self._gained([opened])"),
         ("alive = without_tombstones(both)", "alive = both"),
     ),
-    "windows/counted_kernel.py": (
+    "operators/windows/by_rows/rows_kernel.py": (
         ("math.gcd(spec.n, spec.every)", "spec.every"),
         (
             "(seen - self.spec.n) // self.spec.every + 1)",
@@ -87,7 +87,7 @@ FAULTS: dict[str, tuple[tuple[str, str], ...]] = {
         ("last = np.maximum(0, seen - 1) // every * every", "last = seen // every * every"),
         ("(seen - last < self.spec.n)", "(seen - last <= self.spec.n)"),
     ),
-    "windows/folding.py": (
+    "operators/windows/folding.py": (
         ("counts[span] - 1 - place", "place + left[span]"),
         ("low[odd] += 1", "pass"),
         ("high[odd] -= 1", "pass"),
@@ -96,7 +96,7 @@ FAULTS: dict[str, tuple[tuple[str, str], ...]] = {
         ("high >= 2**31)", "high > 2**31)"),
         ("empty = None if self._known is None else", "empty = None if True else"),
     ),
-    "windows/sliding_kernel.py": (
+    "operators/windows/sliding/kernel.py": (
         ("gone = times < moment.before", "gone = times <= moment.before"),
         ("gone[:] = True", "pass"),
         (
@@ -114,7 +114,7 @@ FAULTS: dict[str, tuple[tuple[str, str], ...]] = {
         ("times.view(np.uint64) ^ _SIGN_BIT", "times.view(np.uint64)"),
         ("None if (signs == 1).all() else signs", "None"),
     ),
-    "windows/lifted.py": (
+    "operators/windows/lifted.py": (
         ("rows = in_origin_order(rows)", "pass"),
         ('StateColumn(FIRST, pa.int64(), "min")', 'StateColumn(FIRST, pa.int64(), "max")'),
         (
@@ -122,12 +122,12 @@ FAULTS: dict[str, tuple[tuple[str, str], ...]] = {
             "self.answer(piece, plain(piece[LAST]), plain(piece[LAST]))",
         ),
     ),
-    "state/meeting.py": (
+    "state/runs/lookup.py": (
         ('hashed, "right"', 'hashed, "left"'),
         ("taken = upto", "pass"),
         ("yield None, batch.slice(taken)", "yield None, batch.slice(batch.num_rows)"),
     ),
-    "steps/waiting.py": (
+    "operators/waiting.py": (
         ("gone = times < moment.before", "gone = times <= moment.before"),
         ("gone[:] = True", "pass"),
         ('orders_of(batch), after, side="left"', 'orders_of(batch), after, side="right"'),
@@ -139,7 +139,7 @@ FAULTS: dict[str, tuple[tuple[str, str], ...]] = {
         ),
         ("firsts = np.flatnonzero(new)", "firsts = np.zeros(1, np.int64)"),
     ),
-    "steps/top_kernel.py": (
+    "operators/top/kernel.py": (
         ("smaller = -ranks(", "smaller = ranks("),
         ("among < self.spec.n", "among <= self.spec.n"),
         ("taken if in_order else np.sort(taken)", "np.sort(taken)"),
@@ -148,26 +148,38 @@ FAULTS: dict[str, tuple[tuple[str, str], ...]] = {
         ("kept = self._largest(staying)", "kept = staying"),
     ),
 }
-_CUT = ["tests/windows/test_delta.py", "tests/windows/test_punctuated.py"]
-_COUNTED = ["tests/windows/test_folding.py", "tests/windows/test_rows.py"]
-_SCALE = "tests/windows/test_rows_scale.py"
+_CUT = [
+    "tests/operators/windows/by_rows/test_delta.py",
+    "tests/operators/windows/by_rows/test_punctuated.py",
+]
+_COUNTED = [
+    "tests/operators/windows/test_folding.py",
+    "tests/operators/windows/by_rows/test_rows.py",
+]
+_SCALE = "tests/operators/windows/by_rows/test_rows_scale.py"
 
 TESTS: dict[str, tuple[tuple[str, ...], list[str]]] = {
     "cut": (
         (
-            "windows/beyond.py",
-            "windows/delta_kernel.py",
-            "windows/punctuated_kernel.py",
-            "windows/cut_kernel.py",
-            "windows/open_times.py",
-            "windows/lifted.py",
+            "operators/windows/by_rows/beyond.py",
+            "operators/windows/by_rows/delta_kernel.py",
+            "operators/windows/by_rows/punctuated_kernel.py",
+            "operators/windows/by_rows/cut_kernel.py",
+            "operators/windows/open_times.py",
+            "operators/windows/lifted.py",
         ),
         _CUT,
     ),
-    "counted": (("windows/counted_kernel.py", "windows/folding.py"), _COUNTED),
-    "sliding": (("windows/sliding_kernel.py",), ["tests/windows/test_sliding.py"]),
+    "counted": (
+        ("operators/windows/by_rows/rows_kernel.py", "operators/windows/folding.py"),
+        _COUNTED,
+    ),
+    "sliding": (
+        ("operators/windows/sliding/kernel.py",),
+        ["tests/operators/windows/sliding/test_sliding.py"],
+    ),
     "waiting": (
-        ("steps/waiting.py", "steps/top_kernel.py", "state/meeting.py"),
-        ["tests/steps/test_ordered.py", "tests/steps/test_top.py", _SCALE],
+        ("operators/waiting.py", "operators/top/kernel.py", "state/runs/lookup.py"),
+        ["tests/operators/ordered/test_spec.py", "tests/operators/top/test_spec.py", _SCALE],
     ),
 }

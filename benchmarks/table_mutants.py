@@ -5,7 +5,7 @@ from __future__ import annotations
 Pairs = tuple[tuple[str, str], ...]
 
 FAULTS: dict[str, Pairs] = {
-    "tables/current_kernel.py": (
+    "operators/tables/current_kernel.py": (
         (
             'PLACE = ("_sub", "_source", "_partition", "_offset", POSITION, TIME)',
             'PLACE = ("_sub", "_source", "_partition", "_offset", TIME, POSITION)',
@@ -35,19 +35,19 @@ FAULTS: dict[str, Pairs] = {
         ("np.where(known, values, MIN_TIME)", "values"),
         ("if not self.spec.each and", "if"),
     ),
-    "tables/transitions.py": (
+    "operators/tables/transitions.py": (
         ("matters[both] = self._differ(self.old[both], self.new[both], columns)", "pass"),
         ("gone * 2, come * 2 + 1", "gone * 2 + 1, come * 2"),
         ("np.full(len(gone), -1), np.ones(len(come))", "np.ones(len(gone)), np.ones(len(come))"),
         ("self.cause[gone], self.cause[come]", "self.old[gone], self.cause[come]"),
     ),
-    "tables/tally_kernel.py": (
+    "operators/tables/aggregate_kernel.py": (
         ("np.where(_rows_of(after) != 0, new, NONE)", "new"),
         ("if not empty.num_rows:", "if True:"),
         ("rows = _known_by(rows, self._row_keys)", "pass"),
         ('StateColumn("_at", pa.int64(), "max")', 'StateColumn("_at", pa.int64(), "min")'),
     ),
-    "tables/database_kernel.py": (
+    "operators/tables/database_kernel.py": (
         ("rows = _deleted_before(rows, known)", "pass"),
         ("less |= equal & (column < value)", "less |= column < value"),
         ("follows[order] = told[last] & (owner[last] == owner)", "follows[order] = True"),
@@ -60,18 +60,18 @@ FAULTS: dict[str, Pairs] = {
         ("(known is not None and known > come) else come", "False else come"),
         ("parts += [part.select(names)", "[part.select(names)"),
     ),
-    "tables/told_kernel.py": (
+    "operators/tables/changes_kernel.py": (
         ("groups = Groups.of(_by_change(rows), [*self._keys, *ORIGIN])",
          "groups = Groups.of(_by_change(rows), self._keys)"),
         ("np.where(made, 0, int_values(plain(rows[name])))", "int_values(plain(rows[name]))"),
         ("np.where(changes.new == NONE, changes.old, changes.new)", "changes.new"),
     ),
-    "tables/fold_kernel.py": (
+    "operators/tables/fold_kernel.py": (
         ("np.maximum.at(times, owners, int_values(plain(known[AT])))", "pass"),
         ("dict(self.spec.start) if had is None else had", "dict(self.spec.start)"),
         ("for n in ORIGIN[::-1]", "for n in ORIGIN"),
     ),
-    "tables/debezium.py": (
+    "operators/tables/debezium.py": (
         ("from_key >= 0, count + from_key", "from_key >= 9, count + from_key"),
         ("_POSITION_BITS = 40", "_POSITION_BITS = 0"),
         ('pc.coalesce(source["ts_ms"], events["ts_ms"])', 'events["ts_ms"]'),
@@ -80,10 +80,20 @@ FAULTS: dict[str, Pairs] = {
 }  # fmt: skip
 TESTS = {
     "tables": (
-        ("tables/current_kernel.py", "tables/transitions.py", "tables/tally_kernel.py",
-         "tables/told_kernel.py", "tables/fold_kernel.py"),
-        ["tests/tables/test_current_kernel.py", "tests/tables/test_tally_kernel.py"],
+        (
+            "operators/tables/current_kernel.py",
+            "operators/tables/transitions.py",
+            "operators/tables/aggregate_kernel.py",
+            "operators/tables/changes_kernel.py",
+            "operators/tables/fold_kernel.py",
+        ),
+        [
+            "tests/operators/tables/test_current_kernel.py",
+            "tests/operators/tables/test_aggregate_kernel.py",
+        ],
     ),
-    "debezium": (("tables/database_kernel.py", "tables/debezium.py"),
-                 ["tests/tables/test_debezium.py"]),
-}  # fmt: skip
+    "debezium": (
+        ("operators/tables/database_kernel.py", "operators/tables/debezium.py"),
+        ["tests/operators/tables/test_debezium.py"],
+    ),
+}

@@ -158,7 +158,7 @@ def topic(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The one Spark session of this run, as pipelines get it."""
-    from millstream.runtime.session import session
+    from millstream.engine.spark.session import session
 
     spark = session()
     yield spark

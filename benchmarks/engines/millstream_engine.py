@@ -14,15 +14,15 @@ from benchmarks.feeding import FED_SCHEMA, Feed
 from benchmarks.measure import Spent, measured
 from benchmarks.nexmark import BID_SCHEMA
 from benchmarks.processes import main, ready, told_to_stop
+from millstream.engine.inspection.sql_placement import in_java
+from millstream.engine.spark.session import session
 from millstream.plan.stages import cut
-from millstream.runtime.arrow_foreseen import in_java
-from millstream.runtime.session import session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from millstream.runtime.facts import Facts
-    from millstream.runtime.job import Job
+    from millstream.engine.job import Job
+    from millstream.metrics.facts import Facts
     from millstream.sources.spec import Fetching
 
 PATIENCE = 600
@@ -114,12 +114,12 @@ def decode(address: str, told: dict[str, Any]) -> dict[str, Any]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from millstream.log.settings import Cluster
-    from millstream.log.topics import Topics
-    from millstream.runtime.tasks import begin_task, chunks
+    from millstream.engine.lanes.tasks import begin_task, chunks
+    from millstream.kafka.admin.topics import Topics
+    from millstream.kafka.settings import Cluster
     from millstream.schema import Schema
     from millstream.sources.decode import Decoder
-    from millstream.sources.topic_reader import TopicReader
+    from millstream.sources.kafka.reader import TopicReader
 
     names = ("rows", "auction", "bidder", "price", "channel", "url", "ts")
     decoder = Decoder(0, told["topic"], Schema.parse(BID_SCHEMA), "ts", None, None)

@@ -19,8 +19,8 @@ from benchmarks.feeding import FED_SCHEMA, Feed
 from benchmarks.measure import Spent, measured
 from benchmarks.nexmark import BID_SCHEMA
 from benchmarks.processes import main, ready, told_to_stop
-from millstream.log.topics import Topics
-from millstream.runtime.session import session
+from millstream.engine.spark.session import session
+from millstream.kafka.admin.topics import Topics
 
 _ROCKS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _MANAGER = (

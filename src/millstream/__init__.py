@@ -12,27 +12,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from millstream.log.consumer import Consumer
-    from millstream.log.producer import Producer
-    from millstream.log.share_consumer import ShareConsumer
-    from millstream.log.topics import Topics
-    from millstream.pipeline import Pipeline
-    from millstream.sinks.alert import Alert, JobAlert
-    from millstream.sinks.delta import Delta
-    from millstream.sinks.email import Email
-    from millstream.sinks.function import Function
-    from millstream.sinks.live import Chart, LiveTable
-    from millstream.sinks.postgres import Postgres
-    from millstream.sinks.spec import discard
-    from millstream.sinks.sqlite import Sqlite
-    from millstream.sinks.webhook import Webhook
-    from millstream.sources.files import Files
-    from millstream.sources.memory import Memory
-    from millstream.sources.rate import Rate
-    from millstream.sources.topic import Topic
-    from millstream.stream import Stream, read
-    from millstream.tabled import Table, table
-    from millstream.windows.aggregates import (
+    from millstream.api.pipeline import Pipeline
+    from millstream.api.stream import Stream, read
+    from millstream.api.table import Table, table
+    from millstream.kafka.admin.topics import Topics
+    from millstream.kafka.clients.consuming.consumer import Consumer
+    from millstream.kafka.clients.consuming.share_consumer import ShareConsumer
+    from millstream.kafka.clients.producing.producer import Producer
+    from millstream.operators.aggregates.functions import (
         approx_distinct,
         approx_quantile,
         collect,
@@ -48,17 +35,30 @@ if TYPE_CHECKING:
         stddev,
         variance,
     )
-    from millstream.windows.aggregates import max as max
-    from millstream.windows.aggregates import min as min
-    from millstream.windows.aggregates import sum as sum
-    from millstream.windows.counted import rows
-    from millstream.windows.delta import delta
-    from millstream.windows.punctuated import punctuated
-    from millstream.windows.session import session
-    from millstream.windows.sliding import sliding
-    from millstream.windows.spec import everything, hopping, tumbling
-    from millstream.windows.trigger import all_of, any_of, each, every, when
-    from millstream.windows.user_aggregate import aggregate
+    from millstream.operators.aggregates.functions import max as max
+    from millstream.operators.aggregates.functions import min as min
+    from millstream.operators.aggregates.functions import sum as sum
+    from millstream.operators.aggregates.user_aggregate import aggregate
+    from millstream.operators.windows.by_rows.delta import delta
+    from millstream.operators.windows.by_rows.punctuated import punctuated
+    from millstream.operators.windows.by_rows.rows import rows
+    from millstream.operators.windows.sessions.spec import session
+    from millstream.operators.windows.sliding.spec import sliding
+    from millstream.operators.windows.spec import everything, hopping, tumbling
+    from millstream.operators.windows.trigger import all_of, any_of, each, every, when
+    from millstream.sinks.alerts.alert import Alert, JobAlert
+    from millstream.sinks.alerts.email import Email
+    from millstream.sinks.delta.delta import Delta
+    from millstream.sinks.function import Function
+    from millstream.sinks.live.live import Chart, LiveTable
+    from millstream.sinks.postgres.postgres import Postgres
+    from millstream.sinks.spec import discard
+    from millstream.sinks.sqlite.sqlite import Sqlite
+    from millstream.sinks.webhook.webhook import Webhook
+    from millstream.sources.files.files import Files
+    from millstream.sources.kafka.topic import Topic
+    from millstream.sources.memory import Memory
+    from millstream.sources.rate import Rate
 
 __version__ = "0.1.0"
 
@@ -118,39 +118,39 @@ __all__ = [
 ]
 
 _HOMES = {
-    "millstream.log.consumer": ("Consumer",),
-    "millstream.log.producer": ("Producer",),
-    "millstream.log.share_consumer": ("ShareConsumer",),
-    "millstream.log.topics": ("Topics",),
-    "millstream.pipeline": ("Pipeline",),
-    "millstream.sinks.alert": (
+    "millstream.kafka.clients.consuming.consumer": ("Consumer",),
+    "millstream.kafka.clients.producing.producer": ("Producer",),
+    "millstream.kafka.clients.consuming.share_consumer": ("ShareConsumer",),
+    "millstream.kafka.admin.topics": ("Topics",),
+    "millstream.api.pipeline": ("Pipeline",),
+    "millstream.sinks.alerts.alert": (
         "Alert",
         "JobAlert",
     ),
-    "millstream.sinks.delta": ("Delta",),
-    "millstream.sinks.email": ("Email",),
+    "millstream.sinks.delta.delta": ("Delta",),
+    "millstream.sinks.alerts.email": ("Email",),
     "millstream.sinks.function": ("Function",),
-    "millstream.sinks.live": (
+    "millstream.sinks.live.live": (
         "Chart",
         "LiveTable",
     ),
-    "millstream.sinks.postgres": ("Postgres",),
+    "millstream.sinks.postgres.postgres": ("Postgres",),
     "millstream.sinks.spec": ("discard",),
-    "millstream.sinks.sqlite": ("Sqlite",),
-    "millstream.sinks.webhook": ("Webhook",),
-    "millstream.sources.files": ("Files",),
+    "millstream.sinks.sqlite.sqlite": ("Sqlite",),
+    "millstream.sinks.webhook.webhook": ("Webhook",),
+    "millstream.sources.files.files": ("Files",),
     "millstream.sources.memory": ("Memory",),
     "millstream.sources.rate": ("Rate",),
-    "millstream.sources.topic": ("Topic",),
-    "millstream.stream": (
+    "millstream.sources.kafka.topic": ("Topic",),
+    "millstream.api.stream": (
         "Stream",
         "read",
     ),
-    "millstream.tabled": (
+    "millstream.api.table": (
         "Table",
         "table",
     ),
-    "millstream.windows.aggregates": (
+    "millstream.operators.aggregates.functions": (
         "approx_distinct",
         "approx_quantile",
         "collect",
@@ -169,24 +169,24 @@ _HOMES = {
         "sum",
         "variance",
     ),
-    "millstream.windows.counted": ("rows",),
-    "millstream.windows.delta": ("delta",),
-    "millstream.windows.punctuated": ("punctuated",),
-    "millstream.windows.session": ("session",),
-    "millstream.windows.sliding": ("sliding",),
-    "millstream.windows.spec": (
+    "millstream.operators.windows.by_rows.rows": ("rows",),
+    "millstream.operators.windows.by_rows.delta": ("delta",),
+    "millstream.operators.windows.by_rows.punctuated": ("punctuated",),
+    "millstream.operators.windows.sessions.spec": ("session",),
+    "millstream.operators.windows.sliding.spec": ("sliding",),
+    "millstream.operators.windows.spec": (
         "everything",
         "hopping",
         "tumbling",
     ),
-    "millstream.windows.trigger": (
+    "millstream.operators.windows.trigger": (
         "all_of",
         "any_of",
         "each",
         "every",
         "when",
     ),
-    "millstream.windows.user_aggregate": ("aggregate",),
+    "millstream.operators.aggregates.user_aggregate": ("aggregate",),
 }
 _LAZY = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -10,8 +10,8 @@ import pytest
 from benchmarks.oracle import Counts, Windows, check_sums
 from benchmarks.report import percentiles, verdict
 
-from millstream.log.producer import Producer
-from millstream.log.topics import Topics
+from millstream.kafka.admin.topics import Topics
+from millstream.kafka.clients.producing.producer import Producer
 
 if TYPE_CHECKING:
     from millstream.testing.local_broker import ThrowAwayBroker

@@ -15,7 +15,7 @@ from benchmarks.paced import in_turns, soon, with_feed
 from benchmarks.report import verdict
 
 from benchmarks import continuous, paced, report, sweep
-from millstream.log.topics import Topics
+from millstream.kafka.admin.topics import Topics
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.faults.running import until
 
-from millstream.runtime.faultpoints import POINTS
-from millstream.runtime.kept_rows import KeptRows
-from millstream.sources.files import Files
+from millstream.engine.checkpoint.fault_points import POINTS
+from millstream.engine.dead_letters.kept_rows import KeptRows
+from millstream.sources.files.files import Files
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from millstream.runtime.facts import Facts
-from millstream.runtime.progress import PlainLines, Progress
+from millstream.metrics.facts import Facts
+from millstream.metrics.progress import PlainLines, Progress
 
 AT = datetime(2026, 1, 1, 0, 0, 20, tzinfo=UTC)
 

@@ -16,11 +16,11 @@ import uvicorn
 from starlette.routing import Route
 
 from millstream.console.app import Console, application
-from millstream.console.limits import Limits
+from millstream.console.guard.limits import Limits
 from millstream.console.server import configured
-from millstream.jobs.book import Book, JobRow
-from millstream.jobs.diary import Diary
-from millstream.jobs.places import StackPlace, stack_place
+from millstream.jobs.folders import StackPlace, stack_place
+from millstream.jobs.registry import Book, JobRow
+from millstream.jobs.reports.run_log import Diary
 from millstream.jobs.stack import KAFKA
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from millstream.jobs.book import Book
+from millstream.jobs.registry import Book
 
 if TYPE_CHECKING:
     from tests.console.serving import Served
@@ -154,7 +154,7 @@ def test_what_nobody_foresaw_is_one_sentence_for_the_asker_and_whole_in_the_log(
     def broken(*_: object) -> None:
         raise RuntimeError("secret detail")
 
-    monkeypatch.setattr("millstream.console.jobs_api.state", broken)
+    monkeypatch.setattr("millstream.console.api.jobs.state", broken)
     asked = console("/api/jobs/hot/state")
     assert asked.status == 500
     assert "did not foresee" in asked.json["error"]

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import millstream as ms
-from millstream.jobs.book import Book
-from millstream.runtime.checkpoint import Checkpoint
-from millstream.sinks.notice_writer import NoticeWriter
+from millstream.engine.checkpoint.checkpoint import Checkpoint
+from millstream.jobs.registry import Book
+from millstream.sinks.alerts.notice_writer import NoticeWriter
 from millstream.sinks.spec import Opening, Staged
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from millstream.cli.job_process import about_run
-from millstream.cli.pipelines import load
-from millstream.log.settings import Cluster
-from millstream.runtime.dead_files import DeadFiles
-from millstream.runtime.dead_letters import Selection
-from millstream.runtime.kept_rows import KeptRows
-from millstream.sources.files import Files
+from millstream.cli.terminal.pipelines import load
+from millstream.engine.dead_letters.files import DeadFiles
+from millstream.engine.dead_letters.kept_rows import KeptRows
+from millstream.engine.dead_letters.rows import Selection
+from millstream.kafka.settings import Cluster
+from millstream.sources.files.files import Files
 
 if TYPE_CHECKING:
     from pathlib import Path

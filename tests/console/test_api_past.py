@@ -10,16 +10,16 @@ import pytest
 from tests.cli.bids import lines, pipeline_file
 
 from millstream.cli.job_process import about_run
-from millstream.cli.pipelines import load
-from millstream.jobs.book import Book
-from millstream.jobs.diary import Diary
-from millstream.log.producer import Producer
-from millstream.log.settings import Cluster
-from millstream.log.topics import Topics
-from millstream.runtime.dead import DeadRows
-from millstream.runtime.dead_letters import Selection
-from millstream.runtime.inspect import looked_at
-from millstream.sinks.topic_messages import ENVELOPE
+from millstream.cli.terminal.pipelines import load
+from millstream.engine.dead_letters.rows import Selection
+from millstream.engine.dead_letters.topic import DeadRows
+from millstream.engine.inspection.inspect import looked_at
+from millstream.jobs.registry import Book
+from millstream.jobs.reports.run_log import Diary
+from millstream.kafka.admin.topics import Topics
+from millstream.kafka.clients.producing.producer import Producer
+from millstream.kafka.settings import Cluster
+from millstream.sinks.kafka.messages import ENVELOPE
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,11 +12,11 @@ import pytest
 from tests.console.streams import Stream
 from tests.sinks.alerting import until
 
-from millstream.log.consumer import Consumer
-from millstream.log.producer import Producer
-from millstream.log.topics import Topics
-from millstream.sources.topic import Topic
-from millstream.viewing.wires import told
+from millstream.kafka.admin.topics import Topics
+from millstream.kafka.clients.consuming.consumer import Consumer
+from millstream.kafka.clients.producing.producer import Producer
+from millstream.sources.kafka.topic import Topic
+from millstream.viewing.binary_values import told
 
 if TYPE_CHECKING:
     from tests.console.serving import Served

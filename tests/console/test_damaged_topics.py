@@ -14,8 +14,8 @@ from tests.cli.command import Command
 from tests.console.browsing import PATIENCE, browser
 from tests.console.serving import Served, served
 from tests.console.streams import Stream
-from tests.log.damaging import Stored, flipped, log_file, rewrite, scrambled
-from tests.log.test_damaged import filled, harmed
+from tests.kafka.clients.consuming.test_damaged import filled, harmed
+from tests.kafka.damaging import Stored, flipped, log_file, rewrite, scrambled
 
 from millstream.console.page import built_page
 from millstream.testing.local_broker import broker as local_broker

@@ -14,10 +14,10 @@ from urllib.parse import quote
 import pytest
 from tests.jobs.stacks import Stack
 
-from millstream.jobs.book import Book
+from millstream.jobs.registry import Book
 from millstream.jobs.stack import page_address
-from millstream.log.producer import Producer
-from millstream.log.topics import Topics
+from millstream.kafka.admin.topics import Topics
+from millstream.kafka.clients.producing.producer import Producer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

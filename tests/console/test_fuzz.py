@@ -14,12 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.console.serving import Served, served
 
+from millstream.console.api.routes import openapi
 from millstream.console.app import Console, application
-from millstream.console.limits import Limits
-from millstream.console.routes import openapi
-from millstream.jobs.places import stack_place
-from millstream.log.producer import Producer
-from millstream.log.topics import Topics
+from millstream.console.guard.limits import Limits
+from millstream.jobs.folders import stack_place
+from millstream.kafka.admin.topics import Topics
+from millstream.kafka.clients.producing.producer import Producer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

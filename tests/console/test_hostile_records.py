@@ -11,9 +11,9 @@ import pytest
 from tests.console.hostile import HOSTILE
 from tests.console.streams import Stream
 
-from millstream.log.producer import Producer
-from millstream.log.topics import Topics
-from millstream.viewing.shown import ALONE, IN_A_LIST
+from millstream.kafka.admin.topics import Topics
+from millstream.kafka.clients.producing.producer import Producer
+from millstream.viewing.record_json import ALONE, IN_A_LIST
 
 if TYPE_CHECKING:
     from tests.console.serving import Served

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from millstream.console import metrics
 from millstream.jobs.database import opened, transaction
-from millstream.jobs.lag import SCHEMA, VERSION, lag_file
+from millstream.jobs.reports.lag import SCHEMA, VERSION, lag_file
 
 if TYPE_CHECKING:
     from tests.console.serving import Served

@@ -13,11 +13,11 @@ from tests.console.serving import Served, facts, served
 from tests.jobs.test_live_store import staged
 
 from millstream.console.page import built_page
-from millstream.jobs.book import Book
-from millstream.jobs.diary import Diary
-from millstream.runtime.checkpoint import Checkpoint
-from millstream.sinks.live import Chart, LiveTable
-from millstream.sinks.live_store import LiveWriter
+from millstream.engine.checkpoint.checkpoint import Checkpoint
+from millstream.jobs.registry import Book
+from millstream.jobs.reports.run_log import Diary
+from millstream.sinks.live.live import Chart, LiveTable
+from millstream.sinks.live.store import LiveWriter
 from millstream.sinks.spec import Opening
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from tests.console.serving import Served, served
 
 import millstream as ms
 from millstream.console.page import built_page
-from millstream.jobs.alerts import alerts
-from millstream.runtime.checkpoint import Checkpoint
-from millstream.sinks.notice_writer import NoticeWriter
+from millstream.engine.checkpoint.checkpoint import Checkpoint
+from millstream.jobs.alerts.alerts import alerts
+from millstream.sinks.alerts.notice_writer import NoticeWriter
 from millstream.sinks.spec import Opening, Staged
 
 if TYPE_CHECKING:

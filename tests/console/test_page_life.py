@@ -11,8 +11,8 @@ from tests.console.browsing import PATIENCE, Browsed, browser
 from tests.console.serving import Served, facts, served
 
 from millstream.console.page import built_page
-from millstream.jobs.book import Book
-from millstream.jobs.diary import Diary
+from millstream.jobs.registry import Book
+from millstream.jobs.reports.run_log import Diary
 
 if TYPE_CHECKING:
     from pathlib import Path

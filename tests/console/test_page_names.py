@@ -12,8 +12,8 @@ from tests.console.browsing import PATIENCE, Browsed, browser
 from tests.console.serving import ABOUT, PLAN, Served, facts, served
 
 from millstream.console.page import built_page
-from millstream.jobs.book import Book, JobRow
-from millstream.jobs.diary import Diary
+from millstream.jobs.registry import Book, JobRow
+from millstream.jobs.reports.run_log import Diary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

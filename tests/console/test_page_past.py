@@ -11,16 +11,16 @@ from tests.console.browsing import PATIENCE, Browsed, browser
 from tests.console.serving import Served, served
 
 from millstream.cli.job_process import about_run
-from millstream.cli.pipelines import load
+from millstream.cli.terminal.pipelines import load
 from millstream.console.page import built_page
-from millstream.jobs.asking import state_of_key
-from millstream.jobs.book import Book
-from millstream.jobs.diary import Diary
-from millstream.log.producer import Producer
-from millstream.log.settings import Cluster
-from millstream.log.topics import Topics
-from millstream.runtime.inspect import commits, looked_at
-from millstream.runtime.rewind import suffix_of
+from millstream.engine.inspection.inspect import commits, looked_at
+from millstream.engine.recovery.rewind import suffix_of
+from millstream.jobs.queries import state_of_key
+from millstream.jobs.registry import Book
+from millstream.jobs.reports.run_log import Diary
+from millstream.kafka.admin.topics import Topics
+from millstream.kafka.clients.producing.producer import Producer
+from millstream.kafka.settings import Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,9 +11,9 @@ from tests.console.browsing import PATIENCE, Browsed, browser
 from tests.console.serving import Served, served
 
 from millstream.console.page import built_page
-from millstream.log.consumer import Consumer
-from millstream.log.producer import Producer
-from millstream.log.topics import Topics
+from millstream.kafka.admin.topics import Topics
+from millstream.kafka.clients.consuming.consumer import Consumer
+from millstream.kafka.clients.producing.producer import Producer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,10 +8,10 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.console.guard.test_limits import connected, received
 from tests.console.serving import Served, served
-from tests.console.test_limits import connected, received
 
-from millstream.console.limits import Limits
+from millstream.console.guard.limits import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

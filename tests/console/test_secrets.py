@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from millstream.cli.job_process import about_run
-from millstream.cli.pipelines import load
-from millstream.jobs.book import Book
+from millstream.cli.terminal.pipelines import load
+from millstream.jobs.registry import Book
 from millstream.jobs.stack import KAFKA
-from millstream.log.settings import Cluster
+from millstream.kafka.settings import Cluster
 
 if TYPE_CHECKING:
     from pathlib import Path

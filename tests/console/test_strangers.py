@@ -10,11 +10,11 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.console.guard.test_limits import PATIENCE, connected, received
 from tests.console.serving import Served, served
 from tests.console.streams import Stream
-from tests.console.test_limits import PATIENCE, connected, received
 
-from millstream.console.limits import Buckets, Limits
+from millstream.console.guard.limits import Buckets, Limits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -68,7 +68,7 @@ def test_the_wheel_holds_the_page_its_licences_and_the_demo_and_no_sources_of_th
     assert any(name.endswith(".js") for name in page)
     licences = zipfile.ZipFile(wheel).read("millstream/console/dist/licences.txt").decode()
     assert licences.count("Permission is hereby granted") >= 2
-    assert "millstream/cli/examples/shop.py" in names
+    assert "millstream/cli/demo/examples/shop.py" in names
     assert not [name for name in names if "node_modules" in name or name.endswith(".tsx")]
 
 

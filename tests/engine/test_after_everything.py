@@ -17,7 +17,7 @@ from millstream.testing import Drive
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.steps.process import Visit
+    from millstream.operators.process.spec import Visit
 
 
 def ever(**read: Any) -> ms.Stream:

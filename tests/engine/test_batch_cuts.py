@@ -134,7 +134,7 @@ def test_windows_are_the_same_under_any_cut_lane_and_restart(lane: Any, batches:
 def test_windows_closed_by_spark_tasks_are_those_closed_on_the_driver(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("millstream.runtime.lanes.wide.CLOSE_ON_DRIVER", 0)
+    monkeypatch.setattr("millstream.engine.lanes.wide.CLOSE_ON_DRIVER", 0)
     arrivals = records(9, disorder=DELAY)
 
     rows, _, late, _ = run(windows(), cut(arrivals, 3), "wide", restart=True)

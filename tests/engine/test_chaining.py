@@ -119,7 +119,7 @@ def test_which_of_several_results_passes_a_distinct_is_the_same_in_every_lane_an
 
     Where Spark tasks close windows, results lie in several files, by keys and not by time.
     """
-    monkeypatch.setattr("millstream.runtime.lanes.wide.CLOSE_ON_DRIVER", 0)
+    monkeypatch.setattr("millstream.engine.lanes.wide.CLOSE_ON_DRIVER", 0)
     rows = [bid(10 * place, place) for place in range(60) for _ in range(1 + place % 6)]
     for lane, batches in (("short", 1), ("short", 8), ("wide", 1), ("wide", 2)):
         with drive(counted(bids()).distinct(by="n"), lane=lane) as d:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.cli.command import COMMAND
-from tests.log.shortly import Log, eventually
+from tests.kafka.shortly import Log, eventually
 
 import millstream as ms
 from millstream.errors import InvalidInput, MillstreamError, NotFound, UserCodeFailed
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from millstream.runtime.facts import Facts
+    from millstream.metrics.facts import Facts
     from millstream.testing.local_broker import ThrowAwayBroker
 
 SCHEMA = "id long not null, price double, tags array<string>, at timestamp"

@@ -12,17 +12,18 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewPartitions
 from tests.engine.test_continuous import SCHEMA, assert_dead, continuous, ran, rows, size
-from tests.log.shortly import Log, eventually
+from tests.kafka.shortly import Log, eventually
 
 import millstream as ms
+from millstream.engine.continuous import passing as continuous_passing
+from millstream.engine.continuous import ways as continuous_ways
+from millstream.engine.continuous.direct import Direct
+from millstream.engine.continuous.spark import RealTime
+from millstream.engine.continuous.ways import way
 from millstream.errors import AlreadyRunning, DataGone, Fenced, Unavailable
-from millstream.log.batch_headers import UnknownFormat
-from millstream.runtime import continuous_passing, continuous_ways
-from millstream.runtime.continuous_direct import Direct
-from millstream.runtime.continuous_spark import RealTime
-from millstream.runtime.continuous_ways import way
-from millstream.sinks.topic_wire import WireSender
-from millstream.sources.topic_wire import WireFetcher
+from millstream.kafka.protocol.batch_headers import UnknownFormat
+from millstream.sinks.kafka.wire_sender import WireSender
+from millstream.sources.kafka.wire_fetch import WireFetcher
 from millstream.testing import broker as started
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ def test_what_spark_has_begun_goes_on_with_spark(tmp_path: Path) -> None:
 def test_settings_that_may_change_what_sql_means_are_sparks_to_follow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("millstream.runtime.without_spark.existing", lambda: None)
+    monkeypatch.setattr("millstream.engine.inspection.without_spark.existing", lambda: None)
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     assert chosen(passing("rows"), tmp_path) is Direct
     (tmp_path / "spark-defaults.conf").write_text("spark.sql.ansi.enabled false\n")
@@ -230,8 +231,8 @@ def test_a_topic_that_takes_nothing_for_long_stops_the_job(
 def test_partitions_that_come_later_are_read_from_their_beginning(
     log: Log, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("millstream.runtime.continuous_direct.INTERVAL_SECONDS", 0.5)
-    monkeypatch.setattr("millstream.sources.topic_reader._LOOK_SECONDS", 0.2)
+    monkeypatch.setattr("millstream.engine.continuous.direct.INTERVAL_SECONDS", 0.5)
+    monkeypatch.setattr("millstream.sources.kafka.reader._LOOK_SECONDS", 0.2)
     log.topics.create(topic)
     log.fill(topic, rows(range(30)))
     out = f"{topic}.out"
@@ -253,7 +254,7 @@ def test_partitions_that_come_later_are_read_from_their_beginning(
 def test_a_topic_made_anew_stops_the_job(
     log: Log, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("millstream.sources.topic_reader._LOOK_SECONDS", 0.2)
+    monkeypatch.setattr("millstream.sources.kafka.reader._LOOK_SECONDS", 0.2)
     log.topics.create(topic)
     log.fill(topic, rows(range(30)))
     running = Running(passing(topic), log, tmp_path / "job")
@@ -268,7 +269,7 @@ def test_a_topic_made_anew_stops_the_job(
 def test_a_job_that_is_taken_over_ends_at_once(
     log: Log, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("millstream.runtime.continuous_direct.INTERVAL_SECONDS", 600.0)
+    monkeypatch.setattr("millstream.engine.continuous.direct.INTERVAL_SECONDS", 600.0)
     log.topics.create(topic)
     log.fill(topic, rows(range(30)))
     out = f"{topic}.out"

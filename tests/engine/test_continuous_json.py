@@ -15,12 +15,12 @@ from tests.formats import json_records
 from tests.oracles import json_oracle
 
 import millstream as ms
+from millstream.engine.continuous.frames import Taking, as_json, output_frame
+from millstream.engine.continuous.json import EXTRA, GOOD, JsonColumns
 from millstream.errors import InvalidSpec
 from millstream.formats.json import decode
 from millstream.formats.json.encode import encode
 from millstream.plan.graph import Read
-from millstream.runtime.continuous_frames import Taking, as_json, output_frame
-from millstream.runtime.continuous_json import EXTRA, GOOD, JsonColumns
 from millstream.schema import Schema
 
 if TYPE_CHECKING:

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import millstream as ms
+from millstream.engine.recovery.rewind import rewind
 from millstream.errors import MillstreamError
-from millstream.runtime.rewind import rewind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from millstream.pipeline import Pipeline
-    from millstream.stream import Stream
+    from millstream.api.pipeline import Pipeline
+    from millstream.api.stream import Stream
 
 ROWS = [{"page": n % 2, "price": float(n), "ts": f"2026-01-01 00:00:{n:02d}"} for n in range(20)]
 SCHEMA = "page long, price double, ts timestamp"

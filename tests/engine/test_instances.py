@@ -8,11 +8,11 @@ import pytest
 from tests.engine.scenes import at, bid, bids, counted, drive
 
 import millstream as ms
-from millstream.runtime import instances
-from millstream.runtime.lanes import wide
+from millstream.engine.lanes import wide
+from millstream.metrics import instances
 
 if TYPE_CHECKING:
-    from millstream.runtime.facts import Facts
+    from millstream.metrics.facts import Facts
     from millstream.testing import Drive
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]

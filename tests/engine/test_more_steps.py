@@ -191,7 +191,7 @@ def test_rows_that_a_session_finds_late_are_not_counted_as_behind_but_used() -> 
 
 
 def test_each_kind_of_state_is_shown_by_key_without_the_pipeline() -> None:
-    from millstream.runtime.inspect import looked_at, of_key, states
+    from millstream.engine.inspection.inspect import looked_at, of_key, states
 
     rows = bids()
     made = {

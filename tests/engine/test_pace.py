@@ -6,12 +6,12 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.log.shortly import Log, eventually
+from tests.kafka.shortly import Log, eventually
 
 import millstream as ms
-from millstream.runtime import planner
-from millstream.runtime.job import Job
-from millstream.runtime.planner import pause_of
+from millstream.engine.job import Job
+from millstream.engine.lanes import planner
+from millstream.engine.lanes.planner import pause_of
 
 if TYPE_CHECKING:
     from pathlib import Path

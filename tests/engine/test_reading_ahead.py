@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
+from tests.engine.following import AheadReader, until
 from tests.faults.small_world import TOPIC, Crash, Small, World, tell_the_world
-from tests.runtime.following import AheadReader, until
 
 import millstream as ms
-from millstream.log.topics import Topics
-from millstream.runtime import ahead
-from millstream.runtime.faultpoints import POINTS
+from millstream.engine.checkpoint.fault_points import POINTS
+from millstream.engine.lanes import prefetch
+from millstream.kafka.admin.topics import Topics
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
+    from millstream.engine.engine import Engine
+    from millstream.metrics.facts import Facts
     from millstream.plan.graph import Read
-    from millstream.runtime.engine import Engine
-    from millstream.runtime.facts import Facts
     from millstream.testing.local_broker import ThrowAwayBroker
 
 pytestmark = pytest.mark.spark
@@ -46,8 +46,8 @@ class Reading(Small):
         super().__init__(folder, spark)
         self.world = AheadWorld()
         self.found: list[str] = []
-        patch.setattr(ahead, "LEAST", 1)
-        patch.setattr(ahead, "reached", lambda point, batch: self.found.append(point))
+        patch.setattr(prefetch, "LEAST", 1)
+        patch.setattr(prefetch, "reached", lambda point, batch: self.found.append(point))
         tell_the_world(self.world, patch)
 
     def feed_at(self, engine: Engine, point: str) -> None:
@@ -139,7 +139,7 @@ def test_a_batch_that_is_tried_again_is_not_given_what_follows_it(reading: Readi
 
 
 def test_without_looking_at_the_ranges_it_is(reading: Reading, monkeypatch: Patch) -> None:
-    monkeypatch.setattr(ahead, "fits", lambda piece, at, ranges: True)
+    monkeypatch.setattr(prefetch, "fits", lambda piece, at, ranges: True)
 
     tried_again(reading)
 
@@ -167,7 +167,7 @@ def test_a_topic_made_anew_gives_none_of_the_old_ones_rows(reading: Reading) -> 
         reading.feed()
         stepped(engine)
         source = engine._ahead._sources[TOPIC]
-        track = ahead.Track({0: 60, 1: 60}, "second", source._track.decoder)  # type: ignore[union-attr]
+        track = prefetch.Track({0: 60, 1: 60}, "second", source._track.decoder)  # type: ignore[union-attr]
         assert engine._ahead.take(TOPIC, {0: (36, 60), 1: (36, 60)}, track).rows == ()
 
 
@@ -214,7 +214,7 @@ def test_rows_of_a_real_topic_that_were_read_ahead_leave_once(
     broker: ThrowAwayBroker, topic: str, tmp_path: Path, spark: SparkSession, monkeypatch: Patch
 ) -> None:
     """Fed in small transactions, some of them aborted, until some batch was handed rows."""
-    monkeypatch.setattr(ahead, "LEAST", 1)
+    monkeypatch.setattr(prefetch, "LEAST", 1)
     Topics(broker.address).create(topic, partitions=2)
     rows = ms.read(ms.Topic(topic, schema="n long, ts timestamp"), time="ts")
     results = ms.Memory("out")

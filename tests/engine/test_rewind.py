@@ -11,13 +11,14 @@ import pytest
 from tests.faults.small_world import Crash, LedgerWriter, Small, World, tell_the_world
 
 import millstream as ms
+from millstream.engine.checkpoint import checkpoint, housekeeping
+from millstream.engine.checkpoint.checkpoint import Checkpoint
+from millstream.engine.recovery import unfinished_rewind
+from millstream.engine.recovery.lost import skip_lost
+from millstream.engine.recovery.rewind import Rewinding
+from millstream.engine.recovery.unfinished_rewind import POINTS, Going
 from millstream.errors import AlreadyRunning, Damaged, DataGone, InvalidInput, NotFound
-from millstream.runtime import checkpoint, going_back, housekeeping
-from millstream.runtime.checkpoint import Checkpoint
-from millstream.runtime.facts import moment_of
-from millstream.runtime.going_back import POINTS, Going
-from millstream.runtime.lost import skip_lost
-from millstream.runtime.rewind import Rewinding
+from millstream.metrics.facts import moment_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from millstream.runtime.rewind import To
+    from millstream.engine.recovery.rewind import To
     from millstream.sinks.spec import Sink, Staged
 
 
@@ -58,7 +59,7 @@ def job(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) ->
     job = Small(tmp_path / "checkpoint", spark)
     job.world = Outside()
     tell_the_world(job.world, monkeypatch)
-    monkeypatch.setattr(going_back, "reached", lambda point, number: job.world.tell(point))
+    monkeypatch.setattr(unfinished_rewind, "reached", lambda point, number: job.world.tell(point))
     for _ in range(3):
         job.feed()
         job.step()

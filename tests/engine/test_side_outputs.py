@@ -12,9 +12,9 @@ import psycopg
 import pytest
 
 import millstream as ms
+from millstream.engine.recovery.rewind import rewind
 from millstream.errors import DataGone, InvalidSpec
-from millstream.runtime.rewind import rewind
-from millstream.sinks.files_writer import committed
+from millstream.sinks.files.writer import committed
 from millstream.testing import Drive
 
 if TYPE_CHECKING:

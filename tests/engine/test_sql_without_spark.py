@@ -10,11 +10,13 @@ import pytest
 from tests.engine.scenes import at, bid, bids, counted, drive
 
 import millstream as ms
+from millstream.engine.inspection.sql_placement import in_java
+from millstream.engine.inspection.without_spark import without_spark
+from millstream.engine.kernels import kernels
+from millstream.engine.lanes import short, wide
+from millstream.engine.spark import arrow_steps, frames
 from millstream.plan.stages import cut
-from millstream.runtime import arrow_sql, arrow_values, frames, kernels
-from millstream.runtime.arrow_foreseen import in_java
-from millstream.runtime.lanes import short, wide
-from millstream.runtime.without_spark import without_spark
+from millstream.sql.arrow import values as arrow_values
 from millstream.testing import Drive
 
 if TYPE_CHECKING:
@@ -72,7 +74,7 @@ def left(name: str, lane: Any, of: dict[str, Any]) -> list[list[Any]]:
 
 
 def all_in_spark(patch: Patch) -> None:
-    patch.setattr(arrow_sql, "compiled", lambda *told: None)
+    patch.setattr(arrow_steps, "compiled", lambda *told: None)
 
 
 def built(patch: Patch) -> list[Any]:

@@ -12,7 +12,7 @@ from tests.oracles.database_oracle import Database
 from tests.oracles.tables_oracle import Change, CurrentRows
 
 import millstream as ms
-from millstream.runtime.inspect import looked_at, of_key, states
+from millstream.engine.inspection.inspect import looked_at, of_key, states
 from millstream.testing import Drive
 
 if TYPE_CHECKING:

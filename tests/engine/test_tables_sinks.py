@@ -11,8 +11,8 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 import millstream as ms
+from millstream.sinks.kafka.messages import messages
 from millstream.sinks.spec import Staged
-from millstream.sinks.topic_messages import messages
 
 if TYPE_CHECKING:
     from pathlib import Path

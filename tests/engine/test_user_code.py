@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import functions as F
 from tests.engine.scenes import bid, bids, counted, drive, out, window
 
+from millstream.engine.lanes import work
 from millstream.errors import UserCodeFailed
-from millstream.runtime import work
 from millstream.testing import Drive
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def test_a_fault_of_our_own_is_not_laid_at_the_users_door(
 def test_a_step_after_one_that_failed_tries_the_same_batch_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from millstream.runtime.outputs import Doors
+    from millstream.engine.outputs import Doors
 
     with drive(counted(bids()), lane="short") as d:
         d.feed("bids", GOOD)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from datetime import datetime
 
-    from millstream.runtime.facts import Facts
+    from millstream.metrics.facts import Facts
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 

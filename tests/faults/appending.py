@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.log.batch_writing import Whole, Written
+from tests.kafka.batch_writing import Whole, Written
 
-from millstream.log import transaction_wire as asks
-from millstream.log import wire
+from millstream.kafka.protocol import transactions as asks
+from millstream.kafka.protocol import wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable

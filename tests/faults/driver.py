@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from millstream.runtime.facts import Facts
+    from millstream.metrics.facts import Facts
 
 SCHEMA = "id long not null, key long, amount long, ts timestamp"
 SIZE = "10 seconds"
@@ -108,7 +108,8 @@ def clumsy(folder: Path, how: str) -> Callable[[DataFrame], DataFrame]:
 
 def small_batches(budget: int) -> None:
     """Let batches have about so many bytes, whatever the speed."""
-    from millstream.runtime import engine, planner
+    from millstream.engine import engine
+    from millstream.engine.lanes import planner
 
     planner._LEAST = planner._MOST = budget
     vars(engine)["Sizing"] = partial(planner.Sizing, budget=budget)
@@ -116,16 +117,16 @@ def small_batches(budget: int) -> None:
 
 def short_batches(most: int) -> None:
     """Let batches of more than so many bytes be for Spark, which a few of them start."""
-    from millstream.runtime import planner
+    from millstream.engine.lanes import planner
 
     planner.SHORT_BYTES, planner.SPARK_BYTES = most, 3 * most
 
 
 def read_ahead_all() -> None:
     """Let every row be worth reading ahead."""
-    from millstream.runtime import ahead
+    from millstream.engine.lanes import prefetch
 
-    ahead.LEAST = 1
+    prefetch.LEAST = 1
 
 
 class Diary:

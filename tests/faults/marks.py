@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from confluent_kafka import Consumer, TopicPartition
 
-from millstream.sinks.topic_writer import LEDGER
+from millstream.sinks.kafka.writer import LEDGER
 
 
 class Mark(NamedTuple):

@@ -41,7 +41,7 @@ def stumble(how: str) -> None:
 
 def no_ledger() -> None:
     """Believe that nothing has been written since the last commit."""
-    from millstream.sinks.topic_writer import TopicWriter
+    from millstream.sinks.kafka.writer import TopicWriter
 
     recover = TopicWriter.recover
 

@@ -16,10 +16,11 @@ from tests.faults import verifier
 from tests.faults.driver import DELAY, SCHEMA, SIZE
 
 import millstream as ms
-from millstream.runtime import batch, checkpoint
-from millstream.runtime.checkpoint import Checkpoint
-from millstream.runtime.engine import Engine
-from millstream.runtime.session import Spark
+from millstream.engine import batch
+from millstream.engine.checkpoint import checkpoint
+from millstream.engine.checkpoint.checkpoint import Checkpoint
+from millstream.engine.engine import Engine
+from millstream.engine.spark.session import Spark
 from millstream.sinks.memory import visible
 from millstream.sources.spec import Extent
 from millstream.testing.memory_log import MemoryLog, MemoryReader
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
     import pytest
     from pyspark.sql import SparkSession
 
+    from millstream.engine.lanes.planner import Sizing
     from millstream.plan.graph import Read
-    from millstream.runtime.planner import Sizing
     from millstream.sinks.spec import Sink, Staged
 
 TOPIC = "rows"

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.faults.small_world import Small, World, tell_the_world, windows
 
+from millstream.engine.checkpoint import durable
 from millstream.errors import Damaged, MillstreamError
-from millstream.runtime import durable
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,12 +10,12 @@ from confluent_kafka import Producer
 from tests.faults.hurting import flip
 
 import millstream as ms
+from millstream.engine.recovery.lost import skip
 from millstream.errors import DamagedLog
-from millstream.log.settings import Cluster
-from millstream.log.topics import Topics
-from millstream.runtime.lost import skip
-from millstream.sources.topic_client import ClientFetcher
-from millstream.sources.topic_wire import WireFetcher
+from millstream.kafka.admin.topics import Topics
+from millstream.kafka.settings import Cluster
+from millstream.sources.kafka.librdkafka_fetch import ClientFetcher
+from millstream.sources.kafka.wire_fetch import WireFetcher
 
 if TYPE_CHECKING:
     from pathlib import Path

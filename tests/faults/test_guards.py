@@ -18,12 +18,12 @@ from tests.faults.driver import SCHEMA
 from tests.faults.small_world import TOPIC, Crash, LedgerWriter, Small, windows
 
 import millstream as ms
+from millstream.engine.checkpoint import checkpoint as checkpoint_module
+from millstream.engine.checkpoint import durable, housekeeping
+from millstream.engine.checkpoint.checkpoint import Checkpoint
+from millstream.engine.lanes.work import Files
+from millstream.engine.outputs import Doors
 from millstream.errors import AlreadyRunning, Damaged, Fenced, MillstreamError
-from millstream.runtime import checkpoint as checkpoint_module
-from millstream.runtime import durable, housekeeping
-from millstream.runtime.checkpoint import Checkpoint
-from millstream.runtime.outputs import Doors
-from millstream.runtime.work import Files
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ import pytest
 from tests.faults.judging import Report, differences, verdict_on
 from tests.faults.running import Run
 
-from millstream.runtime.faultpoints import AHEAD, POINTS
+from millstream.engine.checkpoint.fault_points import AHEAD, POINTS
 
 if TYPE_CHECKING:
     from pathlib import Path

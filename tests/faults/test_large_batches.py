@@ -11,11 +11,11 @@ import pytest
 from tests.faults.appending import append, large
 
 import millstream as ms
-from millstream.log.settings import Cluster
-from millstream.log.topics import Topics
+from millstream.kafka.admin.topics import Topics
+from millstream.kafka.settings import Cluster
+from millstream.sources.kafka.reader import TopicReader
+from millstream.sources.kafka.wire_fetch import WireFetcher
 from millstream.sources.spec import TooMuch
-from millstream.sources.topic_reader import TopicReader
-from millstream.sources.topic_wire import WireFetcher
 
 if TYPE_CHECKING:
     from pathlib import Path

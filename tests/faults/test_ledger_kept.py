@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka.admin import AdminClient
 from tests.faults import marks
-from tests.log_faults.stage import Stage
+from tests.kafka_faults.stage import Stage
 
 from millstream.errors import DataGone
-from millstream.sinks import topic_writer
+from millstream.sinks.kafka import writer as topic_writer
 
 if TYPE_CHECKING:
     from pathlib import Path

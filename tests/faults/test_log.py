@@ -20,10 +20,10 @@ from tests.faults.feeding import PARTITIONS, Feed
 from tests.faults.judging import differences, verdict_on
 from tests.faults.running import until
 
+from millstream.engine import world
+from millstream.engine.job import Job
 from millstream.errors import AlreadyRunning, DataGone, Fenced
-from millstream.log import wire
-from millstream.runtime import world
-from millstream.runtime.job import Job
+from millstream.kafka.protocol import wire
 from millstream.testing import broker as started
 
 if TYPE_CHECKING:

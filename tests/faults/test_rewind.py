@@ -22,8 +22,8 @@ from pyarrow import parquet
 from tests.faults.running import kill_when_held
 
 import millstream as ms
-from millstream.runtime.going_back import POINTS
-from millstream.runtime.inspect import looked_at
+from millstream.engine.inspection.inspect import looked_at
+from millstream.engine.recovery.unfinished_rewind import POINTS
 
 if TYPE_CHECKING:
     from pathlib import Path

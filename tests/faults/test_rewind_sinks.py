@@ -10,11 +10,11 @@ from deltalake import DeltaTable, write_deltalake
 from tests.sinks.batches import opened, staged
 
 import millstream as ms
+from millstream.engine.redirected_sinks import elsewhere
 from millstream.errors import InvalidInput
-from millstream.sinks.elsewhere import elsewhere
-from millstream.sinks.files import FilesSink
-from millstream.sinks.files_writer import TOGETHER, committed
-from millstream.sinks.live_store import live_outputs
+from millstream.sinks.files.files import FilesSink
+from millstream.sinks.files.writer import TOGETHER, committed
+from millstream.sinks.live.store import live_outputs
 from millstream.sinks.spec import GoesBack, Occupied
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from tests.faults.driver import DELAY, SCHEMA, SIZE
 from tests.faults.small_world import TOPIC, Small, World, tell_the_world
 
 import millstream as ms
+from millstream.engine import world as world_module
+from millstream.engine.world import KafkaWorld
 from millstream.errors import InvalidSpec
-from millstream.runtime import world as world_module
-from millstream.runtime.world import KafkaWorld
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,7 +13,7 @@ from tests.faults.judging import Report, verdict_on
 from tests.faults.running import ROOT, Run
 from tests.faults.sinks_outputs import SYSTEMS
 
-from millstream.runtime.faultpoints import POINTS
+from millstream.engine.checkpoint.fault_points import POINTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,8 +15,8 @@ from tests.faults.running import Run, until
 from tests.faults.small_world import TOPIC, Small
 from tests.faults.standalone import cluster
 
-from millstream.runtime.lanes import wide
-from millstream.runtime.lanes.wide import WideLane
+from millstream.engine.lanes import wide
+from millstream.engine.lanes.wide import WideLane
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -12,9 +12,10 @@ import pyarrow as pa
 import pytest
 from tests.faults.small_world import TOPIC, Small, tell_the_world
 
+from millstream.engine import engine, outputs
+from millstream.engine.checkpoint import durable, staging
 from millstream.errors import Damaged, DataGone
-from millstream.runtime import durable, engine, outputs, staging
-from millstream.state import runs
+from millstream.state.runs import runs
 
 if TYPE_CHECKING:
     from pathlib import Path

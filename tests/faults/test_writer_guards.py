@@ -17,13 +17,14 @@ from confluent_kafka.admin import AdminClient
 from tests.faults.marks import mark
 from tests.faults.writer_stage import Stage
 
-from millstream.bounded import bounded
 from millstream.errors import AlreadyRunning, DataGone, Fenced, MillstreamError
-from millstream.sinks import topic_sender, topic_writer
+from millstream.sinks.kafka import sender as topic_sender
+from millstream.sinks.kafka import writer as topic_writer
+from millstream.sinks.kafka.sender import ClientSender
+from millstream.sinks.kafka.writer import TopicWriter
 from millstream.sinks.spec import Staged
-from millstream.sinks.topic_sender import ClientSender
-from millstream.sinks.topic_writer import TopicWriter
-from millstream.sources.topic import Topic
+from millstream.sources.kafka.topic import Topic
+from millstream.timeouts import bounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

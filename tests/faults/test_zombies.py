@@ -11,8 +11,8 @@ import pytest
 from tests.faults.judging import verdict_on
 from tests.faults.running import Run, until
 
-from millstream.runtime.checkpoint import STALE_SECONDS
-from millstream.runtime.faultpoints import POINTS
+from millstream.engine.checkpoint.checkpoint import STALE_SECONDS
+from millstream.engine.checkpoint.fault_points import POINTS
 
 if TYPE_CHECKING:
     from tests.faults.driver import Config

@@ -11,10 +11,10 @@ import pyarrow as pa
 from tests.faults.running import until
 from tests.faults.verifier import Log
 
-from millstream.log.settings import Cluster
+from millstream.kafka.settings import Cluster
+from millstream.sinks.kafka.writer import TopicWriter
 from millstream.sinks.spec import Staged
-from millstream.sinks.topic_writer import TopicWriter
-from millstream.sources.topic import Topic
+from millstream.sources.kafka.topic import Topic
 
 
 class Stage:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import psutil
 from tests.cli.command import Command
 
-from millstream.jobs.book import Book
-from millstream.jobs.places import StackPlace, stack_place
+from millstream.jobs.folders import StackPlace, stack_place
+from millstream.jobs.registry import Book
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from millstream.jobs.book import JobRow
+    from millstream.jobs.registry import JobRow
 
 PATIENCE = 180.0
 JAVA = "-XX:TieredStopAtLevel=1 -Xshare:auto"

@@ -16,12 +16,12 @@ from tests.jobs.stacks import until
 from tests.jobs.test_supervisor import sleeper
 
 from millstream.jobs import logs
-from millstream.jobs.book import Book
+from millstream.jobs.folders import stack_place
 from millstream.jobs.logs import Log
-from millstream.jobs.places import stack_place
+from millstream.jobs.registry import Book
 from millstream.jobs.stack import page_address
 from millstream.jobs.supervisor import Supervisor
-from millstream.log.processes import LifeLock
+from millstream.kafka.local.processes import LifeLock
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -129,7 +129,7 @@ def test_what_libraries_print_beside_a_run_is_kept_small(tmp_path: Path) -> None
     script = (
         "import os, sys, time\n"
         "from pathlib import Path\n"
-        "from millstream.cli.pipelines import libraries_print_to\n"
+        "from millstream.cli.terminal.pipelines import libraries_print_to\n"
         "with libraries_print_to(Path(sys.argv[1])):\n"
         "    for _ in range(40):\n"
         "        os.write(2, b'x' * 1_000_000)\n"

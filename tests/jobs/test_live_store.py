@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from millstream.errors import DataGone, Fenced, InvalidSpec
-from millstream.sinks.live import Chart, LiveTable
-from millstream.sinks.live_store import LiveWriter, live_outputs, store_file
+from millstream.sinks.live.live import Chart, LiveTable
+from millstream.sinks.live.store import LiveWriter, live_outputs, store_file
 from millstream.sinks.spec import Opening, Staged
 
 if TYPE_CHECKING:

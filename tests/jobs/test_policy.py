@@ -8,8 +8,8 @@ import pytest
 
 from millstream.errors import AlreadyFinished
 from millstream.jobs import policy
-from millstream.jobs.book import JobRow
 from millstream.jobs.policy import Ending, Seen, decide, settle
+from millstream.jobs.registry import JobRow
 
 NOW = 1_000_000.0
 JOB = JobRow(

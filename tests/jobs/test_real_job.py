@@ -13,7 +13,7 @@ import pytest
 from tests.cli.bids import lines
 from tests.jobs.stacks import Stack, until
 
-from millstream.log.consumer import Consumer
+from millstream.kafka.clients.consuming.consumer import Consumer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from tests.cli.bids import lines, pipeline_file
 from tests.jobs.stacks import Stack, until
 
-from millstream.jobs.book import Book
-from millstream.runtime.inspect import looked_at
+from millstream.engine.inspection.inspect import looked_at
+from millstream.jobs.registry import Book
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.jobs.stacks import SLEEPER, Stack, until
 
-from millstream.jobs.book import Book, JobRow
 from millstream.jobs.process import leftovers
+from millstream.jobs.registry import Book, JobRow
 
 if TYPE_CHECKING:
     from pathlib import Path

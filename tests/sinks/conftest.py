@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.sinks.receiving import Receiver
 
-from millstream.sinks import notice_writer
+from millstream.sinks.alerts import notice_writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

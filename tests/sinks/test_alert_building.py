@@ -8,8 +8,8 @@ import pytest
 from tests.sinks.alerting import alert, batch, running
 
 import millstream as ms
+from millstream.engine.redirected_sinks import elsewhere
 from millstream.errors import InvalidInput, InvalidSpec
-from millstream.sinks.elsewhere import elsewhere
 
 if TYPE_CHECKING:
     from collections.abc import Callable

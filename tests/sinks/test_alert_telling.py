@@ -15,10 +15,10 @@ from tests.sinks.mailing import MailServer
 
 import millstream as ms
 from millstream.errors import Fenced
-from millstream.sinks import notice_store, notice_writer
-from millstream.sinks.alert_rule import Told
-from millstream.sinks.notice_store import NoticeStore, store_file
-from millstream.sinks.outbox import Outbox, Target
+from millstream.sinks.alerts import notice_store, notice_writer
+from millstream.sinks.alerts.notice_store import NoticeStore, store_file
+from millstream.sinks.alerts.outbox import Outbox, Target
+from millstream.sinks.alerts.rule import Told
 from millstream.sinks.spec import Opening
 
 if TYPE_CHECKING:

@@ -15,13 +15,13 @@ from deltalake import CommitProperties, DeltaTable
 from tests.sinks.batches import opened, staged
 
 import millstream as ms
-from millstream.sinks.delta_writer import DeltaWriter
-from millstream.sinks.files import FilesSink
-from millstream.sinks.files_writer import FilesWriter
-from millstream.sinks.ledger import Ownership
-from millstream.sinks.postgres_database import PostgresDatabase
-from millstream.sinks.records import Records
-from millstream.sinks.table_writer import TableWriter
+from millstream.sinks.delta.writer import DeltaWriter
+from millstream.sinks.files.files import FilesSink
+from millstream.sinks.files.writer import FilesWriter
+from millstream.sinks.postgres.database import PostgresDatabase
+from millstream.sinks.record_log import Records
+from millstream.sinks.tables.ledger import Ownership
+from millstream.sinks.tables.writer import TableWriter
 from millstream.testing.sink_suite import Crash
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import millstream as ms
+from millstream.engine.world import KafkaWorld
 from millstream.errors import InvalidSpec
-from millstream.runtime.world import KafkaWorld
 from millstream.sinks.spec import OpenSink
 
 if TYPE_CHECKING:

@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import psycopg
 import pytest
-from tests.log.shortly import eventually
+from tests.kafka.shortly import eventually
 
 import millstream as ms
+from millstream.engine.dead_letters.rows import Selection
+from millstream.engine.dead_letters.topic import DeadRows
 from millstream.errors import InvalidInput, MillstreamError
-from millstream.log.consumer import Consumer
-from millstream.log.producer import Producer
-from millstream.log.settings import Cluster
-from millstream.log.topics import Topics
-from millstream.runtime.dead import DeadRows
-from millstream.runtime.dead_letters import Selection
+from millstream.kafka.admin.topics import Topics
+from millstream.kafka.clients.consuming.consumer import Consumer
+from millstream.kafka.clients.producing.producer import Producer
+from millstream.kafka.settings import Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from millstream.log.records import Record
+    from millstream.kafka.records import Record
     from millstream.testing.local_broker import ThrowAwayBroker
 
 SCHEMA = "id long, note string, tags array<string>, size double, ts timestamp"

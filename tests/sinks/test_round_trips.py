@@ -22,9 +22,9 @@ from millstream.formats.choice import format_of
 from millstream.formats.framing import BARE, Framing
 from millstream.formats.protobuf import Protobuf
 from millstream.schema import Schema
-from millstream.sinks.file_formats import SUFFIX, write
-from millstream.sources import lines
-from millstream.sources.files import Files
+from millstream.sinks.files.formats import SUFFIX, write
+from millstream.sources.files import lines
+from millstream.sources.files.files import Files
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,7 +17,7 @@ import psycopg
 import pytest
 
 from millstream.errors import SetupFailed, Unavailable
-from millstream.log.broker_folder import free_port
+from millstream.kafka.local.broker_folder import free_port
 from millstream.testing import local_postgres, postgres, postgres_process
 from millstream.testing.postgres_process import Identity, of_the_wheel, programs
 

@@ -15,9 +15,9 @@ from tests.faults.verifier import Log
 from tests.sinks.batches import opened, staged
 
 from millstream.errors import MillstreamError
-from millstream.log.settings import Cluster
-from millstream.sinks.topic_plain import PlainTopicWriter
-from millstream.sinks.topic_writer import TopicWriter
+from millstream.kafka.settings import Cluster
+from millstream.sinks.kafka.plain_writer import PlainTopicWriter
+from millstream.sinks.kafka.writer import TopicWriter
 from millstream.testing.sink_suite import SinkSuite
 
 if TYPE_CHECKING:

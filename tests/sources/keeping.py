@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.runtime.notes import SourceNotes
+from millstream.engine.checkpoint.source_notes import SourceNotes
 from millstream.sources.spec import SourceOpening
 
 if TYPE_CHECKING:

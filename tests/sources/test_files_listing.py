@@ -14,10 +14,10 @@ from tests.sources.keeping import opening
 
 from millstream.errors import DataGone, InvalidSpec
 from millstream.schema import Schema
-from millstream.sources import lines, parquet, seen
-from millstream.sources.files import Files
-from millstream.sources.files_reader import FilesReader, listed
-from millstream.sources.headers import NoHeader, header_of
+from millstream.sources.files import lines, parquet, seen
+from millstream.sources.files.csv_header import NoHeader, header_of
+from millstream.sources.files.files import Files
+from millstream.sources.files.reader import FilesReader, listed
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,8 +11,8 @@ import pytest
 from tests.sources.keeping import opening
 
 import millstream as ms
+from millstream.engine.world import KafkaWorld
 from millstream.errors import InvalidInput, InvalidSpec
-from millstream.runtime.world import KafkaWorld
 from millstream.schema import Schema
 from millstream.sources.memory import Memory
 from millstream.sources.rate import Rate

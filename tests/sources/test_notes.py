@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.sources.keeping import notes
 
+from millstream.engine.checkpoint.source_notes import SourceNotes
 from millstream.errors import Damaged, Fenced
-from millstream.runtime.notes import SourceNotes
 
 if TYPE_CHECKING:
     from pathlib import Path

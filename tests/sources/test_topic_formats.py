@@ -12,7 +12,7 @@ from millstream.errors import InvalidSpec
 from millstream.formats.avro.format import Avro
 from millstream.formats.framing import Framing
 from millstream.schema import Schema
-from millstream.sources.topic import Topic
+from millstream.sources.kafka.topic import Topic
 
 if TYPE_CHECKING:
     from pathlib import Path

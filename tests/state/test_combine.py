@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from millstream.errors import InvalidInput, InvalidSpec
 from millstream.state.combine import combine, group_sorted, sort_rows
-from millstream.state.hashing import hash_keys
+from millstream.state.keys.hashing import hash_keys
 from millstream.state.spec import Combine, StateColumn, StateSpec
 
 INT = pa.schema([("k", pa.int64())])

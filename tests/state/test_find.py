@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from millstream.state.columns import in_chunks
+from millstream.state.arrays.numpy_columns import in_chunks
 from millstream.state.combine import combine
-from millstream.state.hashing import hash_keys
-from millstream.state.runs import Run, write_segment
+from millstream.state.keys.hashing import hash_keys
+from millstream.state.runs.runs import Run, write_segment
+from millstream.state.runs.view import View
 from millstream.state.spec import GONE, HASH, ORDER, StateColumn, StateSpec
-from millstream.state.view import View
 
 if TYPE_CHECKING:
     from pathlib import Path

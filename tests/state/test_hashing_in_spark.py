@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from millstream.state.hashing import hash_keys, spark_hash
+from millstream.state.keys.hashing import hash_keys, spark_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable

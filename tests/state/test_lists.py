@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from millstream.errors import InvalidInput, InvalidSpec
 from millstream.state import lists
 from millstream.state.combine import combine
-from millstream.state.hashing import hash_keys
+from millstream.state.keys.hashing import hash_keys
 from millstream.state.spec import StateColumn, StateSpec
 
 BAG = pa.list_(pa.struct([("a", pa.int64()), ("b", pa.string()), ("count", pa.int64())]))

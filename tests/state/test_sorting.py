@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.state.columns import taken
+from millstream.state.arrays.numpy_columns import taken
 from millstream.state.sorting import by_columns, by_group, permutation
 
 words = st.lists(st.sampled_from([-(2**63), -1, 0, 1, 2, 2**63 - 1]), min_size=3, max_size=3)

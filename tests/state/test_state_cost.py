@@ -11,10 +11,10 @@ import pytest
 
 from millstream.errors import InvalidInput
 from millstream.state.combine import combine
-from millstream.state.hashing import hash_keys
-from millstream.state.runs import Run, file_name, write_segment
+from millstream.state.keys.hashing import hash_keys
+from millstream.state.runs.runs import Run, file_name, write_segment
+from millstream.state.runs.view import View
 from millstream.state.spec import MIN_TIME, StateColumn, StateSpec
-from millstream.state.view import View
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,13 +18,13 @@ from hypothesis.stateful import (
 )
 
 from millstream.state.combine import combine
-from millstream.state.hashing import buckets_of, hash_keys
-from millstream.state.manifest import Change, Manifest
-from millstream.state.merge import Merger, merge
-from millstream.state.orphans import collect
-from millstream.state.runs import Run, file_name, write_segment
+from millstream.state.keys.hashing import buckets_of, hash_keys
+from millstream.state.runs.manifest import Change, Manifest
+from millstream.state.runs.merge import Merger, merge
+from millstream.state.runs.orphans import collect
+from millstream.state.runs.runs import Run, file_name, write_segment
+from millstream.state.runs.view import View
 from millstream.state.spec import StateColumn, StateSpec
-from millstream.state.view import View
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.transcripts.reading import Feed, Step, Transcript
     from tests.transcripts.tables import Table
 
-    from millstream.runtime.facts import Facts
+    from millstream.metrics.facts import Facts
 
 Row = dict[str, Any]
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")

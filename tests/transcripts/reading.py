@@ -42,7 +42,7 @@ from tests.transcripts.nodes import Item, documents
 
 import millstream as ms
 from millstream.errors import MillstreamError
-from millstream.runtime.facts import Facts
+from millstream.metrics.facts import Facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

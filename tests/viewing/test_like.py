@@ -15,9 +15,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from millstream.log.records import Record
+from millstream.kafka.records import Record
 from millstream.viewing.escape import decoded
-from millstream.viewing.rows import RecordRow
+from millstream.viewing.fields import RecordRow
 from millstream.viewing.selection import Selection
 from millstream.viewing.where.parser import parse
 

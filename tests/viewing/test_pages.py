@@ -15,10 +15,10 @@ import confluent_kafka
 import pytest
 
 from millstream.errors import InvalidInput, NotFound, Unavailable
-from millstream.log.link import Link
-from millstream.log.producer import Producer
-from millstream.log.settings import Cluster
-from millstream.log.topics import Topics
+from millstream.kafka.admin.topics import Topics
+from millstream.kafka.clients.producing.producer import Producer
+from millstream.kafka.librdkafka import Link
+from millstream.kafka.settings import Cluster
 from millstream.viewing import pages as pages_module
 from millstream.viewing.pages import Bounds, Page, Pages
 from millstream.viewing.selection import Selection

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.errors import InvalidInput
-from millstream.log.records import Record
-from millstream.viewing.rows import RecordRow
+from millstream.kafka.records import Record
+from millstream.viewing.fields import RecordRow
 from millstream.viewing.where.parser import parse
 
 if TYPE_CHECKING:

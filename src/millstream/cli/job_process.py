@@ -18,25 +18,25 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from millstream.cli.pipelines import Loaded, load
+from millstream.cli.terminal.pipelines import Loaded, load
 from millstream.errors import MillstreamError
-from millstream.jobs.book import Book
-from millstream.jobs.diary import BATCHES_KEPT, RUNNING, Diary
-from millstream.jobs.job_alerts import rules_of
+from millstream.jobs.alerts.rules import rules_of
+from millstream.jobs.folders import JobPlace, stack_place
 from millstream.jobs.logs import Log, rotate_open_file
-from millstream.jobs.places import JobPlace, stack_place
 from millstream.jobs.policy import FINISHED, Ending
+from millstream.jobs.registry import Book
+from millstream.jobs.reports.run_log import BATCHES_KEPT, RUNNING, Diary
 from millstream.jobs.stack import KAFKA
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import FrameType
 
-    from millstream.jobs.book import JobRow
-    from millstream.log.settings import Cluster
-    from millstream.pipeline import Pipeline
-    from millstream.runtime.facts import Facts
-    from millstream.runtime.job import Job
+    from millstream.api.pipeline import Pipeline
+    from millstream.engine.job import Job
+    from millstream.jobs.registry import JobRow
+    from millstream.kafka.settings import Cluster
+    from millstream.metrics.facts import Facts
     from millstream.sinks.spec import Sink
 
 _BEAT = 1.0
@@ -97,7 +97,7 @@ class JobProcess:
         self._diary.about(about_run(loaded, pipeline, cluster, Path(self._job.checkpoint)))
         self._catch_up()
         loaded.for_spark()
-        from millstream.runtime.job import Job
+        from millstream.engine.job import Job
 
         self._run = Job(
             pipeline,
@@ -118,7 +118,7 @@ class JobProcess:
         folder = Path(self._job.checkpoint)
         if not (folder / "job").exists():
             return
-        from millstream.runtime.inspect import looked_at
+        from millstream.engine.inspection.inspect import looked_at
 
         known, checkpoint = self._diary.last_batch(), looked_at(folder)
         for number in [n for n in checkpoint.batches("commit") if n > known][-BATCHES_KEPT:]:
@@ -156,7 +156,7 @@ class JobProcess:
 
 
 def _cluster(kafka: str | None) -> Cluster:
-    from millstream.log.settings import Cluster
+    from millstream.kafka.settings import Cluster
 
     return Cluster.resolve(kafka)
 
@@ -165,13 +165,13 @@ def about_run(
     loaded: Loaded, pipeline: Pipeline, cluster: Cluster, checkpoint: Path
 ) -> dict[str, Any]:
     """What the run is a run of, for those who look at it from outside."""
-    from millstream.plan.explain import described
+    from millstream.engine.dead_letters.side_outputs import SideOutputs
+    from millstream.engine.inspection.physical import leaving, outlined
+    from millstream.plan.explain.explain import described
     from millstream.plan.side_outputs import uses_kafka
     from millstream.plan.stages import cut
-    from millstream.runtime.physical import leaving, outlined
-    from millstream.runtime.side_outputs import SideOutputs
-    from millstream.sources.topic import Topic
-    from millstream.viewing.wires import told
+    from millstream.sources.kafka.topic import Topic
+    from millstream.viewing.binary_values import told
 
     kafka = uses_kafka(pipeline.outputs, pipeline.dead)
     stages, side = cut(pipeline.outputs), SideOutputs(pipeline, checkpoint)
@@ -202,8 +202,8 @@ def about_run(
 def _taking(sinks: Sequence[Sink]) -> dict[str, list[Any]]:
     """What takes late or bad rows: topics, files (path and format), and whatever else."""
     from millstream.sinks.spec import Discard
-    from millstream.sources.files import Files
-    from millstream.sources.topic import Topic
+    from millstream.sources.files.files import Files
+    from millstream.sources.kafka.topic import Topic
 
     files = {(str(sink.path), sink.format) for sink in sinks if isinstance(sink, Files)}
     return {

@@ -10,31 +10,12 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from millstream.cli import (
-    about,
-    acks,
-    alerts,
-    brokers,
-    check,
-    commits,
-    dead,
-    demo,
-    dev,
-    doctor,
-    groups,
-    init,
-    jobs,
-    local,
-    plan,
-    produce,
-    rewind,
-    run,
-    state,
-    tail,
-    topics,
-)
-from millstream.cli.boundary import Guarded, hear_sigterm
-from millstream.cli.options import with_everyday_options
+from millstream.cli.demo import demo
+from millstream.cli.pipeline import check, commits, dead, dev, init, plan, rewind, run, state
+from millstream.cli.stack import about, alerts, doctor, jobs, local
+from millstream.cli.terminal.boundary import Guarded, hear_sigterm
+from millstream.cli.terminal.options import with_everyday_options
+from millstream.cli.topics import acks, brokers, groups, produce, tail, topics
 
 if TYPE_CHECKING:
     from types import ModuleType

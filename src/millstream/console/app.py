@@ -9,22 +9,22 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from millstream.console.alerts_api import AlertsApi
-from millstream.console.asking import aside
-from millstream.console.following import Following
-from millstream.console.guard import Guard
-from millstream.console.jobs_api import JobsApi
-from millstream.console.limits import Limits
+from millstream.console.api.alerts import AlertsApi
+from millstream.console.api.history import PastApi
+from millstream.console.api.jobs import JobsApi
+from millstream.console.api.request import aside
+from millstream.console.api.routes import Endpoint, openapi
+from millstream.console.api.topics import TopicsApi
+from millstream.console.guard.guard import Guard
+from millstream.console.guard.limits import Limits
+from millstream.console.live.topics import Following
+from millstream.console.live.updates import Pulse
 from millstream.console.metrics import exposition
 from millstream.console.page import page_routes
-from millstream.console.past_api import PastApi
-from millstream.console.pulse import Pulse
-from millstream.console.rewinding import Rewinds
-from millstream.console.routes import Endpoint, openapi
+from millstream.console.rewind import Rewinds
 from millstream.console.shared import Few, Shared
-from millstream.console.topics_api import TopicsApi
 from millstream.errors import Unavailable
-from millstream.jobs.overview import overview
+from millstream.jobs.reports.overview import overview
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from millstream.jobs.places import StackPlace
+    from millstream.jobs.folders import StackPlace
 
 _HEALTHY = frozenset({"starting", "running", "catching up", "idle", "stopped"})
 

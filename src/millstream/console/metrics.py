@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from millstream.jobs.book import STATES, Book
-from millstream.jobs.diary import BUCKETS, DiaryReader
-from millstream.jobs.instances import totals_by_instance
-from millstream.jobs.lag import lags
+from millstream.jobs.registry import STATES, Book
+from millstream.jobs.reports.instances import totals_by_instance
+from millstream.jobs.reports.lag import lags
+from millstream.jobs.reports.run_log import BUCKETS, DiaryReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from millstream.jobs.book import JobRow
-    from millstream.jobs.places import StackPlace
+    from millstream.jobs.folders import StackPlace
+    from millstream.jobs.registry import JobRow
 
 HELP: dict[str, tuple[str, str]] = {
     "millstream_pipeline_up": ("gauge", "1 while the job's process lives."),

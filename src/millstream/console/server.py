@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from millstream.console.app import Console, application
-from millstream.console.connections import connection
-from millstream.console.limits import Limits
+from millstream.console.guard.connections import connection
+from millstream.console.guard.limits import Limits
 from millstream.console.page import built_page
-from millstream.jobs.book import Book
+from millstream.jobs.folders import StackPlace, stack_place
 from millstream.jobs.logs import Log
-from millstream.jobs.places import StackPlace, stack_place
+from millstream.jobs.registry import Book
 from millstream.jobs.stack import UP, keep, page_address
 
 if TYPE_CHECKING:

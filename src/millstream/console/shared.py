@@ -7,13 +7,13 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from millstream.console.asking import aside
+from millstream.console.api.request import aside
 from millstream.errors import Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.log.records import Record
+    from millstream.kafka.records import Record
     from millstream.viewing.pages import Takes
 
 _REMEMBERED = 200

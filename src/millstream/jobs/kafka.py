@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.jobs.book import Book
+from millstream.jobs.registry import Book
 from millstream.jobs.stack import KAFKA
 
 if TYPE_CHECKING:
-    from millstream.jobs.places import StackPlace
-    from millstream.log.settings import Cluster
+    from millstream.jobs.folders import StackPlace
+    from millstream.kafka.settings import Cluster
 
 
 def cluster_of(place: StackPlace, job: str | None = None) -> Cluster:
@@ -19,7 +19,7 @@ def cluster_of(place: StackPlace, job: str | None = None) -> Cluster:
         NotFound: there is no such job.
         Unavailable: none is named and none runs here.
     """
-    from millstream.log.settings import Cluster
+    from millstream.kafka.settings import Cluster
 
     with Book(place.book, read_only=True) as book:
         own = None if job is None else book.job(job).kafka

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from millstream.jobs.book import JobRow, State
+    from millstream.jobs.registry import JobRow, State
 
 Action = Literal["nothing", "start", "stop", "kill", "settle", "forget"]
 

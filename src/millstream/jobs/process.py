@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 if TYPE_CHECKING:
-    from millstream.jobs.places import JobPlace
+    from millstream.jobs.folders import JobPlace
 
 MARK = "MILLSTREAM_RUN"
 PROGRAM = "millstream.cli.job_process"

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Literal
 
 from millstream.errors import Unavailable
 from millstream.jobs import process
-from millstream.jobs.book import Book
-from millstream.jobs.places import StackPlace, stack_place
+from millstream.jobs.folders import StackPlace, stack_place
 from millstream.jobs.policy import GRACE
+from millstream.jobs.registry import Book
 
 if TYPE_CHECKING:
     from collections.abc import Callable

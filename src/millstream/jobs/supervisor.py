@@ -15,14 +15,14 @@ import uuid
 from typing import TYPE_CHECKING
 
 from millstream.jobs import policy, process
-from millstream.jobs.book import Book
-from millstream.jobs.diary import RUNNING, DiaryReader
-from millstream.jobs.job_alerts import AlertWatch
-from millstream.jobs.lag import LagWatch
+from millstream.jobs.alerts.rules import AlertWatch
+from millstream.jobs.folders import StackPlace, stack_place
 from millstream.jobs.logs import Log, rotate_open_file
-from millstream.jobs.places import StackPlace, stack_place
+from millstream.jobs.registry import Book
+from millstream.jobs.reports.lag import LagWatch
+from millstream.jobs.reports.run_log import RUNNING, DiaryReader
 from millstream.jobs.stack import PARTS, UP, keep
-from millstream.log import local
+from millstream.kafka.local import running as local
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     import psutil
 
-    from millstream.jobs.book import JobRow
+    from millstream.jobs.registry import JobRow
 
 _TURN = 0.2
 _RATE_WINDOW = 5.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millstream.errors import InvalidSpec
-from millstream.plan import sql
 from millstream.plan.graph import (
     HIDDEN_TIME,
     Drop,
@@ -21,6 +20,7 @@ from millstream.plan.graph import (
     WithColumns,
 )
 from millstream.schema import Array, Decimal, Scalar, Schema, check_names
+from millstream.sql import columns as sql
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

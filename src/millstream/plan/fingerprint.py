@@ -16,7 +16,7 @@ from functools import partial
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from millstream.plan.explain import words
+from millstream.plan.explain.explain import words
 from millstream.plan.graph import Node, Read, ancestry
 from millstream.schema import Schema
 from millstream.sources.memory import Memory
@@ -24,7 +24,7 @@ from millstream.sources.memory import Memory
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from millstream.pipeline import Pipeline
+    from millstream.api.pipeline import Pipeline
 
 Fingerprint = dict[str, str]
 PYTHON, ORDER = "python", "the order of its steps"

@@ -15,21 +15,21 @@ from millstream.plan.call_site import users_line
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from millstream.event_time.clock_correction import ClockCorrection
+    from millstream.operators.aggregates.spec import Aggregate
+    from millstream.operators.distinct.spec import Distinct
+    from millstream.operators.process.spec import Process
+    from millstream.operators.tables.spec import ChangeLog
+    from millstream.operators.top.spec import Top
+    from millstream.operators.windows.by_rows.delta import Delta
+    from millstream.operators.windows.by_rows.punctuated import Punctuated
+    from millstream.operators.windows.by_rows.rows import Rows
+    from millstream.operators.windows.sessions.spec import Session
+    from millstream.operators.windows.sliding.spec import Sliding
+    from millstream.operators.windows.spec import Everything, Hopping, Tumbling
+    from millstream.operators.windows.trigger import Trigger
     from millstream.sinks.spec import Sink
-    from millstream.sources.clock import ClockCorrection
     from millstream.sources.spec import Source
-    from millstream.steps.distinct import Distinct
-    from millstream.steps.process import Process
-    from millstream.steps.top import Top
-    from millstream.tables.spec import ChangeLog
-    from millstream.windows.aggregate_spec import Aggregate
-    from millstream.windows.counted import Rows
-    from millstream.windows.delta import Delta
-    from millstream.windows.punctuated import Punctuated
-    from millstream.windows.session import Session
-    from millstream.windows.sliding import Sliding
-    from millstream.windows.spec import Everything, Hopping, Tumbling
-    from millstream.windows.trigger import Trigger
 
     Window = Tumbling | Hopping | Session | Sliding | Rows | Delta | Punctuated | Everything
 

@@ -6,22 +6,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from millstream.errors import InvalidSpec
-from millstream.joins.as_of import AsOf
-from millstream.joins.names import EVENT_TIME, result_columns
+from millstream.operators.joins.result_columns import EVENT_TIME, result_columns
+from millstream.operators.joins.stream_table.spec import AsOf
 from millstream.plan import columns as columns_of
 from millstream.plan.graph import HIDDEN_TIME, EventTime, Node, Read, Stateful
 from millstream.schema import Scalar, check_names
-from millstream.sources.files import Files
+from millstream.sources.files.files import Files
 from millstream.sources.memory import Memory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millstream.joins.as_of import Lookup
-    from millstream.joins.interval import Interval
-    from millstream.joins.names import Column
-    from millstream.joins.on import Pairs
-    from millstream.joins.table_join import TableJoin
+    from millstream.operators.joins.interval.spec import Interval
+    from millstream.operators.joins.on import Pairs
+    from millstream.operators.joins.result_columns import Column
+    from millstream.operators.joins.stream_table.spec import Lookup
+    from millstream.operators.joins.table_table.spec import TableJoin
     from millstream.plan.graph import Columns
     from millstream.schema import Type
     from millstream.sinks.spec import Sink

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Literal
 
 from millstream.errors import InvalidSpec
 from millstream.plan.graph import Read, Stateful, ancestry
-from millstream.plan.watching import watched
-from millstream.sinks.alert import Alert
-from millstream.sinks.files import FilesSink
+from millstream.plan.watched_columns import watched
+from millstream.sinks.alerts.alert import Alert
+from millstream.sinks.files.files import FilesSink
 from millstream.sinks.keys import Keyed
 from millstream.sinks.spec import Discard, Sink
-from millstream.sources.files import Files
-from millstream.sources.topic import Topic
+from millstream.sources.files.files import Files
+from millstream.sources.kafka.topic import Topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from millstream.pipeline import Pipeline
+    from millstream.api.pipeline import Pipeline
     from millstream.plan.graph import Output
 
 SideOutput = Literal["late", "dead"]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from millstream.plan.graph import Node, Read, Stateful, Where
 
 if TYPE_CHECKING:
-    from millstream.tables.spec import Current, Folded
-    from millstream.windows.aggregate_spec import Aggregate
+    from millstream.operators.aggregates.spec import Aggregate
+    from millstream.operators.tables.spec import Current, Folded
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.joins.as_of import Lookup
+from millstream.operators.joins.stream_table.spec import Lookup
 from millstream.plan.graph import Node, Read
 from millstream.plan.join_graph import Enriched, of_events
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol, runtime_checkable
 
 from millstream.errors import InvalidSpec
-from millstream.sources.topic import Topic
+from millstream.sources.kafka.topic import Topic
 
 Key = str | list[str] | tuple[str, ...] | None
 

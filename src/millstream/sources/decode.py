@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millstream.event_time.clock_correction import FLAG, OFFSET, ClockCorrection, corrected
 from millstream.formats.json.format import Json
-from millstream.sources.clock import FLAG, OFFSET, ClockCorrection, corrected
 from millstream.sources.spec import raw_schema
 from millstream.sources.values import Values
 

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 
 from millstream.errors import InvalidInput
 from millstream.state import lists, reduce
-from millstream.state.columns import only, plain
-from millstream.state.keys import canonical
+from millstream.state.arrays.numpy_columns import only, plain
+from millstream.state.keys.equality import canonical
 from millstream.state.sorting import arrange, group_sorted, hashes_of, orders_of, sort_rows
 from millstream.state.spec import GONE, HASH, LOW_PART, ORDER
 

@@ -11,14 +11,14 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.errors import InvalidInput
-from millstream.state.columns import (
+from millstream.state.arrays.numpy_columns import (
     float_values,
     int_values,
     is_int_like,
     plain,
     spans_to_rows,
 )
-from millstream.state.keys import list_parts, ranks, sortable_floats
+from millstream.state.keys.equality import list_parts, ranks, sortable_floats
 from millstream.state.spec import PEAK_BITS
 
 if TYPE_CHECKING:

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from millstream.state.columns import (
+from millstream.state.arrays.decimals import decimal_total, overflow
+from millstream.state.arrays.doubles import sum_groups
+from millstream.state.arrays.numpy_columns import (
     float_values,
     int_values,
     is_int_like,
     spans_to_rows,
     validity,
 )
-from millstream.state.decimals import decimal_total, overflow
-from millstream.state.doubles import sum_groups
-from millstream.state.keys import floats_of, ranks, sortable_floats
+from millstream.state.keys.equality import floats_of, ranks, sortable_floats
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

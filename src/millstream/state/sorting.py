@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from millstream.state.columns import int_values, is_int_like, plain, spans_to_rows
-from millstream.state.keys import ranks, same_rows
+from millstream.state.arrays.numpy_columns import int_values, is_int_like, plain, spans_to_rows
+from millstream.state.keys.equality import ranks, same_rows
 from millstream.state.spec import HASH, ORDER
 
 if TYPE_CHECKING:

@@ -14,15 +14,15 @@ from operator import gt
 from typing import TYPE_CHECKING
 
 from millstream.errors import MillstreamError
-from millstream.log.consumer import Consumer
-from millstream.log.producer import Producer
-from millstream.log.topics import Topics
+from millstream.kafka.admin.topics import Topics
+from millstream.kafka.clients.consuming.consumer import Consumer
+from millstream.kafka.clients.producing.producer import Producer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from millstream.log.deliveries import Delivery
-    from millstream.log.producer_options import Acks
+    from millstream.kafka.clients.producing.delivery_reports import Delivery
+    from millstream.kafka.clients.producing.producer_options import Acks
     from millstream.testing.local_broker import ThrowAwayBroker
     from millstream.testing.local_brokers import ThrowAwayBrokers
 
@@ -157,7 +157,7 @@ def trial(
 
 def _put(cluster: ThrowAwayBrokers, topic: str) -> None:
     """Have the topic led by the first node and followed by the others, in that order."""
-    from millstream.log.brokers import Brokers
+    from millstream.kafka.admin.brokers import Brokers
 
     Brokers(cluster.address).move(topic, _NODES)
     _await_leaders(Topics(cluster.address), [topic], leader=_NODES[0])

@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from millstream.engine.checkpoint.checkpoint import Checkpoint
+from millstream.engine.checkpoint.source_notes import SourceNotes
+from millstream.engine.engine import Engine
+from millstream.engine.lanes.planner import Sizing
+from millstream.engine.spark.session import Spark, session
 from millstream.errors import InvalidInput
-from millstream.runtime.checkpoint import Checkpoint
-from millstream.runtime.engine import Engine
-from millstream.runtime.notes import SourceNotes
-from millstream.runtime.planner import Sizing
-from millstream.runtime.session import Spark, session
 from millstream.sources.plain_json import as_json
 from millstream.sources.spec import OpenSource, SourceOpening
 from millstream.testing.memory_log import Left, MemoryLog, MemoryReader, RecordingWriter
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from types import TracebackType
 
-    from millstream.pipeline import Pipeline
+    from millstream.api.pipeline import Pipeline
+    from millstream.metrics.facts import Facts
     from millstream.plan.graph import Output, Read
-    from millstream.runtime.facts import Facts
     from millstream.sinks.spec import Sink, Writer
     from millstream.sources.spec import Reader
 
@@ -238,7 +238,7 @@ def micros_of(time: Time) -> int:
 
 
 def _need_pipeline(pipeline: Pipeline) -> None:
-    from millstream.pipeline import Pipeline
+    from millstream.api.pipeline import Pipeline
 
     if not isinstance(pipeline, Pipeline):
         raise InvalidInput("Drive needs a Pipeline", got=repr(pipeline),

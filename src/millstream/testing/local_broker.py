@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millstream.errors import MillstreamError
-from millstream.log import broker as local
-from millstream.log.broker_folder import free_port
-from millstream.log.broker_settings import Seat
+from millstream.kafka.local import broker as local
+from millstream.kafka.local.broker_folder import free_port
+from millstream.kafka.local.broker_settings import Seat
 from millstream.testing.watchdog import watched
 
 if TYPE_CHECKING:

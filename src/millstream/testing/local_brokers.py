@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from millstream.log import broker as local
-from millstream.log import cluster
+from millstream.kafka.local import broker as local
+from millstream.kafka.local import cluster
 from millstream.testing.local_broker import QUICK, ThrowAwayBroker
 from millstream.testing.watchdog import watched
 
@@ -67,7 +67,7 @@ class ThrowAwayBrokers:
         Raises:
             TimeoutError: some partition is still not, after `timeout` seconds.
         """
-        from millstream.log.topics import Topics
+        from millstream.kafka.admin.topics import Topics
 
         self.revive()
         until = time.monotonic() + timeout
@@ -79,7 +79,7 @@ class ThrowAwayBrokers:
 
 def _behind(topics: object) -> list[str]:
     from millstream.errors import MillstreamError
-    from millstream.log.topics import Topics
+    from millstream.kafka.admin.topics import Topics
 
     assert isinstance(topics, Topics)
     try:

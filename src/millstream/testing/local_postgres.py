@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millstream.errors import Unavailable
-from millstream.log.broker_folder import free_port
+from millstream.kafka.local.broker_folder import free_port
 from millstream.testing.postgres_process import Server
 from millstream.testing.postgres_process import programs as found_programs
 from millstream.testing.watchdog import watched

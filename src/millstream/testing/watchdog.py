@@ -65,11 +65,11 @@ def watch(owner: int, folder: Path, kind: Kind) -> None:
 
 def _end_of(kind: Kind) -> Callable[[Path], object]:
     if kind == "broker":
-        from millstream.log import broker
+        from millstream.kafka.local import broker
 
         return broker.kill
     if kind == "brokers":
-        from millstream.log import cluster
+        from millstream.kafka.local import cluster
 
         return cluster.kill
     from millstream.testing import postgres_process

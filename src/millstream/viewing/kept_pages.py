@@ -12,9 +12,9 @@ from millstream.viewing.pages import Bounds, Page
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from millstream.log.places import Place
-    from millstream.log.records import Record
-    from millstream.runtime.kept_rows import KeptRows
+    from millstream.engine.dead_letters.kept_rows import KeptRows
+    from millstream.kafka.positions import Place
+    from millstream.kafka.records import Record
     from millstream.viewing.pages import Places, Takes
 
 _FURTHER = 4

@@ -17,20 +17,20 @@ from typing import TYPE_CHECKING, Protocol
 from confluent_kafka import Message, TopicPartition
 
 from millstream.errors import InvalidInput, Unavailable
-from millstream.log.consumer_options import client_config
-from millstream.log.damaged import DamagedBatch, Lost, lost
-from millstream.log.link import Link
-from millstream.log.names import check_topic
-from millstream.log.places import offsets_at
-from millstream.log.reading import Reader
-from millstream.log.records import Record, from_message
-from millstream.log.topic_info import slots_of
+from millstream.kafka.admin.topic_info import slots_of
+from millstream.kafka.clients.consuming.assignment import Reader
+from millstream.kafka.clients.consuming.consumer_options import client_config
+from millstream.kafka.clients.consuming.damaged import DamagedBatch, Lost, lost
+from millstream.kafka.librdkafka import Link
+from millstream.kafka.names import check_topic
+from millstream.kafka.positions import offsets_at
+from millstream.kafka.records import Record, from_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from millstream.log.places import Place
-    from millstream.log.settings import Cluster
+    from millstream.kafka.positions import Place
+    from millstream.kafka.settings import Cluster
 
 Places = dict[int, int]
 _FURTHER = 4

@@ -7,12 +7,12 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from millstream.viewing.rows import RecordRow
+from millstream.viewing.fields import RecordRow
 
 if TYPE_CHECKING:
-    from millstream.log.records import Record
+    from millstream.kafka.records import Record
+    from millstream.viewing.binary_values import Wire
     from millstream.viewing.where.tree import Condition
-    from millstream.viewing.wires import Wire
 
 
 @dataclass

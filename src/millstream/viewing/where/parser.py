@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millstream.errors import InvalidInput, MillstreamError
+from millstream.viewing.fields import MOST_DIGITS
 from millstream.viewing.moments import instant
-from millstream.viewing.rows import MOST_DIGITS
 from millstream.viewing.where import tree
 from millstream.viewing.where.tokens import Token, tokens
 

@@ -1,0 +1,1 @@
+"""The public API: streams, tables, windows and pipelines as plain values."""

@@ -1,0 +1,153 @@
+"""Pipeline: a name and its outputs, a plain value that can be run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from millstream.duration import Duration, not_negative_micros, positive_micros
+from millstream.engine.continuous.rules import check_continuous, headline
+from millstream.errors import InvalidSpec
+from millstream.plan.graph import Output
+from millstream.plan.names import check_pipeline_name, named_apart, step_names, unique
+from millstream.plan.side_outputs import check_side_output
+from millstream.sinks.alerts.alert import JobAlert
+from millstream.sinks.spec import Delivery
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millstream.engine.job import Job
+    from millstream.sinks.spec import Sink
+
+OnBad = Literal["dead", "stop"]
+Mode = Literal["micro_batch", "continuous"]
+_OF_BATCHES = {"batch": "1 second", "history": "1 day", "buckets": 256}
+
+
+@dataclass(frozen=True, eq=False)
+class Pipeline:
+    """A name and its outputs.
+
+    `batch` is how long a batch should take when there is much to read; when there is little and
+    `batch` is more than a second, up to a tenth of it is waited for rows. `history` is how far
+    back the checkpoint can be rewound; `buckets` how many parts the state of a step has (a power
+    of two, fixed at the first start). `delivery` is what a crash may do to the last batch:
+    nothing, repeat it (`at_least_once`) or lose it (`at_most_once`).
+    A row that cannot be taken goes to the topic `<pipeline>.dead` (where no topic is read or
+    written, to files in the checkpoint), or to the sink `dead`, or stops the job with
+    `on_bad="stop"`; `bad_above` is the share of bad rows per minute that stops it.
+
+    `alerts` watch the job itself (`ms.JobAlert`), where a supervisor runs it.
+
+    `mode="continuous"` passes rows as they come from topics to topics in milliseconds: stateless
+    steps only, at least once (`docs/continuous.md`); batch, history and buckets mean nothing there.
+    """
+
+    name: str
+    outputs: tuple[Output, ...]
+    batch: int
+    history: int
+    buckets: int
+    delivery: Delivery
+    on_bad: OnBad
+    bad_above: float | None
+    dead: Sink | None
+    mode: Mode
+    alerts: tuple[JobAlert, ...]
+
+    def __init__(
+        self,
+        name: str,
+        *outputs: Output,
+        delivery: Delivery = "exactly_once",
+        batch: Duration = "1 second",
+        history: Duration = "1 day",
+        buckets: int = 256,
+        on_bad: OnBad = "dead",
+        bad_above: float | None = None,
+        dead: Sink | None = None,
+        mode: Mode = "micro_batch",
+        alerts: Sequence[JobAlert] = (),
+    ) -> None:
+        check_pipeline_name(name)
+        if not outputs or not all(isinstance(output, Output) for output in outputs):
+            raise InvalidSpec(f"Pipeline({name!r}) needs outputs", got=repr(outputs),
+                              do="write Pipeline(name, stream.to(ms.Topic(…)))")  # fmt: skip
+        if type(buckets) is not int or not 1 <= buckets <= 65536 or buckets & (buckets - 1):
+            raise InvalidSpec("buckets needs a power of two up to 65536", got=repr(buckets),
+                              do="leave it at 256")  # fmt: skip
+        if delivery not in get_args(Delivery):
+            raise InvalidSpec(f"delivery needs one of {', '.join(get_args(Delivery))}",
+                              got=repr(delivery))  # fmt: skip
+        _check_bad(on_bad, bad_above)
+        check_side_output(dead, "dead")
+        outputs = named_apart(outputs)
+        unique([output.name for output in outputs], "output", "give .to(sink, name=…)")
+        step_names(outputs)
+        _check_mode(mode, outputs, delivery, dead,
+                    {"batch": batch, "history": history, "buckets": buckets})  # fmt: skip
+        for field, value in (("name", name), ("outputs", outputs), ("buckets", buckets),
+                             ("delivery", delivery), ("on_bad", on_bad),
+                             ("bad_above", bad_above), ("dead", dead), ("mode", mode),
+                             ("alerts", _checked_alerts(alerts)),
+                             ("batch", positive_micros(batch, what="batch")),
+                             ("history", not_negative_micros(history, what="history")),
+                             ):  # fmt: skip
+            object.__setattr__(self, field, value)
+
+    def run(self, until: Literal["caught_up", "finished"] | None = None, **options: Any) -> None:
+        """Run here and now; see `millstream.engine.job.run` for the options."""
+        from millstream.engine.job import run
+
+        run(self, until=until, **options)
+
+    def start(self, **options: Any) -> Job:
+        """Run in the background of this process; the Job can be stopped and waited for."""
+        from millstream.engine.job import start
+
+        return start(self, **options)
+
+    def plan(self) -> str:
+        """The logical plan and its stages, as text."""
+        from millstream.plan.explain.explain import explain
+
+        told = explain(self.name, self.outputs, self.dead) + _alerted(self.alerts)
+        if self.mode == "continuous":
+            first, rest = told.split("\n", 1)
+            return f"{first}\n{headline()}\n{rest}"
+        return told
+
+
+def _check_mode(
+    mode: object, outputs: tuple[Output, ...], delivery: str, dead: Sink | None,
+    given: dict[str, object],
+) -> None:  # fmt: skip
+    if mode not in get_args(Mode):
+        raise InvalidSpec(f"mode needs one of {', '.join(get_args(Mode))}", got=repr(mode))
+    if mode == "continuous":
+        other = [name for name, value in given.items() if value != _OF_BATCHES[name]]
+        check_continuous(outputs, delivery, other, dead)
+
+
+def _alerted(alerts: tuple[JobAlert, ...]) -> str:
+    lines = [f"  {alert!r}" for alert in alerts]
+    return "\n".join(["", "alerts, where a supervisor runs it", *lines, ""]) if alerts else ""
+
+
+def _checked_alerts(alerts: Sequence[JobAlert]) -> tuple[JobAlert, ...]:
+    if not isinstance(alerts, list | tuple) or not all(isinstance(a, JobAlert) for a in alerts):
+        raise InvalidSpec("Pipeline(alerts=…) needs a list of ms.JobAlert(…)", got=repr(alerts),
+                          do="write alerts on rows as outputs: stream.to(ms.Alert(…))")  # fmt: skip
+    unique([alert.name for alert in alerts], "alert", "give JobAlert(…, name=…)")
+    return tuple(alerts)
+
+
+def _check_bad(on_bad: object, bad_above: object) -> None:
+    if on_bad not in get_args(OnBad):
+        raise InvalidSpec('on_bad needs "dead" or "stop"', got=repr(on_bad))
+    if bad_above is not None and not (
+        isinstance(bad_above, int | float) and 0 <= bad_above <= 1 and bad_above is not True
+    ):
+        raise InvalidSpec("bad_above needs a share from 0 to 1", got=repr(bad_above),
+                          do="write bad_above=0.05")  # fmt: skip

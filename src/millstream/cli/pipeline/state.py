@@ -1,0 +1,94 @@
+"""`millstream state show`: what the steps of a job remember, as of its last commit."""
+
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from millstream.cli.pipeline.commits import MaybeFile, folder_of
+from millstream.cli.terminal.options import Shape, command
+from millstream.cli.terminal.output import Output, print_json, print_table, say
+from millstream.cli.terminal.pipelines import Checkpoint
+from millstream.errors import InvalidInput, NotFound
+from millstream.viewing.moments import iso
+
+
+def register(app: typer.Typer) -> None:
+    """Adds `state …`."""
+    group = typer.Typer(help="Look at what a job's steps remember.", no_args_is_help=True)
+    command(
+        group,
+        "show",
+        "millstream state show hot.py",
+        "millstream state show hot.py 'tumbling(auction)' --key auction=7",
+        "millstream state show hot-auctions 'tumbling(auction)' --key auction=7",
+        "millstream state show --checkpoint jobs/hot -o json",
+    )(show)
+    app.add_typer(group, name="state")
+
+
+def show(
+    file: MaybeFile = None,
+    step: Annotated[str | None, typer.Argument(metavar="STEP", help="Only this step.")] = None,
+    key: Annotated[
+        list[str] | None,
+        typer.Option("--key", "-k", metavar="NAME=VALUE", help="This key's value (repeatable)."),
+    ] = None,
+    checkpoint: Checkpoint = None,
+    output: Shape = Output.table,
+) -> None:
+    """Show per step the rows, bytes, runs and floor of its state; with --key one key's value.
+
+    Needs neither Spark nor Kafka, and the job may run meanwhile: the batch it is true for is
+    named. With --checkpoint, a word that is no file is the STEP.
+    """
+    if checkpoint is not None and file is not None and step is None and not Path(file).exists():
+        file, step = None, file
+    from millstream.engine.inspection.inspect import looked_at, of_key, states
+
+    found = looked_at(folder_of(file, checkpoint))
+    told = states(found)
+    steps = [row for row in told.steps if step in (None, row["step"])]
+    if step is not None and not steps:
+        known = ", ".join(row["step"] for row in told.steps) or "no steps"
+        raise NotFound(f"the checkpoint {found.folder} needs a step {step!r}", got=known)
+    if key:
+        wanted = key_pairs(key)
+        if len(steps) != 1:
+            raise InvalidInput("--key needs one step", got=f"{len(steps)}",
+                               do="name the STEP after the file")  # fmt: skip
+        told = of_key(found, steps[0]["step"], wanted)
+        steps = told.steps
+        if not steps:
+            raise NotFound(f"{', '.join(key)} needs to be in the state",
+                           got=f"nothing of it after batch {told.batch}")  # fmt: skip
+    _print(told.batch, told.at, steps, output)
+
+
+def key_pairs(pairs: list[str]) -> dict[str, str]:
+    """`--key NAME=VALUE`, as often as it is given, as a mapping."""
+    wanted: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name or name in wanted:
+            raise InvalidInput("--key needs NAME=VALUE, each name once", got=repr(pair))
+        wanted[name] = value
+    return wanted
+
+
+def _print(batch: int, at: datetime | None, rows: list[dict[str, Any]], output: Output) -> None:
+    when = None if at is None else iso(at)
+    shown = [{name: _value(value) for name, value in row.items()} for row in rows]
+    if output is Output.json:
+        print_json({"batch": batch, "at": when, "rows": shown})
+        return
+    say(f"after batch {batch} ({when or 'no batch yet'})")
+    if shown:
+        print_table(list(shown[0]), [list(row.values()) for row in shown])
+    else:
+        say("no step remembers anything")
+
+
+def _value(value: Any) -> Any:
+    return iso(value) if isinstance(value, datetime) else value

@@ -1,0 +1,1 @@
+"""Commands on the local stack: up, down, status, jobs, alerts, doctor."""

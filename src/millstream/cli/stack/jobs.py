@@ -1,0 +1,310 @@
+"""`millstream jobs …`: pipelines that run in the background, each in a process of its own."""
+
+import getpass
+import sys
+import time
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millstream.cli.pipeline.rewind import Again, Into, To, rewound
+from millstream.cli.pipeline.run import Lane
+from millstream.cli.terminal.confirm import confirm
+from millstream.cli.terminal.options import Kafka, Shape, Yes, command
+from millstream.cli.terminal.output import Output, print_facts, print_rows, say
+from millstream.cli.terminal.pipelines import Checkpoint, File, load
+from millstream.errors import InvalidInput, MillstreamError
+from millstream.viewing.escape import one_line
+from millstream.viewing.moments import iso
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.jobs.registry import Book, JobRow
+
+JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's name.")]
+NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait until it has happened.")]
+COLUMNS = ["job", "state", "since", "application", "owner", "rows_per_second", "lag", "restarts"]
+INSTANCE_COLUMNS = ["operator", "instance", "where", "in", "out", "rows_per_second", "busy",
+                    "watermark", "state_rows", "state_bytes", "late", "dead"]  # fmt: skip
+_PATIENCE = 120.0
+_POLL = 0.1
+
+
+def register(app: typer.Typer) -> None:
+    """Adds `jobs …`."""
+    group = typer.Typer(help="Run pipelines in the background.", no_args_is_help=True)
+    command(group, "submit", "millstream jobs submit hot.py",
+            "millstream jobs submit hot.py:hot-auctions --application shop")(submit)  # fmt: skip
+    command(group, "list", "millstream jobs list", "millstream jobs list -o json")(list_jobs)
+    command(group, "show", "millstream jobs show hot-auctions",
+            "millstream jobs show hot-auctions --instances")(show)  # fmt: skip
+    command(group, "stop", "millstream jobs stop hot-auctions")(stop)
+    command(group, "restart", "millstream jobs restart hot-auctions")(restart)
+    command(group, "rewind", "millstream jobs rewind hot-auctions --to -1h --again")(rewind)
+    command(group, "logs", "millstream jobs logs hot-auctions --follow",
+            "millstream jobs logs hot-auctions --output-of-libraries")(logs)  # fmt: skip
+    command(group, "remove", "millstream jobs remove hot-auctions --yes")(remove)
+    app.add_typer(group, name="jobs")
+
+
+def submit(
+    file: File,
+    application: Annotated[
+        str | None,
+        typer.Option("--application", metavar="NAME", help="The group it belongs to [the file]."),
+    ] = None,
+    checkpoint: Checkpoint = None,
+    lane: Annotated[
+        Lane | None,
+        typer.Option("--lane", metavar="wide|short", help="Not the planner's choice, but this."),
+    ] = None,
+    kafka: Kafka = None,
+    no_wait: NoWait = False,
+) -> None:
+    """Hand a pipeline to the supervisor: it runs until it is stopped, and is started again
+    when it dies.
+
+    The file stays where it is and is read at every start. The job has the environment that
+    `millstream up` had. Its name is the pipeline's.
+    """
+    from millstream.jobs.stack import need_supervisor
+
+    need_supervisor()
+    name = handed_over(file, application=application, checkpoint=checkpoint, kafka=kafka,
+                       lane=lane.value if lane else None)  # fmt: skip
+    with _book() as book:
+        if not no_wait:
+            _await(book, name, _has_started, "started")
+    say(f"next: `millstream jobs show {name}`, `millstream jobs logs {name}`")
+
+
+def handed_over(
+    file: str,
+    *,
+    application: str | None = None,
+    checkpoint: Path | None = None,
+    kafka: str | None = None,
+    lane: str | None = None,
+) -> str:
+    """Put a pipeline into the book of jobs, and give its name.
+
+    Raises:
+        AlreadyRunning: there is a job of that name.
+    """
+    from millstream.engine.checkpoint.folders import checkpoint_folder
+    from millstream.jobs.registry import JobRow
+
+    loaded, pipeline = load(file)
+    folder = checkpoint or checkpoint_folder(pipeline.name)
+    now = time.time()
+    with _book() as book:
+        book.add(
+            JobRow(
+                name=pipeline.name,
+                application=application or loaded.file.stem,
+                owner=getpass.getuser(),
+                file=str(loaded.file.resolve()),
+                pipeline=pipeline.name,
+                kafka=kafka,
+                checkpoint=str(folder.absolute()),
+                lane=lane,
+                submitted=now,
+                since=now,
+            )
+        )
+    say(f"submitted {pipeline.name}; checkpoint {folder}")
+    return pipeline.name
+
+
+def list_jobs(output: Shape = Output.table) -> None:
+    """List the jobs: state, rate, lag, restarts."""
+    from millstream.jobs.reports.overview import overview
+
+    rows = [_for_people(row) if output is Output.table else row for row in overview()]
+    print_rows(rows, COLUMNS, output, none="no jobs; submit one with `millstream jobs submit FILE`")
+
+
+def show(
+    name: JobName,
+    instances: Annotated[
+        bool,
+        typer.Option("--instances", help="Its operators by instance: rows, busy share, state."),
+    ] = False,
+    output: Shape = Output.table,
+) -> None:
+    """Show one job: how it stands, what it runs, what happened to it."""
+    from millstream.jobs.folders import stack_place
+    from millstream.jobs.reports.overview import overview
+
+    if instances:
+        _show_instances(name, output)
+        return
+    with _book() as book:
+        job, events = book.job(name), book.events(name, last=10)
+    [row] = overview(name)
+    facts = {
+        **row,
+        "reason": job.reason,
+        "file": job.file,
+        "checkpoint": job.checkpoint,
+        "log_file": str(stack_place().job(name).log),
+        "submitted": _when(job.submitted),
+    }
+    history = [{**asdict(event), "at": _when(event.at)} for event in events]
+    if output is Output.json:
+        print_facts({**facts, "events": history}, output)
+        return
+    print_facts(_for_people(facts), output)
+    sys.stdout.write("\n")
+    print_rows(history, ["at", "event", "detail"], output, none="nothing has happened yet")
+
+
+def _show_instances(name: str, output: Output) -> None:
+    from millstream.jobs.folders import stack_place
+    from millstream.jobs.reports.detail import detail
+
+    told = detail(stack_place(), name)
+    rows = [
+        {"operator": operator, **one}
+        for kind in ("sources", "steps")
+        for operator, part in told[kind].items()
+        for one in part["instances"]
+    ]
+    print_rows(rows, INSTANCE_COLUMNS, output, none=f"{name} has committed no batch yet")
+
+
+def stop(name: JobName, no_wait: NoWait = False) -> None:
+    """Stop a job after the batch in hand; `restart` lets it go on from there."""
+    with _book() as book:
+        _wish(book, name, "stopped")
+        if not no_wait:
+            _await(book, name, lambda job: job.state in ("stopped", "failed") and not job.run,
+                   "stopped")  # fmt: skip
+    say(f"{name} has stopped" if not no_wait else f"{name} will stop after the batch in hand")
+
+
+def restart(name: JobName, no_wait: NoWait = False) -> None:
+    """Start a job anew, with the file as it is now; it goes on where it was."""
+    with _book() as book:
+        asked = _wish(book, name, "running", anew=True).asked
+        if not no_wait:
+            _await(book, name, lambda job: job.ran >= asked and _has_started(job), "started")
+    say(f"{name} is running anew" if not no_wait else f"{name} will be started anew")
+
+
+def rewind(
+    name: JobName, to: To, into: Into = None, again: Again = False, no_wait: NoWait = False
+) -> None:
+    """Stop a job, rewind it, and start it again if it was running; see `millstream rewind`."""
+    from millstream.jobs.stack import KAFKA
+
+    with _book() as book:
+        job = book.job(name)
+        kafka = job.kafka or book.setting(KAFKA)
+        wanted, asked = job.wanted, job.asked
+        runs = job.run is not None or wanted == "running"
+        if runs:
+            _wish(book, name, "stopped")
+            _await(book, name, lambda job: not job.run and job.state in ("stopped", "failed"),
+                   "stopped")  # fmt: skip
+        try:
+            _, pipeline = load(f"{job.file}:{job.pipeline}")
+            rewound(pipeline, to, into=into, again=again, kafka=kafka,
+                    checkpoint=Path(job.checkpoint))  # fmt: skip
+        finally:
+            if runs:
+                asked = _wish(book, name, wanted, anew=wanted == "running").asked
+        if wanted == "running" and not no_wait:
+            _await(book, name, lambda job: job.ran >= asked and _has_started(job), "started")
+    say(f"{name} is {'started anew' if wanted == 'running' else 'still stopped'}")
+
+
+def remove(name: JobName, yes: Yes = False, no_wait: NoWait = False) -> None:
+    """Stop a job and forget it; its checkpoint and its results stay."""
+    with _book() as book:
+        job = book.job(name)
+        confirm(f"remove the job {name}", yes=yes)
+        _wish(book, name, "removed")
+        if not no_wait:
+            _await(book, name, None, "removed")
+    say(f"{name} is removed; its checkpoint is still in {job.checkpoint}")
+
+
+def logs(
+    name: JobName,
+    last: Annotated[int, typer.Option("--last", "-n", metavar="N", help="The last N lines.")] = 50,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new lines.")] = False,
+    libraries: Annotated[
+        bool,
+        typer.Option("--output-of-libraries", help="What Java and the file's own code printed."),
+    ] = False,
+) -> None:
+    """Print a job's log: JSON lines with `ts`, `level`, `event` and the facts."""
+    from millstream.jobs.folders import stack_place
+    from millstream.jobs.logs import followed, last_lines
+
+    if last < 1:
+        raise InvalidInput("--last needs a number of 1 or more", got=str(last))
+    with _book() as book:
+        book.job(name)
+    place = stack_place().job(name)
+    file = place.output if libraries else place.log
+    for line in last_lines(file, last):
+        sys.stdout.write(one_line(line) + "\n")
+    if follow:
+        sys.stdout.flush()
+        for line in followed(file, lambda: False):
+            sys.stdout.write(one_line(line) + "\n")
+            sys.stdout.flush()
+
+
+def _book() -> "Book":
+    from millstream.jobs.folders import stack_place
+    from millstream.jobs.registry import Book
+
+    place = stack_place()
+    place.make()
+    return Book(place.book)
+
+
+def _wish(book: "Book", name: str, wanted: Any, *, anew: bool = False) -> "JobRow":
+    from millstream.jobs.stack import need_supervisor
+
+    book.job(name)
+    need_supervisor()
+    return book.want(name, wanted, anew=anew)
+
+
+def _has_started(job: "JobRow") -> bool:
+    return job.state in ("running", "catching up", "idle")
+
+
+def _await(book: "Book", name: str, done: "Callable[[JobRow], bool] | None", word: str) -> None:
+    """Until the supervisor has done it; `done=None` waits until the job is gone."""
+    deadline, state = time.monotonic() + _PATIENCE, None
+    while time.monotonic() < deadline:
+        found = {job.name: job for job in book.all()}.get(name)
+        if found is None or (done is not None and done(found)):
+            return
+        if found.state == "failed" and word != "removed":
+            raise MillstreamError(f"the job {name} must run", got=found.reason or "a failure",
+                                  do=f"see `millstream jobs logs {name}`")  # fmt: skip
+        if found.state != state:
+            state = found.state
+            say(f"{name}: {state}{f' ({found.reason})' if found.reason else ''} …")
+        time.sleep(_POLL)
+    raise MillstreamError(f"the job {name} needs to have {word}",
+                          got=f"{state} after {_PATIENCE:.0f} s",
+                          do=f"see `millstream jobs show {name}`")  # fmt: skip
+
+
+def _for_people(row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, "since": row["since"][:19].replace("T", " ")}
+
+
+def _when(at: float) -> str:
+    return iso(datetime.fromtimestamp(at, UTC))

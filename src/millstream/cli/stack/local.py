@@ -1,0 +1,248 @@
+"""`millstream up | down | status`: the broker, the supervisor and the page on this machine."""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from millstream.cli.stack.page_address import Others, PageHost, PageToken, PageUrl
+from millstream.cli.terminal.connect import topics_of
+from millstream.cli.terminal.options import Kafka, Shape, command
+from millstream.cli.terminal.output import Output, print_facts, say, warn
+from millstream.errors import InvalidInput, Unavailable
+from millstream.viewing.moments import iso
+
+if TYPE_CHECKING:
+    from millstream.kafka.local.cluster import ClusterStatus
+
+
+def register(app: typer.Typer) -> None:
+    """Adds `up`, `down` and `status`."""
+    command(app, "up", "millstream up", "millstream up --port 9092 --page-port 8080",
+            "millstream up --brokers 3",
+            "millstream up --kafka kafka.example:9092")(up)  # fmt: skip
+    command(app, "down", "millstream down")(down)
+    command(app, "status", "millstream status", "millstream status -o json")(status)
+
+
+def up(
+    *,
+    port: Annotated[
+        int | None,
+        typer.Option("--port", metavar="N", help="Where Kafka listens; else as before, or free."),
+    ] = None,
+    page_port: Annotated[
+        int | None,
+        typer.Option(
+            "--page-port", metavar="N", help="Where the page is; else as before, or free."
+        ),
+    ] = None,
+    brokers: Annotated[
+        int | None,
+        typer.Option("--brokers", metavar="N", help="A cluster of so many; else as before, or 1."),
+    ] = None,
+    only_broker: Annotated[
+        bool, typer.Option("--only-broker", help="No jobs and no page: only Kafka.")
+    ] = False,
+    page_host: PageHost = None,
+    page_url: PageUrl = None,
+    page_token: PageToken = None,
+    kafka: Kafka = None,
+    output: Shape = Output.table,
+) -> None:
+    """Start the local stack in the background: a Kafka broker, the supervisor, the page.
+
+    The broker is a real one, on the loopback only: any Kafka client can use its address. It
+    keeps its data and its port until the next `millstream up`. With --kafka no broker is
+    started and jobs use that one. What is up already stays as it is; jobs that ran at the last
+    `down` run again.
+
+    With --brokers 3 Kafka is a cluster: topics are kept on three brokers, and one may die without
+    anything being lost or held up. It has a folder of its own beside the one broker's.
+    """
+    for option, value in (("--port", port), ("--page-port", page_port)):
+        if value is not None and not 0 < value < 65536:
+            raise InvalidInput(f"{option} needs a number from 1 to 65535", got=str(value))
+    others = Others(page_host, tuple(page_url or ()), page_token)
+    others.check()
+    if kafka is None:
+        start_broker(port, brokers)
+    if not only_broker:
+        start_stack(kafka, page_port, others)
+    _show(output, kafka)
+    say("next: `millstream jobs submit FILE`, `millstream topics create clicks`, "
+        "`millstream demo`, or `millstream down`")  # fmt: skip
+
+
+def start_broker(port: int | None, brokers: int | None = None) -> None:
+    """Start the local Kafka; what runs already stays as it is, nodes that died are brought back."""
+    from millstream.kafka.local import broker, cluster
+
+    single, several = broker.running_address(), cluster.running_address()
+    _refuse_another(single, several, port=port, brokers=brokers)
+    if several or (single is None and (cluster.is_chosen() if brokers is None else brokers != 1)):
+        _start_cluster(port, brokers)
+    elif single is None:
+        say("starting the local broker …")
+        broker.start(port=port, say=say)
+        cluster.choose(chosen=False)
+
+
+def _start_cluster(port: int | None, brokers: int | None) -> None:
+    from millstream.kafka.local import cluster
+
+    now = cluster.status()
+    if now.nodes and not now.down:
+        return
+    names = f" {', '.join(map(str, now.down))}" if now.running else "s"
+    say(f"starting the local broker{names} …")
+    cluster.start(brokers=brokers, port=port, say=say)
+    cluster.choose(chosen=True)
+
+
+def _refuse_another(
+    single: str | None, several: str | None, *, port: int | None, brokers: int | None
+) -> None:
+    """What runs already cannot listen elsewhere, nor be of another number."""
+    running = single or several
+    if running is None:
+        return
+    first = running.partition(",")[0]
+    if port is not None and first != f"127.0.0.1:{port}":
+        raise InvalidInput(f"--port {port} needs a broker that is not running yet",
+                           got=f"one at {first}", do="end it with `millstream down`")  # fmt: skip
+    if brokers is not None and (brokers == 1) != (single is not None):
+        raise InvalidInput(f"--brokers {brokers} needs no other Kafka to run here",
+                           got="one broker" if single else "a cluster of several",
+                           do="end it with `millstream down`")  # fmt: skip
+
+
+def start_stack(kafka: str | None, page_port: int | None, others: Others | None = None) -> None:
+    """Start the supervisor and the page; what is up already stays as it is."""
+    from millstream.jobs import stack
+    from millstream.jobs.folders import stack_place
+    from millstream.jobs.registry import Book
+    from millstream.kafka.local.broker_folder import free_port, refuse_taken
+
+    now, others = stack.status(), others or Others()
+    if now.supervisor is None or now.console is None:
+        say("starting the supervisor and the page …")
+    with Book(stack_place().book, read_only=True) as book:
+        before = stack.page_address(book)
+    page = others.address(page_port or before.port or free_port())
+    if now.console is None:
+        refuse_taken(page.port)
+    elif page.port != before.port or others.token or (others.said and page != before):
+        raise InvalidInput(f"a page at {page.host} port {page.port} needs one that is not up yet",
+                           got=f"one at {now.page}",
+                           do="end it with `millstream down`")  # fmt: skip
+    else:
+        page = before
+    if others.token is not None and now.console is None:
+        stack_place().take_token(str(others.own_token()))
+    if any(url.startswith("http://") for url in page.urls):
+        warn("the page and its token go over the network unencrypted: put a proxy with TLS before "
+             "it, and give its https address as --page-url")  # fmt: skip
+    stack.up(kafka=kafka, page=page)
+
+
+def down() -> None:
+    """Stop the page, the jobs, the supervisor and the local Kafka broker; what they hold stays."""
+    from millstream.jobs import stack
+    from millstream.kafka.local.running import stop
+
+    if stack.down(say):
+        say("the page and the supervisor have stopped")
+    ended = stop(say=say)
+    if ended > 1:
+        say(f"the {ended} local brokers have stopped")
+    else:
+        say("the local broker has stopped" if ended else "no local broker was running")
+
+
+def status(kafka: Kafka = None, output: Shape = Output.table) -> None:
+    """Show whether Kafka runs, where, and how much it holds; and where the page is."""
+    _show(output, kafka)
+
+
+def _show(output: Output, kafka: str | None) -> None:
+    from millstream.jobs import stack
+
+    around = stack.status()
+    page = None if around.page is None else stack.page_link(around.page)
+    facts, advice = _of_broker() if kafka is None else _of_kafka(kafka)
+    print_facts({**facts, "supervisor": around.supervisor, "page": page}, output)
+    if advice is not None:
+        say(advice)
+
+
+def _of_kafka(kafka: str) -> tuple[dict[str, object], str | None]:
+    topics = topics_of(kafka)
+    count = len(topics.list())
+    return {"running": True, "address": topics.address, "topics": count}, None
+
+
+def _of_broker() -> tuple[dict[str, object], str | None]:
+    """The local broker in facts, and what to do where something is amiss."""
+    from millstream.kafka.local import broker, cluster
+
+    now = broker.status()
+    if not now.running and cluster.is_chosen():
+        return _of_cluster(cluster.status())
+    started = None if now.started is None else datetime.fromtimestamp(now.started, UTC)
+    facts: dict[str, object] = {
+        "running": now.running,
+        "answering": now.answering,
+        "address": now.address if now.running else None,
+        "pid": now.pid,
+        "since": None if started is None else iso(started),
+        "topics": len(topics_of(now.address).list()) if now.answering else None,
+        "folder": str(now.folder),
+        "log_file": str(now.log_file),
+    }
+    if not now.running:
+        return facts, "start it with `millstream up`"
+    if not now.answering:
+        return facts, (
+            f"it runs but does not answer: it may be starting, paused or stuck; see {now.log_file}"
+        )
+    return facts, None
+
+
+def _of_cluster(now: "ClusterStatus") -> tuple[dict[str, object], str | None]:
+    """A local cluster in facts, and which of its nodes are amiss."""
+    silent = sorted({*now.running} - {*now.answering})
+    facts: dict[str, object] = {
+        "running": bool(now.running),
+        "answering": bool(now.answering),
+        "address": now.address if now.running else None,
+        "brokers": len(now.nodes),
+        "up": list(now.answering),
+        "down": list(now.down),
+        "controllers": list(now.controllers),
+        "pids": [status.pid for status in now.nodes.values()],
+        "topics": _topics(now) if _most(now) else None,
+        "folder": str(now.folder),
+        "log_files": [str(status.log_file) for status in now.nodes.values()],
+    }
+    if not now.running:
+        return facts, "start it with `millstream up`"
+    amiss = [f"broker {node} is down" for node in now.down]
+    amiss += [f"broker {node} runs but does not answer" for node in silent]
+    if not amiss:
+        return facts, None
+    reach = "" if _most(now) else "; without most controllers nothing is written"
+    return facts, f"{', '.join(amiss)}{reach}; `millstream up` starts those that are down"
+
+
+def _topics(now: "ClusterStatus") -> int | None:
+    """How many topics there are; None while the cluster is busy with a death in its midst."""
+    try:
+        return len(topics_of(now.address).list())
+    except Unavailable:
+        return None
+
+
+def _most(now: "ClusterStatus") -> bool:
+    """Whether enough controllers answer for the cluster to work."""
+    return 2 * len({*now.controllers} & {*now.answering}) > len(now.controllers)

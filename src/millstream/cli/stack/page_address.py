@@ -1,0 +1,129 @@
+"""Where the page listens: the loopback, or an address that others reach, which takes more words.
+
+    millstream up --page-host 0.0.0.0 --page-url https://jobs.example --page-token '${file:token}'
+
+A page that others reach needs a token of the owner's own, and the addresses people will type:
+the page answers to no other name.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
+
+import typer
+
+from millstream.errors import InvalidInput
+from millstream.viewing.escape import shortened
+
+if TYPE_CHECKING:
+    from millstream.jobs.stack import PageAddress
+
+PageHost = Annotated[
+    str | None,
+    typer.Option("--page-host", metavar="IP", help="Where the page listens [127.0.0.1]."),
+]
+PageUrl = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--page-url", metavar="URL", help="What people type to reach the page (repeatable)."
+    ),
+]
+PageToken = Annotated[
+    str | None,
+    typer.Option(
+        "--page-token",
+        metavar="REFERENCE",
+        help="The page's token: '${env:NAME}' or '${file:PATH}' [one made at random].",
+    ),
+]
+_SHORTEST = 32
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{32,512}")
+_REFERENCE = re.compile(r"\$\{(env|file):[^{}]+\}")
+
+
+@dataclass(frozen=True)
+class Others:
+    """What `up` was told about a page for others; nothing, unless said."""
+
+    host: str | None = None
+    urls: tuple[str, ...] = ()
+    token: str | None = None
+
+    @property
+    def said(self) -> bool:
+        """Whether it was told anything."""
+        return self.host is not None or bool(self.urls) or self.token is not None
+
+    def check(self) -> None:
+        """Refuse wrong words before anything is started."""
+        self.address(1)
+        self.own_token()
+
+    def address(self, port: int) -> PageAddress:
+        """The page's address at that port.
+
+        Raises:
+            InvalidInput: a word is wrong, or one is missing that a page for others needs.
+        """
+        from millstream.jobs.stack import LOOPBACK, PageAddress
+
+        host = _ip(self.host or LOOPBACK)
+        urls = tuple(_url(url) for url in self.urls)
+        if not ipaddress.ip_address(host).is_loopback:
+            if self.token is None:
+                raise InvalidInput("a page that others reach needs a token of your own",
+                                   got=f"--page-host {host} without --page-token",
+                                   do="write --page-token '${file:PATH}'")  # fmt: skip
+            if not urls:
+                raise InvalidInput("a page that others reach needs the address they will type",
+                                   got=f"--page-host {host} without --page-url",
+                                   do=f"write --page-url http://NAME:{port}")  # fmt: skip
+        return PageAddress(port, host, urls)
+
+    def own_token(self) -> str | None:
+        """The token that was given by reference.
+
+        Raises:
+            InvalidInput: it was given as it is, for all to see, or is too easy to guess.
+        """
+        from millstream.kafka.secrets import resolve
+
+        if self.token is None:
+            return None
+        if not _REFERENCE.fullmatch(self.token):
+            raise InvalidInput("--page-token needs a reference", got="something else",
+                               do="write '${env:NAME}' or '${file:PATH}': what stands on a "
+                               "command line can be read by others")  # fmt: skip
+        token = resolve(self.token, setting="--page-token").strip()
+        if not _TOKEN.fullmatch(token):
+            raise InvalidInput(f"a token needs at least {_SHORTEST} letters, digits, or . _ ~ + / "
+                               "= -", got=f"{len(token)} characters", do="make one with `openssl "
+                               "rand -hex 32`")  # fmt: skip
+        return token
+
+
+def _ip(text: str) -> str:
+    try:
+        return str(ipaddress.ip_address(text.strip("[]")))
+    except ValueError:
+        raise InvalidInput("--page-host needs an IP address of this machine", got=shortened(text),
+                           do="write 0.0.0.0 for all of them") from None  # fmt: skip
+
+
+def _url(text: str) -> str:
+    try:
+        url = urlsplit(text)
+        plain = not (url.username or url.password or url.query or url.fragment)
+        port_is_one = url.port is None or url.port > 0
+    except ValueError:
+        plain = port_is_one = False
+    if not (plain and port_is_one) or url.scheme not in ("http", "https") or not url.hostname or (
+        url.path not in ("", "/")
+    ):  # fmt: skip
+        raise InvalidInput("--page-url needs an address such as https://jobs.example",
+                           got=shortened(text))  # fmt: skip
+    return f"{url.scheme}://{url.netloc.lower()}"

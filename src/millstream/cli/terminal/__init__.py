@@ -1,0 +1,1 @@
+"""The terminal: options, output, confirmation, exit codes, and files with pipelines."""

@@ -1,0 +1,1 @@
+"""Commands on the log: topics, groups, brokers, produce, tail, acks."""

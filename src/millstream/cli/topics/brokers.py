@@ -1,0 +1,142 @@
+"""`millstream brokers`: list, add, remove, move."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from millstream.cli.terminal.confirm import confirm
+from millstream.cli.terminal.connect import cluster_of
+from millstream.cli.terminal.options import Kafka, Shape, TopicName, Yes, command
+from millstream.cli.terminal.output import Output, counted, print_rows, say
+from millstream.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from millstream.kafka.admin.brokers import Brokers, Told
+
+Node = Annotated[int, typer.Argument(metavar="BROKER", help="The broker's number.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds `brokers …`."""
+    group = typer.Typer(
+        help="Look at a cluster's brokers, add and remove them, move partitions.",
+        no_args_is_help=True,
+    )
+    command(group, "list", "millstream brokers list", "millstream brokers list -o json")(
+        list_brokers
+    )
+    command(group, "add", "millstream brokers add")(add)
+    command(group, "remove", "millstream brokers remove 4")(remove)
+    command(
+        group,
+        "move",
+        "millstream brokers move clicks --to 1,2,4",
+        "millstream brokers move clicks --to 4,1 --partition 0 --replicas 2",
+    )(move)
+    app.add_typer(group, name="brokers")
+
+
+def list_brokers(kafka: Kafka = None, output: Shape = Output.table) -> None:
+    """List the brokers: what each holds and leads, and who controls the cluster."""
+    rows: list[dict[str, object]] = [
+        {
+            "broker": broker.node,
+            "address": broker.address,
+            "state": "down" if broker.address is None else "up",
+            "controller": "in charge" if broker.controls else "votes" if broker.votes else None,
+            "holds": broker.holds,
+            "leads": broker.leads,
+            "behind": broker.behind,
+        }
+        for broker in _brokers(kafka).list()
+    ]
+    print_rows(rows, list(rows[0]), output, none="there are no brokers")
+    if down := [str(row["broker"]) for row in rows if row["state"] == "down"]:
+        say(f"down: {', '.join(down)}; `millstream up` starts those of this machine again")
+
+
+def add() -> None:
+    """Add a broker to the local cluster. It holds nothing until partitions are moved to it."""
+    from millstream.kafka.local import cluster
+
+    _need_cluster("add a broker")
+    say("starting one more broker …")
+    node = cluster.add()
+    say(f"broker {node} is there; next: `millstream brokers move TOPIC --to …,{node}`")
+
+
+def remove(node: Node, yes: Yes = False) -> None:
+    """Take a broker out of the local cluster: its partitions move to the others first."""
+    from millstream.kafka.local import cluster
+    from millstream.kafka.local.cluster_folder import ClusterFolder
+
+    _need_cluster("remove a broker")
+    cluster.check_removable(ClusterFolder(cluster.status().folder).known(), node)
+    confirm(f"remove broker {node}", yes=yes)
+    brokers = _brokers(None)
+    moved = brokers.empty(node, told=_progress())
+    cluster.take_out(node)
+    brokers.forget(node)
+    say(f"{counted(moved, 'partition')} moved; broker {node} is gone")
+
+
+def move(
+    topic: TopicName,
+    *,
+    to: Annotated[
+        str, typer.Option("--to", metavar="N,N,…", help="The brokers; the first leads first.")
+    ],
+    partition: Annotated[
+        list[int] | None,
+        typer.Option("--partition", "-p", metavar="N", help="Only this one (repeatable)."),
+    ] = None,
+    replicas: Annotated[
+        int | None, typer.Option("--replicas", metavar="N", help="So many copies from now on.")
+    ] = None,
+    kafka: Kafka = None,
+) -> None:
+    """Move a topic's partitions to these brokers. It can be read and written meanwhile."""
+    moved = _brokers(kafka).move(
+        topic, _numbers(to), partitions=partition, replicas=replicas, told=_progress()
+    )
+    say(f"{counted(moved, 'partition')} of {topic} moved" if moved else "it is there already")
+
+
+def _brokers(kafka: str | None) -> Brokers:
+    from millstream.kafka.admin.brokers import Brokers
+
+    return Brokers(cluster_of(kafka))
+
+
+def _need_cluster(what: str) -> None:
+    from millstream.kafka.local import cluster
+
+    if cluster.running_address() is None:
+        raise InvalidInput(
+            f"to {what} needs a local cluster that is up",
+            got="none",
+            do="start one with `millstream up --brokers 3`",
+        )
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise InvalidInput(
+            "--to needs numbers of brokers with commas between", got=repr(text), do="write 1,2,3"
+        ) from None
+
+
+def _progress() -> Told:
+    """A line for each step forward."""
+    before: list[int] = []
+
+    def told(done: int, total: int) -> None:
+        if done not in before:
+            before.append(done)
+            say(f"{done} of {counted(total, 'partition')} moved")
+
+    return told

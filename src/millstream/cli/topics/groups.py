@@ -1,0 +1,128 @@
+"""`millstream groups`: who reads what, how far behind, and starting over."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from millstream.cli.terminal.connect import topics_of
+from millstream.cli.terminal.options import DryRun, Kafka, Shape, command
+from millstream.cli.terminal.output import Output, print_facts, print_json, print_rows, say
+from millstream.errors import NotFound
+from millstream.viewing.moments import moment
+
+if TYPE_CHECKING:
+    from millstream.kafka.admin.topics import Topics
+
+GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="The consumer group's name.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds `groups …`."""
+    group = typer.Typer(
+        help="Look at consumer groups and move where they read.", no_args_is_help=True
+    )
+    command(group, "list", "millstream groups list", "millstream groups list --lag")(list_groups)
+    command(group, "describe", "millstream groups describe reports")(describe)
+    command(
+        group,
+        "reset",
+        "millstream groups reset reports --topic clicks --to beginning --dry-run",
+        "millstream groups reset reports --topic clicks --to -1h",
+    )(reset)
+    app.add_typer(group, name="groups")
+
+
+def list_groups(
+    lag: Annotated[
+        bool, typer.Option("--lag", help="Also members, topics, and how far behind (slower).")
+    ] = False,
+    kafka: Kafka = None,
+    output: Shape = Output.table,
+) -> None:
+    """List the consumer groups."""
+    topics = topics_of(kafka)
+    rows: list[dict[str, object]] = [
+        {"group": found.name, "state": found.state} for found in topics.groups()
+    ]
+    if lag:
+        rows = [row for found in rows for row in _with_lag(topics, str(found["group"]))]
+    columns = ["group", "state", *(["members", "topics", "lag"] if lag else [])]
+    print_rows(rows, columns, output, none="there are no consumer groups")
+
+
+def _with_lag(topics: "Topics", group: str) -> Iterator[dict[str, object]]:
+    """The group's row, or none where the group has ended since it was listed."""
+    with suppress(NotFound):
+        info = topics.group(group)
+        yield {
+            "group": info.name,
+            "state": info.state,
+            "members": len(info.members),
+            "topics": sorted({part.topic for part in info.partitions}),
+            "lag": info.lag,
+        }
+
+
+def describe(group: GroupName, kafka: Kafka = None, output: Shape = Output.table) -> None:
+    """Show a group's state, its members, and how far it is in each partition."""
+    info = topics_of(kafka).group(group)
+    facts = {"group": info.name, "state": info.state, "lag": info.lag}
+    partitions: list[dict[str, object]] = [
+        {**asdict(part), "lag": part.lag, "gone": part.gone} for part in info.partitions
+    ]
+    members: list[dict[str, object]] = [
+        {
+            "member": member.id,
+            "client": member.client,
+            "host": member.host.lstrip("/"),
+            "partitions": [f"{topic}/{number}" for topic, number in member.partitions],
+            "idle": member.idle,
+        }
+        for member in info.members
+    ]
+    if output is Output.json:
+        print_json({**facts, "members": members, "partitions": partitions})
+        return
+    print_facts(facts, output)
+    columns = ["topic", "partition", "committed", "earliest", "end", "lag", "gone", "member"]
+    print_rows(partitions, columns, output, none="it has read nothing")
+    if members:
+        print_rows(members, list(members[0]), output, none="")
+    else:
+        say("it has no members now")
+
+
+def reset(
+    group: GroupName,
+    topic: Annotated[str, typer.Option("--topic", "-t", metavar="TOPIC", help="In this topic.")],
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="MOMENT",
+            help="beginning, end, -1h, 2026-01-01T12:00 (UTC) or an offset (@1200).",
+        ),
+    ],
+    dry_run: DryRun = False,
+    kafka: Kafka = None,
+    output: Shape = Output.table,
+) -> None:
+    """Move where a group goes on reading a topic.
+
+    Refused while the group has members. The old positions are shown: keep them to go back.
+    """
+    place = moment(to, what="--to")
+    moves = topics_of(kafka).reset_group(group, topic, place, dry_run=dry_run)
+    rows: list[dict[str, object]] = [
+        {"topic": topic, "partition": partition, "old": old, "new": new}
+        for partition, (old, new) in sorted(moves.items())
+    ]
+    print_rows(rows, ["topic", "partition", "old", "new"], output, none="nothing to move")
+    say(
+        f"{group} would go on from there; nothing was changed"
+        if dry_run
+        else f"{group} goes on from there"
+    )

@@ -1,0 +1,63 @@
+"""Reading a topic for a viewer: from a moment, or the last few records first."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from millstream.kafka.admin.topics import Topics
+from millstream.kafka.clients.consuming.consumer import Consumer
+from millstream.viewing.pages import Bounds, Pages
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from millstream.kafka.clients.consuming.damaged import Lost
+    from millstream.kafka.records import Record
+    from millstream.kafka.settings import Cluster
+    from millstream.viewing.moments import Moment
+    from millstream.viewing.selection import Selection
+
+WITHOUT_END = Bounds(records=sys.maxsize, bytes=sys.maxsize, seconds=math.inf)
+"""A command looks as far as it takes: whoever gave it can end it."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """Some partitions of a topic."""
+
+    cluster: Cluster
+    topic: str
+    partitions: tuple[int, ...]
+
+    def places(self, moment: Moment) -> dict[int, int]:
+        """The offset of a moment in each partition."""
+        if isinstance(moment, int):
+            return dict.fromkeys(self.partitions, moment)
+        found = Topics(self.cluster).offsets(self.topic, at=moment)
+        return {partition: found[partition] for partition in self.partitions}
+
+    def reader(self, places: Mapping[int, int], *, until_end: bool) -> Consumer:
+        """A consumer of exactly these partitions, from exactly these offsets."""
+        return Consumer(
+            self.topic,
+            kafka=self.cluster,
+            start=places,
+            partitions=self.partitions,
+            until_end=until_end,
+        )
+
+    def last(
+        self, count: int, selection: Selection
+    ) -> tuple[list[Record], dict[int, int], tuple[Lost, ...]]:
+        """The last `count` records that are selected, by time, where to go on reading, and what
+        of the log as far back as that cannot be read.
+
+        Offsets have gaps (compaction, transactions) and a filter makes more, so it looks
+        further and further back until there are enough or the log is at its beginning.
+        """
+        pages = Pages(self.cluster, self.topic, self.partitions, WITHOUT_END)
+        page = pages.before(pages.end, selection, count)
+        return page.records, pages.end, page.lost

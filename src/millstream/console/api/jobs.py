@@ -1,0 +1,178 @@
+"""Routes for jobs: looked at live or once, and the verbs of `millstream jobs`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+
+from millstream.console.api.request import aside, body, number
+from millstream.console.api.routes import JOB, Endpoint, Parameter, asked_for
+from millstream.errors import InvalidInput
+from millstream.jobs.logs import last_lines
+from millstream.jobs.queries import state, state_of_key
+from millstream.jobs.registry import Book
+from millstream.jobs.reports.detail import detail, results
+from millstream.jobs.reports.overview import overview
+from millstream.viewing.record_json import bounded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.requests import Request
+
+    from millstream.console.guard.limits import Limits
+    from millstream.console.live.updates import Pulse
+    from millstream.console.rewind import Rewinds
+    from millstream.jobs.folders import StackPlace
+
+_MOST_LINES = 5000
+_REWIND = {
+    "type": "object",
+    "required": ["to"],
+    "additionalProperties": False,
+    "properties": {
+        "to": {"type": "string", "description": "a batch, a time, a time ago (-1h), or start"},
+        "into": {"type": "string", "description": "new outputs: the old names with this added"},
+        "again": {"type": "boolean", "description": "the same outputs"},
+    },
+}
+
+
+class JobsApi:
+    """Jobs of the stack."""
+
+    def __init__(
+        self, place: StackPlace, pulse: Pulse, rewinds: Rewinds, room: Callable[[], None],
+        limits: Limits,
+    ) -> None:  # fmt: skip
+        self._place, self._pulse, self._rewinds = place, pulse, rewinds
+        self._room, self._limits = room, limits
+
+    async def jobs(self, request: Request) -> Response:
+        """Every job in a few facts."""
+        return JSONResponse(await aside(overview, None, self._place))
+
+    async def job(self, request: Request) -> Response:
+        """One job in full."""
+        return JSONResponse(await aside(detail, self._place, request.path_params["job"]))
+
+    async def log(self, request: Request) -> Response:
+        """The last lines of a job's log."""
+        name, last = request.path_params["job"], number(request, "last", 100, most=_MOST_LINES)
+        await aside(overview, name, self._place)
+        lines = await aside(last_lines, self._place.job(name).log, last)
+        return PlainTextResponse(_last_of(lines, self._limits.log),
+                                 media_type="application/x-ndjson")  # fmt: skip
+
+    async def state(self, request: Request) -> Response:
+        """What each step of a job remembers."""
+        return JSONResponse(await aside(state, self._place, request.path_params["job"]))
+
+    async def state_of_key(self, request: Request) -> Response:
+        """One key's value, and the batch it is true for."""
+        job, step = request.path_params["job"], request.path_params["step"]
+        keys = request.query_params.getlist("key")
+        return JSONResponse(bounded(await aside(state_of_key, self._place, job, step, keys)))
+
+    async def results(self, request: Request) -> Response:
+        """A job's charts and live tables."""
+        found = await aside(results, self._place, request.path_params["job"])
+        return JSONResponse(bounded(found))
+
+    async def stop(self, request: Request) -> Response:
+        """End a job after the batch in hand."""
+        return await self._wish(request, lambda book, name: book.want(name, "stopped"))
+
+    async def restart(self, request: Request) -> Response:
+        """Start a job anew."""
+        return await self._wish(request, lambda book, name: book.want(name, "running", anew=True))
+
+    async def remove(self, request: Request) -> Response:
+        """Stop a job and forget it."""
+        return await self._wish(request, lambda book, name: book.want(name, "removed"))
+
+    async def rewind(self, request: Request) -> Response:
+        """Go back to an earlier commit."""
+        name = request.path_params["job"]
+        wish = await body(request, self._limits, to=str, into=str, again=bool)
+        if "to" not in wish:
+            raise InvalidInput("rewind needs `to`", got="none", do="give a batch, a time or start")
+        again = wish.get("again", False)
+        said = await aside(self._rewinds.rewind, name, wish["to"], wish.get("into"), again=again)
+        return JSONResponse({"job": name, "said": said})
+
+    async def watch_jobs(self, request: Request) -> Response:
+        """Every job in a few facts, once a second."""
+        return self._stream("jobs", lambda: {"jobs": overview(None, self._place)})
+
+    async def watch_job(self, request: Request) -> Response:
+        """One job in full with its results, once a second."""
+        name = request.path_params["job"]
+        await aside(overview, name, self._place)
+
+        def look() -> dict[str, Any]:
+            return {
+                "job": detail(self._place, name),
+                "results": bounded(results(self._place, name)),
+            }
+
+        return self._stream(f"job {name}", look)
+
+    async def _wish(self, request: Request, wish: Callable[[Book, str], Any]) -> Response:
+        name = request.path_params["job"]
+
+        def write() -> None:
+            with Book(self._place.book) as book:
+                wish(book, name)
+
+        await aside(write)
+        return JSONResponse({"job": name, "asked": request.url.path.rpartition("/")[2]}, 202)
+
+    def _stream(self, name: str, look: Callable[[], Any]) -> Response:
+        self._room()
+        return StreamingResponse(self._pulse.watch(name, look), media_type="text/event-stream")
+
+    def endpoints(self) -> list[Endpoint]:
+        """Every route with its description."""
+        last = asked_for("last", "how many lines", kind="integer", default=100)
+        step = Parameter("step", "the step's name, as in the plan")
+        key = asked_for("key", "NAME=VALUE for each key column, or the value of the only one",
+                        many=True)  # fmt: skip
+        events, full = "text/event-stream", (503,)
+        return [
+            Endpoint("GET", "/api/jobs", self.jobs, "every job in a few facts"),
+            Endpoint("GET", "/api/jobs/{job}", self.job, "one job in full", [JOB]),
+            Endpoint("DELETE", "/api/jobs/{job}", self.remove, "stop a job and forget it", [JOB],
+                     status=202),
+            Endpoint("POST", "/api/jobs/{job}/stop", self.stop,
+                     "end a job after the batch in hand", [JOB], status=202),
+            Endpoint("POST", "/api/jobs/{job}/restart", self.restart, "start a job anew", [JOB],
+                     status=202),
+            Endpoint("POST", "/api/jobs/{job}/rewind", self.rewind,
+                     "go back to an earlier commit, by one of `into` and `again`", [JOB],
+                     body=_REWIND, also=(408, 409, 410, 503)),
+            Endpoint("GET", "/api/jobs/{job}/log", self.log, "the last lines of a job's log",
+                     [JOB, last], gives="application/x-ndjson"),
+            Endpoint("GET", "/api/jobs/{job}/state", self.state,
+                     "what each step of a job remembers", [JOB]),
+            Endpoint("GET", "/api/jobs/{job}/state/{step:path}", self.state_of_key,
+                     "one key's value, and the batch it is true for", [JOB, step, key]),
+            Endpoint("GET", "/api/jobs/{job}/results", self.results,
+                     "a job's charts and live tables", [JOB]),
+            Endpoint("GET", "/api/stream", self.watch_jobs, "every job, once a second",
+                     gives=events, also=full),
+            Endpoint("GET", "/api/jobs/{job}/stream", self.watch_job,
+                     "one job and its results, once a second", [JOB], gives=events, also=full),
+        ]  # fmt: skip
+
+
+def _last_of(lines: list[str], most: int) -> str:
+    """The last whole lines that are together no longer than that."""
+    kept: list[str] = []
+    for line in reversed(lines):
+        most -= len(line) + 1
+        if most < 0:
+            break
+        kept.append(f"{line}\n")
+    return "".join(reversed(kept))

@@ -1,0 +1,161 @@
+"""The stack's Kafka as the console shows it: topics, their settings, groups and their lag."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from millstream.errors import NotFound
+from millstream.jobs.kafka import cluster_of
+from millstream.jobs.registry import Book
+from millstream.jobs.reports.run_log import DiaryReader
+from millstream.kafka.admin import groups
+from millstream.kafka.admin.topic_info import TopicInfo, infos
+from millstream.kafka.librdkafka import Link
+from millstream.kafka.names import check_topic
+from millstream.kafka.positions import offsets_at
+from millstream.kafka.protocol.log_dirs import sizes
+from millstream.kafka.secrets import masked
+from millstream.viewing.binary_values import Wire
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from millstream.jobs.folders import StackPlace
+    from millstream.kafka.admin.groups import GroupInfo, GroupListing
+    from millstream.kafka.settings import Cluster
+
+_GROUPS_TIME = 2.0
+Facts = dict[str, Any]
+
+
+class Kafka:
+    """One connection for all questions; another where the stack's Kafka has changed."""
+
+    def __init__(self, place: StackPlace) -> None:
+        self._place = place
+        self._known: tuple[Cluster, Link] | None = None
+
+    def cluster(self) -> Cluster:
+        """The cluster of the stack.
+
+        Raises:
+            Unavailable: none is named and none runs here.
+        """
+        return cluster_of(self._place)
+
+    def topics(self, *, internal: bool) -> list[Facts]:
+        """Every topic in a few facts; Kafka's own only where asked for."""
+        link = self._link()
+        names = [name for name in link.topic_names() if internal or name[:2] != "__"]
+        found = infos(link, names) if names else []
+        users = self._users()
+        return [_facts(info, users) for info in found if internal or not info.internal]
+
+    def topic(self, name: str) -> Facts:
+        """One topic: partitions, offsets, settings.
+
+        Raises:
+            NotFound: there is none of that name.
+        """
+        link = self._link()
+        [info] = infos(link, [check_topic(name)])
+        slots = [(name, part.partition) for part in info.partitions if part.leader is not None]
+        stable = offsets_at(link, slots, "end", committed=True)
+        held = sizes(link.cluster, name)
+        parts = [
+            {**asdict(part), "replicas": list(part.replicas), "isr": list(part.isr),
+             "stable": stable.get((name, part.partition)), "bytes": held.get(part.partition)}
+            for part in info.partitions
+        ]  # fmt: skip
+        settings = {setting: masked(setting, value) for setting, value in info.settings.items()}
+        return {**_facts(info, self._users()), "id": info.id, "settings": settings, "parts": parts}
+
+    def groups(self) -> list[Facts]:
+        """Every group; with members and lag for as many as can be asked in two seconds."""
+        link, until = self._link(), time.monotonic() + _GROUPS_TIME
+        rows: list[Facts] = []
+        for listed in groups.listed(link):
+            info = None
+            if time.monotonic() < until:
+                with suppress(NotFound):
+                    info = groups.described(link, listed.name)
+            rows.append(_group_facts(listed, info))
+        return rows
+
+    def group(self, name: str) -> Facts:
+        """One group: its members, and how far it is in each partition.
+
+        Raises:
+            NotFound: there is none of that name.
+        """
+        info = groups.described(self._link(), name)
+        members = [
+            {"member": member.id, "client": member.client, "host": member.host.lstrip("/"),
+             "partitions": [f"{topic}/{number}" for topic, number in member.partitions],
+             "idle": member.idle}
+            for member in info.members
+        ]  # fmt: skip
+        partitions = [
+            {**asdict(part), "lag": part.lag, "gone": part.gone} for part in info.partitions
+        ]
+        return {"group": info.name, "state": info.state, "lag": info.lag, "members": members,
+                "partitions": partitions}  # fmt: skip
+
+    def _link(self) -> Link:
+        cluster = self.cluster()
+        if self._known is None or self._known[0] != cluster:
+            self._known = (cluster, Link(cluster))
+        return self._known[1]
+
+    def wire(self, topic: str) -> Wire | None:
+        """How a topic's values are to be read, where a job that reads it has said so."""
+        for _, about in self._abouts():
+            told = about.get("formats", {}).get(topic)
+            if told is not None:
+                return Wire.of(told)
+        return None
+
+    def _abouts(self) -> Iterator[tuple[str, Facts]]:
+        """What each job has written down about itself."""
+        with Book(self._place.book, read_only=True) as book:
+            jobs = [job.name for job in book.all()]
+        for job in jobs:
+            with DiaryReader(self._place.job(job).facts).at_once() as diary:
+                yield job, diary.about() or {}
+
+    def _users(self) -> dict[str, tuple[list[str], list[str]]]:
+        """By topic the jobs that read it, and those that write to it."""
+        users: dict[str, tuple[list[str], list[str]]] = {}
+        for job, about in self._abouts():
+            for place, topics in enumerate((about.get("topics", {}).values(),
+                                            about.get("writes", ()))):  # fmt: skip
+                for topic in sorted(set(topics)):
+                    users.setdefault(topic, ([], []))[place].append(job)
+        return users
+
+
+def _facts(info: TopicInfo, users: dict[str, tuple[list[str], list[str]]]) -> Facts:
+    read_by, written_by = users.get(info.name, ([], []))
+    return {
+        "topic": info.name,
+        "partitions": len(info.partitions),
+        "replicas": info.replicas,
+        "offsets_held": info.offsets_held,
+        "internal": info.internal,
+        "compacted": "compact" in info.settings.get("cleanup.policy", ""),
+        "read_by": read_by,
+        "written_by": written_by,
+    }
+
+
+def _group_facts(listed: GroupListing, info: GroupInfo | None) -> Facts:
+    return {
+        "group": listed.name,
+        "state": listed.state,
+        "members": None if info is None else len(info.members),
+        "topics": None if info is None else sorted({part.topic for part in info.partitions}),
+        "lag": None if info is None else info.lag,
+    }

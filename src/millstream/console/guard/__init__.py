@@ -1,0 +1,1 @@
+"""The console's guard: tokens, origins, limits on rates, sizes and connections."""

@@ -1,0 +1,133 @@
+"""Small durable records: made once, checked when read.
+
+A record is two lines of JSON: a header with format version, kind and checksum, and the
+body. It appears under its name complete or not at all, and the second writer of a name
+is told so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+import uuid
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from millstream.engine.checkpoint.fault_points import reached
+from millstream.errors import Damaged, MillstreamError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FORMAT = 1
+_DRAFT_SECONDS = 600.0
+
+
+def write_new(path: Path, kind: str, body: dict[str, Any]) -> bool:
+    """Write a record under a name that is free; False if somebody has it already.
+
+    When it returns, file and folder are on disk. A writer that was killed on the way leaves a
+    draft, whose name begins with a dot: no reader takes it for a record.
+    """
+    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        _write(draft, kind, body)
+        reached(f"in the middle of writing {kind}", 0)
+        try:
+            os.link(draft, path)
+        except (FileExistsError, FileNotFoundError):  # taken; or so slow that the draft was swept
+            return False
+    except OSError as error:
+        raise refused(path, error) from error
+    finally:
+        draft.unlink(missing_ok=True)
+    sync_folder(path.parent)
+    return True
+
+
+def replace(path: Path, kind: str, body: dict[str, Any]) -> None:
+    """Write a record in the place of one that no longer counts, whole or not at all."""
+    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        _write(draft, kind, body)
+        draft.replace(path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise refused(path, error) from error
+    sync_folder(path.parent)
+
+
+def _write(path: Path, kind: str, body: dict[str, Any]) -> None:
+    text = json.dumps(body, separators=(",", ":"), sort_keys=True)
+    header = {"format": FORMAT, "kind": kind, "sha256": _digest(text)}
+    with path.open("x", encoding="utf-8") as file:
+        file.write(json.dumps(header) + "\n" + text + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sweep_drafts(folder: Path) -> None:
+    """Remove what writers that were killed have left; one that is only slow loses its draft too."""
+    for draft in folder.glob(".*"):
+        with suppress(FileNotFoundError):
+            if time.time() - draft.stat().st_mtime > _DRAFT_SECONDS:
+                draft.unlink()
+
+
+def read(path: Path, kind: str) -> dict[str, Any]:
+    """The body of a record.
+
+    Raises:
+        Damaged: it is missing, cut short, changed, of another kind or of an unknown format.
+    """
+    try:
+        header_text, text = path.read_text(encoding="utf-8").split("\n", 1)
+        header = json.loads(header_text)
+        text = text.removesuffix("\n")
+        found = (header["format"], header["kind"], header["sha256"])
+    except FileNotFoundError as error:
+        raise damaged(path, "no such file") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise damaged(path, "a record cut short or changed") from error
+    if found[0] != FORMAT:
+        raise damaged(path, f"format {found[0]}, where this version reads {FORMAT}")
+    if found[1] != kind or found[2] != _digest(text):
+        raise damaged(path, "a record whose checksum does not match")
+    body: dict[str, Any] = json.loads(text)
+    return body
+
+
+def damaged(path: Path, got: str) -> Damaged:
+    """The sentence for a file that cannot be trusted."""
+    back = path.suffix in (".intent", ".prepared", ".commit", ".arrow")
+    return Damaged(
+        f"the checkpoint needs {path.name} as it was written",
+        got=got,
+        do=f"restore {path} from a copy, "
+        + ("go back before it with `millstream rewind`, " if back else "")
+        + "or begin anew with another --checkpoint",
+    )
+
+
+def refused(path: Path, error: OSError) -> MillstreamError:
+    """The sentence for a disk that does not take a file."""
+    return MillstreamError(
+        f"writing {path} needs a disk that takes it",
+        got=str(error.strerror or error),
+        do="free some space or mend the permission, then start again: nothing is lost",
+    )
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,311 @@
+"""The three records of a batch: intent, prepared, commit.
+
+`Intent` fixes everything a batch depends on. `Prepared` names the files of the one
+attempt that counts and all that follows from it. `Commit` is what the next batch
+begins from; it is a function of the two before it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+from millstream.event_time.moment import END_OF_TIME, MIN_TIME
+from millstream.state.runs.manifest import Change, Manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.plan.fingerprint import Fingerprint
+    from millstream.sources.spec import Ranges
+    from millstream.state.runs.runs import Run
+
+Ends = dict[str, dict[int, int]]
+
+
+def ends_of(body: dict[str, dict[str, int]] | None) -> Ends | None:
+    """The ends of sources per partition, from JSON, whose keys are text."""
+    if body is None:
+        return None
+    return {name: {int(p): o for p, o in ends.items()} for name, ends in body.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Rewound:
+    """What a job keeps in mind of having been rewound, by the batch of that number.
+
+    `suffix` is what its outputs end with; `marks` how far each source had been read before:
+    what comes from below is sent once more; `finished` whether they had been brought to their
+    end, too.
+    """
+
+    batch: int
+    suffix: str = ""
+    marks: Ends = field(default_factory=dict)
+    finished: bool = False
+
+    @classmethod
+    def of(cls, body: dict[str, Any] | None) -> Self | None:
+        """From JSON, whose keys are text."""
+        return None if body is None else cls(**{**body, "marks": ends_of(body["marks"]) or {}})
+
+    def up_to_marks(
+        self, waiting: dict[str, Ranges], beyond: Callable[[Ends], Ends]
+    ) -> dict[str, Ranges]:
+        """What waits below the marks, or below what lies `beyond` them; once nothing does, all
+        that waits."""
+        marks = beyond(self.marks)
+        below = {
+            name: {p: (a, max(a, min(b, marks.get(name, {}).get(p, a))))
+                   for p, (a, b) in ranges.items()}
+            for name, ranges in waiting.items()
+        }  # fmt: skip
+        return below if any(a < b for r in below.values() for a, b in r.values()) else waiting
+
+    def again(self, waiting: dict[str, Ranges], *, finish: bool) -> int | None:
+        """The number of the rewind, if a batch that begins here gives rows once more."""
+        below = any(
+            a < self.marks.get(name, {}).get(p, a)
+            for name, ranges in waiting.items()
+            for p, (a, _) in ranges.items()
+        )
+        return self.batch if below or (finish and self.finished) else None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceIntent:
+    """What one source gives to a batch, and where its event time stood before it.
+
+    `skips` are records, by partition and offset, that a step cannot take: which step, and why.
+    """
+
+    ranges: dict[int, tuple[int, int]]
+    idle: tuple[int, ...] = ()
+    drift: int = MIN_TIME
+    declared: int = MIN_TIME
+    identity: str | None = None
+    skips: dict[int, dict[int, tuple[str, str]]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, body: dict[str, Any]) -> Self:
+        """From JSON, whose keys are text and whose pairs are lists."""
+        return cls(
+            ranges={int(p): (r[0], r[1]) for p, r in body["ranges"].items()},
+            idle=tuple(body["idle"]),
+            drift=body["drift"],
+            declared=body["declared"],
+            identity=body["identity"],
+            skips={int(p): {int(o): (why[0], why[1]) for o, why in some.items()}
+                   for p, some in body.get("skips", {}).items()},
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """A batch that shall be: made durable before any of it runs.
+
+    `ends` is where its sources end for good, once a run has been told to finish them; `again`
+    the rewind since which its rows are sent once more; `table_ends` where the tables of lookups
+    ended at the job's first start.
+    """
+
+    id: str
+    batch: int
+    parent: int
+    incarnation: int
+    clock: int
+    lane: str
+    finish: bool
+    sources: dict[str, SourceIntent]
+    ends: Ends | None = None
+    again: int | None = None
+    table_ends: Ends = field(default_factory=dict)
+
+    def body(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def of(cls, body: dict[str, Any]) -> Self:
+        sources = {name: SourceIntent.of(part) for name, part in body["sources"].items()}
+        return cls(**{**body, "sources": sources, "ends": ends_of(body.get("ends")),
+                      "table_ends": ends_of(body.get("table_ends")) or {}})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFiles:
+    """Where one output's rows of a batch lie: `door` is result, late or dead."""
+
+    output: str
+    door: str
+    rows: int
+    files: tuple[str, ...]
+
+    @classmethod
+    def of(cls, body: dict[str, Any]) -> Self:
+        return cls(**{**body, "files": tuple(body["files"])})
+
+
+@dataclass(frozen=True, slots=True)
+class SourceState:
+    """How far a source has been read, in offsets and in event time."""
+
+    next: dict[int, int]
+    times: dict[int, int]
+    watermark: int = MIN_TIME
+    identity: str | None = None
+
+    @classmethod
+    def of(cls, body: dict[str, Any]) -> Self:
+        return cls(
+            next={int(p): o for p, o in body["next"].items()},
+            times={int(p): t for p, t in body["times"].items()},
+            watermark=body["watermark"],
+            identity=body["identity"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StepChange:
+    """What a batch does to one stateful step: its tables, and its watermarks afterwards.
+
+    `wake` is the batch clock at which it may have something to say though nothing comes in;
+    `sides` the watermark of each input, where there are several.
+    """
+
+    changes: dict[str, Change]
+    watermark: int
+    out: int
+    wake: int = END_OF_TIME
+    sides: tuple[int, ...] = ()
+
+    def body(self) -> dict[str, Any]:
+        changes = {table: change.to_json() for table, change in self.changes.items()}
+        return {"changes": changes, "watermark": self.watermark, "out": self.out,
+                "wake": self.wake, "sides": list(self.sides)}  # fmt: skip
+
+    @classmethod
+    def of(cls, body: dict[str, Any]) -> Self:
+        changes = {table: Change.from_json(part) for table, part in body["changes"].items()}
+        return cls(changes, body["watermark"], body["out"], body["wake"],
+                   tuple(body.get("sides", ())))  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The accepted attempt: what it wrote, and what will be true once it is committed."""
+
+    batch: int
+    intent: str
+    attempt: str
+    outputs: tuple[StagedFiles, ...]
+    sources: dict[str, SourceState]
+    steps: dict[str, StepChange]
+    facts: dict[str, Any] = field(default_factory=dict)
+    ended: Fingerprint | None = None
+
+    def body(self) -> dict[str, Any]:
+        return {
+            "batch": self.batch,
+            "intent": self.intent,
+            "attempt": self.attempt,
+            "outputs": [asdict(staged) for staged in self.outputs],
+            "sources": {name: asdict(state) for name, state in self.sources.items()},
+            "steps": {name: step.body() for name, step in self.steps.items()},
+            "facts": self.facts,
+            "ended": self.ended,
+        }
+
+    @classmethod
+    def of(cls, body: dict[str, Any]) -> Self:
+        return cls(
+            batch=body["batch"],
+            intent=body["intent"],
+            attempt=body["attempt"],
+            outputs=tuple(StagedFiles.of(part) for part in body["outputs"]),
+            sources={name: SourceState.of(part) for name, part in body["sources"].items()},
+            steps={name: StepChange.of(part) for name, part in body["steps"].items()},
+            facts=body["facts"],
+            ended=body.get("ended"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StepState:
+    """A stateful step between batches."""
+
+    manifests: dict[str, Manifest] = field(default_factory=dict)
+    watermark: int = MIN_TIME
+    out: int = MIN_TIME
+    wake: int = END_OF_TIME
+    sides: tuple[int, ...] = ()
+
+    def of_sides(self, count: int) -> tuple[int, ...]:
+        """The watermark of each of so many inputs."""
+        return self.sides if len(self.sides) == count else (self.watermark,) * count
+
+    def manifest(self, table: str) -> Manifest:
+        """What counts of one of its tables."""
+        return self.manifests.get(table, Manifest())
+
+    @property
+    def runs(self) -> list[Run]:
+        """All runs of all its tables."""
+        return [run for manifest in self.manifests.values() for run in manifest.runs]
+
+    def then(self, step: StepChange) -> StepState:
+        """The state after one more batch."""
+        changed = {table: self.manifest(table).apply(change)
+                   for table, change in step.changes.items()}  # fmt: skip
+        return StepState({**self.manifests, **changed}, step.watermark, step.out, step.wake,
+                         step.sides)  # fmt: skip
+
+    def body(self) -> dict[str, Any]:
+        """As every hundredth commit holds it."""
+        manifests = {table: one.to_json() for table, one in self.manifests.items()}
+        return {"manifests": manifests, "watermark": self.watermark, "out": self.out,
+                "wake": self.wake, "sides": list(self.sides)}  # fmt: skip
+
+    @classmethod
+    def of(cls, body: dict[str, Any]) -> Self:
+        manifests = {table: Manifest.from_json(one) for table, one in body["manifests"].items()}
+        return cls(manifests, body["watermark"], body["out"], body["wake"],
+                   tuple(body.get("sides", ())))  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Where a job stands: the last commit, with everything it adds up to.
+
+    `ended` says of a finished job which pipeline it was that came to its end.
+    """
+
+    batch: int = 0
+    intent: str | None = None
+    clock: int = MIN_TIME
+    sources: dict[str, SourceState] = field(default_factory=dict)
+    steps: dict[str, StepState] = field(default_factory=dict)
+    written: dict[str, str] = field(default_factory=dict)
+    finished: bool = False
+    ends: Ends | None = None
+    rewound: Rewound | None = None
+    table_ends: Ends = field(default_factory=dict)
+    ended: Fingerprint | None = None
+
+    def then(self, intent: Intent, prepared: Prepared, written: dict[str, str]) -> Head:
+        """The head after a batch: a function of its records and nothing else."""
+        steps = dict(self.steps)
+        for name, change in prepared.steps.items():
+            steps[name] = steps.get(name, StepState()).then(change)
+        return Head(
+            batch=intent.batch,
+            intent=intent.id,
+            clock=intent.clock,
+            sources={**self.sources, **prepared.sources},
+            steps=steps,
+            written={**self.written, **written},
+            finished=intent.finish,
+            ends=intent.ends,
+            rewound=self.rewound,
+            table_ends={**self.table_ends, **intent.table_ends},
+            ended=prepared.ended if intent.finish else None,
+        )

@@ -1,0 +1,72 @@
+"""What sources note in the checkpoint: small durable records, numbered in order.
+
+sources/<source>/<n>        one note
+sources/<source>/<n>.full   one note in the place of all up to that number
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from millstream.engine.checkpoint import durable
+from millstream.plan.names import folder_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_FULL = ".full"
+
+
+class SourceNotes:
+    """The notes of one source of one job; `owned` stops a run that no longer owns the job."""
+
+    def __init__(self, checkpoint: Path, source: str, owned: Callable[[], None]) -> None:
+        self._folder = checkpoint / "sources" / folder_name(source)
+        self._owned = owned
+
+    def all(self) -> list[dict[str, Any]]:
+        """Every note there is, the oldest first.
+
+        Raises:
+            Damaged: one is missing or changed.
+        """
+        numbers, full = self._numbers(), self._newest_full()
+        notes = [] if full == 0 else [durable.read(self._path(full, _FULL), "note")]
+        later = [number for number in numbers if number > full]
+        if later != list(range(full + 1, full + 1 + len(later))):
+            missing = next(n for n in range(full + 1, later[-1]) if n not in later)
+            raise durable.damaged(self._path(missing), "no such file, though later ones are there")
+        return notes + [durable.read(self._path(number), "note") for number in later]
+
+    def add(self, note: dict[str, Any]) -> bool:
+        """One more note; False if another run was first."""
+        self._owned()
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return durable.write_new(self._path(self._last() + 1), "note", note)
+
+    def replace(self, note: dict[str, Any]) -> bool:
+        """One note in the place of all there are; the old ones go only afterwards."""
+        self._owned()
+        last = self._last()
+        if not durable.write_new(self._path(last, _FULL), "note", note):
+            return False
+        for number in self._numbers():
+            if number <= last:
+                self._path(number).unlink(missing_ok=True)
+        for path in self._folder.glob(f"*{_FULL}"):
+            if int(path.stem) < last:
+                path.unlink(missing_ok=True)
+        return True
+
+    def _last(self) -> int:
+        return max([0, self._newest_full(), *self._numbers()])
+
+    def _newest_full(self) -> int:
+        return max([0, *(int(path.stem) for path in self._folder.glob(f"*{_FULL}"))])
+
+    def _numbers(self) -> list[int]:
+        return sorted(int(path.name) for path in self._folder.glob("[0-9]*") if not path.suffix)
+
+    def _path(self, number: int, suffix: str = "") -> Path:
+        return self._folder / f"{number:012d}{suffix}"

@@ -1,0 +1,106 @@
+"""Staged files: Arrow tables on disk, made once, checked by checksum when read back."""
+
+from __future__ import annotations
+
+import io
+import os
+import zlib
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from millstream.engine.checkpoint.durable import refused, sync_folder
+from millstream.errors import Damaged
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+
+class _Checked(io.RawIOBase):
+    """A file being written, with the checksum of what has gone by."""
+
+    def __init__(self, path: Path) -> None:
+        self.file = path.open("xb")
+        self.checksum = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: object) -> int:
+        view = memoryview(data)  # type: ignore[arg-type]
+        self.checksum = zlib.crc32(view, self.checksum)
+        self.file.write(view)
+        return view.nbytes
+
+    def close(self) -> None:
+        if not self.file.closed:
+            self.file.flush()
+            os.fsync(self.file.fileno())
+            self.file.close()
+        super().close()
+
+
+def stage(folder: Path, name: str, tables: Iterable[pa.Table]) -> tuple[str, int] | None:
+    """Write tables of one schema to a new file; None if they hold no row.
+
+    Returns the entry to find it by (name and checksum) and the number of rows.
+    """
+    with _told(folder / name):
+        return _staged(folder, name, tables)
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """A disk that does not take a file says so in one sentence, and half a file is not left."""
+    try:
+        yield
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise refused(path, error) from error
+
+
+def _staged(folder: Path, name: str, tables: Iterable[pa.Table]) -> tuple[str, int] | None:
+    out, writer, rows = None, None, 0
+    for table in tables:
+        if not table.num_rows:
+            continue
+        if writer is None:
+            out = _Checked(folder / name)
+            writer = pa.ipc.new_stream(pa.PythonFile(out, mode="w"), table.schema)
+        writer.write_table(table)
+        rows += table.num_rows
+    if writer is None or out is None:
+        return None
+    writer.close()
+    out.close()
+    sync_folder(folder)
+    return f"{name}:{out.checksum:08x}", rows
+
+
+def unstage(folder: Path, entry: str) -> Iterator[pa.Table]:
+    """The tables of a staged file, one at a time.
+
+    Raises:
+        Damaged: the file is missing or not what was written.
+    """
+    name, _, checksum = entry.rpartition(":")
+    path = folder / name
+    if not path.exists() or _checksum(path) != int(checksum, 16):
+        raise Damaged(
+            f"the batch under way needs its staged rows in {path}",
+            got="a missing or changed file",
+            do="restore it from a copy; the rows are not computed again once prepared",
+        )
+    with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as reader:
+        for batch in reader:
+            yield pa.Table.from_batches([batch])
+
+
+def _checksum(path: Path) -> int:
+    value = 0
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            value = zlib.crc32(block, value)
+    return value

@@ -1,0 +1,1 @@
+"""Continuous mode: stateless pipelines, row by row, at least once."""

@@ -1,0 +1,129 @@
+"""A pipeline in continuous mode: rows pass as they come, positions are kept every few seconds.
+
+Two ways, one meaning. `Direct` passes rows through this process; where SQL or a function is for
+Spark to run, `RealTime` has a query of Spark's real-time mode for each output. Both are at least
+once, and both only keep a position when all rows before it are acknowledged.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from millstream.engine.continuous.facts import Told
+from millstream.engine.continuous.positions import Places, refuse_other_mode
+from millstream.plan.stages import cut
+from millstream.sinks.kafka.plain_writer import PlainTopicWriter
+from millstream.sinks.spec import Staged
+from millstream.sources.kafka.reader import TopicReader
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Mapping
+
+    from millstream.api.pipeline import Pipeline
+    from millstream.engine.checkpoint.checkpoint import Checkpoint
+    from millstream.kafka.settings import Cluster
+    from millstream.metrics.facts import Facts
+    from millstream.sources.spec import Extent, Offsets
+
+LOOK = 0.1
+
+
+class Continuous(ABC):
+    """One run of a continuous pipeline in this process; `turn` is called as it comes round."""
+
+    def __init__(
+        self, pipeline: Pipeline, checkpoint: Checkpoint, cluster: Cluster,
+        *, told: Callable[[Facts, dict[str, int]], None],
+        phase: Callable[[str], None], turn: Callable[[], None], stop: threading.Event,
+    ) -> None:  # fmt: skip
+        self._pipeline, self._checkpoint, self._cluster = pipeline, checkpoint, cluster
+        self._phase, self._turn, self._stop = phase, turn, stop
+        self._stages = cut(pipeline.outputs)
+        self._reads = self._stages.reads
+        self._told = Told(told, self._stages, pipeline.bad_above)
+        self._readers: dict[str, TopicReader] = {}
+        self._places = Places(checkpoint)
+        self._writer = self._made_writer()
+
+    def _made_writer(self) -> PlainTopicWriter:
+        return PlainTopicWriter(
+            self._cluster, self._pipeline.name, "", owned=self._checkpoint.owned,
+            waiting=self._phase,
+        )  # fmt: skip
+
+    def run(self, *, take_over: bool, caught_up: bool) -> bool:
+        """Run until stopped, or until all that is there now is through; whether it was that."""
+        self._phase("opening the checkpoint")
+        self._checkpoint.open(self._pipeline.name, self._pipeline.buckets, take_over=take_over)
+        try:
+            refuse_other_mode(self._checkpoint, continuous=True)
+            extents = self._opened()
+            ends = {name: extent.end for name, extent in extents.items()}
+            self._begin(extents)
+            self._phase("running")
+            return self._watch(ends if caught_up else None)
+        finally:
+            self._close()
+
+    def _opened(self) -> dict[str, Extent]:
+        group = f"millstream.{self._pipeline.name}"
+        for name, read in self._reads.items():
+            self._readers[name] = TopicReader(self._cluster, read.source.name, group,
+                                              waiting=self._phase)  # fmt: skip
+        extents = {name: reader.extent() for name, reader in self._readers.items()}
+        self._places.open({name: read.source.name for name, read in self._reads.items()}, extents)
+        self._writer.recover(None)
+        nothing = [Staged(output.name, "result", output.sink, (), 0, lambda: iter(()))
+                   for output in self._pipeline.outputs]  # fmt: skip
+        self._writer.write("the topics of the outputs", 0, nothing)
+        return extents
+
+    @abstractmethod
+    def _begin(self, extents: Mapping[str, Extent]) -> None:
+        """Let rows pass, from the places on."""
+
+    def _watch(self, ends: Mapping[str, Offsets] | None) -> bool:
+        while True:
+            self._turn()
+            self._checkpoint.owned()
+            self._take_news()
+            if ends is not None and self._reached(ends):
+                return True
+            if self._stop.is_set():
+                if self._settled():
+                    return False
+                time.sleep(LOOK)
+            self._stop.wait(LOOK)
+
+    @abstractmethod
+    def _take_news(self) -> None:
+        """Keep and tell what is due; raise what has gone wrong."""
+
+    @abstractmethod
+    def _reached(self, ends: Mapping[str, Offsets]) -> bool:
+        """Whether positions at or behind these ends have been kept."""
+
+    @abstractmethod
+    def _settled(self) -> bool:
+        """Whether a run that was told to stop can end here without repeating much."""
+
+    def _lag(self) -> dict[str, int]:
+        lag = {}
+        for name, reader in self._readers.items():
+            at = self._places.of[name].parted
+            lag[name] = sum(max(0, end - at.get(p, 0)) for p, end in reader.extent().end.items())
+        return lag
+
+    def positions(self) -> dict[str, dict[int, int]] | None:
+        """What has been read and kept: the next offset per source and partition."""
+        of = dict(self._places.of)
+        return {name: dict(place.parted) for name, place in of.items()} or None
+
+    def _close(self) -> None:
+        self._writer.close()
+        for reader in self._readers.values():
+            reader.close()
+        self._checkpoint.close()

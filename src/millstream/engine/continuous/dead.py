@@ -1,0 +1,127 @@
+"""Bad rows of continuous mode, sent to the dead topic before positions behind them are kept.
+
+A query of Spark only counts them. When it has kept its positions, and some of the rows before
+them were bad, or a crash has left a gap, the range is read once more, as a batch, by the very
+expressions that passed them by; what those do not take is bad, for the decoder's reason.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from millstream.engine.continuous.frames import TAKEN
+from millstream.errors import InvalidInput
+from millstream.sinks.spec import Staged
+from millstream.sources.decode import Decoder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql import SparkSession
+
+    from millstream.engine.continuous.frames import Taking
+    from millstream.plan.graph import Read
+    from millstream.sinks.kafka.plain_writer import PlainTopicWriter
+    from millstream.sources.kafka.reader import TopicReader
+    from millstream.sources.kafka.topic import Topic
+    from millstream.sources.spec import Ranges
+
+_PIECE = 50_000
+_PLACES = pa.schema([("partition", pa.int32()), ("offset", pa.int64())])
+_IN_ORDER = [("partition", "ascending"), ("offset", "ascending")]
+_DISAGREED = "not a row of the schema, by continuous mode's reading"
+
+
+class DeadTopic:
+    """Where the bad rows of one source go: whole and untouched, with their reasons."""
+
+    def __init__(
+        self, name: str, read: Read, reader: TopicReader, writer: PlainTopicWriter, topic: Topic
+    ) -> None:
+        self._name, self._read, self._reader, self._writer = name, read, reader, writer
+        self._topic = topic
+
+    def send(self, bad: pa.Table) -> int:
+        """Send the records at these places (`partition`, `offset`, `reason`); how many they are.
+
+        Only when all have been acknowledged does it return.
+        """
+        for start in range(0, bad.num_rows, _PIECE):
+            self._send(bad.slice(start, _PIECE).sort_by(_IN_ORDER))
+        return int(bad.num_rows)
+
+    def _send(self, bad: pa.Table) -> None:
+        places: dict[int, list[int]] = {}
+        for row in bad.select(["partition", "offset"]).to_pylist():
+            places.setdefault(row["partition"], []).append(row["offset"])
+        count = bad.num_rows
+        dead = (
+            self._reader.originals(places)
+            .append_column("reason", bad["reason"])
+            .append_column("step", pa.repeat(pa.scalar(self._name), count))
+            .append_column("topic", pa.repeat(pa.scalar(self._read.source.name), count))
+        )
+        staged = Staged(self._name, "dead", self._topic, (), count, lambda: iter((dead,)))
+        self._writer.write(f"bad rows of {self._name}", 0, [staged])
+
+    def stopped(self, partition: int, offset: int, reason: str) -> InvalidInput:
+        """The sentence for a bad row where none may be."""
+        return InvalidInput(
+            f"the pipeline needs every record of {self._read.source.name} to be good "
+            '(on_bad="stop")',
+            got=f"a bad one at partition {partition}, offset {offset}: {reason}",
+            do='let bad rows go to the dead topic with on_bad="dead", or fix the producer and '
+            "begin behind it with another --checkpoint",
+        )
+
+
+class DeadRows:
+    """Parts the bad rows of one source that a query has passed by from the others."""
+
+    def __init__(
+        self, taking: Taking, reader: TopicReader, writer: PlainTopicWriter,
+        *, topic: Topic, spark: SparkSession,
+    ) -> None:  # fmt: skip
+        self._taking, self._reader, self._spark = taking, reader, spark
+        self._dead = DeadTopic(taking.name, taking.read, reader, writer, topic)
+
+    def part(self, before: Mapping[int, int], after: Mapping[int, int]) -> int:
+        """Send the bad rows of these ranges to the dead topic; how many there were."""
+        return sum(self._dead.send(self._bad(ranges)) for ranges in _pieces(before, after))
+
+    def _bad(self, ranges: Ranges) -> pa.Table:
+        """The places of the bad records of a range, with the decoder's reasons."""
+        raw = self._reader.table(ranges)
+        judged = self._taking.judged(self._spark.createDataFrame(raw)).filter(f"not {TAKEN}")
+        found = judged.selectExpr("_partition as partition", "_offset as offset").toArrow()
+        reasons = self._reasons(raw)
+        return found.cast(_PLACES).append_column(
+            "reason",
+            pa.array([reasons.get((row["partition"], row["offset"]), _DISAGREED)
+                      for row in found.to_pylist()], pa.string()),
+        )  # fmt: skip
+
+    def _reasons(self, raw: pa.Table) -> dict[tuple[int, int], str]:
+        read = self._taking.read
+        decoder = Decoder(
+            source=0, topic=read.source.name, schema=read.source.row_schema(),
+            time=read.time.column if read.time else None, ahead=read.ahead, limit=None,
+        )  # fmt: skip
+        return {(row["partition"], row["offset"]): row["reason"]
+                for row in decoder(raw).bad.to_pylist()}  # fmt: skip
+
+    def stopped(self, partition: int, offset: int) -> InvalidInput:
+        """The sentence for a bad row where none may be."""
+        raw = self._reader.originals({partition: [offset]})
+        reason = self._reasons(raw).get((partition, offset), _DISAGREED)
+        return self._dead.stopped(partition, offset, reason)
+
+
+def _pieces(before: Mapping[int, int], after: Mapping[int, int]) -> Iterator[Ranges]:
+    """The ranges between two places, so many offsets of a partition at a time."""
+    for partition, end in sorted(after.items()):
+        start = before.get(partition, 0)
+        for at in range(start, end, _PIECE):
+            yield {partition: (at, min(at + _PIECE, end))}

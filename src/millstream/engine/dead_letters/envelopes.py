@@ -1,0 +1,116 @@
+"""What late and dead rows look like when they leave: one envelope each, for every step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millstream.formats.json.encode import encode
+from millstream.sinks.kafka.messages import RESULT_OF
+from millstream.sources.decode import ORIGIN
+from millstream.sources.spec import raw_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from millstream.event_time.moment import Moment
+    from millstream.operators.kernel import Late
+    from millstream.sources.spec import Reader
+
+_STAMP = pa.timestamp("us", "UTC")
+_PLACE = ("partition", "offset")
+_IN_A_BATCH = 10**9
+_WINDOW = pa.struct([("start", _STAMP), ("end", _STAMP)])
+
+
+def late(rows: Late, *, step: str, sources: list[str], moment: Moment) -> pa.Table:
+    """Late rows: step, reason, watermark, windows, origin, the row as JSON."""
+    taken = rows.rows
+    count = taken.num_rows
+    windows: pa.Array = pa.nulls(count, pa.list_(_WINDOW))
+    if rows.windows is not None:
+        windows = rows.windows.cast(pa.list_(_WINDOW))
+    names = np.array(sources, dtype=object)[taken["_source"].to_numpy()]
+    origin = pa.StructArray.from_arrays(
+        [pa.array(names, pa.string()), *(taken[name].combine_chunks() for name in ORIGIN[1:])],
+        names=["source", "partition", "offset", "index"],
+    )
+    user = taken.select([name for name in taken.column_names if not name.startswith("_")])
+    stamp = pa.scalar(moment.before, pa.int64()).cast(_STAMP)
+    return pa.table(
+        {
+            "step": pa.repeat(pa.scalar(step), count),
+            "reason": pa.repeat(pa.scalar("late"), count),
+            "watermark": pa.repeat(stamp, count),
+            "windows": windows,
+            "origin": origin,
+            "row": encode(user).cast(pa.string()),
+        }
+    )
+
+
+def refused(
+    tables: Iterable[pa.Table], *, output: str, topics: list[str], batch: int, clock: int
+) -> Iterator[pa.Table]:
+    """Results that a sink can never take, as JSON, with the reason and where they came from.
+
+    That is the record each was made of; results of many records are numbered in their batch,
+    under the name of the output.
+    """
+    first = batch * _IN_A_BATCH
+    for rows in tables:
+        count = rows.num_rows
+        user = rows.select([name for name in rows.column_names if not name.startswith("_")])
+        known = np.zeros(count, bool)
+        topic = np.full(count, output, dtype=object)
+        partition, offset = np.zeros(count, np.int32), first + np.arange(count)
+        if "_source" in rows.column_names:
+            source = rows["_source"].to_numpy()
+            known = (source >= 0) & (source < len(topics))
+            topic[known] = np.array(topics, dtype=object)[source[known]]
+            partition[known] = rows["_partition"].to_numpy()[known]
+            offset[known] = rows["_offset"].to_numpy()[known]
+        first += count
+        plain = raw_schema()
+        yield pa.table(
+            {
+                "key": pa.nulls(count, plain.field("key").type),
+                "value": encode(user).cast(plain.field("value").type),
+                "headers": _marked(output, count).cast(plain.field("headers").type),
+                "partition": pa.array(partition),
+                "offset": pa.array(offset),
+                "timestamp": pa.repeat(pa.scalar(clock, pa.int64()), count).cast(_STAMP),
+                "reason": rows["_reason"],
+                "step": pa.repeat(pa.scalar(output), count),
+                "topic": pa.array(topic, pa.string()),
+            }
+        )
+
+
+def _marked(output: str, count: int) -> pa.Array:
+    """The header that tells a refused result from a bad record."""
+    headers = [{"key": RESULT_OF, "value": output.encode()}]
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    return pa.repeat(pa.scalar(headers, kind), count)
+
+
+def dead(bad: pa.Table, reader: Reader, *, step: str, topic: str) -> pa.Table:
+    """Bad records, raw and untouched, with where they came from and why they are here.
+
+    `bad` has their places (partition, offset), the reason, and the step that could not take
+    them (null: `step`, the source itself).
+    """
+    ordered = bad.sort_by([("partition", "ascending"), ("offset", "ascending")])
+    places: dict[int, list[int]] = {}
+    for partition, offset in zip(*(ordered[n].to_pylist() for n in _PLACE), strict=True):
+        places.setdefault(partition, []).append(offset)
+    count = bad.num_rows
+    return (
+        reader.originals(places)
+        .append_column("reason", ordered["reason"])
+        .append_column("step", pc.fill_null(ordered["step"], step))
+        .append_column("topic", pa.repeat(pa.scalar(topic), count))
+    )

@@ -1,0 +1,395 @@
+"""The engine: one job, batch after batch, from the records of its checkpoint.
+
+    plan → intent → run → prepared → sinks → commit
+
+A batch begins only from a commit. A redo before `prepared` runs again with the same
+ranges and clock; after it nothing is computed again: staged rows go to the sinks that
+lack them.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from millstream.engine.batch import BatchRun
+from millstream.engine.checkpoint.fault_points import reached
+from millstream.engine.checkpoint.housekeeping import Housekeeping
+from millstream.engine.checkpoint.protocol import (
+    Ends,
+    Head,
+    Intent,
+    Prepared,
+    SourceIntent,
+    SourceState,
+)
+from millstream.engine.dead_letters.isolation import bad_rows, only, pieces_of, without
+from millstream.engine.due import at_least, reads_all, something_due
+from millstream.engine.finished import refuse_another_pipeline
+from millstream.engine.inspection.compare import refuse_changes
+from millstream.engine.kernels.kernels import Typed
+from millstream.engine.lanes.choice import Lanes
+from millstream.engine.lanes.cutting import CutShort, cut_by, shortened
+from millstream.engine.lanes.planner import Sizing, following
+from millstream.engine.lanes.prefetch import Ahead
+from millstream.engine.outputs import Doors
+from millstream.engine.recovery.unfinished_rewind import finish as finish_rewind
+from millstream.engine.tables_first import TablesFirst
+from millstream.errors import DamagedLog, UserCodeFailed
+from millstream.event_time.moment import MIN_TIME
+from millstream.event_time.watermark import Quiet, Silence
+from millstream.metrics.batch_report import Teller
+from millstream.plan.fingerprint import fingerprint
+from millstream.plan.graph import Read
+from millstream.plan.stages import cut
+from millstream.sources.kafka.reader import check_still_there
+from millstream.state.runs.merge import Merger
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from millstream.api.pipeline import Pipeline
+    from millstream.engine.checkpoint.checkpoint import Checkpoint
+    from millstream.engine.dead_letters.isolation import Piece
+    from millstream.engine.lanes.work import Decodes
+    from millstream.engine.outside import World
+    from millstream.engine.spark.session import Spark
+    from millstream.metrics.facts import Facts
+    from millstream.plan.stages import Stage
+    from millstream.sources.spec import Extent, Ranges, Reader
+
+
+ROUNDS = 3
+ON_DRIVER = 20_000  # records of a trial that need no Spark tasks
+
+
+class Engine:
+    """One job, opened for one run."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        checkpoint: Checkpoint,
+        spark: Spark,
+        world: World,
+        *,
+        lane: str | None = None,
+        sizing: Sizing | None = None,
+    ) -> None:
+        self.pipeline, self.checkpoint, self._world = pipeline, checkpoint, world
+        self.typed = Typed(cut(pipeline.outputs), spark.get() if spark.there else None)
+        self.doors = Doors(pipeline, self.typed.stages, world, checkpoint.folder)
+        self.head, self.fingerprint = Head(), fingerprint(pipeline)
+        self.declared: dict[str, int] = {}
+        self.ends: Ends | None = None
+        self._final = False
+        self._teller = Teller(self.typed.stages, pipeline.bad_above)
+        self._sizing = sizing or Sizing(pipeline.batch / 1e6)
+        self._lanes = Lanes(spark, self._sizing, forced=lane)
+        self._tables = TablesFirst.of(pipeline.outputs, self.typed.stages)
+        self._limited = self._left = self._reads_ahead = False
+        self._attempts = 0
+        self._begun: Intent | None = None
+        self._held = ExitStack()
+
+    def open(self, *, take_over: bool = False) -> Facts | None:
+        """Become the owner, shut earlier runs out, and finish the batch they had in hand.
+
+        Returns the facts of that batch, if there was one. If it fails, nothing stays open.
+        """
+        try:
+            return self._opened(take_over=take_over)
+        except BaseException:
+            self.close()
+            raise
+
+    def _opened(self, *, take_over: bool) -> Facts | None:
+        self._held.callback(self.checkpoint.close)
+        self.checkpoint.open(self.pipeline.name, self.pipeline.buckets, take_over=take_over)
+        finish_rewind(self.checkpoint, self.pipeline, self._world)
+        self.head = self.checkpoint.head()
+        refuse_another_pipeline(self.checkpoint.folder, self.head, self.fingerprint)
+        refuse_changes(self.checkpoint, self.typed)
+        reads = self.typed.stages.reads
+        self._readers = {name: self._reader(name, read) for name, read in reads.items()}
+        self._silences = {name: Silence(read.idle) for name, read in reads.items()}
+        self._ahead = Ahead(self._readers)
+        self._held.callback(self._ahead.close)
+        self._merger = Merger(str(self.checkpoint.incarnation), of=self.checkpoint.buckets)
+        self._held.callback(self._merger.close)
+        self._housekeeping = Housekeeping(self.checkpoint, self.pipeline.history, self._merger)
+        self.doors.into(self.head.rewound.suffix if self.head.rewound else "")
+        self._next = self.checkpoint.next_batch()
+        self._held.callback(self.doors.close)
+        self.doors.open(self.checkpoint.job, self.head.written)
+        pending = self.checkpoint.pending(self.head)
+        facts = None
+        if pending is not None:
+            intent, prepared = pending
+            began = time.perf_counter()
+            if prepared is None:
+                self._check_ranges(intent)
+                intent, prepared = self._prepared(self._lanes.soonest(intent))
+            facts = self._finish(intent, prepared, began, {})
+        self._housekeeping.at_start(self.head)
+        return facts
+
+    def close(self) -> None:
+        """Let go of everything, last taken first; the next run goes on from the last commit."""
+        self._held.close()
+
+    def _reader(self, name: str, read: Read) -> Reader:
+        reader = self._world.reader(name, read)
+        self._held.callback(reader.close)
+        return reader
+
+    @property
+    def had_room(self) -> bool:
+        """Whether the last batch left nothing that the next one could take at once."""
+        return not self._left
+
+    def step(self, *, finish: bool = False, always: bool = False) -> Facts | None:
+        """One batch over what is there; None if there is nothing to read, close or fire.
+
+        A step after one that failed tries that batch again, with the same intent.
+        """
+        began = time.perf_counter()
+        self.doors.refresh()
+        intent = self._begun or self._plan(finish=finish, always=always)
+        if intent is None:
+            return None
+        phases = {"plan": time.perf_counter() - began}
+        mark = time.perf_counter()
+        intent = self._begun = self.checkpoint.intend(intent)
+        phases["intent"] = time.perf_counter() - mark
+        mark = time.perf_counter()
+        intent, prepared = self._prepared(intent)
+        phases["run"] = time.perf_counter() - mark
+        return self._finish(intent, prepared, began, phases)
+
+    # -- plan -----------------------------------------------------------------
+
+    def end_here(self, *, final: bool) -> None:
+        """From now on read no further than what is there now.
+
+        With `final` these are the ends of the sources for good: every intent holds them,
+        and a later run finds them; those that an earlier run fixed stay.
+        """
+        now = {name: {p: b for p, (_, b) in ranges.items()}
+               for name, ranges in self.waiting().items()}  # fmt: skip
+        fixed = self.head.ends if final else None
+        self.ends, self._final = {**now, **(fixed or {})}, final
+        self._ahead.stop()
+
+    def waiting(self) -> dict[str, Ranges]:
+        """What has not been read yet, per source and partition."""
+        return self._waiting({name: reader.extent() for name, reader in self._readers.items()})
+
+    def _waiting(self, extents: Mapping[str, Extent]) -> dict[str, Ranges]:
+        waiting = {}
+        for name, extent in extents.items():
+            start = following(extent, self._known(name))
+            ends = extent.end if self.ends is None else self.ends[name]
+            waiting[name] = {
+                p: (a, max(a, min(extent.end[p], ends.get(p, a)))) for p, a in start.items()
+            }
+        return waiting
+
+    def _known(self, name: str) -> dict[int, int]:
+        return self.head.sources[name].next if name in self.head.sources else {}
+
+    def check_sources(self) -> None:
+        """Raise DataGone unless what the sources hold is what has been read, and what follows."""
+        self._check_sources({name: reader.extent() for name, reader in self._readers.items()})
+
+    def _check_sources(self, extents: Mapping[str, Extent]) -> None:
+        for name, extent in extents.items():
+            known = self.head.sources.get(name)
+            if known is not None:
+                topic = self.typed.stages.reads[name].source.name
+                check_still_there(topic, extent, known.next, known.identity)
+
+    def _check_ranges(self, intent: Intent) -> None:
+        """An intent that is run again finds the rows it was made for."""
+        for name, told in intent.sources.items():
+            topic = self.typed.stages.reads[name].source.name
+            starts = {p: a for p, (a, _) in told.ranges.items()}
+            check_still_there(topic, self._readers[name].extent(), starts, told.identity)
+
+    def _plan(self, *, finish: bool, always: bool) -> Intent | None:
+        extents = {name: reader.extent() for name, reader in self._readers.items()}
+        self._check_sources(extents)
+        clock = max(self._world.clock(), self.head.clock)
+        waiting = self._waiting(extents)
+        quiet = {name: self._look(name, clock, waiting[name]) for name in waiting}
+        rewound = self.head.rewound
+        self._tables.find(self.head.table_ends, waiting)
+        now = waiting if rewound is None else rewound.up_to_marks(waiting, self._tables.marks)
+        (lane, chosen, self._limited), held = self._tables.choose(self._lanes.choose, now, waiting)
+        some, self._left = any(chosen.values()), self._limited or bool(held)
+        finish = finish and not self._left and now is waiting
+        ended = {name for name in waiting
+                 if reads_all(chosen[name], waiting[name], extents[name])}  # fmt: skip
+        declared = at_least(self.typed.stages.reads, self.declared, clock, ended)
+        if not (
+            some or finish or always or something_due(self.typed, self.head, quiet, declared, clock)
+        ):
+            return None
+        sources = {
+            name: SourceIntent(
+                ranges={p: chosen[name].get(p, (a, a)) for p, (a, _) in waiting[name].items()},
+                idle=tuple(sorted(quiet[name].idle)),
+                drift=quiet[name].drift,
+                declared=declared[name],
+                identity=extents[name].identity,
+            )
+            for name in waiting
+        }
+        batch, self._next = self._next, self._next + 1
+        self._reads_ahead = lane == "short" and self.ends is None and not (self._left or finish)
+        if not self._reads_ahead:
+            self._ahead.stop()
+        return Intent(uuid.uuid4().hex, batch, self.head.batch, self.checkpoint.incarnation,
+                      clock, lane, finish, sources, self.ends if self._final else None,
+                      rewound.again(waiting, finish=finish) if rewound else None,
+                      self._tables.ends)  # fmt: skip
+
+    def _look(self, name: str, clock: int, waiting: Ranges) -> Quiet:
+        unread = {p: b > a for p, (a, b) in waiting.items()}
+        state = self.head.sources.get(name, SourceState({}, {}))
+        delay = self.typed.stages.reads[name].delay
+        return self._silences[name].look(clock, state.watermark, unread,
+                                         times=state.times, delay=delay)  # fmt: skip
+
+    # -- run, sinks, commit ----------------------------------------------------
+
+    def _prepared(self, intent: Intent) -> tuple[Intent, Prepared]:
+        """Run an intent, or one that ends earlier where not all of it can be read."""
+        while True:
+            try:
+                return self._accepted(intent)
+            except (CutShort, DamagedLog) as error:
+                cut = cut_by(error, self.typed.stages, self._readers, intent)
+            name = self.typed.stages.names[cut.read]
+            shorter = shortened(intent, name, cut, declared=self.declared.get(name, MIN_TIME))
+            shorter = self._tables.held_back(intent, shorter, self.declared)
+            self._limited, self._reads_ahead = True, False
+            self._ahead.stop()
+            intent = self._again(shorter)
+
+    def _again(self, intent: Intent) -> Intent:
+        """An intent in the place of the one in hand, of which nothing was prepared."""
+        batch, self._next = self._next, self._next + 1
+        new = replace(intent, id=uuid.uuid4().hex, batch=batch,
+                      incarnation=self.checkpoint.incarnation)  # fmt: skip
+        self._begun = self.checkpoint.intend(new)
+        return self._begun
+
+    def _accepted(self, intent: Intent) -> tuple[Intent, Prepared]:
+        """Run an intent; where user code cannot take some rows, one without them."""
+        for _ in range(ROUNDS):
+            run = self._batch(intent)
+            try:
+                return intent, self._complete(intent, run)
+            except UserCodeFailed as error:
+                if self.pipeline.on_bad == "stop" or run.failed is None:
+                    raise
+                intent = self._without_bad(intent, run.failed, error)
+        return intent, self._complete(intent, self._batch(intent))
+
+    def _complete(self, intent: Intent, run: BatchRun) -> Prepared:
+        prepared = run.run()
+        if intent.finish:
+            prepared = replace(prepared, ended=self.fingerprint)
+        return self.checkpoint.prepare(prepared)
+
+    def _without_bad(self, intent: Intent, stage: Stage, error: UserCodeFailed) -> Intent:
+        """A new intent for the same rows, less those that a stage cannot take."""
+
+        def trial(pieces: Sequence[Piece]) -> None:
+            size = sum(piece.size for piece in pieces)
+            lane = "short" if size <= ON_DRIVER else intent.lane
+            self._batch(replace(only(intent, pieces), lane=lane)).try_stage(stage)
+
+        reads = [self.typed.stages.names[leaf] for leaf in stage.leaves if isinstance(leaf, Read)]
+        found = bad_rows(pieces_of(intent, reads), trial, error)
+        return self._again(without(intent, found, stage.name))
+
+    def _batch(self, intent: Intent) -> BatchRun:
+        self._attempts += 1
+        decoders: dict[str, Decodes] = {}
+        for name, read in self.typed.stages.reads.items():
+            ahead, limit = self._world.ahead(read, intent.clock)
+            skips = intent.sources[name].skips if name in intent.sources else None
+            decoders[name] = self.typed.decoder(
+                name, ahead=ahead, limit=limit, skips=skips, clock=intent.clock
+            )
+        return BatchRun(
+            intent=intent,
+            head=self.head,
+            typed=self.typed,
+            checkpoint=self.checkpoint,
+            readers=self._readers,
+            decoders=decoders,
+            lane=self._lanes.lane(intent.lane),
+            merger=self._merger,
+            attempt=f"{self._attempts}",
+            stop_at_bad=self.pipeline.on_bad == "stop",
+            ahead=self._ahead if self._reads_ahead else None,
+            guards=self.doors.guards(),
+        )
+
+    def _finish(
+        self, intent: Intent, prepared: Prepared, began: float, phases: dict[str, float]
+    ) -> Facts:
+        first = self.pipeline.delivery == "at_most_once"
+        written = {} if first else self._sent(intent, prepared, phases)
+        after = self.head.then(intent, prepared, written)
+        facts = self._teller.facts(intent, prepared, after, time.perf_counter() - began, phases)
+        self.checkpoint.commit(self.head, after, prepared, facts.body())
+        if first:
+            self.head, self._begun = after, None
+            self._sent(intent, prepared, phases)
+        seconds = time.perf_counter() - began
+        self._learn(prepared, seconds)
+        self._settle(intent, prepared, after)
+        self.head, self._begun = after, None
+        reached("after all", intent.batch)
+        self._teller.refuse_too_many_bad(intent.clock, facts)
+        return replace(facts, seconds=seconds)
+
+    def _sent(self, intent: Intent, prepared: Prepared, phases: dict[str, float]) -> dict[str, str]:
+        mark = time.perf_counter()
+        self.checkpoint.owned()
+        written = self.doors.send(intent, prepared, self.checkpoint.staged)
+        phases["sinks"] = time.perf_counter() - mark
+        return written
+
+    def _learn(self, prepared: Prepared, seconds: float) -> None:
+        sizes = {name: tuple(pair) for name, pair in prepared.facts.get("sizes", {}).items()}
+        self._sizing.learn(sizes, seconds, limited=self._limited)
+
+    def _settle(self, intent: Intent, prepared: Prepared, after: Head) -> None:
+        for name, told in intent.sources.items():
+            if any(b > a for a, b in told.ranges.values()):
+                self._silences[name].settle(intent.clock, after.sources[name].watermark)
+            self._readers[name].progress(after.sources[name].next)
+        for node, kernel in self.typed.kernels.items():
+            name = self.typed.stages.names[node]
+            for table, spec in kernel.tables.items():
+                folder = self.checkpoint.state_folder(name, table)
+                manifest = after.steps[name].manifest(table)
+                self._merger.offer((name, table), folder, spec, manifest, batch=intent.batch)
+        self._housekeeping.after(prepared, after)
+
+    def finished(self) -> bool:
+        """Whether the job has been brought to its end."""
+        return self.head.finished
+
+    def rebase(self, clock: int) -> None:
+        """No silence has passed up to this clock (Drive sets its clock for the first time)."""
+        for silence in self._silences.values():
+            silence.rebase(clock)

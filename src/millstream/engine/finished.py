@@ -1,0 +1,68 @@
+"""A finished job that is run again: with nothing new it does nothing, else it stops."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millstream.errors import AlreadyFinished, DataGone
+from millstream.plan.fingerprint import differences
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from millstream.engine.checkpoint.protocol import Head
+    from millstream.engine.engine import Engine
+    from millstream.plan.fingerprint import Fingerprint
+
+_NEW = (
+    "another --checkpoint DIR (checkpoint=…) begins a new job: give the pipeline "
+    "another name and other outputs, or let it take these over (--take-over, take_over=True)"
+)
+_AGAIN = (
+    "`millstream rewind FILE --to start` runs over everything again, with --again (the same "
+    "outputs) or --into SUFFIX (new ones); " + _NEW
+)
+_SHOWN = 5
+
+
+def refuse_another_pipeline(folder: Path, head: Head, now: Fingerprint) -> None:
+    """Stop before anything is opened if the pipeline is not the one that came to its end.
+
+    Raises:
+        AlreadyFinished: it says what has changed, and the choices.
+    """
+    if not head.finished or head.ended is None:
+        return
+    found = differences(head.ended, now)
+    if found:
+        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        raise _stopped(folder, "the pipeline that finished it",
+                       f"another pipeline: {', '.join(found[:_SHOWN])}{more}", _AGAIN)  # fmt: skip
+
+
+def refuse_more_after_the_end(engine: Engine) -> None:
+    """Stop if the sources hold other rows than those that were there at the finish.
+
+    Raises:
+        AlreadyFinished: it says where, and the choices.
+    """
+    folder = engine.checkpoint.folder
+    try:
+        engine.check_sources()
+        waiting = engine.waiting()
+    except DataGone as error:
+        raise _stopped(folder, "its input as it was", f"{error.need}: {error.got}", _NEW) from error
+    # Offsets, not records: the marks that end transactions take one each.
+    new = {name: sum(b - a for a, b in ranges.values()) for name, ranges in waiting.items()}
+    if any(new.values()):
+        found = ", ".join(f"up to {count} in {name}" for name, count in new.items() if count)
+        raise _stopped(folder, "no more input", f"new records: {found}", _AGAIN)
+
+
+def nothing_done(folder: Path) -> str:
+    """The sentence of a run that found nothing to do."""
+    return f"the job in {folder} is finished, and nothing new has come: nothing was done"
+
+
+def _stopped(folder: Path, need: str, got: str, do: str) -> AlreadyFinished:
+    return AlreadyFinished(f"the job in {folder} is finished: it needs {need}", got=got, do=do)

@@ -1,0 +1,1 @@
+"""Looking at pipelines and checkpoints without running: types, comparisons, physical plans."""

@@ -1,0 +1,67 @@
+"""Types, checked by Spark before anything runs: what does not fit is told by its own step."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from millstream.engine.kernels.kernels import Typed
+from millstream.engine.spark.failures import is_sparks, where_it_was_raised
+from millstream.engine.spark.session import Spark
+from millstream.errors import InvalidSpec, UserCodeFailed
+from millstream.plan.explain.explain import words
+from millstream.plan.graph import Output, ancestry
+from millstream.plan.stages import cut
+from millstream.sources.memory import Memory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from millstream.api.pipeline import Pipeline
+
+
+def analysed(pipeline: Pipeline, spark: SparkSession) -> Typed:
+    """The pipeline with its types.
+
+    Raises:
+        InvalidSpec: types do not fit; it names the step and its SQL.
+        UserCodeFailed: a function of the user's raised; it shows the user's own frame.
+    """
+    with analysed_by(Spark.of(spark), pipeline):
+        return Typed(cut(pipeline.outputs), spark)
+
+
+@contextmanager
+def analysed_by(spark: Spark, pipeline: Pipeline) -> Iterator[None]:
+    """Turn what Spark says about a pipeline's types into a sentence about one step."""
+    try:
+        yield
+    except UserCodeFailed as error:
+        if error.do is not None or error.__cause__ is None:
+            raise
+        where = where_it_was_raised(error.__cause__)
+        raise UserCodeFailed(error.need, got=error.got, do=where) from error.__cause__
+    except Exception as error:
+        if not is_sparks(error):
+            raise
+        step = _first_that_fails(pipeline, spark.get())
+        raise InvalidSpec(f"{step} needs types that fit", got=_said(error)) from error
+
+
+def _first_that_fails(pipeline: Pipeline, spark: SparkSession) -> str:
+    """The step Spark refuses though it takes all before it."""
+    for node in ancestry(pipeline.outputs):
+        try:
+            Typed(cut([Output(node, Memory("analysis"), "analysis", ())]), spark)
+        except Exception as error:
+            if not is_sparks(error):
+                raise
+            return words(node) if node.at is None else f"{node.at}: {words(node)}"
+    return f"the pipeline {pipeline.name!r}"
+
+
+def _said(error: Exception) -> str:
+    """What Spark said, without the trace and the plan below it."""
+    return str(error).strip().splitlines()[0].split(" SQLSTATE:")[0]

@@ -1,0 +1,379 @@
+"""A running pipeline: started, watched, stopped."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import threading
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from millstream.engine.checkpoint.checkpoint import Checkpoint
+from millstream.engine.checkpoint.folders import checkpoint_folder, in_memory
+from millstream.engine.checkpoint.throw_away import ThrowAway
+from millstream.engine.continuous.positions import refuse_other_mode
+from millstream.engine.continuous.rules import MODE as CONTINUOUS
+from millstream.engine.engine import Engine
+from millstream.engine.finished import (
+    nothing_done,
+    refuse_another_pipeline,
+    refuse_more_after_the_end,
+)
+from millstream.engine.idle_time import Calm
+from millstream.engine.inspection.sql_placement import in_java
+from millstream.engine.inspection.types import analysed_by
+from millstream.engine.inspection.without_spark import without_spark
+from millstream.engine.lanes.planner import pause_of
+from millstream.engine.set_aside import SetAside
+from millstream.engine.spark.session import Spark, check_startable, existing, session
+from millstream.engine.world import KafkaWorld
+from millstream.errors import InvalidSpec, MillstreamError
+from millstream.operators.windows.spec import Everything
+from millstream.plan.graph import Aggregated, ancestry
+from millstream.plan.stages import cut
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from millstream.api.pipeline import Pipeline
+    from millstream.engine.continuous.continuous import Continuous
+    from millstream.kafka.settings import Cluster
+    from millstream.metrics.facts import Facts
+    from millstream.sources.spec import Ranges
+
+LOG = logging.getLogger("millstream.job")
+Until = Literal["caught_up", "finished"] | None
+_POLL = 0.02
+_BEAT = 2.0
+_LOOK = 0.5
+
+
+class _StoppedWaiting(Exception):
+    """Asked to end while waiting for something outside."""
+
+
+class Job:
+    """One run of a pipeline in this process.
+
+    `stop()` ends it after the batch in hand; nothing is lost or repeated either way.
+    `folder` is its checkpoint: the one that was named, the pipeline's own, or, where all its
+    sources and sinks are `Memory`, one that is removed when the run ends. `late` and `dead` are
+    the late and bad rows of this run; `warn` is called with a summary of them at its end.
+    `on_batch` hears each batch's facts and how many records wait per source, `on_phase`
+    what the run is about to do; both are called from the run's own thread. `turned` is when
+    (seconds since the epoch) the run last came round to look for work.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        *,
+        until: Until = None,
+        kafka: str | Cluster | None = None,
+        checkpoint: str | Path | None = None,
+        lane: Literal["wide", "short"] | None = None,
+        take_over: bool = False,
+        on_batch: Callable[[Facts, dict[str, int]], None] | None = None,
+        on_phase: Callable[[str], None] | None = None,
+        warn: Callable[[str], None] = LOG.warning,
+    ) -> None:
+        if until not in (None, "caught_up", "finished"):
+            raise InvalidSpec('until needs "caught_up", "finished" or None', got=repr(until))
+        _refuse_endless(pipeline, until)
+        _refuse_of_batches(pipeline, until, lane)
+        alone = checkpoint is None and in_memory(pipeline)
+        self.throw_away = ThrowAway(pipeline) if alone else None
+        self.folder = self.throw_away.folder if self.throw_away else _folder(pipeline, checkpoint)
+        self._aside, self._warn = SetAside(pipeline), warn
+        self._until, self._on_batch, self._take_over = until, on_batch, take_over
+        self._on_phase = on_phase or (lambda phase: None)
+        self._checkpoint, self._calm = Checkpoint(self.folder), Calm()
+        self._world = KafkaWorld(
+            pipeline.name, kafka, folder=self.folder,
+            take_over=take_over, owned=self._checkpoint.owned,
+            epoch=lambda: self._checkpoint.incarnation, waiting=self._wait,
+            delivery=pipeline.delivery, calm=self._calm.seconds,
+        )  # fmt: skip
+        self._pipeline, self._lane, self._waited = pipeline, lane, False
+        self._pause = pause_of(pipeline.batch / 1e6)
+        self._stop, self._over = threading.Event(), threading.Event()
+        self._seen: dict[str, Ranges] = {}
+        self._looked = 0.0
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+        self.reached_end = self.finished_before = False
+        self.turned = time.time()
+        self._engine: Engine | None = None
+        self._continuous: Continuous | None = None
+
+    @property
+    def continuous(self) -> bool:
+        """Whether rows pass as they come instead of in batches."""
+        return self._pipeline.mode == CONTINUOUS
+
+    def run(self) -> None:
+        """Run until the end that was asked for, or until `stop()`.
+
+        Afterwards `reached_end` says whether it was the end that was asked for.
+        """
+        if self.continuous:
+            self._run_continuous()
+            return
+        try:
+            self._run_batches()
+        finally:
+            kept = self.folder if self.throw_away is None else self.throw_away.end()
+            if (summary := self._aside.summary(kept)) is not None:
+                self._warn(summary)
+
+    def _run_batches(self) -> None:
+        if self.throw_away is not None:
+            self.throw_away.begin()
+        spark = self._spark()
+        if self._stop.is_set():
+            return
+        self._on_phase("checking the types of the pipeline")
+        with analysed_by(spark, self._pipeline):
+            engine = Engine(self._pipeline, self._checkpoint, spark, self._world, lane=self._lane)
+        self._engine = engine
+        with self._beating(), suppress(_StoppedWaiting):
+            self._run(engine)
+
+    def _spark(self) -> Spark:
+        """A session, or one that starts when a batch is for it, where none is needed before."""
+        stages = cut(self._pipeline.outputs)
+        spark = Spark(lambda: session(sql=in_java(stages)), self._wait)
+        if self._lane == "wide" or existing() is not None or not without_spark(stages):
+            self._on_phase("starting Spark")
+            spark.get()
+        else:
+            check_startable()
+        return spark
+
+    @contextmanager
+    def _beating(self) -> Iterator[None]:
+        """Say for the length of the block that this run is alive."""
+        beating = threading.Thread(target=self._beat, name="beat", daemon=True)
+        beating.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            beating.join()
+
+    def _run_continuous(self) -> None:
+        from millstream.engine.continuous.ways import way
+
+        self._continuous = way(self._pipeline, self._checkpoint)(
+            self._pipeline, self._checkpoint, self._world.cluster,
+            told=self._on_batch or (lambda facts, lag: None), phase=self._on_phase,
+            turn=self._turn, stop=self._stop,
+        )  # fmt: skip
+        with self._beating(), _old_objects_left_alone():
+            self.reached_end = self._continuous.run(
+                take_over=self._take_over, caught_up=self._until == "caught_up"
+            )
+
+    def _turn(self) -> None:
+        self.turned = time.time()
+
+    def _run(self, engine: Engine) -> None:
+        self._on_phase("opening the checkpoint")
+        refuse_other_mode(self._checkpoint, continuous=False)
+        try:
+            recovered = engine.open(take_over=self._take_over)
+        except BaseException:
+            self._checkpoint.close()
+            raise
+        try:
+            if recovered is not None:
+                self._tell(engine, recovered)
+            self._on_phase("running")
+            with _old_objects_left_alone():
+                self.reached_end = self._loop(engine, recovered=recovered is not None)
+        finally:
+            engine.close()
+
+    def _loop(self, engine: Engine, *, recovered: bool) -> bool:
+        if engine.finished():
+            refuse_another_pipeline(self.folder, engine.head, engine.fingerprint)
+            self.finished_before = not recovered
+            if self.finished_before:
+                refuse_more_after_the_end(engine)
+            return True
+        if self._until is not None:
+            engine.end_here(final=self._until == "finished")
+        while not self._stop.is_set():
+            self._turn()
+            began = time.monotonic()
+            facts = engine.step()
+            self._calm.looked(found=facts is not None)
+            if self._waited:
+                self._waited = False
+                self._on_phase("running")
+            if facts is not None:
+                self._tell(engine, facts)
+                if self._until is None and engine.had_room:
+                    self._stop.wait(max(0.0, began + self._pause - time.monotonic()))
+            elif self._until == "caught_up":
+                return True
+            elif self._until == "finished":
+                facts = engine.step(finish=True)
+                assert facts is not None
+                self._tell(engine, facts)
+                return True
+            else:
+                self._stop.wait(_POLL)
+        return False
+
+    def _wait(self, why: str) -> None:
+        """Told by what lies outside; the next step that comes back says that it is over.
+
+        Whoever is to end does not wait: the batch in hand is left as a crash would leave it, and
+        the next run goes on with it.
+        """
+        if self._stop.is_set():
+            raise _StoppedWaiting
+        self._waited = True
+        self._on_phase(why)
+
+    @property
+    def late(self) -> int:
+        """How many rows of this run came too late."""
+        return self._aside.late
+
+    @property
+    def dead(self) -> int:
+        """How many rows of this run no step could take."""
+        return self._aside.dead
+
+    def _tell(self, engine: Engine, facts: Facts) -> None:
+        self._aside.count(facts)
+        if self._on_batch is not None:
+            self._on_batch(facts, self._lag(engine))
+
+    def _lag(self, engine: Engine) -> dict[str, int]:
+        """How many records wait; the ends of the topics are asked for twice a second at most."""
+        if time.monotonic() - self._looked >= _LOOK:
+            self._seen = engine.waiting()
+            self._looked = time.monotonic()
+        lag = {}
+        for name, ranges in self._seen.items():
+            known = engine.head.sources[name].next if name in engine.head.sources else {}
+            lag[name] = sum(max(0, b - max(a, known.get(p, a))) for p, (a, b) in ranges.items())
+        return lag
+
+    def positions(self) -> dict[str, dict[int, int]] | None:
+        """What has been read and committed: the next offset per source and partition."""
+        if self._continuous is not None:
+            return self._continuous.positions()
+        head = None if self._engine is None else self._engine.head
+        if head is None or not head.batch:
+            return None
+        return {name: dict(state.next) for name, state in head.sources.items()}
+
+    def _beat(self) -> None:
+        while not self._over.wait(_BEAT):
+            if self._checkpoint.incarnation:
+                self._checkpoint.beat()
+
+    def start(self) -> None:
+        """Run in a thread of this process."""
+        if self._thread is not None:
+            raise MillstreamError("a job starts once", got="a second start()",
+                                  do="make another with pipeline.start()")  # fmt: skip
+        self._thread = threading.Thread(target=self._guarded, name=self._pipeline.name, daemon=True)
+        self._thread.start()
+
+    def _guarded(self) -> None:
+        try:
+            self.run()
+        except BaseException as error:
+            self._error = error
+
+    def stop(self) -> None:
+        """End after the batch in hand; at once where that waits for something outside."""
+        self._stop.set()
+
+    def ended(self, timeout: float = 0.0) -> bool:
+        """Whether a started job has ended, waiting so many seconds for it to."""
+        if self._thread is None:
+            return False
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Until it has ended; raises what it raised.
+
+        Raises:
+            TimeoutError: it is still running after so many seconds.
+        """
+        if self._thread is not None:
+            self._thread.join(timeout)
+            if self._thread.is_alive():
+                raise TimeoutError(f"the pipeline {self._pipeline.name} is still running")
+        if self._error is not None:
+            raise self._error
+
+
+@contextmanager
+def _old_objects_left_alone() -> Iterator[None]:
+    """Let Python look for cycles among new objects only: to look through all that libraries have
+    made by now takes some fifty milliseconds each time, in the middle of a batch."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+def _folder(pipeline: Pipeline, checkpoint: str | Path | None) -> Path:
+    return Path(checkpoint) if checkpoint else checkpoint_folder(pipeline.name)
+
+
+def run(pipeline: Pipeline, *, until: Until = None, **options: object) -> None:
+    """Run a pipeline here and now.
+
+    Options: `kafka`, `checkpoint`, `lane`, `take_over`, `on_batch`, `on_phase`, as Job
+    takes them.
+    """
+    job = Job(pipeline, until=until, **options)  # type: ignore[arg-type]
+    job.run()
+    if job.finished_before:
+        LOG.warning(nothing_done(job.folder))
+
+
+def start(pipeline: Pipeline, **options: object) -> Job:
+    """Run a pipeline in the background of this process."""
+    job = Job(pipeline, **options)  # type: ignore[arg-type]
+    job.start()
+    return job
+
+
+def _refuse_of_batches(pipeline: Pipeline, until: Until, lane: str | None) -> None:
+    """A continuous run has no lanes and never finishes: it has nothing to close."""
+    if pipeline.mode != CONTINUOUS:
+        return
+    if lane is not None:
+        raise InvalidSpec(f'mode="{CONTINUOUS}" needs no lane', got=repr(lane), do="leave it out")
+    if until == "finished":
+        raise InvalidSpec(f'mode="{CONTINUOUS}" needs an end that rows can reach',
+                          got='until="finished"',
+                          do='say "caught_up": nothing is open that could close')  # fmt: skip
+
+
+def _refuse_endless(pipeline: Pipeline, until: Until) -> None:
+    """A window over everything says nothing unless something makes it."""
+    if until == "finished":
+        return
+    for node in ancestry(pipeline.outputs):
+        if isinstance(node, Aggregated) and isinstance(node.window, Everything):
+            trigger = node.policy.trigger if node.policy else None
+            if trigger is None or trigger.early is None:
+                raise InvalidSpec(
+                    "everything() needs a trigger, or a run until it is finished",
+                    got=f"neither for {node.label}",
+                    do='write .trigger(early=ms.every("1 second")), or run(until="finished")',
+                )

@@ -1,0 +1,244 @@
+"""From the nodes of a graph to the kernels that run them, once column types are known."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from millstream.engine.kernels.joins import join_kernel
+from millstream.engine.kernels.tables import table_kernel
+from millstream.engine.kernels.windows import window_kernel
+from millstream.engine.spark.frames import build, packed, unpacked
+from millstream.engine.spark.session import usual
+from millstream.operators.distinct.kernel import DistinctKernel
+from millstream.operators.ordered.kernel import OrderedKernel
+from millstream.operators.ordered.spec import Ordered
+from millstream.operators.process.kernel import ProcessKernel
+from millstream.operators.tables.decode import ChangeDecoder
+from millstream.operators.top.kernel import TopKernel
+from millstream.plan.graph import (
+    HIDDEN_TIME,
+    Aggregated,
+    Deduplicated,
+    InOrder,
+    Processed,
+    Ranked,
+    Read,
+    Stateful,
+)
+from millstream.plan.join_graph import Join
+from millstream.plan.retractions import refuse_unmarked
+from millstream.plan.stages import SIGN, TIME
+from millstream.plan.table_graph import FoldedRows, Tallied, Told, Upheld
+from millstream.schema import Schema
+from millstream.sources.decode import ORIGIN, Decoder
+from millstream.sources.kafka.topic import Topic
+from millstream.sources.spec import HIDDEN
+from millstream.sql.columns import named, unknown_column
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from millstream.engine.dead_letters.isolation import SKIPS
+    from millstream.operators.kernel import Kernel
+    from millstream.plan.graph import Node
+    from millstream.plan.stages import Side, Stage, Stages
+    from millstream.sql.arrow.values import ArrowSteps
+
+ORIGIN_FIELDS = (
+    pa.field("_source", pa.int32()),
+    pa.field("_partition", pa.int32()),
+    pa.field("_offset", pa.int64()),
+    pa.field("_sub", pa.int64()),
+)
+
+
+class Typed:
+    """A pipeline whose column types are known: schemas per stage, kernels per step.
+
+    SQL is analysed by Spark against empty rows, so a wrong type is found before the
+    first batch. `arrow` has the steps of each side that will run without Spark. Without
+    `spark` all of them do (`without_spark`).
+    """
+
+    def __init__(self, stages: Stages, spark: SparkSession | None) -> None:
+        self.stages = stages
+        self.kernels: dict[Stateful, Kernel] = {}
+        self.columns: dict[Stage, tuple[pa.Schema, ...]] = {}
+        self.arrow: dict[Stage, tuple[ArrowSteps | None, ...]] = {}
+        plain = spark is None or usual(spark)
+        for stage in stages.stages:
+            self.columns[stage] = tuple(self._analysed(side, spark) for side in stage.sides)
+            self.arrow[stage] = tuple(
+                self._in_arrow(*side) if plain else None
+                for side in zip(stage.sides, self.columns[stage], strict=True)
+            )
+            if stage.step is not None:
+                self.kernels[stage.step] = kernel_of(stage.step, self.columns[stage])
+            _check_keys(stage, self.leaving(stage))
+            self._check_formats(stage)
+
+    def leaving(self, stage: Stage) -> list[str]:
+        """The user's columns of what leaves a stage for its outputs."""
+        return [name for name in self.made(stage).names if not name.startswith("_")]
+
+    def made(self, stage: Stage) -> pa.Schema:
+        """The columns of what leaves a stage: those of its step, or of the rows themselves."""
+        step = stage.step
+        return self.columns[stage][0] if step is None else self.kernels[step].output()
+
+    def _check_formats(self, stage: Stage) -> None:
+        """Refuse rows that a topic's format cannot carry, before the first batch."""
+        user = pa.schema([field for field in self.made(stage) if not field.name.startswith("_")])
+        for output in stage.outputs:
+            if isinstance(output.sink, Topic) and output.sink.format in ("csv", "text", "bytes"):
+                output.sink.wire().check(Schema.from_arrow(user))
+
+    def flow(self, step: Stateful) -> pa.Schema:
+        """What a step's results look like to a later stage."""
+        return flow_of(step, self.kernels[step])
+
+    def decoder(
+        self,
+        name: str,
+        *,
+        limit: int | None,
+        ahead: int | None,
+        skips: SKIPS | None = None,
+        clock: int = 0,
+    ) -> Decoder | ChangeDecoder:
+        """How a source's records become rows; `skips` are those a step cannot take."""
+        return decoder_of(
+            self.stages, name, limit=limit, ahead=ahead, skips=skips or {}, clock=clock
+        )
+
+    def _in_arrow(self, side: Side, columns: pa.Schema) -> ArrowSteps | None:
+        if side.bare:
+            return None
+        from millstream.engine.spark.arrow_steps import compiled
+
+        return compiled(side, self._leaf(side.leaves[0]), columns)
+
+    def _analysed(self, side: Side, spark: SparkSession | None) -> pa.Schema:
+        if side.bare:
+            return self._leaf(side.tree)
+        if spark is None:
+            from millstream.engine.spark.arrow_steps import as_spark_calls, compiled
+
+            steps = compiled(side, self._leaf(side.leaves[0]))
+            assert steps is not None, "SQL that needs Spark, without Spark"
+            return as_spark_calls(steps.columns)
+        frames: dict[Node, DataFrame] = {
+            leaf: packed(_empty(spark, self._leaf(leaf)), side.carried) for leaf in side.leaves
+        }
+        made = unpacked(build(side.tree, frames, 0), side.carried)
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        schema: pa.Schema = to_arrow_schema(made.schema, timezone="UTC")
+        return pa.schema([pa.field(f.name, f.type) for f in schema])
+
+    def _leaf(self, leaf: Node) -> pa.Schema:
+        if isinstance(leaf, Read):
+            return self.decoder(self.stages.names[leaf], limit=None, ahead=None).columns()
+        assert isinstance(leaf, Stateful)
+        return self.flow(leaf)
+
+
+def decoder_of(
+    stages: Stages, name: str, *, limit: int | None, ahead: int | None, skips: SKIPS, clock: int
+) -> Decoder | ChangeDecoder:
+    """How the records of a source become rows."""
+    read = stages.reads[name]
+    decoder = Decoder(
+        source=list(stages.reads).index(name),
+        topic=read.source.name,
+        schema=read.source.row_schema(),
+        time=read.time.column if read.time and read.changes is None else None,
+        ahead=ahead,
+        limit=limit,
+        hidden=_hidden(stages, read),
+        opener=read.source.opener(),
+        correction=read.correction,
+        skips=skips,
+    )
+    return decoder if read.changes is None else ChangeDecoder.of(decoder, read.changes, clock)
+
+
+def _hidden(stages: Stages, read: Read) -> tuple[str, ...]:
+    """The hidden columns that steps directly after a read name."""
+    wanted: set[str] = set()
+    for stage in stages.stages:
+        for node in [node for tree in stage.trees for node in _nodes(tree)]:
+            if read in node.inputs:
+                texts = [getattr(node, "sql", "")] if hasattr(node, "sql") else []
+                texts += [text for _, text in getattr(node, "items", ())]
+                for text in texts:
+                    wanted |= named(text) & set(HIDDEN)
+    return tuple(name for name in HIDDEN if name in wanted)
+
+
+def flow_of(step: Stateful, kernel: Kernel) -> pa.Schema:
+    """What the results of a step look like to a later stage."""
+    own = [field for field in kernel.output() if field.name not in ORIGIN]
+    sign = [pa.field(SIGN, pa.int8())] if step.corrects else []
+    time = [pa.field(TIME, pa.int64())] if step.time == HIDDEN_TIME else []
+    return pa.schema([*own, *ORIGIN_FIELDS, *sign, *time])
+
+
+def kernel_of(step: Stateful, sides: Sequence[pa.Schema]) -> Kernel:
+    """The kernel of a step over rows of these columns, those of each input."""
+    timed = [_timed(columns, node) for columns, node in zip(sides, step.inputs, strict=True)]
+    if isinstance(step, Join):
+        return join_kernel(step, timed)
+    if isinstance(step, Aggregated):
+        return window_kernel(
+            step.window, step.by, dict(step.aggregates), timed[0], policy=step.policy,
+            retractable=step.input.corrects,
+        )  # fmt: skip
+    if isinstance(step, Upheld | Tallied | FoldedRows | Told):
+        return table_kernel(step, timed[0])
+    passing = [field for field in sides[0]
+               if field.name in ORIGIN or field.name not in (*HIDDEN, TIME)]  # fmt: skip
+    if isinstance(step, InOrder):
+        return OrderedKernel(Ordered(), pa.schema(passing))
+    if isinstance(step, Ranked):
+        return TopKernel(step.spec, pa.schema(passing))
+    if isinstance(step, Processed):
+        time = None if step.time is None else step.time.column
+        return ProcessKernel(step.spec, pa.schema(passing), time)
+    assert isinstance(step, Deduplicated)
+    return DistinctKernel(step.spec, pa.schema(passing))
+
+
+def _timed(columns: pa.Schema, node: Node) -> pa.Schema:
+    """The columns of a node's rows as kernels get them: with `_time`, if they have one."""
+    time = [pa.field(TIME, pa.int64())] if node.time else []
+    return pa.schema([*(field for field in columns if field.name != TIME), *time])
+
+
+def _check_keys(stage: Stage, columns: list[str]) -> None:
+    """Refuse what building cannot see after `transform`: a record key that is not there, rows
+    that are taken back without saying so."""
+    for output in stage.outputs:
+        if not output.table:
+            refuse_unmarked(output.input, output.sink, columns)
+        for key in output.keys:
+            if key not in columns:
+                raise unknown_column(key, columns, step=f"the record key of {output.name!r}")
+
+
+def _empty(spark: SparkSession, schema: pa.Schema) -> DataFrame:
+    return spark.createDataFrame(schema.empty_table())
+
+
+def _nodes(tree: Node) -> list[Node]:
+    found, stack = [], [tree]
+    while stack:
+        node = stack.pop()
+        found.append(node)
+        if not isinstance(node, Read | Stateful):
+            stack.extend(node.inputs)
+    return found

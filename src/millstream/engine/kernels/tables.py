@@ -1,0 +1,58 @@
+"""Which kernel runs a step of a table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from millstream.operators.aggregates.functions import from_json
+from millstream.operators.tables.aggregate_kernel import TallyKernel
+from millstream.operators.tables.changes_kernel import ToldKernel
+from millstream.operators.tables.current_kernel import CurrentKernel
+from millstream.operators.tables.database_kernel import DatabaseKernel
+from millstream.operators.tables.fold_kernel import FoldKernel
+from millstream.operators.tables.spec import Current, Folded
+from millstream.plan.table_graph import FoldedRows, Tallied, Told, Upheld
+from millstream.schema import Schema
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+
+    from millstream.operators.kernel import Kernel
+    from millstream.operators.tables.spec import Row
+
+
+TABLE_KINDS = ("current", "latest", "agg", "fold", "changes")
+
+
+def table_kernel(step: Upheld | Tallied | FoldedRows | Told, columns: pa.Schema) -> Kernel:
+    """The kernel over rows of these columns, `_time` among them if they have an event time."""
+    if isinstance(step, Upheld):
+        made = DatabaseKernel if step.spec.database else CurrentKernel
+        return made(step.spec, columns)
+    if isinstance(step, Tallied):
+        return TallyKernel(step.by, dict(step.aggregates), columns,
+                           retractable=step.input.corrects, of=step.of)  # fmt: skip
+    if isinstance(step, FoldedRows):
+        return FoldKernel(step.spec, columns)
+    return ToldKernel(step.by, columns)
+
+
+def stored_table_kernel(spec: Mapping[str, Any], columns: pa.Schema) -> Kernel:
+    """The kernel that wrote a state, from the spec beside it: only to look at what it wrote."""
+    keys = tuple(spec["keys"])
+    if spec["kind"] == "agg":
+        aggregates = {name: from_json(body) for name, body in spec["aggregates"]}
+        return TallyKernel(keys, aggregates, columns, retractable=spec["corrected"])
+    if spec["kind"] == "fold":
+        return FoldKernel(Folded(keys, (), _unchanged, Schema.parse(spec["state"])), columns)
+    if spec["kind"] == "changes":
+        return ToldKernel(keys, columns)
+    made = DatabaseKernel if spec["database"] else CurrentKernel
+    return made(Current(keys, spec["order"], database=spec["database"]), columns)
+
+
+def _unchanged(state: Row, _row: Row) -> Row:
+    """Stands for a user's function where its state is only looked at."""
+    return state

@@ -1,0 +1,59 @@
+"""In which lane a batch runs, and how much it takes: by its size, and by whether Spark is there.
+
+Spark starts when more waits than the driver does in the time it takes to start, and beside the
+work: until it is there, batches stay small and run on the driver.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from millstream.engine.lanes.planner import choose_lane, choose_ranges, short_of, worth_spark
+from millstream.engine.lanes.short import ShortLane
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from millstream.engine.checkpoint.protocol import Intent
+    from millstream.engine.lanes.planner import Sizing
+    from millstream.engine.lanes.work import Lane
+    from millstream.engine.spark.session import Spark
+    from millstream.sources.spec import Ranges
+
+
+class Lanes:
+    """The lanes of a run; `forced` is the one that all batches take."""
+
+    def __init__(self, spark: Spark, sizing: Sizing, *, forced: str | None) -> None:
+        self._spark, self._sizing, self._forced = spark, sizing, forced
+        self._made: dict[str, Lane] = {"short": ShortLane(spark)}
+
+    def choose(self, waiting: Mapping[str, Ranges]) -> tuple[str, dict[str, Ranges], bool]:
+        """The lane and the ranges of a batch, and whether something had to be left."""
+        chosen, limited = choose_ranges(waiting, self._sizing)
+        lane = self._forced or choose_lane(chosen, self._sizing)
+        if lane == "wide" and not self._forced and self._sizing.limited and not self._spark.there:
+            if worth_spark(waiting, self._sizing):
+                self._spark.want()
+            chosen, limited = choose_ranges(waiting, short_of(self._sizing))
+            lane = "short"
+        return lane, chosen, limited
+
+    def soonest(self, intent: Intent) -> Intent:
+        """An intent of a run before this one, in the lane that can run it first.
+
+        Both lanes give the same answers, and nobody has seen those it gave before. The planner
+        of that run has bounded its bytes.
+        """
+        if self._forced or self._spark.there:
+            return intent
+        return replace(intent, lane="short")
+
+    def lane(self, name: str) -> Lane:
+        """A lane by its name; the wide one waits for Spark."""
+        if name not in self._made:
+            from millstream.engine.lanes.wide import WideLane
+
+            self._made[name] = WideLane(self._spark)
+        return self._made[name]

@@ -1,0 +1,1 @@
+"""Recovery by hand: rewinding, going on without lost data, retrying dead rows."""

@@ -1,0 +1,333 @@
+"""Going back: a job that begins once more from an earlier commit.
+
+    check     the commit and its state are there, the log holds what came after it, and every
+              output can go back with it, or has a new place to go to
+    begin     batches/<n>.rewind: from here on it will be done, by whoever opens the job next
+    sinks     what later batches wrote is taken away where that can be; the ledgers are asked
+    commit    batches/<n>.commit: the earlier state, true once more under a number never used
+
+A kill before `begin` leaves the job as it was; a kill after it is made good by the next run.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from bisect import bisect_right
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Literal, Protocol, cast
+
+from millstream.engine.checkpoint import durable
+from millstream.engine.checkpoint.protocol import Ends, Head, Intent, Prepared, Rewound
+from millstream.engine.outputs import Doors
+from millstream.engine.recovery.unfinished_rewind import Going, finish, last_written
+from millstream.errors import Damaged, InvalidInput, NotFound
+from millstream.event_time.moment import MIN_TIME
+from millstream.plan.stages import cut
+from millstream.sinks.function import Function
+from millstream.sinks.keys import Keyed
+from millstream.sinks.spec import GoesBack
+from millstream.sources.kafka.reader import check_still_there
+from millstream.sources.kafka.topic import Topic
+from millstream.sources.memory import Memory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from millstream.api.pipeline import Pipeline
+    from millstream.engine.checkpoint.checkpoint import Checkpoint
+    from millstream.engine.outside import World
+    from millstream.kafka.settings import Cluster
+    from millstream.sinks.spec import Sink, Writer
+    from millstream.sources.spec import Ranges
+
+To = int | datetime | Literal["start"]
+_SUFFIX = re.compile(r"[A-Za-z0-9_-]{1,50}\Z")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Places(Protocol):
+    """A world that can tell whether new outputs are new."""
+
+    def there(self, sinks: Sequence[Sink]) -> list[str]:
+        """Those of these places that are there already, as people call them."""
+
+
+@dataclass(frozen=True)
+class _Now:
+    """Where the job stands before: its newest readable commit and the batch in hand.
+
+    `lost` says that a newer record cannot be read.
+    """
+
+    head: Head
+    begun: Intent | None
+    lost: bool
+
+    @property
+    def clock(self) -> int:
+        return max(self.head.clock, self.begun.clock if self.begun else MIN_TIME)
+
+    def marks(self, ends: Ends) -> Ends:
+        """How far rows may have reached the outputs."""
+        known: list[Ends] = [{name: state.next for name, state in self.head.sources.items()}]
+        if self.head.rewound is not None:
+            known.append(self.head.rewound.marks)
+        if self.begun is not None:
+            known.append({name: {p: b for p, (_, b) in told.ranges.items()}
+                          for name, told in self.begun.sources.items()})  # fmt: skip
+        if self.lost:
+            known.append(ends)
+        return {
+            name: {p: max(at.get(name, {}).get(p, 0) for at in known)
+                   for p in {p for at in known for p in at.get(name, {})}}
+            for name in {name for at in known for name in at}
+        }  # fmt: skip
+
+    @property
+    def table_ends(self) -> Ends:
+        """Where the tables of lookups ended at the first start."""
+        return {**(self.begun.table_ends if self.begun else {}), **self.head.table_ends}
+
+    @property
+    def finished(self) -> bool:
+        return bool(
+            self.head.finished
+            or (self.head.rewound and self.head.rewound.finished)
+            or (self.begun and self.begun.finish)
+        )
+
+
+class Rewinding:
+    """One job, opened to be rewound: nobody else runs it meanwhile."""
+
+    def __init__(self, pipeline: Pipeline, checkpoint: Checkpoint, world: World) -> None:
+        self._pipeline, self._checkpoint, self._world = pipeline, checkpoint, world
+        self._stages = cut(pipeline.outputs)
+
+    def rewind(self, to: To, *, into: str | None = None, again: bool = False) -> Going:
+        """Go back to a commit, by its number or the newest one of a time, or to the start.
+
+        Raises:
+            AlreadyRunning: a run of the job is alive.
+            NotFound: there is no such commit any more.
+            DataGone: the log no longer holds what came after it.
+            InvalidInput: an output cannot go back, or its new place is taken.
+        """
+        if (into is None) == (not again):
+            raise InvalidInput("rewind needs one of --into SUFFIX and --again",
+                               got="both" if again else "neither")  # fmt: skip
+        if into is not None and not _SUFFIX.match(into):
+            raise InvalidInput(
+                "--into needs 1 to 50 letters, digits, dashes or underscores",
+                got=repr(into), do="write --into -2",
+            )  # fmt: skip
+        self._checkpoint.open(self._pipeline.name, self._pipeline.buckets, despite_damage=True)
+        try:
+            finish(self._checkpoint, self._pipeline, self._world)
+            going = self._begun(to, into)
+            self._checkpoint.begin_rewind(going.batch, asdict(going))
+            finish(self._checkpoint, self._pipeline, self._world)
+        finally:
+            self._checkpoint.close()
+        return going
+
+    def _begun(self, to: To, into: str | None) -> Going:
+        now = self._now()
+        target = self._target(to)
+        self._check_state(target)
+        ends, told = self._check_sources(target)
+        suffix = into or (now.head.rewound.suffix if now.head.rewound else "")
+        doors = Doors(self._pipeline, self._stages, self._world, self._checkpoint.folder)
+        doors.into(suffix)
+        own = self._defaults_used(doors, now)
+        if into is None:
+            self._check_outputs({**own, **doors.sinks()}, target)
+        else:
+            self._check_places(doors)
+        going = Going(
+            batch=self._checkpoint.next_batch(),
+            incarnation=self._checkpoint.incarnation,
+            to=target.batch,
+            id=uuid.uuid4().hex,
+            clock=now.clock,
+            new_outputs=into is not None,
+            suffix=suffix,
+            marks={} if into is not None else now.marks(ends),
+            finished=into is None and now.finished,
+            written={} if now.lost else now.head.written,
+            asked=tuple(dict.fromkeys([*doors.sinks(), *own])),
+            told=told,
+            table_ends=now.table_ends,
+        )
+        last_written(self._checkpoint, self._world, doors, going)
+        return going
+
+    def _now(self) -> _Now:
+        commits, lost = self._checkpoint.batches("commit"), False
+        head = Head()
+        for number in reversed(commits):
+            try:
+                head = self._checkpoint.head(number)
+                break
+            except Damaged:
+                lost = True
+        later = [batch for batch in self._checkpoint.batches("intent") if batch > head.batch]
+        begun = None
+        for number in later[-1:]:
+            try:
+                begun = Intent.of(durable.read(self._checkpoint.path(number, "intent"), "intent"))
+            except Damaged:
+                lost = True
+        if not commits and not later:
+            raise NotFound("rewind needs a job that has read something", got="no batch yet",
+                           do="run it first")  # fmt: skip
+        return _Now(head, begun, lost)
+
+    def _defaults_used(self, doors: Doors, now: _Now) -> dict[str, list[Sink]]:
+        """The default places of late and dead rows that may hold some, by their writers."""
+        defaults = doors.defaults()
+        if self._begun_for_defaults(now):
+            return defaults
+        return {name: sinks for name, sinks in defaults.items() if name in now.head.written}
+
+    def _begun_for_defaults(self, now: _Now) -> bool:
+        """Whether the batch in hand may send late or dead rows."""
+        path = self._checkpoint.path(now.begun.batch if now.begun else 0, "prepared")
+        if not path.exists():
+            return False
+        try:
+            staged = Prepared.of(durable.read(path, "prepared")).outputs
+        except Damaged:
+            return True
+        return any(one.door in ("late", "dead") for one in staged)
+
+    # -- what there must be ---------------------------------------------------------
+
+    def _target(self, to: To) -> Head:
+        if to == "start":
+            return Head()
+        kept = self._checkpoint.lineage()
+        if isinstance(to, datetime):
+            at = (to - _EPOCH) // timedelta(microseconds=1)
+            place = bisect_right(kept, at, key=lambda n: self._checkpoint.read_commit(n)["clock"])
+            found = kept[place - 1] if place else None
+        else:
+            found = to if to in kept else None
+        if found is None:
+            span = f"batches {kept[0]} to {kept[-1]}" if kept else "none"
+            raise NotFound(
+                f"rewind needs a commit of the job: {to}",
+                got=f"{span} (numbers may be left out)",
+                do="see `millstream commits`; --to start reads everything once more; "
+                "Pipeline(history=…) keeps commits for longer",
+            )
+        return self._checkpoint.head(found)
+
+    def _check_state(self, target: Head) -> None:
+        for step, state in target.steps.items():
+            for table, manifest in state.manifests.items():
+                folder = self._checkpoint.state_folder(step, table)
+                for name in manifest.files:
+                    if not (folder / name).exists():
+                        raise durable.damaged(folder / name, "no such file")
+
+    def _check_sources(self, target: Head) -> tuple[Ends, tuple[str, ...]]:
+        """The log still holds what came after; gives where it ends now, and what to tell."""
+        ends: Ends = {}
+        told: list[str] = []
+        first = self._first_ranges() if not target.batch else {}
+        for name, read in self._stages.reads.items():
+            reader = self._world.reader(name, read)
+            try:
+                extent = reader.extent()
+            finally:
+                reader.close()
+            ends[name] = dict(extent.end)
+            if name in target.sources:
+                state = target.sources[name]
+                check_still_there(read.source.name, extent, state.next, state.identity)
+            elif name in first:
+                starts = {p: a for p, (a, _) in first[name][0].items()}
+                check_still_there(read.source.name, extent, starts, first[name][1])
+            elif not target.batch:
+                told += [f"{read.source.name}/{p} begins at offset {offset}"
+                         for p, offset in extent.first.items() if offset]  # fmt: skip
+        return ends, tuple(told)
+
+    def _first_ranges(self) -> dict[str, tuple[Ranges, str | None]]:
+        """Where the job's first batch began, if its intent is still there."""
+        for number in self._checkpoint.batches("intent")[:1]:
+            intent = Intent.of(durable.read(self._checkpoint.path(number, "intent"), "intent"))
+            if not intent.parent:
+                return {name: (told.ranges, told.identity)
+                        for name, told in intent.sources.items()}  # fmt: skip
+        return {}
+
+    def _check_outputs(self, writers: Mapping[str, Sequence[Sink]], target: Head) -> None:
+        for name, sinks in writers.items():
+            writer = self._world.writer(name, self._checkpoint.job)
+            why = _why_not(writer, sinks, target, name)
+            if why is not None:
+                raise InvalidInput(
+                    "rewind --again needs outputs that can go back, or take rows again", got=why,
+                    do="give it a key=, or rewind with --into SUFFIX" if "appends" in why
+                    else "choose another batch, or rewind with --into SUFFIX",
+                )  # fmt: skip
+
+    def _check_places(self, doors: Doors) -> None:
+        sinks = [sink for some in doors.sinks().values() for sink in some]
+        taken = cast("Places", self._world).there(sinks)
+        if taken:
+            raise InvalidInput("rewind --into needs outputs that are not there yet",
+                               got=", ".join(taken), do="choose another suffix")  # fmt: skip
+
+
+def _why_not(writer: Writer, sinks: Sequence[Sink], target: Head, name: str) -> str | None:
+    """Why an output can neither go back nor take rows once more."""
+    if isinstance(writer, GoesBack):
+        return writer.cannot_go_back(target.batch, target.written.get(name))
+    for sink in sinks:
+        keyed = isinstance(sink, Keyed) and bool(sink.keys)
+        if not keyed and not isinstance(sink, Topic | Memory | Function):
+            return f"{sink!r}, which only appends: rows would be there twice"
+    return None
+
+
+def suffix_of(folder: Path) -> str:
+    """What the outputs of the job in a folder end with, since it was rewound into new ones."""
+    from millstream.engine.inspection.inspect import LookedAt
+
+    checkpoint = LookedAt(folder)
+    for newest in checkpoint.batches("commit")[-1:]:
+        rewound = Rewound.of(checkpoint.read_commit(newest).get("rewound"))
+        return rewound.suffix if rewound else ""
+    return ""
+
+
+def rewind(
+    pipeline: Pipeline,
+    to: To,
+    *,
+    into: str | None = None,
+    again: bool = False,
+    kafka: str | Cluster | None = None,
+    checkpoint: Path | None = None,
+    say: Callable[[str], None] = lambda why: None,
+) -> Going:
+    """Rewind a pipeline's job, on a cluster; see `Rewinding.rewind`."""
+    from millstream.engine.checkpoint.checkpoint import Checkpoint
+    from millstream.engine.checkpoint.folders import checkpoint_folder
+    from millstream.engine.inspection.inspect import looked_at
+    from millstream.engine.world import KafkaWorld
+
+    folder = checkpoint or checkpoint_folder(pipeline.name)
+    looked_at(folder)
+    opened = Checkpoint(folder)
+    world = KafkaWorld(
+        pipeline.name, kafka, folder=folder, owned=opened.owned,
+        epoch=lambda: opened.incarnation, waiting=say, delivery=pipeline.delivery,
+    )  # fmt: skip
+    return Rewinding(pipeline, opened, world).rewind(to, into=into, again=again)

@@ -1,0 +1,138 @@
+"""`transform`: the user's own DataFrame function, and the proof that it is row-wise.
+
+The proof is the analysed plan: above the frame that was handed in there may be nothing
+but projections, filters and Python maps, no expression that gives another answer when
+the batch is run again, and the origin and the event time of every row as they were.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from millstream.engine.spark.failures import where_it_was_raised
+from millstream.errors import InvalidSpec, UserCodeFailed
+from millstream.plan.graph import HIDDEN_TIME
+from millstream.schema import check_names
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from millstream.plan.graph import Transform
+
+_ALLOWED = ("Project", "Filter", "SubqueryAlias")
+_MAPS = ("MapInPandas", "MapInArrow", "PythonMapInArrow")
+_INSTEAD = {
+    "Generate": 'open an array with .explode("column") of the stream',
+    "Union": "unite streams with .union(…)",
+}
+
+
+def transformed(step: Transform, frame: DataFrame) -> DataFrame:
+    """The function's frame.
+
+    Raises:
+        UserCodeFailed: the function raised; it shows the user's own frame.
+        InvalidSpec: what it gave back is no row-wise, repeatable view of its input.
+    """
+    from pyspark.sql import DataFrame as SparkFrame
+
+    name = f"transform({getattr(step.function, '__name__', 'the function')})"
+    try:
+        made = step.function(frame)
+    except Exception as error:
+        where = where_it_was_raised(error) or f"see {step.at}"
+        raise UserCodeFailed(f"the step {name!r} raised {type(error).__name__}: {_line(error)}",
+                             do=where) from error  # fmt: skip
+    if not isinstance(made, SparkFrame):
+        raise InvalidSpec(f"{name} needs to return a DataFrame", got=repr(made),
+                          do="return what df.withColumn(…) gives")  # fmt: skip
+    _check_columns(name, step, frame, made)
+    _check_plan(name, step, frame, made)
+    return made
+
+
+def _line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [""])[0]
+
+
+def _check_columns(name: str, step: Transform, frame: DataFrame, made: DataFrame) -> None:
+    for column in _kept(step):
+        if column not in made.columns:
+            what = "" if column == "_origin" else ", which holds the event time"
+            raise InvalidSpec(
+                f"{name} needs to keep the column {column}{what}",
+                got=f"columns {', '.join(made.columns)}",
+                do='use df.withColumn(…) or df.select("*", …)',
+            )
+    old = set(frame.columns)
+    check_names([column for column in made.columns if column not in old], name)
+
+
+def _kept(step: Transform) -> list[str]:
+    """The columns that a function leaves as they are; what is carried is within the origin."""
+    if step.time is None or step.time == HIDDEN_TIME:
+        return ["_origin"]
+    return ["_origin", step.time.column]
+
+
+def _check_plan(name: str, step: Transform, frame: DataFrame, made: DataFrame) -> None:
+    before, after = _plan(frame), _plan(made)
+    names = _names_above(before, after)
+    for node in names:
+        if node not in _ALLOWED and node not in _MAPS:
+            raise InvalidSpec(f"{name} needs a row-wise function", got=f"{node} in its plan",
+                              do=_INSTEAD.get(node, "use the stream's own operators for what "
+                                              "spans rows"))  # fmt: skip
+    if not after.deterministic():
+        raise _unrepeatable(name, "a function such as rand() in its plan")
+    if _holds(after, made, "CURRENT_LIKE"):
+        raise _unrepeatable(name, "the wall clock in its plan",
+                            'take the batch clock along: .with_columns(at="now()")')  # fmt: skip
+    if _holds(after, made, "PLAN_EXPRESSION"):
+        raise InvalidSpec(f"{name} needs a row-wise function", got="a subquery in its plan",
+                          do="use the stream's own operators for what spans rows")  # fmt: skip
+    if not any(node in _MAPS for node in names):
+        _check_kept(name, step, before, after)
+
+
+def _unrepeatable(name: str, got: str, do: str = "leave it out") -> InvalidSpec:
+    return InvalidSpec(f"{name} needs to give the same answer when a batch is run again",
+                       got=got, do=do)  # fmt: skip
+
+
+def _check_kept(name: str, step: Transform, before: Any, after: Any) -> None:
+    """The origin and the event time are the very columns that were handed in."""
+    old, new = _attributes(before), _attributes(after)
+    for column in _kept(step):
+        if old[column] != new[column]:
+            raise InvalidSpec(f"{name} needs to leave the column {column} as it is",
+                              got="another one of that name",
+                              do="give the new column a name of its own")  # fmt: skip
+
+
+def _plan(frame: DataFrame) -> Any:
+    return frame._jdf.queryExecution().analyzed()
+
+
+def _names_above(before: Any, after: Any) -> list[str]:
+    """The kinds of nodes between the frame handed in and the one given back."""
+    names, waiting = [], [after]
+    while waiting:
+        node = waiting.pop()
+        if node.equals(before):
+            continue
+        names.append(str(node.nodeName()))
+        children = node.children()
+        waiting += [children.apply(place) for place in range(children.size())]
+    return names
+
+
+def _attributes(plan: Any) -> dict[str, int]:
+    output = plan.output()
+    parts = [output.apply(place) for place in range(output.size())]
+    return {str(part.name()): int(part.exprId().id()) for part in parts}
+
+
+def _holds(plan: Any, frame: DataFrame, pattern: str) -> bool:
+    patterns = frame.sparkSession._jvm.org.apache.spark.sql.catalyst.trees.TreePattern  # type: ignore[union-attr]
+    return bool(plan.containsPattern(getattr(patterns, pattern)()))

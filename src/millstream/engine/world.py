@@ -1,0 +1,148 @@
+"""The real world: topics in Kafka, sinks outside, the wall clock."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from millstream.engine.checkpoint.fault_points import reached
+from millstream.engine.checkpoint.source_notes import SourceNotes
+from millstream.errors import InvalidSpec, NotFound
+from millstream.sinks.files.files import FilesSink
+from millstream.sinks.memory import MemoryWriter
+from millstream.sinks.spec import Occupied, Opening, OpenSink
+from millstream.sources.files.files import Files
+from millstream.sources.kafka.topic import Topic
+from millstream.sources.memory import Memory
+from millstream.sources.spec import OpenSource, SourceOpening
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from millstream.kafka.settings import Cluster
+    from millstream.plan.graph import Read
+    from millstream.sinks.spec import Delivery, Sink, Writer
+    from millstream.sources.spec import Reader
+
+KAFKA = "kafka"
+MEMORY = "memory"
+
+
+class KafkaWorld:
+    """Sources are topics of one cluster; answers go to its topics and to systems outside it."""
+
+    def __init__(
+        self,
+        pipeline: str,
+        kafka: str | Cluster | None,
+        *,
+        folder: Path | None = None,
+        take_over: bool = False,
+        owned: Callable[[], None] = lambda: None,
+        epoch: Callable[[], int] = lambda: 0,
+        waiting: Callable[[str], None] = lambda why: None,
+        delivery: Delivery = "exactly_once",
+        calm: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self._pipeline, self._kafka, self._take_over = pipeline, kafka, take_over
+        self._folder = folder
+        self._owned, self._epoch, self._waiting = owned, epoch, waiting
+        self._delivery: Delivery = delivery
+        self._calm = calm
+        self._sinks: dict[str, list[OpenSink]] = {}
+        self._resolved: Cluster | None = None
+        self._ledger: dict[str, str] = {}
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster meant, looked up when it is first needed."""
+        from millstream.kafka.settings import Cluster
+
+        if self._resolved is None:
+            self._resolved = Cluster.resolve(self._kafka)
+        return self._resolved
+
+    def reader(self, name: str, read: Read) -> Reader:
+        """A topic, or a source that opens itself, opened for reading."""
+        if isinstance(read.source, Topic):
+            from millstream.sources.kafka.reader import TopicReader
+
+            return TopicReader(self.cluster, read.source.name, f"millstream.{self._pipeline}",
+                               waiting=self._waiting)  # fmt: skip
+        if not isinstance(read.source, OpenSource):
+            raise InvalidSpec("a running pipeline needs sources it can open", got=repr(read.source),
+                              do="implement millstream.sources.spec.OpenSource")  # fmt: skip
+        assert self._folder is not None, "sources that open themselves need a checkpoint"
+        notes = SourceNotes(self._folder, name, self._owned)
+        return read.source.reader(SourceOpening(notes, self.clock))
+
+    def writer_of(self, sink: Sink) -> str:
+        """All topics of the cluster commit together, and so do the sinks of one system.
+
+        A writer serves the sinks that were asked about before it was opened.
+        """
+        if isinstance(sink, Topic):
+            return KAFKA
+        if isinstance(sink, Memory):
+            return MEMORY
+        if isinstance(sink, Files):
+            sink = FilesSink(sink)
+        if not isinstance(sink, OpenSink):
+            raise InvalidSpec("a pipeline needs sinks it can open", got=repr(sink),
+                              do="implement millstream.sinks.spec.OpenSink")  # fmt: skip
+        known = self._sinks.setdefault(sink.system, [])
+        if sink not in known:
+            known.append(sink)
+        return sink.system
+
+    def writer(self, name: str, job: str) -> Writer:
+        """The writer of that name, for this run."""
+        if name == MEMORY:
+            return MemoryWriter(self._ledger)
+        if name == KAFKA:
+            from millstream.sinks.kafka.plain_writer import PlainTopicWriter
+            from millstream.sinks.kafka.writer import TopicWriter
+
+            kind = PlainTopicWriter if self._delivery == "at_least_once" else TopicWriter
+            return kind(self.cluster, self._pipeline, job, take_over=self._take_over,
+                        told=_told, owned=self._owned, waiting=self._waiting)  # fmt: skip
+        sinks = self._sinks[name]
+        return sinks[0].writer(
+            Opening(
+                self._pipeline, job, self._epoch(), tuple(sinks), take_over=self._take_over,
+                delivery=self._delivery, waiting=self._waiting, owned=self._owned, told=_told,
+                calm=self._calm,
+            )
+        )  # fmt: skip
+
+    def there(self, sinks: Sequence[Sink]) -> list[str]:
+        """Those of these places that are there already, as people call them."""
+        from millstream.kafka.admin.topics import Topics
+
+        found = []
+        for name in sorted({sink.name for sink in sinks if isinstance(sink, Topic)}):
+            with suppress(NotFound):
+                Topics(self.cluster).describe(name)
+                found.append(f"the topic {name!r}")
+        for system in dict.fromkeys(self.writer_of(s) for s in sinks if not isinstance(s, Topic)):
+            writer = self.writer(system, "")
+            if isinstance(writer, Occupied):
+                try:
+                    found += writer.holds()
+                finally:
+                    writer.close()
+        return found
+
+    def clock(self) -> int:
+        """The wall clock."""
+        return time.time_ns() // 1000
+
+    def ahead(self, read: Read, clock: int) -> tuple[int | None, int | None]:
+        """A row may be so far ahead of its record's own timestamp, elsewhere of the batch."""
+        return read.ahead, None if isinstance(read.source, Topic) else clock
+
+
+def _told(point: str) -> None:
+    reached(point, 0)

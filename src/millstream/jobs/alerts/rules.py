@@ -1,0 +1,194 @@
+"""Alerts on jobs' own facts, watched by the supervisor: a dead job cannot tell that it is dead.
+
+Each run writes its rules down in its diary; they hold until the next one writes others.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from millstream.errors import MillstreamError
+from millstream.jobs.alerts.alerts import job_alerts_file
+from millstream.jobs.registry import Book
+from millstream.jobs.reports.run_log import DiaryReader
+from millstream.sinks.alerts.alert import JobAlert, from_json
+from millstream.sinks.alerts.notice_store import NoticeStore
+from millstream.sinks.alerts.outbox import Outbox, Target, addresses
+from millstream.sinks.alerts.rule import Rule, Seen, observe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.api.pipeline import Pipeline
+    from millstream.jobs.folders import StackPlace
+    from millstream.jobs.logs import Log
+    from millstream.jobs.registry import JobRow
+    from millstream.sinks.alerts.rule import Standing
+
+DOWN = ("failing", "hung", "failed")
+_EVERY = 1.0
+_MINUTE = 60.0
+_SENDING = 5.0
+_LEAVING = 10.0
+_KEY = "{}"
+
+
+def rules_of(pipeline: Pipeline) -> list[dict[str, Any]]:
+    """A pipeline's rules for its diary: those it was given, and one for each step that says
+    how many of its rows may be late (`late(alert_above=…)`)."""
+    from millstream.plan.graph import Aggregated
+    from millstream.plan.stages import cut
+
+    rules = [{**alert.as_json(), "step": None} for alert in pipeline.alerts]
+    for name, node in cut(pipeline.outputs).steps.items():
+        limit = node.policy.alert_above if isinstance(node, Aggregated) and node.policy else None
+        if limit is not None:
+            made = JobAlert("late", above=limit, name=f"late rows of {name}"[:100])
+            rules.append({**made.as_json(), "step": name})
+    return rules
+
+
+@dataclass(frozen=True)
+class Shares:
+    """A minute's rows of a job or of one of its steps, and how many of them left otherwise."""
+
+    rows: int
+    late: int
+    dead: int
+
+    def share(self, fact: str) -> float | None:
+        """How much of the rows that is; None without rows."""
+        return getattr(self, fact) / self.rows if self.rows else None
+
+
+class AlertWatch:
+    """Looks at the rules of all jobs once a second, in a thread of its own."""
+
+    def __init__(self, place: StackPlace, lag: Callable[[str], int | None], log: Log) -> None:
+        self._place, self._lag, self._log = place, lag, log
+        self._end = threading.Event()
+        self.targets: dict[str, Target] = {}
+        self._introduced: dict[str, dict[str, Any]] = {}
+        self._thread = threading.Thread(target=self._watch, name="alerts", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop looking."""
+        self._end.set()
+        self._thread.join(_LEAVING)
+
+    def _watch(self) -> None:
+        while not self._end.wait(_EVERY):
+            try:
+                self._watch_on()
+            except Exception as error:
+                self._log("alerts failed", "error", kind=type(error).__name__, error=str(error))
+
+    def _watch_on(self) -> None:
+        with (
+            closing(NoticeStore(job_alerts_file(self._place))) as store,
+            Book(self._place.book, read_only=True) as book,
+        ):
+            outbox = Outbox(store, self.targets, over=self._end.is_set)
+            while not self._end.wait(_EVERY):
+                self.look(book, store)
+                outbox.turn(deadline=time.monotonic() + _SENDING)
+
+    def look(self, book: Book, store: NoticeStore) -> None:
+        """Look at every job once."""
+        known = set()
+        for job in book.all():
+            diary = DiaryReader(self._place.job(job.name).facts)
+            try:
+                for body in (diary.about() or {}).get("alerts", []):
+                    known.add(f"{job.name}:{body['name']}")
+                    self._judge(job, body, diary, store)
+            finally:
+                diary.close()
+        gone = [row["alert"] for row in store.rows("SELECT alert FROM alerts")
+                if row["alert"] not in known]  # fmt: skip
+        for name in gone:
+            self._introduced.pop(name, None)
+            with store.transaction():
+                store.forget(name)
+
+    def _judge(
+        self, job: JobRow, body: dict[str, Any], diary: DiaryReader, store: NoticeStore
+    ) -> None:
+        try:
+            alert = from_json(body)
+        except (MillstreamError, KeyError, TypeError) as error:
+            self._log("alert unreadable", "warning", pipeline=job.name, error=str(error))
+            return
+        said = self._said(alert, job, body.get("step"), diary)
+        if said is None:
+            return
+        raises, row = said
+        name, rule = f"{job.name}:{alert.name}", Rule(alert.for_, alert.hold, level=True)
+        now = time.time_ns() // 1000
+        before = store.tracked(name).get(_KEY)
+        after, told = observe(before, Seen(now, raises, not raises), rule)
+        targets = self._known(name, alert, job.name, store)
+        if _same(before, after):
+            return
+        with store.transaction():
+            kept = json.dumps(row) if raises else store.row_of(name, _KEY)
+            store.stands(name, _KEY, after, rule, json.dumps(row) if raises else None)
+            for one in told:
+                store.tell(name, _KEY, one, targets, 0, kept, called=alert.name)
+        for one in told:
+            self._log(f"alert {one.kind}", "warning" if one.kind == "firing" else "info",
+                      pipeline=job.name, alert=alert.name, **row)  # fmt: skip
+
+    def _known(self, name: str, alert: JobAlert, job: str, store: NoticeStore) -> dict[str, float]:
+        """Who is told of an alert, and how long each gathers what there is to tell."""
+        if self._introduced.get(name) != alert.as_shown():
+            with store.transaction():
+                store.introduce(name, alert.as_shown())
+            self._introduced[name] = alert.as_shown()
+        told = addresses(name, alert.to)
+        for one, place in zip(alert.to, told, strict=True):
+            self.targets[place] = Target(one, job)
+        return told
+
+    def _said(
+        self, alert: JobAlert, job: JobRow, step: str | None, diary: DiaryReader
+    ) -> tuple[bool, dict[str, Any]] | None:
+        """Whether a job's fact is as it should not be, and the fact; None where it is unknown."""
+        if alert.fact in (*DOWN, "down"):
+            wrong = DOWN if alert.fact == "down" else (alert.fact,)
+            return job.state in wrong, {"state": job.state, "reason": job.reason}
+        assert alert.above is not None
+        if alert.fact == "lag":
+            lag = self._lag(job.name)
+            return None if lag is None else (lag > alert.above, {"lag": lag})
+        shares = _shares(diary, step)
+        share = shares.share(alert.fact)
+        if share is None:
+            return False, {alert.fact: 0.0}
+        counted = {"rows": shares.rows, alert.fact: getattr(shares, alert.fact)}
+        return share > alert.above, {**counted, "share": round(share, 4)}
+
+
+def _same(before: Standing | None, after: Standing | None) -> bool:
+    """Whether nothing has changed but the time of the last look."""
+    if before is None or after is None:
+        return before is after
+    return replace(before, time=after.time) == after
+
+
+def _shares(diary: DiaryReader, step: str | None) -> Shares:
+    """The last minute's rows, of one step or of all."""
+    facts = [entry.facts for entry in diary.batches(since=time.time() - _MINUTE)]
+    if step is None:
+        return Shares(*(sum(int(one[name]) for one in facts) for name in ("rows", "late", "dead")))
+    steps = [one.get("steps", {}).get(step, {}) for one in facts]
+    return Shares(*(sum(int(one.get(name, 0)) for one in steps) for name in ("in", "late", "dead")))

@@ -1,0 +1,1 @@
+"""What jobs did and how they stand: run logs, lag, history, late and dead rows."""

@@ -1,0 +1,278 @@
+"""The diary of a job: what its runs did, kept in one SQLite file beside its log.
+
+The job's process is the only writer; it writes once a second, all that has gathered since, so
+the cost does not follow the batches. A process that is frozen while it writes holds up nobody:
+readers see the last whole entry.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import deque
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+from millstream.jobs.database import looked_at, opened, rows_of, transaction
+from millstream.jobs.policy import Ending
+from millstream.jobs.reports.instances import counted
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+VERSION = 1
+RUNNING = "running"
+BATCHES_KEPT = 2000
+RUNS_KEPT = 50
+BUCKETS = ("0.05", "0.1", "0.25", "0.5", "1", "2.5", "5", "10", "30", "60", "+Inf")
+_PENDING = 5000
+_SCHEMA = """
+CREATE TABLE runs (
+    run TEXT PRIMARY KEY, pid INTEGER NOT NULL, began REAL NOT NULL, beat REAL NOT NULL,
+    turned REAL NOT NULL, phase TEXT NOT NULL, about TEXT, positions TEXT,
+    code INTEGER, kind TEXT, sentence TEXT
+);
+CREATE TABLE batches (
+    batch INTEGER PRIMARY KEY, at REAL NOT NULL, rows INTEGER NOT NULL, seconds REAL NOT NULL,
+    facts TEXT NOT NULL
+);
+CREATE TABLE totals (
+    metric TEXT NOT NULL, part TEXT NOT NULL, value REAL NOT NULL, PRIMARY KEY (metric, part)
+);
+"""
+
+
+class Diary:
+    """The diary as the job's process writes it, for one run."""
+
+    def __init__(self, path: Path, run: str, pid: int) -> None:
+        self._connection = opened(path, _SCHEMA, version=VERSION, durable=False)
+        self._run, self._lock = run, threading.Lock()
+        self._waiting: deque[tuple[float, dict[str, Any]]] = deque(maxlen=_PENDING)
+        self._totals: dict[tuple[str, str], float] = {}
+        self._about: str | None = None
+        self.phase = "starting"
+        now = time.time()
+        with transaction(self._connection):
+            self._connection.execute(
+                "INSERT INTO runs (run, pid, began, beat, turned, phase) VALUES (?, ?, ?, ?, ?, ?)",
+                (run, pid, now, now, now, self.phase),
+            )
+            self._connection.execute(
+                "DELETE FROM runs WHERE run NOT IN "
+                "(SELECT run FROM runs ORDER BY began DESC LIMIT ?)", (RUNS_KEPT,),
+            )  # fmt: skip
+
+    def last_batch(self) -> int:
+        """The newest batch that is written down; 0 if there is none."""
+        row = self._connection.execute("SELECT coalesce(max(batch), 0) FROM batches").fetchone()
+        return int(row[0])
+
+    def about(self, facts: Mapping[str, Any]) -> None:
+        """What this run is a run of: plan, sources, version of the file."""
+        self._about = json.dumps(facts)
+
+    def batch(self, facts: Mapping[str, Any], at: float | None = None) -> None:
+        """A batch has been committed (now, or then); it is written down with the next beat."""
+        with self._lock:
+            self._waiting.append((at or time.time(), dict(facts)))
+            self._add("batches", "", 1)
+            self._add("busy_seconds", "", facts["seconds"])
+            self._add("duration", next(b for b in BUCKETS if facts["seconds"] <= float(b)), 1)
+            for source, rows in facts.get("read", {}).items():
+                self._add("in", source, rows)
+            for metric in ("rows", "late", "dead", "extra", "bytes"):
+                self._add(metric, "", facts[metric])
+            for output, rows in facts["outputs"].items():
+                self._add("out", output, rows)
+            for phase, seconds in facts["phases"].items():
+                self._add("phase_seconds", phase, seconds)
+            for step, counts in facts.get("steps", {}).items():
+                for metric in ("in", "out", "late", "behind", "dead", "seconds"):
+                    self._add(f"step_{metric}", step, counts.get(metric, 0))
+            for metric, part, value in counted(facts):
+                self._add(metric, part, value)
+
+    def _add(self, metric: str, part: str, value: float) -> None:
+        self._totals[metric, part] = self._totals.get((metric, part), 0.0) + value
+
+    def beat(self, turned: float, positions: Mapping[str, Mapping[int, int]] | None) -> None:
+        """Say that this process is alive, and write down what has gathered."""
+        with self._lock:
+            waiting, self._waiting = list(self._waiting), deque(maxlen=_PENDING)
+            totals, self._totals = self._totals, {}
+        with transaction(self._connection):
+            self._connection.execute(
+                "UPDATE runs SET beat = ?, turned = ?, phase = ?, about = coalesce(?, about), "
+                "positions = coalesce(?, positions) WHERE run = ?",
+                (time.time(), turned, self.phase, self._about,
+                 None if positions is None else json.dumps(positions), self._run),
+            )  # fmt: skip
+            self._connection.executemany(
+                "INSERT OR REPLACE INTO batches VALUES (?, ?, ?, ?, ?)",
+                [(facts["batch"], at, facts["rows"], facts["seconds"], json.dumps(facts))
+                 for at, facts in waiting],
+            )  # fmt: skip
+            self._connection.executemany(
+                "INSERT INTO totals VALUES (?, ?, ?) "
+                "ON CONFLICT (metric, part) DO UPDATE SET value = value + excluded.value",
+                [(metric, part, value) for (metric, part), value in totals.items()],
+            )
+            if waiting:
+                oldest = waiting[-1][1]["batch"] - BATCHES_KEPT
+                self._connection.execute("DELETE FROM batches WHERE batch <= ?", (oldest,))
+
+    def end(self, ending: Ending) -> None:
+        """How the run ended, by its own account."""
+        with transaction(self._connection):
+            self._connection.execute(
+                "UPDATE runs SET code = ?, kind = ?, sentence = ? WHERE run = ?",
+                (ending.code, ending.kind, ending.sentence, self._run),
+            )
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._connection.close()
+
+
+@dataclass(frozen=True)
+class RunEntry:
+    """One run as its diary tells it. Times are seconds since the epoch."""
+
+    run: str
+    pid: int
+    began: float
+    beat: float
+    turned: float
+    phase: str
+    about: dict[str, Any] | None
+    positions: dict[str, dict[int, int]] | None
+    ending: Ending | None
+
+
+@dataclass(frozen=True)
+class BatchEntry:
+    """One batch: when it was committed, and its facts."""
+
+    at: float
+    facts: dict[str, Any]
+
+
+@dataclass
+class DiaryReader:
+    """A diary as others read it, whether the job is running or not."""
+
+    path: Path
+    _connection: sqlite3.Connection | None = field(default=None, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+
+    def run(self, run: str | None = None) -> RunEntry | None:
+        """A run by its id, or the newest."""
+        where = "WHERE run = ?" if run is not None else ""
+        rows = self._rows(
+            f"SELECT * FROM runs {where} ORDER BY began DESC LIMIT 1",  # noqa: S608
+            () if run is None else (run,),
+        )
+        return _run_entry(rows[0]) if rows else None
+
+    def about(self) -> dict[str, Any] | None:
+        """What the newest run that got so far is a run of."""
+        rows = self._rows(
+            "SELECT about FROM runs WHERE about IS NOT NULL ORDER BY began DESC LIMIT 1"
+        )
+        return json.loads(rows[0]["about"]) if rows else None
+
+    def positions(self) -> dict[str, dict[int, int]] | None:
+        """What has been read, per source and partition: the next offset."""
+        rows = self._rows(
+            "SELECT positions FROM runs WHERE positions IS NOT NULL ORDER BY began DESC LIMIT 1"
+        )
+        return _positions(rows[0]["positions"]) if rows else None
+
+    def batches(self, *, since: float = 0.0, last: int = BATCHES_KEPT) -> list[BatchEntry]:
+        """The last batches, oldest first."""
+        rows = self._rows(
+            "SELECT at, facts FROM batches WHERE at > ? ORDER BY batch DESC LIMIT ?", (since, last)
+        )
+        return [BatchEntry(row["at"], json.loads(row["facts"])) for row in reversed(rows)]
+
+    def rows_since(self, at: float) -> int:
+        """How many rows the batches since then have read."""
+        rows = self._rows("SELECT coalesce(sum(rows), 0) AS n FROM batches WHERE at > ?", (at,))
+        return int(rows[0]["n"]) if rows else 0
+
+    def rows_per_second(self, seconds: int) -> list[int]:
+        """How many rows were read in each of the last whole seconds, oldest first."""
+        now = int(time.time())
+        rows = self._rows("SELECT at, rows FROM batches WHERE at >= ?", (now - seconds,))
+        counts = [0] * seconds
+        for row in rows:
+            place = int(row["at"]) - (now - seconds)
+            if 0 <= place < seconds:
+                counts[place] += row["rows"]
+        return counts
+
+    def last_rows_at(self) -> float | None:
+        """When a batch last read a row."""
+        rows = self._rows("SELECT at FROM batches WHERE rows > 0 ORDER BY batch DESC LIMIT 1")
+        return float(rows[0]["at"]) if rows else None
+
+    def totals(self) -> dict[str, dict[str, float]]:
+        """What all runs add up to, per metric and part."""
+        found: dict[str, dict[str, float]] = {}
+        for row in self._rows("SELECT metric, part, value FROM totals"):
+            found.setdefault(row["metric"], {})[row["part"]] = row["value"]
+        return found
+
+    @contextmanager
+    def at_once(self) -> Iterator[Self]:
+        """All that is read inside the block is from one moment; afterwards the file is let go."""
+        try:
+            self._rows("BEGIN")
+            yield self
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    def _rows(self, sql: str, values: tuple[Any, ...] = ()) -> list[sqlite3.Row]:
+        with self._lock:
+            if self._connection is None:
+                self._connection = looked_at(self.path)
+            if self._connection is None:
+                return []
+            return rows_of(self._connection, sql, values)
+
+
+def _run_entry(row: sqlite3.Row) -> RunEntry:
+    ended = row["kind"] is not None
+    return RunEntry(
+        run=row["run"],
+        pid=row["pid"],
+        began=row["began"],
+        beat=row["beat"],
+        turned=row["turned"],
+        phase=row["phase"],
+        about=None if row["about"] is None else json.loads(row["about"]),
+        positions=_positions(row["positions"]),
+        ending=Ending(code=row["code"], kind=row["kind"], sentence=row["sentence"])
+        if ended else None,
+    )  # fmt: skip
+
+
+def _positions(text: str | None) -> dict[str, dict[int, int]] | None:
+    if text is None:
+        return None
+    return {
+        source: {int(partition): offset for partition, offset in offsets.items()}
+        for source, offsets in json.loads(text).items()
+    }

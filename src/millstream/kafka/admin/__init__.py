@@ -1,0 +1,1 @@
+"""Topics, consumer groups and brokers: listed, described and changed."""

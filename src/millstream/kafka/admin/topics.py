@@ -1,0 +1,292 @@
+"""Topics: made, listed, described, changed, cut, deleted; and the groups that read them."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka.admin import (
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+    TopicDescription,
+)
+
+from millstream.errors import InvalidInput, Unavailable
+from millstream.kafka import topic_settings
+from millstream.kafka.admin import groups
+from millstream.kafka.admin.groups import GroupInfo, GroupListing, Target
+from millstream.kafka.admin.topic_info import TopicInfo, find, infos, known, slots_of
+from millstream.kafka.librdkafka import ANSWER_TIME, Link
+from millstream.kafka.names import check_topic
+from millstream.kafka.positions import (
+    Place,
+    Slot,
+    bounds,
+    check_offset,
+    check_place,
+    offsets_at,
+    per_partition,
+)
+from millstream.kafka.settings import Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from millstream.duration import Duration
+    from millstream.kafka.topic_settings import Setting
+
+_VISIBLE = 10.0
+_AS_THE_CLUSTER = -1
+
+
+TopicList = list[TopicInfo]
+GroupList = list[GroupListing]
+
+
+class Topics:
+    """What there is on a cluster.
+
+        topics = Topics()
+        topics.create("bids", partitions=3, retention="7 days")
+        topics.describe("bids").partitions[0].latest
+
+    Every call raises `Unavailable` within five seconds when the cluster does not answer.
+    """
+
+    def __init__(self, kafka: str | Cluster | None = None) -> None:
+        self._link = Link(Cluster.resolve(kafka))
+
+    @property
+    def address(self) -> str:
+        return self._link.cluster.address
+
+    def list(self, *, internal: bool = False) -> TopicList:
+        """All topics by name; Kafka's own only with `internal=True`."""
+        names = [name for name in self._link.topic_names() if internal or name[:2] != "__"]
+        found = infos(self._link, names) if names else []
+        return [info for info in found if internal or not info.internal]
+
+    def describe(self, name: str) -> TopicInfo:
+        """One topic: its id, partitions, offsets and own settings.
+
+        Raises:
+            NotFound: there is none of that name; the message names those near it.
+        """
+        return infos(self._link, [check_topic(name)])[0]
+
+    def create(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        replicas: int | None = None,
+        settings: Mapping[str, Setting] | None = None,
+        retention: Duration | None = None,
+        retention_bytes: int | None = None,
+        compact: bool = False,
+        exists_ok: bool = False,
+    ) -> TopicInfo:
+        """Make a topic and return it once it can be used.
+
+        `replicas` is on how many brokers each partition is kept, as the cluster has it unless
+        said; one that is kept once has `min.insync.replicas` 1, or Kafka would give it no leader
+        after the death of its broker even when that is back. `retention` and `retention_bytes`
+        bound what is kept, per partition; `compact` keeps the last value of each key instead.
+        With `exists_ok` a topic of that name is returned as it is.
+
+        Raises:
+            InvalidInput: the name, a count or a setting is wrong, or the topic exists.
+        """
+        check_topic(name)
+        _count(partitions, "partitions")
+        if replicas is not None:
+            _count(replicas, "replicas")
+        config = topic_settings.texts(
+            settings, retention=retention, retention_bytes=retention_bytes, compact=compact
+        )
+        if replicas == 1:
+            config = {topic_settings.IN_SYNC: "1", **config}
+        if find(self._link, name) is not None:
+            if exists_ok:
+                return self.describe(name)
+            raise InvalidInput(
+                "a new topic needs a new name",
+                got=f"{name}, which exists",
+                do="choose another, or say exists_ok=True",
+            )
+        copies = _AS_THE_CLUSTER if replicas is None else replicas
+        new = NewTopic(name, num_partitions=partitions, replication_factor=copies, config=config)
+        self._link.call_all(
+            f"creating the topic {name}",
+            lambda admin: admin.create_topics([new], request_timeout=ANSWER_TIME),
+            done=frozenset({KafkaError.TOPIC_ALREADY_EXISTS}),
+        )
+        self._await(name, lambda made: made is not None and len(made.partitions) == partitions)
+        return self.describe(name)
+
+    def alter(
+        self,
+        name: str,
+        *,
+        settings: Mapping[str, Setting | None] | None = None,
+        partitions: int | None = None,
+    ) -> TopicInfo:
+        """Change settings (None gives one back to the cluster's default) or add partitions.
+
+        Everything is checked by the broker before anything is changed. Adding partitions to
+        a topic that holds records warns (`UserWarning`): keys then go to other partitions.
+        """
+        before = self.describe(name)
+        changes = [_change(key, value) for key, value in (settings or {}).items()]
+        wanted = partitions if partitions is not None else len(before.partitions)
+        grow = _grows(before, wanted)
+        for only_check in (True, False):
+            if grow and not only_check:
+                _warn_of_other_routes(before, wanted)
+            if changes:
+                self._set(name, changes, only_check=only_check)
+            if grow:
+                self._grow(name, wanted, only_check=only_check)
+        if grow:
+            self._await(name, lambda made: made is not None and len(made.partitions) == wanted)
+        return self.describe(name)
+
+    def delete(self, name: str) -> None:
+        """Delete a topic and all it holds."""
+        known(self._link, [check_topic(name)])
+        self._link.call_all(
+            f"deleting the topic {name}",
+            lambda admin: admin.delete_topics([name], request_timeout=ANSWER_TIME),
+            done=frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART}),
+        )
+        self._await(name, lambda made: made is None)
+
+    def truncate(self, name: str, before: Mapping[int, int]) -> dict[int, int]:
+        """Remove the records before an offset, per partition; gives the new earliest offsets."""
+        slots = self._slots(name)
+        per_partition(name, before, [partition for _, partition in slots])
+        held = bounds(self._link, [(name, partition) for partition in before])
+        cuts = []
+        for partition, offset in before.items():
+            earliest, end = held[name, partition]
+            check_offset((name, partition), offset, (0, end))
+            cuts.append(TopicPartition(name, partition, max(offset, earliest)))
+        if not cuts:
+            return {}
+        done = self._link.call_all(
+            f"removing records of {name}",
+            lambda admin: admin.delete_records(cuts, request_timeout=ANSWER_TIME),
+        )
+        return {at.partition: result.low_watermark for at, result in done.items()}
+
+    def offsets(self, name: str, at: Place = "end") -> dict[int, int]:
+        """The offset of a place in each partition: "start", "end", a time, so long ago."""
+        found = offsets_at(self._link, self._slots(name), check_place(at, what="`at`"))
+        return {partition: offset for (_, partition), offset in found.items()}
+
+    def groups(self) -> GroupList:
+        """All consumer groups by name."""
+        return groups.listed(self._link)
+
+    def group(self, name: str) -> GroupInfo:
+        """One group: its state, members, idle members, and how far it is in each partition."""
+        return groups.described(self._link, name)
+
+    def lag(self, group: str) -> dict[Slot, int]:
+        """How many offsets a group is behind the end, per topic and partition."""
+        return {(part.topic, part.partition): part.lag for part in self.group(group).partitions}
+
+    def reset_group(
+        self, name: str, topic: str, to: Target, *, dry_run: bool = False
+    ) -> dict[int, tuple[int | None, int]]:
+        """Move a group's committed offsets in a topic; gives (old, new) for each partition.
+
+        `to` is "start", "end", a datetime, a timedelta (so long ago), one offset for every
+        partition, or a mapping of partitions to offsets (the others stay).
+
+        Raises:
+            AlreadyRunning: the group has members, which would overwrite the change.
+            NotFound: there is no such group or topic.
+            DataGone, InvalidInput: the topic does not hold the offset.
+        """
+        return groups.reset(self._link, name, self._slots(topic), to, dry_run=dry_run)
+
+    def _set(self, name: str, changes: Sequence[ConfigEntry], *, only_check: bool) -> None:
+        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[*changes])
+        self._link.call_all(
+            f"changing the topic {name}",
+            lambda admin: admin.incremental_alter_configs(
+                [resource], validate_only=only_check, request_timeout=ANSWER_TIME
+            ),
+        )
+
+    def _grow(self, name: str, partitions: int, *, only_check: bool) -> None:
+        self._link.call_all(
+            f"adding partitions to {name}",
+            lambda admin: admin.create_partitions(
+                [NewPartitions(name, partitions)],
+                validate_only=only_check,
+                request_timeout=ANSWER_TIME,
+            ),
+            done=frozenset() if only_check else frozenset({KafkaError.INVALID_PARTITIONS}),
+        )
+
+    def _slots(self, name: str) -> Sequence[Slot]:
+        return slots_of(self._link, [check_topic(name)])
+
+    def _await(self, name: str, seen: Callable[[TopicDescription | None], bool]) -> None:
+        until = time.monotonic() + _VISIBLE
+        while True:
+            found = find(self._link, name)
+            led = found is None or all(part.leader is not None for part in found.partitions)
+            if led and seen(found):
+                return
+            if time.monotonic() > until:
+                raise Unavailable(
+                    f"the change of {name} needs to become visible",
+                    got=f"nothing after {_VISIBLE:.0f} seconds",
+                    do="look again with `millstream topics describe`",
+                )
+            time.sleep(0.02)
+
+
+def _grows(before: TopicInfo, partitions: int) -> bool:
+    _count(partitions, "partitions")
+    now = len(before.partitions)
+    if partitions < now:
+        raise InvalidInput(
+            f"{before.name} needs at least the {now} partitions it has",
+            got=str(partitions),
+            do="make a new topic and copy the records",
+        )
+    return partitions > now
+
+
+def _warn_of_other_routes(before: TopicInfo, partitions: int) -> None:
+    if before.offsets_held:
+        warnings.warn(
+            f"{before.name} holds records: with {partitions} instead of "
+            f"{len(before.partitions)} partitions, keys go to other partitions than before, "
+            "and their order holds only among the records sent from now on",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
+def _change(name: str, value: Setting | None) -> ConfigEntry:
+    if value is None:
+        return ConfigEntry(name, None, incremental_operation=AlterConfigOpType.DELETE)
+    return ConfigEntry(
+        name, topic_settings.text(name, value), incremental_operation=AlterConfigOpType.SET
+    )
+
+
+def _count(value: object, what: str) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise InvalidInput(f"{what} needs a whole number from 1 on", got=repr(value))

@@ -1,0 +1,1 @@
+"""Consumers: groups, offsets, records singly and as Arrow batches, share groups."""

@@ -1,0 +1,188 @@
+"""Batches of records that cannot be read: which offsets they hold, and where the log goes on.
+
+A batch that fails its checksum, or cannot be unpacked, comes from the client as an error, again at
+every fetch, and says where the batch begins. Where it ends is found by asking further on: every
+offset inside of it gives the same batch.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaError, Message, TopicPartition
+
+from millstream.errors import DamagedLog, Unavailable
+from millstream.kafka.clients.consuming.consumer_options import client_config
+from millstream.kafka.librdkafka import Link
+from millstream.kafka.positions import bounds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from confluent_kafka import Consumer as Client
+
+    from millstream.kafka.clients.consuming.consumer import Consumer
+    from millstream.kafka.positions import Slot
+    from millstream.kafka.records import Record
+    from millstream.kafka.settings import Cluster
+
+CODES = frozenset({
+    KafkaError._BAD_MSG,
+    KafkaError._BAD_COMPRESSION,
+    KafkaError._UNDERFLOW,
+    KafkaError._NOT_IMPLEMENTED,
+    KafkaError.INVALID_MSG,
+})  # fmt: skip
+"""What the client says of a batch that it cannot read."""
+
+_CRC = re.compile(r"failed CRC32C? check")
+_MAGIC = re.compile(r"MagicByte (\d+)")
+_FORMAT = "is of format"
+_WAIT = 0.2
+_PATIENCE = 20.0
+_FRESH = 2.0  # seconds of silence after which a fresh client is asked
+_SILENT = 1.0  # seconds: inside a batch of an unknown format the client says nothing at all
+_QUICK = {"fetch.wait.max.ms": "10", "fetch.error.backoff.ms": "0", "fetch.min.bytes": "1"}
+
+
+class DamagedBatch(DamagedLog):
+    """A batch of records that cannot be read; it holds the offset `first`."""
+
+    def __init__(self, slot: Slot, first: int, why: str) -> None:
+        self.slot, self.first, self.why = slot, first, why
+        super().__init__(
+            f"partition {slot[1]} of {slot[0]} needs to hold batches that can be read",
+            got=f"one at offset {first} that {why}",
+            do="go on after it with seek(...), or restore it from another replica",
+        )
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Offsets of one partition that cannot be read: from `first` up to `next`, and why."""
+
+    partition: int
+    first: int
+    next: int
+    why: str
+
+    def __str__(self) -> str:
+        last = self.next - 1
+        which = f"offset {self.first}" if last <= self.first else f"offsets {self.first} to {last}"
+        return f"partition {self.partition}: {which} cannot be read: the batch {self.why}"
+
+
+def why(error: KafkaError) -> str:
+    """What is wrong with a batch, in the words that follow "the batch"."""
+    said = error.str()
+    if _CRC.search(said):
+        return "fails its checksum"
+    if magic := _MAGIC.search(said):
+        return f"{_FORMAT} {magic[1]}, which is not known here"
+    if error.code() == KafkaError._NOT_IMPLEMENTED:
+        return "is packed in a way that is not known here"
+    if error.code() == KafkaError._BAD_COMPRESSION:
+        return "cannot be unpacked"
+    return "does not fit itself"
+
+
+def lost(link: Link, damaged: DamagedBatch) -> Lost:
+    """The offsets that a damaged batch takes up, so that reading can go on after them.
+
+    Raises:
+        Unavailable: the broker stopped answering meanwhile.
+    """
+    slot, first = damaged.slot, damaged.first
+    end = bounds(link, [slot])[slot][1]
+    search = _Search(link, damaged)
+    try:
+        inside, step = first, 1
+        while inside + step < end and search.holds(inside + step):
+            inside, step = inside + step, 2 * step
+        outside = min(inside + step, end)
+        while outside - inside > 1:
+            middle = (inside + outside) // 2
+            if search.holds(middle):
+                inside = middle
+            else:
+                outside = middle
+    finally:
+        search.close()
+    return Lost(slot[1], first, max(outside, first + 1), damaged.why)
+
+
+def readable(
+    consumer: Consumer, cluster: Cluster, tell: Callable[[Lost], None]
+) -> Iterator[Record]:
+    """The records of a consumer that reads alone; `tell` hears of batches that are passed over."""
+    while True:
+        try:
+            yield from consumer
+        except DamagedBatch as damaged:
+            gone = lost(Link(cluster), damaged)
+            tell(gone)
+            consumer.seek(*damaged.slot, gone.next)
+        else:
+            return
+
+
+class _Search:
+    """Asks which batch holds an offset, with a client of its own.
+
+    In a damaged batch librdkafka may take other bytes for a batch and then fetch from an offset
+    that does not exist, silently. A client that has been silent for a moment is replaced.
+    """
+
+    def __init__(self, link: Link, damaged: DamagedBatch) -> None:
+        self._link, self._damaged = link, damaged
+        self._silent = damaged.why.startswith(_FORMAT)
+        self._client = self._opened()
+
+    def _opened(self) -> Client:
+        settings = {**client_config(None, "read_uncommitted", until_end=True), **_QUICK}
+        return self._link.consumer(settings)
+
+    def close(self) -> None:
+        """Let go of the client."""
+        self._client.close()
+
+    def holds(self, offset: int) -> bool:
+        """Whether the damaged batch is the one that holds this offset."""
+        until = time.monotonic() + _PATIENCE
+        while time.monotonic() < until:
+            found = self._asked(offset)
+            if found is not None:
+                return found
+            if self._silent:
+                return True
+            self._client.close()
+            self._client = self._opened()
+        raise Unavailable(
+            f"finding the end of a damaged batch of {self._damaged.slot[0]} needs its broker to "
+            "answer",
+            got=f"nothing within {_PATIENCE:g} s",
+            do="try again when the cluster has less to do",
+        )
+
+    def _asked(self, offset: int) -> bool | None:
+        self._client.assign([TopicPartition(*self._damaged.slot, offset)])
+        until = time.monotonic() + (_SILENT if self._silent else _FRESH)
+        while time.monotonic() < until:
+            for message in self._client.consume(1, _WAIT):
+                if (found := _answer(message, self._damaged.first)) is not None:
+                    return found
+        return None
+
+
+def _answer(message: Message, first: int) -> bool | None:
+    """Whether a message is about that batch; None where it is about no batch."""
+    error = message.error()
+    if error is None or error.code() == KafkaError._PARTITION_EOF:
+        return False
+    if error.code() not in CODES:
+        return None
+    begins = message.offset()
+    return begins is None or begins < 0 or begins <= first

@@ -1,0 +1,85 @@
+"""What a share group is told: where it begins, how long a record is locked, how often it comes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from millstream.duration import Duration, positive_micros
+from millstream.errors import InvalidInput
+from millstream.kafka.librdkafka import ANSWER_TIME, Link
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_START = "share.auto.offset.reset"
+_LOCK = "share.record.lock.duration.ms"
+_ATTEMPTS = "share.delivery.count.limit"
+_ISOLATION = "share.isolation.level"
+
+
+@dataclass(frozen=True, slots=True)
+class ShareGroup:
+    """The group's settings as they are: seconds a record is locked, deliveries it gets at most."""
+
+    lock: float
+    attempts: int
+
+
+def wanted(
+    *, start: str, lock: Duration | None, attempts: int | None, isolation: str
+) -> dict[str, str]:
+    """The settings as Kafka names them.
+
+    Raises:
+        InvalidInput: one of them is not possible.
+    """
+    if start not in ("start", "end"):
+        raise InvalidInput('start needs "start" or "end"', got=repr(start))
+    if isolation not in ("read_committed", "read_uncommitted"):
+        raise InvalidInput(
+            'isolation needs "read_committed" or "read_uncommitted"', got=repr(isolation)
+        )
+    found = {_START: "earliest" if start == "start" else "latest", _ISOLATION: isolation}
+    if lock is not None:
+        found[_LOCK] = str(max(1, positive_micros(lock, what="lock") // 1000))
+    if attempts is not None:
+        if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:
+            raise InvalidInput("attempts needs a whole number from 1 on", got=repr(attempts))
+        found[_ATTEMPTS] = str(attempts)
+    return found
+
+
+def settled(link: Link, group: str, settings: Mapping[str, str]) -> ShareGroup:
+    """Set what differs, and give what then holds.
+
+    Raises:
+        InvalidInput: the cluster does not allow a value; its own words say which it does.
+    """
+    now = _read(link, group)
+    changes = [
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        for name, value in settings.items()
+        if now.get(name) != value
+    ]
+    if changes:
+        resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=changes)
+        link.call_all(
+            f"setting up the share group {group}",
+            lambda admin: admin.incremental_alter_configs([resource], request_timeout=ANSWER_TIME),
+        )
+    now = {**now, **settings}
+    return ShareGroup(int(now.get(_LOCK) or 30_000) / 1000, int(now.get(_ATTEMPTS) or 5))
+
+
+def _read(link: Link, group: str) -> dict[str, str | None]:
+    answers = link.call_all(
+        f"reading the settings of the share group {group}",
+        lambda admin: admin.describe_configs(
+            [ConfigResource(ResourceType.GROUP, group)], request_timeout=ANSWER_TIME
+        ),
+    )
+    [entries] = answers.values()
+    return {name: entry.value for name, entry in entries.items()}

@@ -1,0 +1,1 @@
+"""Producers: records with their acknowledgements, and transactions."""

@@ -1,0 +1,1 @@
+"""Real Kafka brokers on this machine: started in the background, found again, stopped."""

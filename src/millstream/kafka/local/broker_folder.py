@@ -1,0 +1,215 @@
+"""The folder of a local broker: what lies where, and what the broker is told.
+
+broker.json        format of the folder, Kafka's version, the port that is kept
+broker.lock        held while the broker lives; its process id
+server.properties  written anew at every start
+log4j2.properties  likewise
+broker.log         what the broker says, 10 MB, three older ones kept
+broker.out         what Java says before and beside it
+data/              Kafka's own; there if and only if it is formatted
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import socket
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+import psutil
+
+from millstream.errors import Damaged, InvalidInput, SetupFailed, Unavailable
+from millstream.kafka.local.broker_settings import properties
+from millstream.kafka.local.processes import LifeLock
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+FORMAT = 1
+# Below the ports that systems hand out by themselves, so that a stopped broker finds its own again.
+_FREE_PORTS = range(20_000, 32_000)
+
+_LOGGING = """\
+status = error
+appender.file.type = RollingFile
+appender.file.name = file
+appender.file.fileName = broker.log
+appender.file.filePattern = broker.log.%i
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{yyyy-MM-dd'T'HH:mm:ss.SSSXXX} %-5p %m (%c{1})%n
+appender.file.policies.type = Policies
+appender.file.policies.size.type = SizeBasedTriggeringPolicy
+appender.file.policies.size.size = 10MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 3
+rootLogger.level = info
+rootLogger.appenderRef.file.ref = file
+"""
+
+# What a folder can hold while its first start, here or in another process, is under way.
+_FIRST_FILES = frozenset(
+    {"broker.lock", "broker.json", "server.properties", "format.properties", "log4j2.properties"}
+)
+
+
+@dataclass(frozen=True)
+class Note:
+    """What a folder remembers between starts."""
+
+    format: int
+    kafka: str
+    port: int | None = None
+
+
+@dataclass(frozen=True)
+class BrokerFolder:
+    """The places inside one broker's folder."""
+
+    path: Path
+
+    @property
+    def life(self) -> LifeLock:
+        """Held while the broker lives."""
+        return LifeLock(self.path / "broker.lock")
+
+    @property
+    def log(self) -> Path:
+        return self.path / "broker.log"
+
+    @property
+    def output(self) -> Path:
+        return self.path / "broker.out"
+
+    @property
+    def settings(self) -> Path:
+        return self.path / "server.properties"
+
+    @property
+    def data(self) -> Path:
+        return self.path / "data"
+
+    @property
+    def unfinished(self) -> Path:
+        """Where formatting happens, before it becomes `data` in one step."""
+        return self.path / "data.new"
+
+    @property
+    def cluster(self) -> str | None:
+        """The cluster id given at formatting."""
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            for line in (self.data / "meta.properties").read_text().splitlines():
+                name, _, value = line.partition("=")
+                if name.strip() == "cluster.id":
+                    return value.strip()
+        return None
+
+    def make(self) -> None:
+        """Make the folder for its owner alone; a folder with other things in it is refused."""
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        names = {entry.name.removesuffix(".new") for entry in self.path.iterdir()}
+        strange = names - _FIRST_FILES
+        if strange and self.note() is None:
+            raise InvalidInput(
+                "a broker's folder must be new, empty or its own",
+                got=f"{self.path} with {min(strange)!r} in it",
+                do="name another folder",
+            )
+        self.path.chmod(0o700)
+
+    def note(self) -> Note | None:
+        """What the folder remembers, or None when no broker has used it."""
+        place = self.path / "broker.json"
+        try:
+            content = json.loads(place.read_text())
+            return Note(int(content["format"]), str(content["kafka"]), content.get("port"))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (ValueError, KeyError, TypeError) as error:
+            raise Damaged(
+                f"a broker's folder needs a readable {place}",
+                got=f"{type(error).__name__} while reading it",
+                do='write {"format": 1, "kafka": "<version>"} into it or name another folder',
+            ) from error
+
+    def remember(self, note: Note) -> None:
+        self._write("broker.json", json.dumps(asdict(note)))
+
+    def configure(self, told: Mapping[str, str | int]) -> None:
+        """Write what the broker is told at this start."""
+        self._write("server.properties", properties(told))
+        self._write("format.properties", properties({**told, "log.dirs": self.unfinished.name}))
+        self._write("log4j2.properties", _LOGGING)
+
+    def _write(self, name: str, text: str) -> None:
+        fresh = self.path / f"{name}.new"
+        with fresh.open("w", encoding="ascii") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(self.path / name)
+
+
+def refuse_newer(folder: BrokerFolder, note: Note, kafka: str) -> None:
+    """A folder of a later Kafka or a later Millstream is left untouched."""
+    if note.format == FORMAT and _order(note.kafka) <= _order(kafka):
+        return
+    raise SetupFailed(
+        f"this Millstream reads broker folders of format {FORMAT} up to Kafka {kafka}",
+        got=f"{folder.path} of format {note.format} and Kafka {note.kafka}",
+        do="use the Millstream that made it or name another folder",
+    )
+
+
+def free_port(*, besides: int | None = None) -> int:
+    """A port of the loopback nobody listens on."""
+    for port in random.sample(_FREE_PORTS, k=200):
+        if port != besides and _is_free(port):
+            return port
+    raise Unavailable(
+        "a broker needs a free port",
+        got=f"200 taken ones between {_FREE_PORTS.start} and {_FREE_PORTS.stop}",
+        do="name one",
+    )
+
+
+def refuse_taken(port: int) -> None:
+    """Raise unless a broker may listen on this port; the listener is named where it can be."""
+    if not 0 < port < 1 << 16:
+        raise InvalidInput("a port is a number from 1 to 65535", got=str(port), do="name another")
+    if not _is_free(port):
+        raise Unavailable(
+            f"the broker needs port {port} of 127.0.0.1",
+            got=f"a port in use by {_listener(port)}",
+            do="stop that or choose another port",
+        )
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except PermissionError as error:
+            raise InvalidInput(
+                f"port {port} may be opened by this user", got=str(error), do="name one above 1023"
+            ) from error
+        except OSError:
+            return False
+    return True
+
+
+def _listener(port: int) -> str:
+    with contextlib.suppress(psutil.Error, OSError):
+        for connection in psutil.net_connections("tcp"):
+            listens = connection.status == psutil.CONN_LISTEN and connection.laddr[1:] == (port,)
+            if listens and connection.pid is not None:
+                return f"{psutil.Process(connection.pid).name()} (pid {connection.pid})"
+    return "another process"
+
+
+def _order(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part.isdigit())

@@ -1,0 +1,1 @@
+"""Kafka's own protocol over plain sockets: requests, responses and record batches."""

@@ -1,0 +1,1 @@
+"""What batches did, in figures: facts, instances of operators, progress lines."""

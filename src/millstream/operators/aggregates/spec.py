@@ -1,0 +1,371 @@
+"""What a window remembers of its rows: frozen values, and the functions that make them.
+
+A value here names an aggregate, its column and its options. How it is computed is an
+accumulator (`accumulators.py`), found by the value's type when a kernel is made, so
+that building a pipeline needs no Arrow.
+
+Nulls are ignored. Over no value a count is 0, `collect` is [], every other aggregate is
+null. NaN equals NaN and is the largest float, negative zero is zero.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import MISSING, dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+
+from millstream.errors import InvalidSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MOST = 2**31 - 1
+
+
+@runtime_checkable
+class Aggregate(Protocol):
+    """One aggregate of a window.
+
+    - `column`: the input column it reads (None: the rows themselves, or several columns).
+    - `columns`: all input columns it reads.
+    - `supports_retraction`: a row can be taken back out of its ordinary state.
+    - `can_retract`: rows can be taken back if that is asked for when the state is made;
+      without `supports_retraction` it then keeps its rows.
+    - `keeps_rows`: its ordinary state grows with the rows, or with the different values.
+    - `in_order`: it takes rows in the order of their origin.
+    - `of_numbers`: its column must be one of integers, floats or decimals.
+    """
+
+    kind: ClassVar[str]
+    supports_retraction: ClassVar[bool]
+    can_retract: ClassVar[bool]
+    keeps_rows: ClassVar[bool]
+    in_order: ClassVar[bool]
+    of_numbers: ClassVar[bool]
+
+    @property
+    def column(self) -> str | None:
+        """The one input column it reads."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Every input column it reads."""
+
+
+class OfColumn:
+    """An aggregate of one column; its text is the call that makes it, `quantile(price, p=0.5)`."""
+
+    __slots__ = ()
+    kind: ClassVar[str]
+    supports_retraction: ClassVar[bool] = True
+    can_retract: ClassVar[bool] = True
+    keeps_rows: ClassVar[bool] = False
+    in_order: ClassVar[bool] = False
+    of_numbers: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        column = getattr(self, "column", None)
+        if not isinstance(column, str) or not column.strip():
+            raise InvalidSpec(
+                f"{self.kind} needs the name of a column",
+                got=repr(column),
+                do=f'write {self.kind}("price"{self._example})',
+            )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The column it reads; none where it counts rows."""
+        column = getattr(self, "column", None)
+        return () if column is None else (column,)
+
+    def __str__(self) -> str:
+        options = [f"{name}={value}" for name, value in _options(self).items()]
+        return f"{self.kind}({', '.join([*self.columns, *options])})"
+
+    _example: ClassVar[str] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Count(OfColumn):
+    """How many rows, or how many of `column` are not null: a long."""
+
+    column: str | None = None
+    kind: ClassVar[str] = "count"
+
+    def __post_init__(self) -> None:
+        if self.column is not None:
+            OfColumn.__post_init__(self)
+
+    def __str__(self) -> str:
+        return f"count({self.column or ''})"
+
+
+@dataclass(frozen=True, slots=True)
+class Sum(OfColumn):
+    """The sum: a long of integers, a double of floats, a decimal of 10 digits more of decimals.
+
+    Integers and decimals are exact, a sum that does not fit is an error. Floats are added
+    in twice the precision of a double, so batches do not show in the answer; an infinity
+    or NaN that is taken back leaves NaN.
+    """
+
+    column: str
+    kind: ClassVar[str] = "sum"
+    of_numbers: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True)
+class Mean(OfColumn):
+    """The exact sum divided by the count: a double, of decimals a decimal of 4 digits more."""
+
+    column: str
+    kind: ClassVar[str] = "mean"
+    of_numbers: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True)
+class Variance(OfColumn):
+    """The variance of a sample, divided by n - 1: a double, null of fewer than two values.
+
+    Integers and decimals of up to 18 digits are exact until the last step. Of floats the sums
+    of values and of squares are kept in more than twice the precision of a double, which
+    makes the answer right to 1e-12 of itself whatever the mean is and however batches
+    are cut. Longer decimals count as doubles. An infinity or NaN gives NaN; floats above
+    1e150 overflow to infinity, differences below 1e-140 lose digits. Floats that are taken
+    back leave a trace if they were more than 2⁵⁰ times as large as those that stay.
+    """
+
+    column: str
+    kind: ClassVar[str] = "variance"
+    of_numbers: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True)
+class Stddev(OfColumn):
+    """The standard deviation of a sample: the square root of `variance`."""
+
+    column: str
+    kind: ClassVar[str] = "stddev"
+    of_numbers: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True)
+class Min(OfColumn):
+    """The smallest value, of the column's own type; NaN is the largest float."""
+
+    column: str
+    kind: ClassVar[str] = "min"
+    supports_retraction: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, slots=True)
+class Max(OfColumn):
+    """The largest value, of the column's own type; NaN is the largest float."""
+
+    column: str
+    kind: ClassVar[str] = "max"
+    supports_retraction: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, slots=True)
+class First(OfColumn):
+    """The value of the first row that has one, in the order of origin."""
+
+    column: str
+    kind: ClassVar[str] = "first"
+    supports_retraction: ClassVar[bool] = False
+    in_order: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True)
+class Last(OfColumn):
+    """The value of the last row that has one, in the order of origin."""
+
+    column: str
+    kind: ClassVar[str] = "last"
+    supports_retraction: ClassVar[bool] = False
+    in_order: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True)
+class Collect(OfColumn):
+    """A list of the values in the order of origin, at most the first `limit` of them."""
+
+    column: str
+    limit: int | None = None
+    kind: ClassVar[str] = "collect"
+    supports_retraction: ClassVar[bool] = False
+    keeps_rows: ClassVar[bool] = True
+    in_order: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        OfColumn.__post_init__(self)
+        if self.limit is not None:
+            _require_number(self.kind, "a limit", self.limit, "limit=100")
+
+
+@dataclass(frozen=True, slots=True)
+class CountDistinct(OfColumn):
+    """How many different values: a long, exact. Keeps each different value with its count."""
+
+    column: str
+    kind: ClassVar[str] = "count_distinct"
+    keeps_rows: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True)
+class Quantile(OfColumn):
+    """The value at the share `p` of all values in order: a double, exact.
+
+    Between two values it lies as Spark's `percentile` puts it: in a straight line, at
+    place p * (n - 1). Keeps each different value with its count.
+    """
+
+    column: str
+    p: float
+    kind: ClassVar[str] = "quantile"
+    of_numbers: ClassVar[bool] = True
+    keeps_rows: ClassVar[bool] = True
+    _example: ClassVar[str] = ", 0.99"
+
+    def __post_init__(self) -> None:
+        OfColumn.__post_init__(self)
+        _require_share(self.kind, self.p)
+
+
+@dataclass(frozen=True, slots=True)
+class ApproxDistinct(OfColumn):
+    """About how many different values: a long.
+
+    HyperLogLog with Ertl's estimator: `error` is the most its standard error may be, so two
+    thirds of the answers are within it and all but a few in a thousand within three times
+    it. The same values give the same answer in any order and under any cuts. State: 4
+    bytes per register in use, at most 16 KB per key at 0.02. It cannot forget a value.
+    """
+
+    column: str
+    error: float = 0.02
+    kind: ClassVar[str] = "approx_distinct"
+    supports_retraction: ClassVar[bool] = False
+    can_retract: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        OfColumn.__post_init__(self)
+        _require_error(self.kind, self.error, 0.005, 0.1)
+
+
+@dataclass(frozen=True, slots=True)
+class ApproxQuantile(OfColumn):
+    """A number within `error` (relative) of the value at place floor(p * (n - 1)): a double.
+
+    Values are counted in logarithmic buckets (as DDSketch does), for negatives and
+    positives apart, with one bucket each for zero, both infinities and NaN. The same
+    values give the same answer in any order and under any cuts, and can be taken back.
+    Floats closer to zero than 2.3e-308 count as zero. State: 12 bytes per bucket in use,
+    at 0.01 about 115 buckets for each factor of ten between the values.
+    """
+
+    column: str
+    p: float
+    error: float = 0.01
+    kind: ClassVar[str] = "approx_quantile"
+    of_numbers: ClassVar[bool] = True
+    _example: ClassVar[str] = ", 0.99"
+
+    def __post_init__(self) -> None:
+        OfColumn.__post_init__(self)
+        _require_share(self.kind, self.p)
+        _require_error(self.kind, self.error, 0.0001, 0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class Frequent(OfColumn):
+    """The `n` most frequent values: a list of (value, count), exact.
+
+    The most frequent comes first, of equally frequent ones the smaller value. Keeps each
+    different value with its count: sketches that keep fewer depend on batch cuts.
+    """
+
+    column: str
+    n: int
+    kind: ClassVar[str] = "frequent"
+    keeps_rows: ClassVar[bool] = True
+    _example: ClassVar[str] = ", 10"
+
+    def __post_init__(self) -> None:
+        OfColumn.__post_init__(self)
+        _require_number(self.kind, "n", self.n, "10")
+
+
+@dataclass(frozen=True, slots=True)
+class Largest(OfColumn):
+    """The `n` largest values, each as often as it came: a list, the largest first."""
+
+    column: str
+    n: int
+    kind: ClassVar[str] = "largest"
+    supports_retraction: ClassVar[bool] = False
+    _example: ClassVar[str] = ", 10"
+
+    def __post_init__(self) -> None:
+        OfColumn.__post_init__(self)
+        _require_number(self.kind, "n", self.n, "10")
+
+
+@dataclass(frozen=True, slots=True)
+class Smallest(OfColumn):
+    """The `n` smallest values, each as often as it came: a list, the smallest first."""
+
+    column: str
+    n: int
+    kind: ClassVar[str] = "smallest"
+    supports_retraction: ClassVar[bool] = False
+    _example: ClassVar[str] = ", 10"
+
+    def __post_init__(self) -> None:
+        OfColumn.__post_init__(self)
+        _require_number(self.kind, "n", self.n, "10")
+
+
+KINDS: Mapping[str, type[OfColumn]] = {
+    made.kind: made
+    for made in (Count, Sum, Mean, Variance, Stddev, Min, Max, First, Last, Collect, CountDistinct,
+                 Quantile, ApproxDistinct, ApproxQuantile, Frequent, Largest, Smallest)
+}  # fmt: skip
+
+
+def _options(aggregate: OfColumn) -> dict[str, Any]:
+    """The fields behind the column that are not as they are by default."""
+    return {
+        field.name: getattr(aggregate, field.name)
+        for field in fields(aggregate)  # type: ignore[arg-type]
+        if field.name != "column"
+        and (field.default is MISSING or getattr(aggregate, field.name) != field.default)
+    }
+
+
+def _require_number(kind: str, what: str, given: object, example: str) -> None:
+    if type(given) is not int or not 0 < given <= MOST:
+        raise InvalidSpec(
+            f"{kind} needs {what} of 1 or more",
+            got=repr(given),
+            do=f'write {kind}("price", {example})',
+        )
+
+
+def _require_share(kind: str, given: object) -> None:
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given <= 1:
+        raise InvalidSpec(
+            f"{kind} needs a share p from 0 to 1",
+            got=repr(given),
+            do=f'write {kind}("price", 0.99)',
+        )
+
+
+def _require_error(kind: str, given: object, least: float, most: float) -> None:
+    if not isinstance(given, float) or math.isnan(given) or not least <= given <= most:
+        raise InvalidSpec(
+            f"{kind} needs an error from {least} to {most}",
+            got=repr(given),
+            do="write error=0.01 for one in a hundred",
+        )

@@ -1,0 +1,1 @@
+"""The operator `distinct`: of rows that repeat, the first one."""

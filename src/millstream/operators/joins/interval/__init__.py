@@ -1,0 +1,1 @@
+"""The join of two streams: pairs of rows near each other in event time."""

@@ -1,0 +1,108 @@
+"""The specs of joins with a table: `stream.as_of(table)` and `stream.lookup(table)`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from millstream.errors import InvalidSpec
+from millstream.operators.joins.on import On, Pairs, check_how, pairs, said, said_suffix
+from millstream.operators.joins.result_columns import check_suffix
+
+How = Literal["inner", "left"]
+Plan = Literal["replicated", "repartitioned"]
+SMALL = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class AsOf:
+    """Each event with the row its key had in the table at the event's own time.
+
+    `plan` says how they meet: `replicated`, where everyone reads the whole table and events
+    stay evenly spread, or `repartitioned`, where both go by key. Without a word a small table
+    is replicated. `suffix` is added to names of the table that the stream has, too.
+    """
+
+    on: Pairs
+    how: How = "inner"
+    plan: Plan | None = None
+    suffix: str | None = None
+
+    def __post_init__(self) -> None:
+        check_how(self.how, How, step="as_of")
+        check_plan(self.plan, step="as_of")
+        check_suffix(self.suffix, step="as_of")
+
+    def replicated(self, size: int) -> bool:
+        """Whether a table of so many bytes is read whole by everyone."""
+        return self.plan == "replicated" or (self.plan is None and size <= SMALL)
+
+    def __str__(self) -> str:
+        return f"as_of({_said(self)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """Each event with the row its key has in the table now, when the event is processed.
+
+    `plan` and `suffix` as those of `AsOf`.
+    """
+
+    on: Pairs
+    how: How = "inner"
+    plan: Plan | None = None
+    suffix: str | None = None
+
+    def __post_init__(self) -> None:
+        check_how(self.how, How, step="lookup")
+        check_plan(self.plan, step="lookup")
+        check_suffix(self.suffix, step="lookup")
+
+    def replicated(self, size: int) -> bool:
+        """Whether a table of so many bytes is read whole by everyone."""
+        return self.plan == "replicated" or (self.plan is None and size <= SMALL)
+
+    def __str__(self) -> str:
+        return f"lookup({_said(self)})"
+
+
+def as_of(on: On, how: How = "inner", plan: Plan | None = None, suffix: str | None = None) -> AsOf:
+    """The spec from what a user writes.
+
+    >>> print(as_of({"country": "code"}, how="left"))
+    as_of(on={'country': 'code'}, how="left")
+
+    Raises:
+        InvalidSpec: no columns, an unknown `how` or `plan`, or a suffix that is empty.
+    """
+    return AsOf(pairs(on, step="as_of"), how, plan, suffix)
+
+
+def lookup(
+    on: On, how: How = "inner", plan: Plan | None = None, suffix: str | None = None
+) -> Lookup:
+    """The spec from what a user writes.
+
+    >>> print(lookup(["country", "kind"]))
+    lookup(on=['country', 'kind'])
+
+    Raises:
+        InvalidSpec: no columns, an unknown `how` or `plan`, or a suffix that is empty.
+    """
+    return Lookup(pairs(on, step="lookup"), how, plan, suffix)
+
+
+def check_plan(plan: object, *, step: str) -> None:
+    """Refuse a plan that there is not."""
+    if plan is not None and plan not in get_args(Plan):
+        raise InvalidSpec(
+            f"the `plan` of {step} needs one of {', '.join(get_args(Plan))}",
+            got=repr(plan),
+            do="leave it out: it is chosen by the size of the table",
+        )
+
+
+def _said(spec: AsOf | Lookup) -> str:
+    how = "" if spec.how == "inner" else f', how="{spec.how}"'
+    plan = "" if spec.plan is None else f', plan="{spec.plan}"'
+    return f"on={said(spec.on)}{how}{plan}{said_suffix(spec.suffix)}"

@@ -1,0 +1,1 @@
+"""The operator `ordered`: rows leave in order of event time."""

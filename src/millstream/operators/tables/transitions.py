@@ -1,0 +1,88 @@
+"""From one row of a key to the next: the old one taken back, the new one given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from millstream.state.arrays.numpy_columns import plain
+from millstream.state.keys.equality import same_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    Ints = NDArray[np.int64]
+    Flags = NDArray[np.bool_]
+
+SIGN = "_sign"
+NONE = -1
+CHUNK_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Transitions:
+    """Changes of keys, as places in a table of rows.
+
+    `old` and `new` are the rows before and after, NONE where the key has none; `cause` is
+    the row that brought the change: its time and origin are those of what leaves.
+    """
+
+    rows: pa.Table
+    old: Ints
+    new: Ints
+    cause: Ints
+
+    def that_matter(self, columns: Sequence[str]) -> Transitions:
+        """Without those that leave everything in these columns as it was."""
+        both = np.flatnonzero((self.old != NONE) & (self.new != NONE))
+        matters = (self.old != NONE) | (self.new != NONE)
+        matters[both] = self._differ(self.old[both], self.new[both], columns)
+        return Transitions(self.rows, self.old[matters], self.new[matters], self.cause[matters])
+
+    def _differ(self, old: Ints, new: Ints, columns: Sequence[str]) -> Flags:
+        parts = [plain(self.rows[name]) for name in columns]
+        if any(_holds_maps(part.type) for part in parts):
+            return np.ones(len(old), np.bool_)
+        left, right = pa.array(old), pa.array(new)
+        same = same_rows([p.take(left) for p in parts], [p.take(right) for p in parts], len(old))
+        return np.asarray(~same)
+
+    def results(self, columns: Sequence[str], stamps: Sequence[str]) -> Iterator[pa.Table]:
+        """What leaves, in pieces of bounded size: each old row with −1, then the new with +1.
+
+        `columns` are taken from the row itself, `stamps` from the cause of the change.
+        """
+        gone, come = np.flatnonzero(self.old != NONE), np.flatnonzero(self.new != NONE)
+        order = np.argsort(np.concatenate([gone * 2, come * 2 + 1]))
+        own = np.concatenate([self.old[gone], self.new[come]])[order]
+        cause = np.concatenate([self.cause[gone], self.cause[come]])[order]
+        signs = np.concatenate([np.full(len(gone), -1), np.ones(len(come))]).astype(np.int8)[order]
+        width = max(1, self.rows.nbytes // max(1, self.rows.num_rows))
+        each = max(2, CHUNK_BYTES // width)
+        for first in range(0, len(own), each):
+            part = slice(first, first + each)
+            yield self._piece(own[part], cause[part], signs[part], columns, stamps)
+
+    def _piece(
+        self, own: Ints, cause: Ints, signs: NDArray[np.int8], columns: Sequence[str],
+        stamps: Sequence[str],
+    ) -> pa.Table:  # fmt: skip
+        made = self.rows.select(list(columns)).take(pa.array(own))
+        for name, column in zip(
+            stamps, self.rows.select(list(stamps)).take(pa.array(cause)).columns, strict=True
+        ):
+            made = made.append_column(name, column)
+        return made.append_column(SIGN, pa.array(signs))
+
+
+def _holds_maps(kind: pa.DataType) -> bool:
+    if pa.types.is_map(kind):
+        return True
+    return bool(pa.types.is_nested(kind)) and any(
+        _holds_maps(kind.field(place).type) for place in range(kind.num_fields)
+    )

@@ -1,0 +1,1 @@
+"""The operator `top`: the largest rows of each window."""

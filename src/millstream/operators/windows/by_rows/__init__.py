@@ -1,0 +1,1 @@
+"""Windows whose bounds follow from rows: by count, by delta, by punctuation."""

@@ -1,0 +1,278 @@
+"""Windows that rows cut apart, one after the other, per key in order of origin.
+
+How rows cut is a cutter's matter (`punctuated_kernel.py`, `delta_kernel.py`). It numbers the
+windows of each key: the one that was open before the batch is number 0. Windows below the
+number that is open in the end have closed. A key none of whose windows closed is only added
+to, blindly; where one closed, what was open is taken out of the state and leaves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from millstream.event_time.moment import END_OF_TIME, MIN_TIME
+from millstream.operators.kernel import Outcome, Prepared
+from millstream.operators.windows.by_rows.rule import RowRule, columns_beside, prepared
+from millstream.operators.windows.lifted import LAST, ORIGIN, Lifted
+from millstream.operators.windows.open_times import NO_TIME, TIMES, OpenTimes
+from millstream.state.arrays.numpy_columns import int_values, plain, validity
+from millstream.state.combine import combine, conform, reduce_groups
+from millstream.state.runs.lookup import meeting
+from millstream.state.spec import GONE, HASH, ORDER, StateSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from millstream.event_time.moment import Moment
+    from millstream.operators.aggregates.functions import Aggregate
+    from millstream.state.runs.view import View
+
+    Ints = NDArray[np.int64]
+    Mask = NDArray[np.bool_]
+
+OPEN = "open"
+
+
+@dataclass(frozen=True, slots=True)
+class Keyed:
+    """Rows of keys side by side: what the state had open, then the batch in order of origin.
+
+    `kept` marks rows of the state, at most one per key and its first; `starts` is where keys
+    begin, `markers` what was sent everywhere.
+    """
+
+    rows: pa.Table
+    kept: Mask
+    starts: Ints
+    markers: pa.Table | None
+
+    @property
+    def key_of(self) -> Ints:
+        """The number of the key of each row."""
+        sizes = np.diff(self.starts, append=self.rows.num_rows)
+        return np.repeat(np.arange(len(self.starts)), sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The number of the window of each row, per key the number open in the end.
+
+    `outside` marks rows that belong to no window; `replaced` are columns of the state that
+    cutting decides.
+    """
+
+    numbers: Ints
+    ends: Ints
+    outside: Mask | None = None
+    replaced: Mapping[str, pa.Array] | None = None
+
+
+class Cutter(RowRule, Protocol):
+    """A rule by which rows end windows."""
+
+    def cut(self, keyed: Keyed) -> Cut:
+        """Number the windows."""
+
+
+class CutKernel:
+    """Aggregates per key and window, where rows cut the windows.
+
+    Results are keys, `window_start`, `window_end` (the smallest and largest time inside,
+    null without event time) and the aggregates. No row is ever late.
+
+    State: one row per key with an open window, and the largest time inside by time.
+    Emits: each window when a row closes it, or at the finish, in order of (hash of the
+    keys, window), with the event time `window_end`.
+    """
+
+    def __init__(
+        self,
+        cutter: Cutter,
+        keys: Sequence[str],
+        aggregates: Mapping[str, Aggregate],
+        input_schema: pa.Schema,
+    ) -> None:
+        self._cutter = cutter
+        self._lifted = Lifted(keys, aggregates, input_schema, spanning=True)
+        self._state = StateSpec(
+            keys=pa.schema(self._lifted.key_fields),
+            values=(*self._lifted.values, *cutter.remembered),
+        )
+        self._times = OpenTimes(self._lifted.key_fields)
+
+    @property
+    def tables(self) -> dict[str, StateSpec]:
+        """The open windows by key, and the times that hold the watermark."""
+        return {OPEN: self._state, TIMES: self._times.spec}
+
+    def output(self) -> pa.Schema:
+        """Keys, `window_start`, `window_end`, the aggregates in the order given."""
+        return self._lifted.output
+
+    def due(self, watermark: int) -> int:
+        """Only the finish lets windows out."""
+        return END_OF_TIME if watermark == END_OF_TIME else MIN_TIME
+
+    def prepare(self, rows: pa.Table, moment: Moment, side: int = 0) -> Prepared:
+        """Lift each row; no row is late."""
+        return prepared(self._cutter, self._lifted, rows)
+
+    def run(
+        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], moment: Moment
+    ) -> Outcome:
+        """Close what rows cut off; at the finish, or where a row closes all keys, all of it."""
+        markers = pa.concat_tables(sides[1]) if len(sides) > 1 and sides[1] else None
+        marked = markers is not None and markers.num_rows > 0
+        order = _generation(state[OPEN])
+        batch = self._lifted.gathered(sides[0], columns_beside(self._cutter), order)
+        if moment.after == END_OF_TIME:
+            results = self._all_closing(batch, state[OPEN], markers, finish=True)
+            return Outcome(results, floors={OPEN: END_OF_TIME, TIMES: END_OF_TIME})
+        if marked:
+            return self._closed_by_markers(batch, state, markers, order, moment)
+        return self._cut_by_key(batch, state, markers, moment)
+
+    def _cut_by_key(
+        self, batch: pa.Table, state: Mapping[str, View], markers: pa.Table | None, moment: Moment
+    ) -> Outcome:
+        keyed = self._keyed(self._looked_up(batch, state[OPEN]), batch, markers)
+        cut = self._cutter.cut(keyed)
+        ended = cut.ends > 0
+        windows, key_of, numbers = self._windows(keyed, cut, without_kept=~ended)
+        closed = numbers < cut.ends[key_of]
+        opened = np.flatnonzero(~closed)
+        forgotten = np.flatnonzero(keyed.kept & ended[keyed.key_of])
+        gained = self._gained(windows.take(pa.array(opened)), keyed.rows, forgotten)
+        times = self._moved_times(keyed, ended, windows, key_of, opened)
+        held = self._times.earliest(state[TIMES], times)
+        return Outcome(
+            self._lifted.spanned(windows.filter(pa.array(closed))),
+            deltas={OPEN: gained, TIMES: times},
+            floors={TIMES: min(held, moment.after)},
+            held=held,
+        )
+
+    def _closed_by_markers(
+        self, batch: pa.Table, state: Mapping[str, View], markers: pa.Table | None, order: int,
+        moment: Moment,
+    ) -> Outcome:  # fmt: skip
+        """All that was open leaves; what the last marker leaves open is a new generation.
+
+        Generations are the order of this state, so the old one is forgotten by its floor.
+        """
+        keyed = self._keyed(None, batch, markers)
+        cut = self._cutter.cut(keyed)
+        windows, key_of, numbers = self._windows(keyed, cut)
+        opened = windows.filter(pa.array(numbers == cut.ends[key_of]))
+        opened = opened.set_column(0, ORDER, pa.array(np.full(opened.num_rows, order + 1)))
+        times = self._times.anew(state[TIMES], opened, _times_of(opened))
+        held = self._times.earliest(state[TIMES], times)
+        return Outcome(
+            self._all_closing(batch, state[OPEN], markers, finish=False),
+            deltas={OPEN: combine(opened, self._state), TIMES: times},
+            floors={OPEN: order + 1, TIMES: min(held, moment.after)},
+            held=held,
+        )
+
+    def _all_closing(
+        self, batch: pa.Table, view: View, markers: pa.Table | None, *, finish: bool
+    ) -> Iterator[pa.Table]:
+        for piece, part in meeting(batch, view.scan(MIN_TIME, None)):
+            keyed = self._keyed(piece, part, markers)
+            cut = self._cutter.cut(keyed)
+            windows, key_of, numbers = self._windows(keyed, cut)
+            if not finish:
+                windows = windows.filter(pa.array(numbers < cut.ends[key_of]))
+            yield from self._lifted.spanned(windows)
+
+    def _looked_up(self, batch: pa.Table, view: View) -> pa.Table:
+        """What the state has open for the keys of the batch."""
+        _, starts = self._lifted.by_key(batch)
+        wanted = batch.select([ORDER, HASH, *self._lifted.keys]).take(pa.array(starts))
+        found, values = view.lookup(wanted)
+        for name in values.column_names:
+            wanted = wanted.append_column(name, values[name])
+        return wanted.filter(pa.array(found))
+
+    def _keyed(self, kept: pa.Table | None, batch: pa.Table, markers: pa.Table | None) -> Keyed:
+        """The rows of both by key, those of the state first."""
+        before = 0 if kept is None else kept.num_rows
+        plain_batch = conform(_only(batch, self._state), self._state)
+        tables = [plain_batch] if kept is None else [conform(kept, self._state), plain_batch]
+        rows = pa.concat_tables(tables)
+        for name in (*ORIGIN, *self._cutter.carried):
+            missing = pa.nulls(before, batch.schema.field(name).type)
+            rows = rows.append_column(name, pa.chunked_array([missing, *batch[name].chunks]))
+        places, starts = self._lifted.by_key(rows)
+        return Keyed(rows.take(pa.array(places)), places < before, starts, markers)
+
+    def _windows(
+        self, keyed: Keyed, cut: Cut, *, without_kept: Mask | None = None
+    ) -> tuple[pa.Table, Ints, Ints]:
+        """The windows that rows form, combined, with the key and number of each.
+
+        What the state had open is left out for the keys of `without_kept`.
+        """
+        inside = np.ones(keyed.rows.num_rows, np.bool_) if cut.outside is None else ~cut.outside
+        if without_kept is not None:
+            inside &= ~(keyed.kept & without_kept[keyed.key_of])
+        members = np.flatnonzero(inside)
+        taken = pa.array(members)
+        key_of, numbers = keyed.key_of[members], cut.numbers[members]
+        new = np.ones(len(members), np.bool_)
+        new[1:] = (key_of[1:] != key_of[:-1]) | (numbers[1:] != numbers[:-1])
+        starts = np.flatnonzero(new)
+        columns = {n: plain(keyed.rows[n]).take(taken) for n in self._state.schema.names}
+        for name, column in (cut.replaced or {}).items():
+            columns[name] = column.take(taken)
+        if len(starts) == 0:
+            return self._state.schema.empty_table(), starts, starts
+        return reduce_groups(columns, starts, self._state), key_of[starts], numbers[starts]
+
+    def _gained(self, opened: pa.Table, rows: pa.Table, forgotten: Ints) -> pa.Table:
+        gone = rows.select(self._state.schema.names).take(pa.array(forgotten))
+        gone = gone.drop_columns([GONE])
+        gone = gone.append_column(GONE, pa.array(np.ones(len(forgotten), np.bool_)))
+        return combine(pa.concat_tables([conform(gone, self._state), opened]), self._state)
+
+    def _moved_times(
+        self, keyed: Keyed, ended: Mask, windows: pa.Table, key_of: Ints, opened: Ints
+    ) -> pa.Table:
+        """The largest time inside each key's open window, before and after the batch."""
+        before = np.full(len(keyed.starts), NO_TIME)
+        kept = np.flatnonzero(keyed.kept)
+        kept_of = keyed.key_of[kept]
+        before[kept_of] = _times_of(keyed.rows.take(pa.array(kept)))
+        after = np.where(ended, NO_TIME, before)
+        come, of = _times_of(windows.take(pa.array(opened))), key_of[opened]
+        known = come != NO_TIME
+        come, of = come[known], of[known]
+        had = after[of]
+        after[of] = np.where(had == NO_TIME, come, np.maximum(had, come))
+        keys = keyed.rows.take(pa.array(keyed.starts))
+        return self._times.moved(keys, before, after)
+
+
+def _generation(view: View) -> int:
+    """The order of open windows: how often all of them have been closed."""
+    return max(0, view.floor)
+
+
+def _times_of(windows: pa.Table) -> Ints:
+    """The largest times inside, `NO_TIME` where there is none."""
+    if windows.num_rows == 0:
+        return np.zeros(0, np.int64)
+    column = plain(windows[LAST])
+    present = validity(column)
+    times = int_values(column)
+    return times if present is None else np.where(present, times, NO_TIME)
+
+
+def _only(table: pa.Table, spec: StateSpec) -> pa.Table:
+    return table.select([name for name in spec.schema.names if name in table.column_names])

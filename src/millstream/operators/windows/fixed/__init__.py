@@ -1,0 +1,1 @@
+"""Windows with bounds known from time alone: tumbling, hopping, processing time."""

@@ -1,0 +1,75 @@
+"""Windows of processing time: the batch clock in the place of the rows' own time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from millstream.event_time.moment import END_OF_TIME, MIN_TIME, Moment
+from millstream.operators.windows.fixed.layout import layout_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from millstream.operators.kernel import Kernel, Outcome, Prepared
+    from millstream.operators.windows.spec import Hopping, Tumbling
+    from millstream.state.runs.view import View
+    from millstream.state.spec import StateSpec
+
+
+class ProcessingTime:
+    """A kernel over tumbling or hopping windows, in which a row's time is its batch's clock.
+
+    State: as the kernel's.
+    Emits: each window once, in the first batch whose clock has reached its end. No row is
+    late, and what a window holds depends on when batches ran.
+    """
+
+    def __init__(self, kernel: Kernel, window: Tumbling | Hopping) -> None:
+        self._kernel, self._layout = kernel, layout_of(window)
+
+    @property
+    def tables(self) -> Mapping[str, StateSpec]:
+        """The kernel's own."""
+        return self._kernel.tables
+
+    def output(self) -> pa.Schema:
+        """The kernel's own."""
+        return self._kernel.output()
+
+    def due(self, watermark: int) -> int:
+        """Nothing leaves because event time passes, but at its end everything does."""
+        return self._kernel.due(watermark) if watermark == END_OF_TIME else MIN_TIME
+
+    def prepare(self, rows: pa.Table, moment: Moment, side: int = 0) -> Prepared:
+        """The rows at the batch's clock."""
+        clock = pa.array(np.full(rows.num_rows, moment.clock))
+        if "_time" in rows.column_names:
+            rows = rows.drop_columns(["_time"])
+        return self._kernel.prepare(rows.append_column("_time", clock), _never(moment), side)
+
+    def run(
+        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], moment: Moment
+    ) -> Outcome:
+        """Close what the clock has reached."""
+        after = END_OF_TIME if moment.after == END_OF_TIME else moment.clock
+        outcome = self._kernel.run(sides, state, Moment(moment.since, after, moment.clock))
+        outcome.held = END_OF_TIME
+        outcome.results = self._results(outcome, outcome.results, state, moment.clock)
+        return outcome
+
+    def _results(
+        self, outcome: Outcome, results: Iterable[pa.Table], state: Mapping[str, View], clock: int
+    ) -> Iterator[pa.Table]:
+        """What leaves; then, when the next window with rows in it ends."""
+        yield from results
+        if any(view.rows for view in state.values()) or any(map(len, outcome.deltas.values())):
+            opened = np.array([self._layout.first_open(clock)], np.int64)
+            outcome.wake = min(outcome.wake, int(self._layout.ends(opened)[0]))
+
+
+def _never(moment: Moment) -> Moment:
+    """A moment in which nothing has left."""
+    return Moment(MIN_TIME, MIN_TIME, moment.clock)

@@ -1,0 +1,1 @@
+"""Panes: results of windows shown early, on time and late."""

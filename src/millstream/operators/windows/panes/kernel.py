@@ -1,0 +1,215 @@
+"""Windows with panes: shown early, on time and late, as their trigger says.
+
+A row's group is (window, keys), and unlike windows that are only shown on time, a group is
+looked up when it is touched: whether it fires depends on what it has shown before. A
+second table remembers which groups wait for the clock.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from millstream.operators.aggregates.aggregation import Aggregation
+from millstream.operators.kernel import ROWS, Outcome, Prepared
+from millstream.operators.windows.fixed.extent import extent_of
+from millstream.operators.windows.panes.clock_timers import TIMERS, ClockTimers
+from millstream.operators.windows.panes.firing import Decided, Groups, Ready
+from millstream.operators.windows.panes.rows import PaneRows
+from millstream.operators.windows.panes.state import (
+    ARRIVED,
+    EARLY,
+    LATE,
+    ON_TIME,
+    SINCE,
+    PaneState,
+    arrived_part,
+    numbers,
+)
+from millstream.operators.windows.trigger import Each, Trigger
+from millstream.state.combine import combine
+from millstream.state.keys.hashing import buckets_of
+from millstream.state.sorting import hashes_of, orders_of
+from millstream.state.spec import HASH, ORDER, StateSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from millstream.event_time.moment import Moment
+    from millstream.operators.aggregates.spec import Aggregate
+    from millstream.operators.windows.spec import Everything, Hopping, Tumbling
+    from millstream.state.runs.view import View
+
+    Ints = NDArray[np.int64]
+
+WINDOW = "_window"
+PIECE_BYTES = 64 << 20
+
+
+class PanesKernel:
+    """Aggregates per key and window, shown when the trigger fires, on time, and when corrected.
+
+    State: one row per window and key, until the window has left and `keep` has passed; one
+    timer per group that waits for the clock.
+    Emits: keys, bounds, aggregates, `pane`, `pane_index` and, retracting, `retract`. A
+    window leaves on time once, if it ever had a row; one whose rows were all taken back takes
+    back what it has shown. To later operators flows the on-time pane, then each change as the
+    old row taken back and the new one.
+    """
+
+    def __init__(
+        self,
+        spec: Tumbling | Hopping | Everything,
+        keys: Sequence[str],
+        aggregates: Mapping[str, Aggregate],
+        input_schema: pa.Schema,
+        *,
+        trigger: Trigger | None = None,
+        keep: int = 0,
+        panes: bool = True,
+        retractable: bool = False,
+    ) -> None:
+        self.spec, self.keep = spec, keep
+        self.trigger = trigger or Trigger()
+        self._extent = extent_of(spec, timed="_time" in input_schema.names)
+        more = [arrived_part(), *self._extent.parts]
+        self._of = Aggregation(keys, aggregates, input_schema, more=more, retractable=retractable)
+        self._early = Ready(self.trigger.early, self._of.names)
+        self._late = Ready(self.trigger.late or Each(), self._of.names)
+        kind = self.trigger.panes
+        emptied = retractable and self.trigger.early is not None
+        self._state = PaneState(
+            self._of,
+            fresh=kind == "discarding",
+            shown=kind == "retracting" or keep > 0 or emptied,
+        )
+        self._rows = PaneRows(self._state, self._extent, kind, labelled=panes)
+        timer_keys = pa.schema([pa.field(WINDOW, pa.int64()), *self._of.spec.keys])
+        self._timers = ClockTimers(timer_keys)
+
+    @property
+    def tables(self) -> dict[str, StateSpec]:
+        """The groups, and the clock times at which some of them may fire."""
+        return {ROWS: self._state.stored, TIMERS: self._timers.spec}
+
+    def output(self) -> pa.Schema:
+        """Keys, bounds, aggregates, `pane`, `pane_index`, `retract` where panes are."""
+        return self._rows.schema
+
+    def due(self, watermark: int) -> int:
+        """The first window that neither leaves nor is forgotten at this watermark."""
+        return self._extent.first_open(watermark)
+
+    def prepare(self, rows: pa.Table, moment: Moment, side: int = 0) -> Prepared:
+        """Part the rows with a window that is gone; add up those with one that is not."""
+        placed = self._extent.placed(rows, moment.before, self.keep)
+        exchange = self._of.added_up(placed.rows, placed.orders)
+        return Prepared(exchange, placed.late, placed.windows, placed.unplaced)
+
+    def run(
+        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], moment: Moment
+    ) -> Outcome:
+        """Put batch and state together, let fire what may, keep what goes on."""
+        floors = {ROWS: self._extent.first_open(moment.after, self.keep)}
+        floors |= self._timers.floor(moment.clock)
+        outcome = Outcome((), {}, floors, held=self._extent.held(moment.after))
+        batch = self._of.together(sides[0])
+        come = self._extent.entered(batch, self._extent.first_open(moment.before, self.keep))
+        outcome.results = self._results(come, state, moment, outcome)
+        return outcome
+
+    def _results(
+        self, come: pa.Table, state: Mapping[str, View], moment: Moment, outcome: Outcome
+    ) -> Iterator[pa.Table]:
+        """What fires, one range of keys after the other; the outcome is whole at the end."""
+        asked = self._asked(state[TIMERS], moment.clock)
+        kept: list[pa.Table] = []
+        timers: list[pa.Table] = []
+        flow: list[pa.Table] = []
+        for view, mine in state[ROWS].in_pieces(come, PIECE_BYTES):
+            groups = self._groups(view, mine, within(asked, view), moment)
+            decided = self._decided(groups, moment)
+            shown, flowing = self._rows.left(groups, decided)
+            yield from shown
+            flow += flowing
+            after = self._state.after_firing(groups, decided.fires, decided.labels, moment.clock)
+            kept.append(after.filter(pa.array(decided.stays)))
+            timers.append(self._waiting(groups, decided))
+        outcome.flow = flow
+        outcome.deltas = {
+            ROWS: combine(pa.concat_tables(kept), self._state.stored),
+            TIMERS: combine(pa.concat_tables(timers), self._timers.spec),
+        }
+        outcome.wake = self._timers.wake(outcome.deltas[TIMERS], state[TIMERS], moment.clock)
+
+    def _asked(self, timers: View, clock: int) -> pa.Table:
+        """The groups whose time has come by the clock."""
+        due = self._timers.asked(timers, clock)
+        names = due.column_names
+        return due.rename_columns([ORDER if name == WINDOW else name for name in names])
+
+    def _groups(self, view: View, come: pa.Table, asked: pa.Table, moment: Moment) -> pa.Table:
+        """Every group that may fire or change, with what it had and what has come."""
+        names = [ORDER, HASH, *self._of.keys]
+        ranges = self._leaving(moment)
+        scanned = [table for low, high in ranges for table in view.scan(low, high)]
+        bare = StateSpec(self._of.spec.keys, ())
+        touched = pa.concat_tables(
+            [table.select(names).cast(bare.visible) for table in (come, asked)]
+        )
+        orders = orders_of(touched)
+        outside = np.ones(len(orders), np.bool_)
+        for low, high in ranges:
+            outside &= (orders < low) | (orders >= high)
+        wanted = combine(touched.filter(pa.array(outside)), bare).select(names)
+        found, values = view.lookup(wanted)
+        looked_up = wanted.filter(pa.array(found))
+        for place, name in enumerate(values.column_names):
+            looked_up = looked_up.add_column(
+                len(names) + place, name, values[name].filter(pa.array(found))
+            )
+        return self._state.together([*scanned, looked_up], self._state.come(come, moment.clock))
+
+    def _leaving(self, moment: Moment) -> list[tuple[int, int]]:
+        """Windows that end now, and kept ones that are forgotten now, as ranges of numbers."""
+        first_open = self._extent.first_open
+        ranges = [(first_open(moment.before), first_open(moment.after))]
+        if self.keep and self.trigger.late not in (None, Each()):
+            low = first_open(moment.before, self.keep)
+            ranges.append((low, min(first_open(moment.after, self.keep), ranges[0][0])))
+        return [(low, high) for low, high in ranges if low < high]
+
+    def _decided(self, groups: pa.Table, moment: Moment) -> Decided:
+        """Which groups fire, as which pane; which stay, and when they fire by the clock."""
+        first_open, clock = self._extent.first_open, moment.clock
+        windows, arrived = orders_of(groups), numbers(groups, ARRIVED)
+        left = windows < first_open(moment.before)
+        ended = windows < first_open(moment.after)
+        forgotten = windows < first_open(moment.after, self.keep)
+        at = np.where(left, self._at(self._late, groups), self._at(self._early, groups))
+        early = ~ended & (at <= clock)
+        late = left & (arrived > 0) & ((at <= clock) | forgotten)
+        on_time = ended & ~left
+        labels = np.where(left, LATE, np.where(ended, ON_TIME, EARLY))
+        return Decided(early | late | on_time, labels, ~forgotten, at)
+
+    def _at(self, ready: Ready, groups: pa.Table) -> Ints:
+        answers = pa.table(self._of.answers(groups)) if ready.conditional else None
+        return ready.at(Groups(numbers(groups, ARRIVED), numbers(groups, SINCE), answers))
+
+    def _waiting(self, groups: pa.Table, decided: Decided) -> pa.Table:
+        """A timer for each group that will fire by the clock if nothing more comes."""
+        waits = decided.waits
+        those = groups.take(pa.array(waits))
+        return self._timers.waiting(those.append_column(WINDOW, those[ORDER]), decided.at[waits])
+
+
+def within(rows: pa.Table, view: View) -> pa.Table:
+    """The rows whose keys a view holds."""
+    at = buckets_of(hashes_of(rows), view.of)
+    mine = (at >= view.buckets[0]) & (at < view.buckets[1])
+    return rows if mine.all() else rows.filter(pa.array(mine))

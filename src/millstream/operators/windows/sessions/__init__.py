@@ -1,0 +1,1 @@
+"""Session windows: rows of a key that follow each other closely."""

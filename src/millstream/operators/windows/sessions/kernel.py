@@ -1,0 +1,257 @@
+"""Session windows over Arrow: pieces of a batch meet the sessions of their keys.
+
+Before the shuffle, rows of a key that follow each other within the gap become one piece.
+After it, pieces are chained with what is remembered of their keys, and what the watermark
+has passed leaves. Which keys that may be is told by timers: each remembered session has one,
+set for the watermark that would close it when it was set. A session that has grown since is
+looked at then, and set anew: one that grows with every batch is looked at once a gap. A
+second table has timers of the same kind for the batch clock.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from millstream.event_time.moment import END_OF_TIME, MIN_TIME
+from millstream.operators.kernel import Late, Outcome, Prepared
+from millstream.operators.windows.sessions.chains import later
+from millstream.operators.windows.sessions.layout import (
+    CLOCKS,
+    DUE,
+    POINTS,
+    RINGS,
+    SESSIONS,
+    TIMERS,
+    Layout,
+)
+from millstream.operators.windows.sessions.merging import Chaining, Meeting, valid_numbers
+from millstream.operators.windows.sessions.panes import Once, Panes
+from millstream.operators.windows.sessions.pieces import late_rows, pieces
+from millstream.operators.windows.sessions.points import Points
+from millstream.operators.windows.trigger import AllOf, AnyOf, Every, Trigger
+from millstream.state.arrays.numpy_columns import int_values, plain
+from millstream.state.combine import combine
+from millstream.state.sorting import orders_of
+from millstream.state.spec import GONE, ORDER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from millstream.event_time.moment import Moment
+    from millstream.operators.aggregates.spec import Aggregate
+    from millstream.operators.windows.sessions.merging import Met
+    from millstream.operators.windows.sessions.panes import Settled
+    from millstream.operators.windows.sessions.spec import Session
+    from millstream.operators.windows.trigger import Firing
+    from millstream.state.runs.view import View
+    from millstream.state.spec import StateSpec
+
+    Ints = NDArray[np.int64]
+    Mask = NDArray[np.bool_]
+
+CHUNK_BYTES = 64 << 20
+
+
+class SessionKernel:
+    """Aggregates per key and session.
+
+    Rows of a key at most `gap` from each other are one session, `[first, last + gap)`. It
+    closes when the watermark is beyond `last + gap`, and is kept until the watermark has
+    reached `last + gap + keep`. A row is late if, with its batch taken in, its session
+    would be one of its own that is no longer kept by the watermark before the batch.
+
+    State: one row per session that is open or kept, and a timer for each.
+    Emits: each session once, when it closes, with the event time `window_end` - 1 µs. With
+    a trigger or `keep`: its panes. A session that was shown and now begins elsewhere is
+    taken back in the batch that absorbs it.
+    """
+
+    def __init__(
+        self,
+        spec: Session,
+        keys: Sequence[str],
+        aggregates: Mapping[str, Aggregate],
+        input_schema: pa.Schema,
+        *,
+        trigger: Trigger | None = None,
+        keep: int = 0,
+        panes: bool = False,
+        retractable: bool = False,
+    ) -> None:
+        self.spec, self.keep = spec, keep
+        if (keep or panes) and trigger is None:
+            trigger = Trigger()
+        self._layout = Layout(
+            keys, aggregates, input_schema, trigger=trigger, retractable=retractable
+        )
+        self._meet = (Points if retractable else Chaining)(self._layout, spec.gap).meet
+        self._settling = (
+            Once(self._layout, spec.gap)
+            if trigger is None
+            else Panes(self._layout, spec.gap, trigger, keep)
+        )
+        self._by_clock = trigger is not None and any(
+            _waits(firing) for firing in (trigger.early, trigger.late)
+        )
+
+    @property
+    def tables(self) -> dict[str, StateSpec]:
+        """When sessions may be due, the sessions, and when some may fire by the clock."""
+        tables = {TIMERS: self._layout.timer, SESSIONS: self._layout.session}
+        if self._by_clock:
+            tables[CLOCKS] = self._layout.timer
+        if self._layout.retractable:
+            tables[POINTS] = self._layout.point
+        return tables
+
+    def output(self) -> pa.Schema:
+        """Keys, `window_start`, `window_end`, the aggregates; where there are panes, theirs."""
+        return self._layout.output
+
+    def due(self, watermark: int) -> int:
+        """The watermark behind this one: timers set for it or before go off."""
+        return min(watermark, END_OF_TIME - 1) + 1
+
+    def prepare(self, rows: pa.Table, moment: Moment, side: int = 0) -> Prepared:
+        """Put rows that follow each other together; those that may be late go by themselves.
+
+        Which of them are late is told by the sessions of their keys, after the shuffle.
+        """
+        suspects = self._gone(int_values(plain(rows["_time"])), moment.before)
+        reach = 0 if self._layout.retractable else self.spec.gap
+        exchange = pieces(rows, suspects, self._layout, reach)
+        return Prepared(exchange, np.zeros(0, np.int64))
+
+    def run(
+        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], moment: Moment
+    ) -> Outcome:
+        """Chain the batch with what is remembered of its keys, and let go what is due.
+
+        `held` is 1 µs before the watermark: a session that ends at the watermark is open.
+        """
+        held = moment.after if moment.after in (MIN_TIME, END_OF_TIME) else moment.after - 1
+        outcome = Outcome((), floors=self._floors(moment), held=held)
+        outcome.results = self._results(sides[0], state, moment, outcome)
+        return outcome
+
+    def _results(
+        self,
+        batch: Sequence[pa.Table],
+        state: Mapping[str, View],
+        moment: Moment,
+        outcome: Outcome,
+    ) -> Iterator[pa.Table]:
+        """What leaves, chunk by chunk of keys; the outcome is whole at the end."""
+        arrived = pa.concat_tables(batch) if batch else self._layout.no_pieces
+        meeting = Meeting(arrived, self._due_keys(state, moment), self._layout)
+        gained: dict[str, list[pa.Table]] = {table: [] for table in self.tables}
+        late: list[Late] = []
+        flow: list[pa.Table] = []
+        for keys, part in meeting.chunks(state[SESSIONS], CHUNK_BYTES):
+            met = self._meet(
+                keys, part, state, lambda lasts: self._gone(lasts, moment.before), moment.clock
+            )
+            if met.late is not None:
+                late.append(Late(*late_rows(met.late, self.spec.gap)))
+            settled = self._settling.settle(met, moment)
+            yield from settled.results
+            flow += settled.flow
+            if moment.after != END_OF_TIME:
+                self._remember(met, settled, moment, gained)
+        outcome.late = late
+        outcome.flow = None if self._layout.trigger is None else flow
+        outcome.deltas = {
+            table: combine(pa.concat_tables(gained[table]), spec)
+            for table, spec in self.tables.items()
+            if gained[table]
+        }
+        if self._by_clock:
+            outcome.wake = self._next_ring(outcome.deltas.get(CLOCKS), state[CLOCKS], moment.clock)
+
+    def _due_keys(self, state: Mapping[str, View], moment: Moment) -> list[pa.Table]:
+        """The keys whose timers go off."""
+        found = list(state[TIMERS].scan(MIN_TIME, _behind(moment.after)))
+        if self._by_clock:
+            found += state[CLOCKS].scan(MIN_TIME, _behind(moment.clock))
+        return found
+
+    def _remember(
+        self, met: Met, settled: Settled, moment: Moment, gained: dict[str, list[pa.Table]]
+    ) -> None:
+        """Write the sessions that are not as they were, and set timers that do not stand."""
+        sessions, changed = settled.sessions, settled.changed.copy()
+        timers = [(TIMERS, DUE, settled.due, settled.stays, moment.after)]
+        if self._by_clock:
+            rings = settled.stays & (settled.rings < END_OF_TIME)
+            timers.append((CLOCKS, RINGS, settled.rings, rings, moment.clock))
+        for table, column, needs, needed, now in timers:
+            stands = valid_numbers(sessions, column, MIN_TIME)
+            anew = needed & ((stands <= now) | (stands > needs))
+            changed |= anew
+            place = sessions.column_names.index(column)
+            set_for = np.where(anew, needs, stands)
+            known = pa.array(set_for, mask=set_for == MIN_TIME)
+            sessions = sessions.set_column(place, column, known)
+            gained[table].append(self._timers(met, np.flatnonzero(anew), needs))
+        written = sessions.take(pa.array(np.flatnonzero(settled.stays & changed)))
+        gained[SESSIONS] += [
+            self._tombstones(met, settled),
+            self._state_rows(met, written, gone=False),
+        ]
+        if met.points is not None:
+            gained[POINTS].append(met.points.gained(met, settled.stays, self._layout))
+
+    def _tombstones(self, met: Met, settled: Settled) -> pa.Table:
+        """Sessions remembered so far that have left, or begin elsewhere now."""
+        gone = ~met.continued
+        gone[met.continued] = ~settled.stays[met.into[met.continued]]
+        known = met.known.take(pa.array(np.flatnonzero(gone)))
+        return self._state_rows(met, known, gone=True)
+
+    def _state_rows(self, met: Met, rows: pa.Table, *, gone: bool) -> pa.Table:
+        keys = met.keys_of(rows)
+        columns = {name: rows[name] for name in rows.column_names}
+        columns |= {name: keys[name] for name in keys.column_names}
+        columns[GONE] = pa.array(np.full(keys.num_rows, gone))
+        schema = self._layout.session.schema
+        return pa.table({name: columns[name] for name in schema.names})
+
+    def _timers(self, met: Met, places: Ints, needs: Ints) -> pa.Table:
+        owners = met.sessions[ORDER].take(pa.array(places))
+        return met.keys.take(owners).set_column(0, ORDER, pa.array(needs[places]))
+
+    def _next_ring(self, gained: pa.Table | None, view: View, clock: int) -> int:
+        """The first clock behind this one for which a timer is set."""
+        known = view.next_order(clock + 1) if clock < END_OF_TIME else None
+        set_now = int(orders_of(gained)[0]) if gained is not None and gained.num_rows else None
+        return min(END_OF_TIME if ring is None else ring for ring in (known, set_now))
+
+    def _gone(self, lasts: Ints, watermark: int) -> Mask:
+        """Whether sessions with these last times are neither open nor kept at a watermark."""
+        return later(lasts, self.spec.gap + max(self.keep, 1)) <= watermark
+
+    def _floors(self, moment: Moment) -> dict[str, int]:
+        if moment.after == END_OF_TIME:
+            return dict.fromkeys(self.tables, END_OF_TIME)
+        floors = {TIMERS: moment.after + 1}
+        return floors | ({CLOCKS: moment.clock + 1} if self._by_clock else {})
+
+
+def _behind(time: int) -> int | None:
+    return None if time == END_OF_TIME else time + 1
+
+
+def _waits(firing: Firing | None) -> bool:
+    """Whether a trigger may fire because the clock goes on."""
+    match firing:
+        case Every():
+            return True
+        case AnyOf(firings) | AllOf(firings):
+            return any(_waits(one) for one in firings)
+        case _:
+            return False

@@ -1,0 +1,1 @@
+"""A pipeline in words: its logical plan, and what each step remembers, emits and promises."""

@@ -1,0 +1,1 @@
+"""Alerts and mail: rules per key, notices in an outbox, and their delivery."""

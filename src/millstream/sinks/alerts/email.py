@@ -1,0 +1,242 @@
+"""`Email`: rows mailed to somebody, gathered into digests, at least once."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import unquote, urlsplit
+
+from millstream.duration import Duration, positive_micros
+from millstream.errors import InvalidSpec
+from millstream.kafka import secrets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from millstream.sinks.spec import Opening, Writer
+
+DEFAULT = "${env:MILLSTREAM_SMTP}"
+PASSWORD = "${env:MILLSTREAM_SMTP_PASSWORD}"  # noqa: S105
+SCHEMES = {"smtp": 25, "smtp+starttls": 587, "smtps": 465}
+MOST_RECIPIENTS = 50
+REFERENCE = re.compile(r"\$\{[^}]*\}")
+_LITERAL = r"\$(?!\{)|[^$/?#\s\x00-\x1f\x7f]"
+_USER = rf"(?:{REFERENCE.pattern}|(?!:)(?:{_LITERAL}))*?"
+_SERVER = re.compile(
+    rf"(?P<scheme>[a-z+]+)://(?:(?P<user>{_USER})"
+    rf"(?::(?P<password>(?:{REFERENCE.pattern}|{_LITERAL})*))?@)?(?P<place>[^@$/?#\s]+)/?\Z"
+)
+_WORD = r"[^\s@<>,;:\"\\()\[\]\x00-\x1f\x7f]"
+_ADDRESS = re.compile(rf"(?!.*=\?){_WORD}{{1,64}}@{_WORD}{{1,255}}\Z")
+_PLACE = re.compile(r"\{([^{}]*)\}")
+
+
+@dataclass(frozen=True, init=False)
+class Email:
+    """Rows by mail: those of a `digest` in one, or with `digest=None` one mail for each.
+
+    `subject` and `body` are texts in which `{column}` stands for a row's value; without `body`
+    all columns are listed. `url` says which server: `smtp+starttls://user@host:587`,
+    `smtps://user@host:465`, or `smtp://localhost:25` (without encryption on this machine only,
+    unless `allow_plain`); without it `MILLSTREAM_SMTP` is meant. A password stands in it as
+    a reference (`user:${env:SMTP_PASSWORD}@`), or is `MILLSTREAM_SMTP_PASSWORD`. Rows wait in
+    a store of the job's own until they are sent, and the `Message-ID` stays the same however
+    often a mail is sent.
+
+    >>> Email("ops@example.com", url="smtps://me:secret@mail.example")
+    Email('ops@example.com', url='smtps://me:***@mail.example')
+    """
+
+    to: tuple[str, ...]
+    subject: str | None
+    body: str | None = field(repr=False)
+    url: str | None = field(repr=False)
+    sender: str | None
+    digest: int | None
+    allow_plain: bool
+    name: str
+    takes_back: ClassVar[bool] = True
+    at_least_once: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        to: str | Sequence[str],
+        subject: str | None = None,
+        body: str | None = None,
+        *,
+        url: str | None = None,
+        sender: str | None = None,
+        digest: Duration | None = "1 minute",
+        allow_plain: bool = False,
+        name: str | None = None,
+    ) -> None:
+        people = (to,) if isinstance(to, str) else tuple(to)
+        if not 1 <= len(people) <= MOST_RECIPIENTS:
+            raise InvalidSpec(f"Email(to=…) needs 1 to {MOST_RECIPIENTS} addresses",
+                              got=f"{len(people)}",
+                              do='write Email("ops@example.com")')  # fmt: skip
+        for address in (*people, *([] if sender is None else [sender])):
+            if not isinstance(address, str) or not _ADDRESS.match(address):
+                raise InvalidSpec("Email needs addresses such as ops@example.com",
+                                  got=repr(address))  # fmt: skip
+        for part, text in (("subject", subject), ("body", body)):
+            _check_text(part, text)
+        if url is not None:
+            checked_server(url, allow_plain=allow_plain)
+        length = None if digest is None else positive_micros(digest, what="Email(digest=…)")
+        if name is not None and (not isinstance(name, str) or not name.strip()):
+            raise InvalidSpec("Email(name=…) needs a name", got=repr(name), do="leave it out")
+        for part, value in (("to", people), ("subject", subject), ("body", body), ("url", url),
+                            ("sender", sender), ("digest", length), ("allow_plain", allow_plain),
+                            ("name", name or "email")):  # fmt: skip
+            object.__setattr__(self, part, value)
+
+    def __repr__(self) -> str:
+        return f"Email({', '.join(self.to)!r}, url={self.shown!r})"
+
+    @property
+    def shown(self) -> str:
+        """The server as it may be shown: references as they are written, no password."""
+        found = _SERVER.match(self.url or DEFAULT)
+        if found is None or found["user"] is None:
+            return self.url or DEFAULT
+        password = self._password
+        hidden = "" if password is None else ":" + secrets.masked("password", password)
+        return f"{found['scheme']}://{found['user']}{hidden}@{found['place']}"
+
+    @property
+    def _password(self) -> str | None:
+        """The password of the address, as it is written there."""
+        found = _SERVER.match(self.url or DEFAULT)
+        return None if found is None else found["password"]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that its texts name."""
+        named = [name for text in (self.subject, self.body) for name in _PLACE.findall(text or "")]
+        return tuple(dict.fromkeys(named))
+
+    @property
+    def system(self) -> str:
+        """What is to be told rests in one store of the job, whoever is told."""
+        return SYSTEM
+
+    def as_json(self) -> dict[str, Any]:
+        """For who notifies in this one's place."""
+        return {"kind": "Email", "to": list(self.to), "subject": self.subject, "url": self.url,
+                "sender": self.sender, "allow_plain": self.allow_plain,
+                "digest": self.digest, "name": self.name}  # fmt: skip
+
+    def literal_secret(self) -> str | None:
+        """The part in which a secret is written out instead of referred to, if there is one."""
+        password = self._password
+        return "url" if password and not REFERENCE.fullmatch(password) else None
+
+    def writer(self, opening: Opening) -> Writer:
+        """The store of what is to be told, opened for one run."""
+        from millstream.sinks.alerts.notice_writer import NoticeWriter
+
+        return NoticeWriter(opening)
+
+
+SYSTEM = "notices"
+
+
+@dataclass(frozen=True)
+class Server:
+    """Where mails are handed in."""
+
+    scheme: str
+    host: str
+    port: int
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+
+
+def checked_server(
+    url: object, *, allow_plain: bool, value: Callable[[str], str] = unquote
+) -> Server | None:
+    """The server an address names; None where only its reference is known.
+
+    `value` makes of a name and a password as they are written what is meant by them.
+
+    Raises:
+        InvalidSpec: it names none, or one that would be spoken to without encryption.
+    """
+    text = url if isinstance(url, str) else ""
+    if REFERENCE.fullmatch(text):
+        return None
+    found = _SERVER.match(text)
+    if found is None or found["scheme"] not in SCHEMES:
+        raise _no_server(text)
+    try:
+        parts = urlsplit(f"//{found['place']}")
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        raise _no_server(text) from None
+    if not host:
+        raise _no_server(text)
+    if found["scheme"] == "smtp" and not allow_plain and not _on_this_machine(host):
+        raise InvalidSpec(f"Email needs an encrypted way to {host}", got="smtp://",
+                          do="write smtp+starttls://… or smtps://…, or allow_plain=True on a "
+                          "network you trust")  # fmt: skip
+    user, password = found["user"], found["password"]
+    return Server(found["scheme"], host, port or SCHEMES[found["scheme"]],
+                  None if user is None else value(user),
+                  None if password is None else value(password))  # fmt: skip
+
+
+def _no_server(url: str) -> InvalidSpec:
+    """What is wrong with an address, told without a word of it that might be secret."""
+    scheme = re.match(r"([a-z+]{1,20})://", url)
+    if scheme is not None and scheme[1] in SCHEMES:
+        return InvalidSpec(
+            "Email needs a server such as smtp+starttls://user@host:587",
+            got=f"a {scheme[1]}:// with something else after it",
+            do="write / ? # in a password as %2F %3F %23, or the password as a reference",
+        )
+    return InvalidSpec(
+        "Email needs a server such as smtp+starttls://user@host:587",
+        got="no address" if scheme is None else f"the scheme {scheme[1]!r}",
+        do="begin it with smtp+starttls://, smtps:// or, on this machine, smtp://",
+    )
+
+
+def _on_this_machine(host: str) -> bool:
+    import ipaddress
+
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def filled(text: str, row: dict[str, Any]) -> str:
+    """The text with a row's values in their places.
+
+    >>> filled("{page} fails: {n} times", {"page": "/", "n": 3})
+    '/ fails: 3 times'
+    """
+    return _PLACE.sub(lambda found: _plain(row.get(found[1])), text)
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    import json
+
+    return "–" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def _check_text(part: str, text: object) -> None:
+    if text is None:
+        return
+    if not isinstance(text, str) or not text.strip() or len(text) > 10_000:
+        raise InvalidSpec(f"Email({part}=…) needs text of at most 10,000 characters",
+                          got=repr(text)[:60])  # fmt: skip
+    if part == "subject" and re.search(r"[\r\n]", text):
+        raise InvalidSpec("Email(subject=…) needs text on one line", got="a line break")
+    if any(not name.strip() for name in _PLACE.findall(text)):
+        raise InvalidSpec(f"Email({part}=…) needs names of columns in its braces", got="{}",
+                          do="write {page}")  # fmt: skip

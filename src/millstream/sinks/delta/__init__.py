@@ -1,0 +1,1 @@
+"""Delta Lake tables as sinks: one commit of the table per batch."""

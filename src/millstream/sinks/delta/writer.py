@@ -1,0 +1,272 @@
+"""A Delta table opened for one run: a batch is one commit, with the number of the batch in it.
+
+Delta keeps, per application, the highest number it has committed, and refuses a commit that
+meets another one of the same application: so two runs of a job never write one batch twice.
+Beside the table, in `_millstream`, lie the records of who writes it; readers leave it alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError, SchemaMismatchError
+
+from millstream.errors import Damaged, DataGone, InvalidSpec
+from millstream.sinks.delta.delta import Delta
+from millstream.sinks.record_log import Records
+from millstream.sinks.retries import Told, persist
+from millstream.sinks.rows import Changes, appended, changes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from millstream.sinks.spec import Opening, Staged
+
+_SIGN = "millstream_sign"
+_INTENT, _JOB = "millstream.intent", "millstream.job"
+_NEAR = 50
+_HARMLESS = {"OPTIMIZE", "VACUUM START", "VACUUM END", "FSCK", "SET TBLPROPERTIES"}
+
+
+class DeltaWriter:
+    """One table; each batch is one commit."""
+
+    def __init__(self, path: Path, opening: Opening) -> None:
+        self._path, self._opening = path, opening
+        self._records = Records(path, opening)
+        self._where = f"the Delta table {path}"
+        self._app = f"millstream.{opening.job}"
+
+    @property
+    def _guarded(self) -> bool:
+        return self._opening.delivery != "at_least_once"
+
+    def recover(self, expected: str | None) -> str | None:
+        """Take the table, and tell the intent of its last commit by this job."""
+        self._persist(self._take, "open")
+        if not self._guarded:
+            return expected
+        table = self._table()
+        version = None if table is None else table.transaction_version(self._app)
+        if version is None and expected is not None:
+            raise DataGone(
+                f"the job needs its batches in {self._where}",
+                got="a table without any" if table is not None else "no table",
+                do="restore it as the last batch left it, or begin anew with another --checkpoint",
+            )
+        if table is None or version is None:
+            return None
+        return self._last(table) or expected
+
+    def _take(self) -> None:
+        """Say who writes; what was said before is of no more use."""
+        self._records.take(full={})
+        self._records.forget(before=self._records.number)
+
+    def _table(self) -> DeltaTable | None:
+        return DeltaTable(self._path) if DeltaTable.is_deltatable(str(self._path)) else None
+
+    def _last(self, table: DeltaTable) -> str | None:
+        """The intent of this job's last commit; None if the log no longer goes back to it."""
+        for limit in (_NEAR, None):
+            for commit in table.history(limit):
+                if commit.get(_JOB) == self._opening.job:
+                    return str(commit[_INTENT])
+        return None
+
+    def write(self, intent: str, batch: int, outputs: Sequence[Staged]) -> None:
+        """All rows of a batch as one commit; tried again while the disk may take it."""
+        self._persist(lambda: self._attempt(intent, batch, outputs), f"take batch {batch}")
+        self._opening.told("after a sink's commit")
+
+    def _attempt(self, intent: str, batch: int, outputs: Sequence[Staged]) -> None:
+        self._records.check()
+        table = self._table()
+        if self._guarded and table is not None and self._is_in(table, intent, batch):
+            return
+        properties = self._properties(intent, batch)
+        keyed = [staged for staged in outputs if _sink(staged).keys]
+        self._opening.told("before a sink's commit")
+        if keyed:
+            self._merge(table, outputs, properties)
+        elif outputs:
+            self._append(table, _stream(outputs), properties)
+        elif table is not None:
+            self._append(table, _nothing(table), properties)
+
+    # -- going back ---------------------------------------------------------------
+
+    def holds(self) -> list[str]:
+        """The table, if it is there."""
+        return [self._where] if self._table() is not None else []
+
+    def cannot_go_back(self, batch: int, intent: str | None) -> str | None:
+        """Its log has to reach back to there, and nobody else may have written since."""
+        table = self._table()
+        if table is None:
+            return None
+        if not self._guarded:
+            return f"{self._where} does not know its batches, with at_least_once"
+        later: list[dict[str, Any]] = []
+        for commit in table.history():
+            mine = commit.get(_JOB) == self._opening.job
+            if mine and commit[_INTENT] == intent:
+                break
+            later.append(commit)
+        else:
+            cut_off = later[-1]["version"] > 0 and later[-1].get(_JOB) == self._opening.job
+            if intent is not None or cut_off:
+                return f"the log of {self._where} does not go back to batch {batch}"
+            while later and later[-1].get(_JOB) != self._opening.job:
+                later.pop()
+        others = {str(c["operation"]) for c in later if _JOB not in c} - _HARMLESS
+        return (f"others have written to {self._where} since ({', '.join(sorted(others))})"
+                if others else None)  # fmt: skip
+
+    def go_back(self, batch: int, intent: str | None, mark: str) -> str | None:
+        """One commit restores the version that the batch left."""
+        self._persist(lambda: self._restore(intent, mark), "go back")
+        table = self._table()
+        return None if table is None else self._last(table)
+
+    def _restore(self, intent: str | None, mark: str) -> None:
+        self._records.check()
+        table = self._table()
+        if table is None or self._last(table) in (intent, mark):
+            return
+        mine = [c for c in table.history() if c.get(_JOB) == self._opening.job]
+        properties = CommitProperties(
+            custom_metadata={_INTENT: mark, _JOB: self._opening.job}, max_commit_retries=0
+        )
+        version = next((c["version"] for c in mine if c[_INTENT] == intent), None)
+        if version is None:
+            version = mine[-1]["version"] - 1
+        if version < 0:
+            table.delete(commit_properties=properties)
+        else:
+            table.restore(version, commit_properties=properties)
+
+    def _is_in(self, table: DeltaTable, intent: str, batch: int) -> bool:
+        version = table.transaction_version(self._app)
+        if version is None or version < batch:
+            return False
+        last = self._last(table)
+        if version > batch or last not in (None, intent):
+            raise Damaged(
+                f"the checkpoint needs the records of every batch that {self._where} has taken",
+                got=f"batch {version} with the intent {last}, which is not in it",
+                do="restore the newest copy of the checkpoint: going on from this one would "
+                "write rows again",
+            )
+        return True
+
+    def _properties(self, intent: str, batch: int) -> CommitProperties:
+        return CommitProperties(
+            custom_metadata={_INTENT: intent, _JOB: self._opening.job},
+            app_transactions=[Transaction(self._app, batch)] if self._guarded else None,
+            max_commit_retries=0 if self._guarded else None,
+        )
+
+    def _append(self, table: DeltaTable | None, rows: Any, properties: CommitProperties) -> None:
+        """Rows as they come; a table that was not there must not be there now."""
+        if rows is None:
+            return
+        mode: Literal["append", "error"] = "append" if table is not None else "error"
+        write_deltalake(table or self._path, rows, mode=mode, commit_properties=properties)
+
+    def _merge(
+        self, table: DeltaTable | None, outputs: Sequence[Staged], properties: CommitProperties
+    ) -> None:
+        """Upserts and deletes of a batch in one commit: the last state of each key."""
+        (sink,) = {_sink(staged) for staged in outputs}
+        change = _whole(outputs, sink.keys)
+        if table is None:
+            self._append(None, change.upserts, properties)
+            return
+        source = _signed(change)
+        names = change.upserts.column_names
+        same = " AND ".join(_same(name, source[name].null_count) for name in sink.keys)
+        values = {_quoted(name): f"s.{_quoted(name)}" for name in names}
+        (
+            table.merge(source, same, source_alias="s", target_alias="t",
+                        commit_properties=properties)
+            .when_matched_delete(predicate=f"s.{_SIGN} < 0")
+            .when_matched_update(values, predicate=f"s.{_SIGN} > 0")
+            .when_not_matched_insert(values, predicate=f"s.{_SIGN} > 0")
+            .execute()
+        )  # fmt: skip
+
+    def _persist(self, attempt: Callable[[], None], what: str) -> None:
+        persist(attempt, what, where=self._where, opening=self._opening,
+                errors=(OSError, DeltaError), told=self._told)  # fmt: skip
+
+    def _told(self, error: Exception) -> Told:
+        said = " ".join(str(error).split()) or type(error).__name__
+        if isinstance(error, CommitFailedError | OSError) or "already exists" in said:
+            return said, None
+        if isinstance(error, SchemaMismatchError):
+            need = f"{self._where} needs rows whose columns fit its own"
+        else:
+            need = f"{self._where} needs to take the rows as they are"
+        return said, InvalidSpec(need, got=said, do="mend the table or the columns; the job goes "
+                                 "on from here when it is started again")  # fmt: skip
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _sink(staged: Staged) -> Delta:
+    assert isinstance(staged.sink, Delta)
+    return staged.sink
+
+
+def _stream(outputs: Sequence[Staged]) -> pa.RecordBatchReader | None:
+    """The rows of a batch as they come from disk; None if there are none."""
+    tables = (table for staged in outputs for table in appended(staged) if table.num_rows)
+    first = next(tables, None)
+    if first is None:
+        return None
+    return pa.RecordBatchReader.from_batches(first.schema, _batches(first, tables))
+
+
+def _batches(first: pa.Table, rest: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
+    yield from first.to_batches()
+    for table in rest:
+        yield from table.to_batches()
+
+
+def _nothing(table: DeltaTable) -> pa.Table:
+    return pa.schema(table.schema().to_arrow()).empty_table()
+
+
+def _whole(outputs: Sequence[Staged], keys: tuple[str, ...]) -> Changes:
+    """What a batch does, at once: a merge is one commit."""
+    tables = [table for staged in outputs for table in staged.tables()]
+    table = pa.concat_tables(tables)
+    staged = replace(outputs[0], tables=lambda: iter([table]))
+    (found,) = changes(staged, keys, size=max(1, table.num_rows))
+    return found
+
+
+def _signed(change: Changes) -> pa.Table:
+    upserts, deletes = change.upserts, change.deletes
+    signs = [pa.array([sign] * table.num_rows, pa.int8())
+             for sign, table in ((1, upserts), (-1, deletes))]  # fmt: skip
+    return pa.concat_tables(
+        [upserts.append_column(_SIGN, signs[0]), deletes.append_column(_SIGN, signs[1])],
+        promote_options="default",
+    )
+
+
+def _same(name: str, nulls: int) -> str:
+    """Two keys are the same, a null like any other value."""
+    ours, theirs = f"t.{_quoted(name)}", f"s.{_quoted(name)}"
+    return f"({ours} IS NOT DISTINCT FROM {theirs})" if nulls else f"({ours} = {theirs})"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,1 @@
+"""Topics as sinks: messages, record batches, and one transaction per batch."""

@@ -1,0 +1,229 @@
+"""The store behind the page's charts and tables: one SQLite file per job, bounded, exactly once.
+
+A batch's rows and the mark of its intent are one transaction: after a crash the mark says
+whether the batch is in. Readers open the file read-only and never block the writer.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from millstream.errors import DataGone, Fenced, Unavailable
+from millstream.formats.json.encode import encode
+from millstream.sinks.live.live import Chart, LiveTable
+from millstream.sinks.rows import SIGN, chunks, visible
+from millstream.sinks.store_file import made
+from millstream.toolchain.folders import home_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from millstream.sinks.spec import Opening, Staged
+
+VERSION = 1
+_CHUNK = 2000
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS ledger (
+    one INTEGER PRIMARY KEY CHECK (one = 1), job TEXT, epoch INTEGER, intent TEXT, batch INTEGER
+);
+CREATE TABLE IF NOT EXISTS outputs (output TEXT PRIMARY KEY, spec TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS live_rows (
+    place INTEGER PRIMARY KEY AUTOINCREMENT, output TEXT NOT NULL, key TEXT, batch INTEGER NOT NULL,
+    value TEXT NOT NULL
+);
+CREATE UNIQUE INDEX IF NOT EXISTS by_key ON live_rows (output, key) WHERE key IS NOT NULL;
+CREATE INDEX IF NOT EXISTS by_place ON live_rows (output, place)
+"""
+
+_PUT = "INSERT INTO live_rows (output, key, batch, value) VALUES (?, ?, ?, ?)"
+_TAKE_KEY = "DELETE FROM live_rows WHERE output = ? AND key = ?"
+_TAKE_ROW = (
+    "DELETE FROM live_rows WHERE place = "
+    "(SELECT max(place) FROM live_rows WHERE output = ? AND value = ?)"
+)
+
+
+def store_file(job: str) -> Path:
+    """Where the charts and tables of a job are kept; `job` is the id of its checkpoint."""
+    return home_folder() / "live" / f"{job}.db"
+
+
+class LiveWriter:
+    """The store opened for one run."""
+
+    def __init__(self, opening: Opening) -> None:
+        self._opening = opening
+        self._path = store_file(opening.job)
+        self._connection: sqlite3.Connection | None = None
+        self._last: str | None = None
+
+    def recover(self, expected: str | None) -> str | None:
+        """Take the store, and tell the intent it has taken last."""
+        self._path.parent.mkdir(mode=0o700, exist_ok=True)
+        made(self._path)
+        store = sqlite3.connect(
+            self._path, timeout=self._opening.patience, isolation_level=None,
+            check_same_thread=False,
+        )  # fmt: skip
+        self._connection = store
+        store.execute("PRAGMA journal_mode = WAL")
+        store.execute("PRAGMA synchronous = FULL")
+        store.executescript(_SCHEMA + f"; PRAGMA user_version = {VERSION}")
+        store.execute("BEGIN IMMEDIATE")
+        row = store.execute("SELECT epoch, intent FROM ledger").fetchone()
+        epoch, self._last = row or (0, None)
+        if epoch > self._opening.epoch:
+            store.execute("ROLLBACK")
+            raise self._fenced()
+        if expected is not None and self._last is None:
+            store.execute("ROLLBACK")
+            raise DataGone(
+                f"the job needs the store of its charts and tables in {self._path}",
+                got="an empty one, though an earlier batch wrote to it",
+                do="put it back, or begin anew with another --checkpoint",
+            )
+        self._mark(self._last, 0 if row is None else None)
+        store.execute("COMMIT")
+        return self._last
+
+    def _mark(self, intent: str | None, batch: int | None) -> None:
+        assert self._connection is not None
+        self._connection.execute(
+            "INSERT INTO ledger VALUES (1, ?, ?, ?, ?) ON CONFLICT (one) DO UPDATE SET "
+            "job = excluded.job, epoch = excluded.epoch, intent = excluded.intent, "
+            "batch = coalesce(excluded.batch, batch)",
+            (self._opening.job, self._opening.epoch, intent, batch),
+        )
+
+    def write(self, intent: str, batch: int, outputs: Sequence[Staged]) -> None:
+        """All rows of a batch and its mark, in one transaction."""
+        store = self._connection
+        assert store is not None
+        try:
+            store.execute("BEGIN IMMEDIATE")
+            try:
+                self._put_all(store, intent, batch, outputs)
+                self._opening.told("before a sink's commit")
+                store.execute("COMMIT")
+            except BaseException:
+                store.execute("ROLLBACK")
+                raise
+        except sqlite3.OperationalError as error:
+            raise Unavailable(
+                f"batch {batch} needs the store of its charts and tables in {self._path}",
+                got=str(error),
+                do="see whether the disk is full or something else writes to it",
+            ) from error
+        self._opening.told("after a sink's commit")
+        self._last = intent
+
+    def cannot_go_back(self, batch: int, intent: str | None) -> str | None:
+        """It always can: each row names its batch."""
+        return None
+
+    def go_back(self, batch: int, intent: str | None, mark: str) -> str | None:
+        """Rows of later batches leave; they come again."""
+        assert self._connection is not None
+        self._connection.execute("DELETE FROM live_rows WHERE batch > ?", (batch,))
+        return self._last
+
+    def _put_all(
+        self, store: sqlite3.Connection, intent: str, batch: int, outputs: Sequence[Staged]
+    ) -> None:
+        found = store.execute("SELECT epoch, intent FROM ledger").fetchone()
+        if found != (self._opening.epoch, self._last):
+            raise self._fenced()
+        for staged in outputs:
+            store.execute(
+                "INSERT INTO outputs VALUES (?, ?) "
+                "ON CONFLICT (output) DO UPDATE SET spec = excluded.spec",
+                (staged.output, _spec(staged.sink)),
+            )
+            for table in chunks(staged, _CHUNK):
+                _put(store, staged, batch, table)
+            _trim(store, staged)
+        self._mark(intent, batch)
+
+    def _fenced(self) -> Fenced:
+        return Fenced(
+            f"the job {self._opening.job[:8]} needs to be the only one writing to {self._path}",
+            got="a newer run, which has taken it over",
+            do="let that one work; this one stops, and nothing it had begun is visible",
+        )
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._connection is not None:
+            self._connection.close()
+
+
+def _put(store: sqlite3.Connection, staged: Staged, batch: int, table: pa.Table) -> None:
+    assert isinstance(staged.sink, Chart | LiveTable)
+    user = visible(table)
+    values = [value.decode() for value in encode(user).to_pylist()]
+    keys: list[str | None] = [None] * len(values)
+    if staged.sink.key:
+        keys = [key.decode() for key in encode(user.select(staged.sink.key)).to_pylist()]
+    signs = table[SIGN].to_pylist() if SIGN in table.column_names else [1] * len(values)
+    for sign, key, value in zip(signs, keys, values, strict=True):
+        if key is not None:
+            store.execute(_TAKE_KEY, (staged.output, key))
+        elif sign < 0:
+            store.execute(_TAKE_ROW, (staged.output, value))
+        if sign > 0:
+            store.execute(_PUT, (staged.output, key, batch, value))
+
+
+def _trim(store: sqlite3.Connection, staged: Staged) -> None:
+    assert isinstance(staged.sink, Chart | LiveTable)
+    store.execute(
+        "DELETE FROM live_rows WHERE output = ? AND place <= (SELECT place FROM live_rows "
+        "WHERE output = ? ORDER BY place DESC LIMIT 1 OFFSET ?)",
+        (staged.output, staged.output, staged.sink.keep),
+    )
+
+
+def _spec(sink: Any) -> str:
+    kind = type(sink).__name__
+    body = {name: getattr(sink, name) for name in ("x", "y", "by", "shape", "key", "keep")
+            if hasattr(sink, name)}  # fmt: skip
+    return json.dumps({"kind": kind, **body})
+
+
+@dataclass(frozen=True)
+class LiveOutput:
+    """One chart or table as it stands: true for `batch`; rows oldest first, each as JSON text."""
+
+    output: str
+    spec: dict[str, Any]
+    batch: int
+    rows: list[str]
+
+
+def live_outputs(job: str, output: str | None = None) -> Iterator[LiveOutput]:
+    """The charts and tables of a job in the order of their first rows, or one of them."""
+    path = store_file(job)
+    if not path.exists():
+        return
+    store = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None)
+    try:
+        store.execute("BEGIN")
+        ledger = store.execute("SELECT batch FROM ledger").fetchone()
+        specs = store.execute("SELECT output, spec FROM outputs ORDER BY rowid").fetchall()
+        for name, spec in specs:
+            if output in (None, name):
+                rows = store.execute(
+                    "SELECT value FROM live_rows WHERE output = ? ORDER BY place", (name,)
+                ).fetchall()
+                batch = (ledger or (0,))[0] or 0
+                yield LiveOutput(name, json.loads(spec), batch, [row[0] for row in rows])
+    except sqlite3.OperationalError:  # made a moment ago, and not laid out yet
+        return
+    finally:
+        store.close()

@@ -1,0 +1,1 @@
+"""PostgreSQL tables as sinks: append, upsert and delete, exactly once."""

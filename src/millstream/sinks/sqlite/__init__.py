@@ -1,0 +1,1 @@
+"""SQLite tables as sinks: append, upsert and delete, exactly once."""

@@ -1,0 +1,61 @@
+"""`Sqlite`: a table in a SQLite file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from millstream.errors import InvalidSpec
+from millstream.sinks.keys import keys_of
+
+if TYPE_CHECKING:
+    from millstream.sinks.spec import Opening, Writer
+
+
+@dataclass(frozen=True)
+class Sqlite:
+    """A table in a SQLite file; a missing file or table is made.
+
+    Without `key` it appends. With it, a row takes the place of the one with the same key, and a
+    row that is taken back deletes it. Times are ISO text in UTC, decimals and nested values text,
+    as in JSON.
+
+    >>> Sqlite("out.db", "hot", key="auction").keys
+    ('auction',)
+    """
+
+    path: str | Path
+    table: str
+    key: str | list[str] | tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.path, str | Path) or not str(self.path):
+            raise InvalidSpec("Sqlite needs the path of a file", got=repr(self.path),
+                              do='write Sqlite("out.db", "table")')  # fmt: skip
+        if not isinstance(self.table, str) or not self.table or "\0" in self.table:
+            raise InvalidSpec("Sqlite needs the name of a table", got=repr(self.table),
+                              do=f'write Sqlite({str(self.path)!r}, "table")')  # fmt: skip
+        object.__setattr__(self, "key", keys_of(self.key, "Sqlite") or None)
+
+    @property
+    def name(self) -> str:
+        """The default name of an output that ends here."""
+        return self.table
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The columns that say which row is meant; none for a table that only grows."""
+        return keys_of(self.key, "Sqlite")
+
+    @property
+    def system(self) -> str:
+        """All tables of one file commit together."""
+        return f"sqlite {self.path}"
+
+    def writer(self, opening: Opening) -> Writer:
+        """The file, opened for one run."""
+        from millstream.sinks.sqlite.database import SqliteDatabase
+        from millstream.sinks.tables.writer import TableWriter
+
+        return TableWriter(SqliteDatabase(Path(self.path)), opening)

@@ -1,0 +1,1 @@
+"""Database tables as sinks: the ledger and the writer that all databases share."""

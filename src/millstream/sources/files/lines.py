@@ -1,0 +1,114 @@
+"""Files of lines: how many rows they hold, where the rows lie, and the rows of a piece.
+
+A line is a row: it ends with `\\n` or `\\r\\n`, the last one also with the file. In CSV a row
+goes on over line breaks inside quotes (`quoted`). A byte order mark at the beginning is left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from millstream.formats.pieces import cut_out
+from millstream.sources.files import csv_records
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CHUNK = 1 << 22
+LONGEST = 1 << 24
+"""After so many bytes without an end, a row with an open quote is its first line alone."""
+_MARK = b"\xef\xbb\xbf"
+_LF, _CR = 0x0A, 0x0D
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """How many lines there are, and marks: the number of a line and the byte it begins at."""
+
+    rows: int
+    marks: tuple[tuple[int, int], ...]
+
+
+def first_line(path: Path, *, quoted: bool = False) -> tuple[bytes, int, int]:
+    """The first row without its end, where it begins (after a mark), where the next begins."""
+    with path.open("rb") as file:
+        line = file.readline()
+        begin = len(_MARK) if line.startswith(_MARK) else 0
+        if quoted:
+            file.seek(begin)
+            found = csv_records.ends(file.read(CHUNK), whole=not file.read(1))
+            file.seek(0)
+            line = file.read(begin + int(found[0])) if found.size else line
+    text = line[begin:]
+    if text.endswith(b"\n"):
+        text = text[:-1].removesuffix(b"\r")
+    return text, begin, len(line)
+
+
+def count(path: Path, begin: int) -> Lines:
+    """Count the lines from a byte on, in one pass of bounded memory."""
+    rows, at, ended = 0, begin, True
+    marks = [(0, begin)]
+    with path.open("rb") as file:
+        file.seek(begin)
+        while chunk := file.read(CHUNK):
+            data = np.frombuffer(chunk, np.uint8)
+            feeds = np.flatnonzero(data == _LF)
+            if feeds.size:
+                rows += int(feeds.size)
+                marks.append((rows, at + int(feeds[-1]) + 1))
+            ended = bool(data[-1] == _LF)
+            at += data.size
+    if not ended:
+        rows += 1
+    return Lines(rows, tuple(mark for mark in marks if mark[0] < rows or mark[0] == 0))
+
+
+def count_quoted(path: Path, begin: int) -> Lines:
+    """As `count`, for rows that go on over line breaks inside quotes."""
+    rows, at, rest = 0, begin, b""
+    marks = [(0, begin)]
+    with path.open("rb") as file:
+        file.seek(begin)
+        while chunk := file.read(max(CHUNK, len(rest))):
+            rest += chunk
+            found = csv_records.ends(rest, whole=False)
+            if not found.size and len(rest) > LONGEST:
+                found = np.array([rest.find(b"\n") + 1])
+            if found.size and (size := int(found[-1])):
+                rows, at, rest = rows + found.size, at + size, rest[size:]
+                marks.append((rows, at))
+    found = csv_records.ends(rest, whole=True)
+    rows += int(found.size) + (rest[-1:] not in (b"", b"\n"))
+    return Lines(rows, tuple(mark for mark in marks if mark[0] < rows or mark[0] == 0))
+
+
+def read(
+    path: Path, begin: int, end: int, *, with_ends: bool = False, quoted: bool = False
+) -> pa.Array:
+    """The rows between two bytes where rows begin (or the file ends), without their ends.
+
+    `with_ends` leaves them there and saves a copy, for formats to which they mean nothing.
+    """
+    with path.open("rb") as file:
+        file.seek(begin)
+        raw = file.read(end - begin)
+    data = np.frombuffer(raw, np.uint8)
+    after = csv_records.ends(raw, whole=True) if quoted else np.flatnonzero(data == _LF) + 1
+    ended = not data.size or data[-1] == _LF
+    bounds = np.concatenate([np.zeros(1, np.int64), after, *([] if ended else [[data.size]])])
+    large = data.size >= 2**31 - 1
+    kind = pa.large_binary() if large else pa.binary()
+    if with_ends:
+        offsets = bounds.astype(np.int64 if large else np.int32)
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(raw)]
+        return pa.Array.from_buffers(kind, bounds.size - 1, buffers)
+    starts, ends = bounds[:-1], bounds[1:]
+    ends = ends - (data[ends - 1] == _LF)
+    filled = ends > starts
+    ends = ends - (filled & (data[np.maximum(ends - 1, 0)] == _CR))
+    return cut_out(pa.py_buffer(raw), starts, ends, kind)

@@ -1,0 +1,1 @@
+"""Topics as sources: offsets, fetching, and the records of a range."""

@@ -1,0 +1,70 @@
+"""What may be wrong with a topic that is read, in one sentence each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaError
+
+from millstream.errors import DamagedLog, DataGone, NotFound, Unavailable
+
+if TYPE_CHECKING:
+    from millstream.errors import MillstreamError
+    from millstream.kafka.protocol.batch_headers import BadBatch
+
+GONE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
+UNKNOWN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC,
+           KafkaError._UNKNOWN_PARTITION)  # fmt: skip
+
+
+def of(error: KafkaError, topic: str, address: str, gone: DataGone) -> MillstreamError | None:
+    """What librdkafka says of a partition; `gone` where the log no longer holds an offset, None
+    where the next try may go well."""
+    if error.code() in GONE:
+        return gone
+    if error.code() in UNKNOWN:
+        return unknown(topic, address)
+    return None if error.retriable() else unavailable(topic, address, error.str())
+
+
+def gone(topic: str, partition: int, offset: int) -> DataGone:
+    """The log no longer holds what is asked for."""
+    return DataGone(
+        f"the job needs {topic}/{partition} from offset {offset} on",
+        got="a log that no longer holds it",
+        do="begin anew with another --checkpoint, and give the topic a longer retention",
+    )
+
+
+def damaged(topic: str, partition: int, bad: BadBatch) -> DamagedLog:
+    """A record batch cannot be read."""
+    return DamagedLog(
+        f"reading {topic}/{partition} needs an intact record batch at offset {bad.first}",
+        got=bad.why,
+        do="go on behind that batch by `millstream run … --skip-damaged`, or restore the "
+        "partition from a replica",
+        place=(partition, bad.first, bad.after),
+    )
+
+
+def unknown(topic: str, address: str) -> NotFound:
+    """There is no such topic."""
+    return NotFound(
+        f"reading needs the topic {topic!r} to exist",
+        got=f"no such topic at {address}",
+        do=f"make it with `millstream topics create {topic}`",
+    )
+
+
+def waiting(address: str, why: str | None) -> str:
+    """What a job says that waits for Kafka to come back."""
+    return f"waiting for Kafka at {address}: {why}"
+
+
+def unavailable(topic: str, address: str, got: str) -> Unavailable:
+    """Kafka does not answer."""
+    return Unavailable(
+        f"reading the topic {topic!r} needs Kafka at {address}",
+        got=got,
+        do="start it, or name another with --kafka",
+    )

@@ -1,0 +1,101 @@
+"""Records of a topic, fetched where they are decoded: on the driver, or in Spark's workers.
+
+No record passes through the JVM on its way to the decoder. Only committed ones are seen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    import pyarrow as pa
+
+    from millstream.kafka.settings import Cluster
+    from millstream.sources.spec import Ranges
+
+
+class Fetcher(Protocol):
+    """One topic, read range by range; what is open stays open between them."""
+
+    def read(
+        self, ranges: Ranges, columns: Sequence[str], *, live: bool = False
+    ) -> Iterator[pa.Table]:
+        """The records of these ranges (`raw_schema`), in order within each partition.
+
+        With `live` the ranges end where the log ends now.
+
+        Raises:
+            DamagedLog: some of them cannot be read.
+            DataGone: the log no longer holds some of them.
+            NotFound: there is no such topic.
+            Unavailable: nothing has come for two minutes.
+        """
+
+    def close(self) -> None:
+        """Let go of connections."""
+
+
+def fetcher(
+    cluster: Cluster,
+    topic: str,
+    columns: Sequence[str],
+    *,
+    waiting: Callable[[str], None] = lambda why: None,
+) -> Fetcher:
+    """The faster of two ways, where it can go: an open listener, no headers asked for.
+
+    `waiting` is told what keeps it waiting for longer than a moment.
+    """
+    if cluster.settings or "headers" in columns:
+        from millstream.sources.kafka.librdkafka_fetch import ClientFetcher
+
+        return ClientFetcher(cluster, topic)
+    from millstream.sources.kafka.wire_fetch import WireFetcher
+
+    return WireFetcher(cluster, topic, waiting=waiting)
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """What a Spark task is sent: a task with the number n reads the n-th slice."""
+
+    cluster: Cluster
+    topic: str
+    slices: tuple[tuple[int, int, int], ...]
+    columns: tuple[str, ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The records of the slices whose numbers come in."""
+        here = _kept(self.cluster, self.topic, self.columns)
+        for batch in batches:
+            for number in batch.column("id").to_pylist():
+                partition, first, end = self.slices[number]
+                for table in here.read({partition: (first, end)}, self.columns):
+                    yield from table.to_batches()
+
+
+def sliced(ranges: Ranges, least: int) -> tuple[tuple[int, int, int], ...]:
+    """The ranges as slices, one to a partition; large ones in pieces until there are so many."""
+    slices = [(p, a, b) for p, (a, b) in sorted(ranges.items()) if b > a]
+    while 0 < len(slices) < least:
+        place = max(range(len(slices)), key=lambda n: slices[n][2] - slices[n][1])
+        partition, first, end = slices[place]
+        if end - first < 2:
+            break
+        middle = (first + end) // 2
+        slices[place : place + 1] = [(partition, first, middle), (partition, middle, end)]
+    return tuple(slices)
+
+
+_KEPT: dict[tuple[Cluster, str, tuple[str, ...]], Fetcher] = {}
+
+
+def _kept(cluster: Cluster, topic: str, columns: tuple[str, ...]) -> Fetcher:
+    """This worker's own; workers are used for many tasks."""
+    known = (cluster, topic, columns)
+    if known not in _KEPT:
+        _KEPT[known] = fetcher(*known)
+    return _KEPT[known]

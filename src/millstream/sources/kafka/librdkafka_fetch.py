@@ -1,0 +1,222 @@
+"""Records of a topic as Arrow, fetched by librdkafka: from any cluster, with their headers."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+
+from millstream.kafka.librdkafka import LOG
+from millstream.kafka.protocol.batch_headers import BadBatch
+from millstream.kafka.record_limits import READ_ANY
+from millstream.sources.kafka import errors as troubles
+from millstream.sources.spec import raw_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from millstream.kafka.settings import Cluster
+    from millstream.sources.spec import Ranges
+
+_CLIENT = {
+    **READ_ANY,
+    "group.id": "millstream.fetch",
+    "enable.auto.commit": "false",
+    "enable.partition.eof": "true",
+    "isolation.level": "read_committed",
+    "auto.offset.reset": "error",
+    "queued.max.messages.kbytes": "4096",
+    "queued.min.messages": "100000",
+    "max.partition.fetch.bytes": "2097152",
+    "fetch.wait.max.ms": "100",
+    "fetch.queue.backoff.ms": "2",
+    "fetch.error.backoff.ms": "100",
+    "check.crcs": "true",
+}
+_AT_ONCE = 20_000
+_WAIT = 1.0
+_PATIENCE = 120.0
+
+_DAMAGED = (KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError._NOT_IMPLEMENTED,
+            KafkaError._UNDERFLOW, KafkaError.INVALID_MSG)  # fmt: skip
+
+
+class ClientFetcher:
+    """One client of one topic, kept open from range to range.
+
+    A range that begins where the last one ended goes on with what has come meanwhile.
+    """
+
+    def __init__(self, cluster: Cluster, topic: str) -> None:
+        self._cluster, self._consumer, self._fresh = cluster, _opened(cluster), True
+        self._topic, self._address = topic, cluster.address
+        self._next: dict[int, int] = {}
+        self._ahead: list[Message] = []
+
+    def read(
+        self, ranges: Ranges, columns: Sequence[str], *, live: bool = False
+    ) -> Iterator[pa.Table]:
+        """The records of these ranges, in order within each partition.
+
+        With `live` they end where the log ends now, and all partitions are read at once: what
+        comes after them is little and is kept. Otherwise it is one partition after the other,
+        for the client would fetch without end of one while it waits for another.
+
+        Raises:
+            DamagedLog: some of them cannot be read.
+            DataGone: the log no longer holds some of them.
+            NotFound: there is no such topic.
+            Unavailable: nothing has come for two minutes.
+        """
+        whole = {p: (a, b) for p, (a, b) in ranges.items() if b > a}
+        known = self._next
+        for part in [whole] if live else [{p: span} for p, span in sorted(whole.items())]:
+            left = {p: b for p, (_, b) in part.items()}
+            positions = self._go_to({p: a for p, (a, _) in part.items()}, known if live else {})
+            for messages in self._come(left, positions):
+                try:
+                    self._check(messages, left)
+                except _OutOfDate:
+                    self._open_again()
+                    self._assign({p: at for p, at in positions.items() if p in left})
+                    continue
+                table = self._taken(messages, left, positions, columns)
+                if table.num_rows:
+                    yield table
+            self._fresh = False
+            self._next = positions | left | {p: b for p, (_, b) in part.items()}
+
+    def close(self) -> None:
+        """Let go of connections."""
+        self._consumer.close()
+
+    def _open_again(self) -> None:
+        """Behind a damaged batch librdkafka goes on anywhere: what it has is forgotten."""
+        self._consumer.close()
+        self._consumer, self._fresh = _opened(self._cluster), True
+        self._next, self._ahead = {}, []
+
+    def _assign(self, positions: Mapping[int, int]) -> None:
+        self._consumer.assign(
+            [TopicPartition(self._topic, p, start) for p, start in positions.items()]
+        )
+
+    def _come(self, left: dict[int, int], positions: dict[int, int]) -> Iterator[list[Message]]:
+        """What comes, until nothing is left to come."""
+        waiting, self._ahead = self._ahead, []
+        if waiting:
+            yield waiting
+        heard = time.monotonic()
+        while left:
+            first = self._consumer.poll(_WAIT)
+            if first is not None:
+                heard = time.monotonic()
+                more = _AT_ONCE
+                if len(positions) == 1:
+                    more = min(more, sum(end - positions[p] for p, end in left.items()) - 1)
+                yield [first, *(self._consumer.consume(more, 0) if more else ())]
+            elif time.monotonic() - heard > _PATIENCE:
+                raise troubles.unavailable(self._topic, self._address, "no answer")
+
+    def _go_to(self, starts: Mapping[int, int], others: Mapping[int, int]) -> dict[int, int]:
+        """Where each partition is read from; until the end is reached nobody goes on from here."""
+        known, self._next = self._next, {}
+        if all(known.get(p) == start for p, start in starts.items()):
+            return known
+        positions, self._ahead = {**others, **starts}, []
+        self._assign(positions)
+        return positions
+
+    def _taken(
+        self, messages: list[Message], left: dict[int, int], positions: dict[int, int],
+        columns: Sequence[str],
+    ) -> pa.Table:  # fmt: skip
+        """Those of these ranges as rows; those beyond are kept, partitions that are done go."""
+        records = [message for message in messages if message.error() is None]
+        count = len(records)
+        offsets = np.fromiter(map(Message.offset, records), np.int64, count)
+        partitions = np.fromiter(map(Message.partition, records), np.int32, count)
+        mine = np.zeros(count, bool)
+        for partition, end in list(left.items()):
+            here = partitions == partition
+            mine |= here & (offsets < end)
+            reached = int(offsets[here].max()) + 1 if here.any() else positions[partition]
+            positions[partition] = max(positions[partition], min(reached, end))
+            if reached >= end:
+                del left[partition]
+        if count != len(messages):
+            self._hear(messages, left)
+        if not mine.all():
+            self._ahead += [records[place] for place in np.flatnonzero(~mine).tolist()]
+            records = [records[place] for place in np.flatnonzero(mine).tolist()]
+            offsets, partitions = offsets[mine], partitions[mine]
+        return _table(records, offsets, partitions, columns)
+
+    def _hear(self, messages: list[Message], left: dict[int, int]) -> None:
+        """Ends of partitions, behind whose last record nothing but marks may lie."""
+        for message in messages:
+            error = message.error()
+            if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                partition, offset = int(message.partition() or 0), int(message.offset() or 0)
+                if offset >= left.get(partition, offset + 1):
+                    del left[partition]
+
+    def _check(self, messages: list[Message], left: Mapping[int, int]) -> None:
+        """Raise what is wrong with what is read; what lies behind it is read by later ranges."""
+        for message in messages:
+            error = message.error()
+            if error is None or error.code() == KafkaError._PARTITION_EOF:
+                continue
+            partition, offset = int(message.partition() or 0), int(message.offset() or 0)
+            harmed = error.code() in troubles.GONE + _DAMAGED
+            if harmed and not self._fresh:
+                raise _OutOfDate
+            if harmed and offset >= left.get(partition, 0):
+                continue
+            if error.code() in _DAMAGED:
+                self._open_again()
+                bad = BadBatch(offset, offset + 1, error.str())
+                raise troubles.damaged(self._topic, partition, bad)
+            gone = troubles.gone(self._topic, partition, offset)
+            if trouble := troubles.of(error, self._topic, self._address, gone):
+                raise trouble
+
+
+class _OutOfDate(Exception):
+    """A client says of what it read before that it is damaged or gone: a fresh one is asked."""
+
+
+def _opened(cluster: Cluster) -> Consumer:
+    return Consumer(cluster.client(**_CLIENT), logger=LOG)
+
+
+def _table(
+    records: list[Message], offsets: np.ndarray, partitions: np.ndarray, columns: Sequence[str]
+) -> pa.Table:
+    schema = raw_schema(columns)
+    made: dict[str, Callable[[], Any]] = {
+        "value": lambda: list(map(Message.value, records)),
+        "key": lambda: list(map(Message.key, records)),
+        "headers": lambda: list(map(_headers, records)),
+        "partition": lambda: partitions,
+        "offset": lambda: offsets,
+        "timestamp": lambda: 1000 * np.fromiter(
+            (told[1] for told in map(Message.timestamp, records)), np.int64, len(records)
+        ),
+    }  # fmt: skip
+    return pa.table(
+        [pa.array(made[field.name](), _plain(field.type)).cast(field.type) for field in schema],
+        schema=schema,
+    )
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    return pa.int64() if pa.types.is_timestamp(kind) else kind
+
+
+def _headers(message: Message) -> list[dict[str, Any]] | None:
+    headers: list[tuple[str, bytes | None]] | None = message.headers()  # type: ignore[assignment]
+    return None if headers is None else [{"key": k, "value": v} for k, v in headers]

@@ -1,0 +1,320 @@
+"""A Kafka topic opened for one run: what may be read, and the records of a range.
+
+Only committed records are seen: ends are last stable offsets, and records are fetched with
+`read_committed`.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from millstream.errors import DataGone, InvalidSpec, Unavailable
+from millstream.kafka.librdkafka import LOG
+from millstream.sources.kafka import errors as troubles
+from millstream.sources.spec import (
+    Extent,
+    Offsets,
+    Ranges,
+    Scan,
+    TooMuch,
+    raw_schema,
+    read_columns,
+)
+from millstream.timeouts import bounded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from millstream.kafka.settings import Cluster
+    from millstream.sources.kafka.fetch import Fetcher
+
+_PLACES = [("partition", "ascending"), ("offset", "ascending")]
+_LOOK_SECONDS = 5.0
+_PATIENCE = 10.0
+_OUTAGE = 120.0
+_SETTLING = 3.0  # seconds in which a new topic comes to be known to every broker
+_AGAIN = 0.25
+_CLOSE_SECONDS = 3.0
+_MOST_HELD = 64 << 20  # bytes of records that are read at once on the driver
+
+
+class TopicReader:
+    """One topic of one cluster."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        topic: str,
+        group: str,
+        *,
+        waiting: Callable[[str], None] = lambda why: None,
+    ) -> None:
+        from confluent_kafka import Consumer
+
+        if cluster.settings:
+            raise InvalidSpec(
+                "a pipeline's Kafka needs to be one without security settings in this version",
+                got=", ".join(sorted(cluster.settings)),
+                do="read it with ms.Consumer, or name an open listener with --kafka",
+            )
+        self._cluster, self._topic, self._group = cluster, topic, group
+        self._address, self._waiting = cluster.address, waiting
+        self._admin = self._asking()
+        self._committer = Consumer(
+            cluster.client(**{"group.id": group, "enable.auto.commit": "false"}), logger=LOG
+        )
+        self._first: Offsets = {}
+        self._ends: Offsets = {}
+        self._identity: str | None = None
+        self._looked = 0.0
+        self._fetcher: Fetcher | None = None
+
+    def _asking(self) -> Any:
+        """A client for questions, which knows the brokers that were named and no others yet."""
+        from confluent_kafka.admin import AdminClient
+
+        return AdminClient(dict(self._cluster.client()), logger=LOG)
+
+    def extent(self) -> Extent:
+        """First offsets and stable ends; partitions and identity are looked at now and then.
+
+        A broker that has answered once and goes away is waited for.
+
+        Raises:
+            NotFound: the topic does not exist.
+            Unavailable: the broker did not answer in time.
+        """
+        deadline = time.monotonic() + (_OUTAGE if self._first else _SETTLING)
+        while True:
+            try:
+                return self._extent()
+            except Unavailable as trouble:
+                if time.monotonic() > deadline:
+                    raise
+                self._waiting(troubles.waiting(self._address, trouble.got))
+                self._admin = self._asking()  # the old one may try for ever for a broker that died
+                time.sleep(_AGAIN)
+
+    def _extent(self) -> Extent:
+        from confluent_kafka.admin import OffsetSpec
+
+        if not self._first or time.monotonic() - self._looked > _LOOK_SECONDS:
+            self._look()
+        before, self._ends = self._ends, self._offsets(OffsetSpec.latest(), self._first)
+        if any(end < before.get(partition, end) for partition, end in self._ends.items()):
+            self._look()  # a log that ends earlier than it did may be another one
+        return Extent(dict(self._first), dict(self._ends), self._identity)
+
+    def _look(self) -> None:
+        from confluent_kafka import TopicCollection
+        from confluent_kafka.admin import OffsetSpec
+
+        described = self._admin.describe_topics(TopicCollection([self._topic]))
+        topic = self._answer(described[self._topic])
+        partitions = [part.id for part in topic.partitions]
+        self._first = self._offsets(OffsetSpec.earliest(), partitions)
+        self._identity = str(topic.topic_id)
+        self._looked = time.monotonic()
+
+    def _offsets(self, spec: Any, partitions: Iterable[int]) -> Offsets:
+        from confluent_kafka import IsolationLevel, TopicPartition
+
+        asked = {TopicPartition(self._topic, partition): spec for partition in partitions}
+        futures = self._admin.list_offsets(
+            asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_PATIENCE
+        )
+        return {
+            tp.partition: int(self._answer(future, described=True).offset)
+            for tp, future in futures.items()
+        }
+
+    def _answer(self, future: Any, *, described: bool = False) -> Any:
+        """What a broker says; of a topic that has been `described`, one that does not know it
+        yet, or no longer, is asked again."""
+        from confluent_kafka import KafkaError, KafkaException
+
+        try:
+            return future.result(timeout=_PATIENCE)
+        except TimeoutError as error:
+            raise troubles.unavailable(self._topic, self._address, "no answer") from error
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART and described:
+                self._looked = 0.0
+            elif error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise troubles.unknown(self._topic, self._address) from None
+            raise troubles.unavailable(self._topic, self._address, error.args[0].str()) from error
+
+    def scan(self, spark: SparkSession, ranges: Ranges, more: Sequence[str] = ()) -> Scan:
+        """The records of these ranges, fetched in Spark's tasks."""
+        from millstream.sources.kafka.fetch import Fetch, sliced
+
+        slices = sliced(ranges, int(spark.sparkContext.defaultParallelism))
+        count = max(1, len(slices))
+        fetch = Fetch(self._cluster, self._topic, slices, tuple(read_columns(more)))
+        return Scan(spark.range(0, len(slices), 1, count), fetch)
+
+    def table(self, ranges: Ranges, more: Sequence[str] = ()) -> pa.Table:
+        """The records of these ranges, fetched here; partition by partition, in order.
+
+        Raises:
+            DamagedLog: some of them cannot be read.
+            TooMuch: they are more bytes than are read at once.
+        """
+        import pyarrow as pa
+
+        from millstream.sources.kafka.fetch import fetcher
+
+        columns = read_columns(more)
+        empty = raw_schema(columns).empty_table()
+        if not ranges:
+            return empty
+        if self._fetcher is None:
+            self._fetcher = fetcher(self._cluster, self._topic, columns, waiting=self._waiting)
+        live = all(b >= self._ends.get(p, b + 1) for p, (_, b) in ranges.items())
+        found = _held(self._fetcher.read(ranges, columns, live=live), ranges)
+        return pa.concat_tables([empty, *(found if len(ranges) == 1 else _in_order(found))])
+
+    def check(self, ranges: Ranges) -> None:
+        """Read these ranges for nothing.
+
+        Raises:
+            DamagedLog: some of them cannot be read.
+        """
+        from millstream.sources.kafka.fetch import fetcher
+
+        columns = read_columns()
+        reading = fetcher(self._cluster, self._topic, columns, waiting=self._waiting)
+        try:
+            for _ in reading.read(ranges, columns):
+                pass
+        finally:
+            reading.close()
+
+    def behind_damage(self, partition: int, offset: int, end: int) -> int | None:
+        """Where reading can go on, if the record batch at this offset is damaged."""
+        from millstream.sources.kafka.damage import behind
+
+        return behind(self._cluster, self._topic, partition, offset, end)
+
+    def following(self, more: Sequence[str]) -> TopicFollowing | None:
+        """A connection of its own to read ahead by, where records are fetched by our own means."""
+        columns = read_columns(more)
+        if self._cluster.settings or "headers" in columns:
+            return None
+        return TopicFollowing(self._cluster, self._topic, columns)
+
+    def originals(self, places: Mapping[int, Sequence[int]]) -> pa.Table:
+        """Single records, fetched by a consumer of our own."""
+        from millstream.sources.kafka.originals import fetch
+
+        return fetch(self._cluster, self._topic, places)
+
+    def progress(self, offsets: Mapping[int, int]) -> None:
+        """Commit positions to the group, for lag tools; recovery never reads them."""
+        from confluent_kafka import KafkaException, TopicPartition
+
+        places = [TopicPartition(self._topic, p, o) for p, o in offsets.items()]
+        try:
+            self._committer.commit(offsets=places, asynchronous=True)
+        except KafkaException:
+            return
+
+    def close(self) -> None:
+        """Let go of connections. Positions on their way to the group are waited for a moment
+        only: a broker that is away would keep them, and whoever stops, for minutes."""
+        with suppress(TimeoutError):
+            bounded(self._committer.close, _CLOSE_SECONDS)
+        if self._fetcher is not None:
+            self._fetcher.close()
+
+
+class TopicFollowing:
+    """Reads a topic on from where somebody else stands, in a thread of its own."""
+
+    def __init__(self, cluster: Cluster, topic: str, columns: list[str]) -> None:
+        from millstream.sources.kafka.wire_fetch import WireFetcher
+
+        self._fetcher, self._columns = WireFetcher(cluster, topic), columns
+
+    def wait(
+        self, starts: Mapping[int, int], *, least: int, most: int
+    ) -> tuple[Ranges, pa.Table] | None:
+        """As `Following.wait`; committed records only."""
+        return self._fetcher.following(starts, self._columns, least=least, most=most)
+
+    def ask(self, starts: Mapping[int, int], *, least: int, most: int) -> None:
+        """Let the broker look for what will be waited for next; it answers only once."""
+        self._fetcher.ask_early(starts, least=least, most=most)
+
+    def close(self) -> None:
+        """Let go of connections."""
+        self._fetcher.close()
+
+
+def _held(tables: Iterable[pa.Table], ranges: Ranges) -> list[pa.Table]:
+    """All the tables, unless they are too much and end before their ranges do."""
+    found: list[pa.Table] = []
+    size = 0
+    for table in tables:
+        if size >= _MOST_HELD:
+            raise TooMuch({p: _reached(found, p, first) for p, (first, _) in ranges.items()})
+        found.append(table)
+        size += table.nbytes
+    return found
+
+
+def _reached(tables: Iterable[pa.Table], partition: int, first: int) -> int:
+    """Behind which offset of a partition nothing is in these tables."""
+    for table in tables:
+        offsets = table["offset"].to_numpy()[table["partition"].to_numpy() == partition]
+        first = max(first, int(offsets.max(initial=-1)) + 1)
+    return first
+
+
+def _in_order(tables: Sequence[pa.Table]) -> Sequence[pa.Table]:
+    """The same records by partition and offset: tables of one partition each, as our own
+    fetches give them, are only put behind each other."""
+    import pyarrow as pa
+
+    placed = {}
+    for number, table in enumerate(tables):
+        partitions = table["partition"].to_numpy()
+        if not (partitions == partitions[0]).all():
+            return [pa.concat_tables(tables).sort_by(_PLACES)]
+        placed[int(partitions[0]), number] = table
+    return [placed[place] for place in sorted(placed)]
+
+
+def check_still_there(
+    topic: str, extent: Extent, wanted: Mapping[int, int], identity: str | None
+) -> None:
+    """Stop when the log no longer holds what has not been read yet.
+
+    Raises:
+        DataGone: the topic was made anew, or records were deleted before they were read.
+    """
+    if identity is not None and extent.identity is not None and identity != extent.identity:
+        raise DataGone(
+            f"the job needs the topic {topic!r} it began with (id {identity})",
+            got=f"another one of that name (id {extent.identity})",
+            do="go on with the new one, from its beginning, by `millstream run … --skip-lost`, or "
+            "begin anew with another --checkpoint",
+        )
+    for partition, offset in wanted.items():
+        if partition not in extent.first:
+            raise DataGone(f"the job needs partition {partition} of the topic {topic!r}",
+                           got="a topic without it",
+                           do="go on without it by `millstream run … --skip-lost`")  # fmt: skip
+        if offset < extent.first[partition]:
+            raise DataGone(
+                f"the job needs {topic}/{partition} from offset {offset} on",
+                got=f"a log that begins at {extent.first[partition]}: "
+                f"{extent.first[partition] - offset} records are gone",
+                do="go on without them by `millstream run … --skip-lost`, or begin anew with "
+                "another --checkpoint, and give the topic a longer retention",
+            )

@@ -1,0 +1,1 @@
+"""SQL expressions as text: the columns they name, conditions, and the subset that runs on Arrow."""

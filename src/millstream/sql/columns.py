@@ -1,0 +1,276 @@
+"""SQL expressions as text: which columns they name, what they may not do, the batch clock.
+
+The parser (sqlglot) is imported when the first expression is checked, so that
+`import millstream` stays light. It only reads: what Spark gets is the user's own text,
+as writing it anew would change its meaning (sqlglot takes Spark's `cast` for `try_cast`).
+"""
+
+from __future__ import annotations
+
+import difflib
+from functools import cache
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from millstream.errors import InvalidSpec
+from millstream.sql.functions import (
+    AGGREGATES,
+    CLOCKS,
+    CLOCKS_WITHOUT_CALL,
+    GENERATORS,
+    SPECIAL_MOMENTS,
+    TYPED_MOMENTS,
+    UNREPEATABLE,
+    WINDOWS,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable, Iterator
+
+    from sqlglot import exp
+    from sqlglot.tokenizer_core import Token
+
+
+def check(
+    sql: str, columns: tuple[str, ...] | None, *, step: str, hidden: tuple[str, ...] = ()
+) -> None:
+    """Refuse an expression that does not parse, names no column there is, or is not row-wise.
+
+    Names of columns are taken as Spark takes them, in any case; `hidden` ones as they stand.
+    """
+    tree = parsed(sql, step)
+    _refuse_what_is_not_row_wise(tree, sql, step)
+    if columns is None:
+        return
+    known = {name.lower() for name in columns}
+    for name in sorted(named(sql)):
+        if name.lower() not in known and name not in hidden:
+            raise unknown_column(name, (*columns, *hidden), step=f"{step} {sql!r}")
+
+
+def has_alias(sql: str) -> bool:
+    """Whether an expression gives itself a name: `… as name`."""
+    from sqlglot import exp
+
+    return isinstance(parsed(sql, "an expression"), exp.Alias | exp.Aliases)
+
+
+def check_unnamed(sql: str, step: str) -> None:
+    """Refuse `… as name` where a name would be lost."""
+    if has_alias(sql):
+        raise InvalidSpec(f"{step} needs an expression without a name", got=repr(sql),
+                          do="leave out `as …`")  # fmt: skip
+
+
+def named(sql: str) -> frozenset[str]:
+    """The top-level columns an expression reads: `who.id + x` reads `who` and `x`."""
+    from sqlglot import exp
+
+    tree = parsed(sql, "an expression")
+    found = set()
+    for column in tree.find_all(exp.Column):
+        root = column.parts[0].name
+        if root not in _bound(column):
+            found.add(root)
+    return frozenset(found)
+
+
+def alias(sql: str, *, step: str) -> tuple[str, str]:
+    """The name and the expression of `price * 0.9 as euros`; a bare column names itself."""
+    from sqlglot import exp
+
+    tree = parsed(sql, step)
+    if isinstance(tree, exp.Alias):
+        return tree.alias, sql
+    if isinstance(tree, exp.Column):
+        return tree.name, sql
+    raise InvalidSpec(f"{step} needs a name for each expression", got=repr(sql),
+                      do=f'write "{sql} as some_name"')  # fmt: skip
+
+
+def renamed(sql: str) -> str | None:
+    """The column an expression is a plain copy of, if it is one; `*` is itself."""
+    from sqlglot import exp
+
+    tree = parsed(sql, "an expression").unalias()
+    if isinstance(tree, exp.Column) and len(tree.parts) == 1:
+        return str(tree.name)
+    return "*" if isinstance(tree, exp.Star) else None
+
+
+def quoted(name: str) -> str:
+    """A column's name as SQL, whatever characters it has."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def at_clock(sql: str, clock: int, columns: Container[str] = ()) -> str:
+    """The same text with `now()` and its like standing for the batch clock.
+
+    Without a call, `current_date` is a column where there is one of that name.
+    """
+    if not any(word in sql.lower() for word in CLOCKS):
+        return sql
+    made, done = [], 0
+    for word, first, last, called in _clock_words(sql):
+        if not called and (word not in CLOCKS_WITHOUT_CALL or word in columns):
+            continue
+        made += [sql[done:first], CLOCKS[word].format(clock=f"timestamp_micros({clock}L)")]
+        done = last + 1
+    return "".join([*made, sql[done:]])
+
+
+def unknown_column(name: str, columns: Iterable[str], *, step: str) -> InvalidSpec:
+    """The sentence for a column that is not there, with the nearest that is."""
+    known = list(columns)
+    shown = [column for column in known if not column.startswith("_")]
+    lower = {column.lower(): column for column in known}
+    near = difflib.get_close_matches(name.lower(), list(lower), n=1)
+    return InvalidSpec(
+        f"{step} needs columns that exist",
+        got=f"{name!r}, where the stream has {', '.join(shown) or 'none'}",
+        do=f"did you mean {lower[near[0]]!r}?" if near else "name one of these",
+    )
+
+
+def parsed(sql: str, step: str) -> exp.Expression:
+    """The tree of one SQL expression.
+
+    Raises:
+        InvalidSpec: it is no text, no SQL, or more than one expression.
+    """
+    if not isinstance(sql, str):
+        raise InvalidSpec(f"{step} needs SQL text", got=repr(sql), do='write it as "price > 0"')
+    return _parsed(sql, step)
+
+
+@cache
+def _parsed(sql: str, step: str) -> exp.Expression:
+    import sqlglot
+    from sqlglot import exp
+    from sqlglot.errors import SqlglotError
+
+    try:
+        trees = sqlglot.parse(f"SELECT {sql}", dialect="spark")
+    except SqlglotError as error:
+        reason = str(error).splitlines()[0].split(". Line")[0]
+        raise _not_one(sql, step, f" ({reason})") from None
+    tree = trees[0] if len(trees) == 1 else None
+    plain = isinstance(tree, exp.Select) and not any(
+        value for key, value in tree.args.items() if key != "expressions"
+    )
+    if tree is None or not plain or len(tree.expressions) != 1 or ";" in _marks(sql):
+        raise _not_one(sql, step)
+    expression: exp.Expression = tree.expressions[0]
+    if any(expression.find_all(exp.Placeholder, exp.Parameter)):
+        raise _not_one(sql, step, " (a parameter)")
+    return expression.copy()
+
+
+def _not_one(sql: str, step: str, reason: str = "") -> InvalidSpec:
+    return InvalidSpec(f"{step} needs one SQL expression", got=f"{sql!r}{reason}",
+                       do='write it as in Spark: "price > 0"')  # fmt: skip
+
+
+def _refuse_what_is_not_row_wise(tree: exp.Expression, sql: str, step: str) -> None:
+    from sqlglot import exp
+
+    for word in _called(sql):
+        if word in UNREPEATABLE:
+            raise _unrepeatable(f"{word}()", sql, step)
+        if word in AGGREGATES or word in WINDOWS or "_agg" in word:
+            raise _not_row_wise(sql, step, "aggregate with .by(…).window(…).agg(…)")
+        if word in GENERATORS:
+            raise _not_row_wise(sql, step, 'open an array with .explode("column")')
+    if special := _special_moment(sql):
+        raise _unrepeatable(special, sql, step)
+    if any(tree.find_all(exp.AggFunc, exp.Window, exp.Subquery, exp.Query)):
+        raise _not_row_wise(sql, step, "aggregate with .by(…).window(…).agg(…)")
+    if any(tree.find_all(exp.Star)):
+        raise _not_row_wise(sql, step, "name the columns")
+
+
+def _not_row_wise(sql: str, step: str, do: str) -> InvalidSpec:
+    return InvalidSpec(
+        f"{step} needs an expression over one row, giving one value", got=repr(sql), do=do
+    )
+
+
+def _unrepeatable(what: str, sql: str, step: str) -> InvalidSpec:
+    return InvalidSpec(
+        f"{step} needs an expression that gives the same answer when a batch is run again",
+        got=f"{what} in {sql!r}",
+        do="leave it out; now() is the batch clock and may be used",
+    )
+
+
+def _tokens(sql: str) -> list[Token]:
+    from sqlglot.dialects.dialect import Dialect
+
+    return list(Dialect.get_or_raise("spark").tokenize(sql))
+
+
+def _marks(sql: str) -> set[str]:
+    from sqlglot.tokenizer_core import TokenType
+
+    return {";" for token in _tokens(sql) if token.token_type == TokenType.SEMICOLON}
+
+
+def _called(sql: str) -> Iterator[str]:
+    """The names of the functions an expression calls, and `current_time`, which needs no call."""
+    from sqlglot.tokenizer_core import TokenType
+
+    quantified = (TokenType.LIKE, TokenType.ILIKE, TokenType.RLIKE)
+    tokens = _tokens(sql)
+    for place, token in enumerate(tokens):
+        word = token.text.lower()
+        before = tokens[place - 1].token_type if place else None
+        if token.token_type == TokenType.STRING or before in quantified:
+            continue
+        after = tokens[place + 1].token_type if place + 1 < len(tokens) else None
+        bare = token.token_type != TokenType.IDENTIFIER and before != TokenType.DOT
+        if after == TokenType.L_PAREN or (word == "current_time" and bare):
+            yield word
+
+
+def _special_moment(sql: str) -> str | None:
+    """`date 'today'` and its like, which Spark takes from the wall clock."""
+    from sqlglot.tokenizer_core import TokenType
+
+    tokens = _tokens(sql)
+    for word, text in pairwise(tokens):
+        if word.text.lower() in TYPED_MOMENTS and text.token_type == TokenType.STRING:
+            moment = text.text.strip().lower()
+            if any(moment.startswith(special) for special in SPECIAL_MOMENTS):
+                return f"{word.text} '{text.text}'"
+    return None
+
+
+def _clock_words(sql: str) -> Iterator[tuple[str, int, int, bool]]:
+    """Words that mean the clock: the word, where it begins and ends, whether it is a call."""
+    from sqlglot.tokenizer_core import TokenType
+
+    tokens = _tokens(sql)
+    for place, token in enumerate(tokens):
+        word = token.text.lower()
+        if word not in CLOCKS or token.token_type in (TokenType.STRING, TokenType.IDENTIFIER):
+            continue
+        if place and tokens[place - 1].token_type == TokenType.DOT:
+            continue
+        call = [following.token_type for following in tokens[place + 1 : place + 3]]
+        if call == [TokenType.L_PAREN, TokenType.R_PAREN]:
+            yield word, token.start, tokens[place + 2].end, True
+        elif call[:1] != [TokenType.L_PAREN]:
+            yield word, token.start, token.end, False
+
+
+def _bound(column: exp.Expression) -> set[str]:
+    """Names an enclosing lambda binds: `x` in `transform(tags, x -> x + 1)`."""
+    from sqlglot import exp
+
+    bound: set[str] = set()
+    parent = column.parent
+    while parent is not None:
+        if isinstance(parent, exp.Lambda):
+            bound.update(argument.name for argument in parent.expressions)
+        parent = parent.parent
+    return bound

@@ -1,0 +1,1 @@
+"""Arrow columns as numpy arrays, and sums over them that do not depend on order."""

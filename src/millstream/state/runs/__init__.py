@@ -1,0 +1,1 @@
+"""Sorted runs of state in files: written, listed in a manifest, merged, searched and read."""

@@ -1,0 +1,76 @@
+"""Live updates: looked at once for all, and never held up by one slow reader."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import TYPE_CHECKING
+
+from millstream.console.live.updates import QUEUE, Pulse
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def test_many_readers_cost_one_look_and_a_slow_one_misses_pictures_not_the_newest() -> None:
+    async def scene() -> None:
+        looks = itertools.count()
+        pulse = Pulse(every=0.01)
+        readers = [pulse.watch("jobs", lambda: next(looks)) for _ in range(20)]
+        for reader in readers:
+            assert (await anext(reader)).startswith(b"data: ")
+        for _ in range(50):
+            await anext(readers[0])
+        seen_by_slow = [await anext(readers[1]) for _ in range(QUEUE)]
+        made = next(looks)
+        assert made < 200
+        assert int(seen_by_slow[-1].split()[1]) >= made - QUEUE - 25
+        for reader in readers:
+            await reader.aclose()
+        assert pulse.readers == 0
+
+    asyncio.run(scene())
+
+
+def test_a_picture_that_does_not_change_is_not_sent_again() -> None:
+    async def scene() -> None:
+        pulse = Pulse(every=0.001)
+        reader = pulse.watch("jobs", lambda: 1)
+        assert await anext(reader) == b"data: 1\n\n"
+        assert await anext(reader) == b": still here\n\n"
+        await reader.aclose()
+
+    asyncio.run(scene())
+
+
+def test_a_job_that_is_gone_ends_its_stream() -> None:
+    from millstream.errors import NotFound
+
+    def gone() -> None:
+        raise NotFound("this needs a job", got="none")
+
+    async def scene() -> None:
+        pulse = Pulse(every=0.01)
+        events = [event async for event in pulse.watch("job hot", gone)]
+        assert events == [b'event: gone\ndata: "this needs a job; got none"\n\n']
+        assert pulse.readers == 0
+
+    asyncio.run(scene())
+
+
+def test_a_look_that_fails_once_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    looks = itertools.count()
+
+    def shaky() -> int:
+        number = next(looks)
+        if number == 0:
+            raise OSError("a disk that was away")
+        return number
+
+    async def scene() -> None:
+        reader = Pulse(every=0.01).watch("jobs", shaky)
+        assert await anext(reader) == b"data: 1\n\n"
+        await reader.aclose()
+
+    asyncio.run(scene())
+    assert "looking at jobs failed" in caplog.text

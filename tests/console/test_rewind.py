@@ -1,0 +1,109 @@
+"""The process that rewinds a job, from outside: one at a time, ended with the console, bounded.
+
+What it does to a job is shown on a real stack, in tests/jobs/test_rewind.py; here another
+program stands in its place, which is slow, talks too much, or fails as it is told.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from millstream.console import rewind
+from millstream.jobs.registry import Book
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.console.serving import Asked, Served
+
+PATIENCE = 60.0
+AGAIN = json.dumps({"to": "start", "again": True}).encode()
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Has a shell script run where the command would."""
+
+    def use(script: str) -> None:
+        file = tmp_path / "stand-in"
+        file.write_text(f"#!/bin/sh\n{script}\n")
+        file.chmod(0o700)
+        monkeypatch.setattr(rewind, "sys", SimpleNamespace(executable=str(file)))
+
+    return use
+
+
+def rewound(console: Served, job: str = "hot") -> Asked:
+    return console(f"/api/jobs/{job}/rewind", "POST", body=AGAIN)
+
+
+def events(console: Served) -> list[str]:
+    with Book(console.place.book, read_only=True) as book:
+        return [event.event for event in book.events("hot")]
+
+
+def test_what_a_request_says_reaches_the_command_as_checked_words(
+    console: Served, stand_in: Callable[[str], None], tmp_path: Path
+) -> None:
+    console.add_job()
+    stand_in(f'printf "%s\\n" "$@" > {tmp_path / "words"}; echo done >&2')
+    for wish in ({"to": "7", "into": "-2"}, {"to": "2026-01-01T12:00", "again": True}):
+        console("/api/jobs/hot/rewind", "POST", body=json.dumps(wish).encode())
+        words = (tmp_path / "words").read_text().splitlines()
+        to, how = (
+            ("7", "--into=-2") if "into" in wish else ("2026-01-01T12:00:00.000000Z", "--again")
+        )
+        assert words == ["-m", "millstream.cli.main", "jobs", "rewind", "--no-wait", f"--to={to}",
+                         how, "--", "hot"]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("code", "status"), [(1, 409), (2, 400), (3, 400), (4, 404), (5, 503), (6, 410), (77, 409)]
+)
+def test_a_refusal_is_passed_on_with_its_kind(
+    console: Served, stand_in: Callable[[str], None], code: int, status: int
+) -> None:
+    console.add_job()
+    stand_in(f'echo "looking" >&2; echo "error: rewind needs a commit; got none" >&2; exit {code}')
+    answer = rewound(console)
+    assert (answer.status, answer.json) == (status, {"error": "rewind needs a commit; got none"})
+    assert events(console)[-2:] == ["rewind asked for", "rewind refused"]
+
+
+def test_one_rewind_of_a_job_at_a_time_and_none_outlives_the_console(
+    console: Served, stand_in: Callable[[str], None]
+) -> None:
+    console.add_job()
+    stand_in("exec sleep 600")
+    answers: list[Asked] = []
+    first = threading.Thread(target=lambda: answers.append(rewound(console)))
+    first.start()
+    deadline = time.monotonic() + PATIENCE
+    while not any(console.console.rewinds._running.values()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    second = rewound(console)
+    assert (second.status, "under way: hot" in second.json["error"]) == (409, True)
+    console.console.rewinds.end()
+    first.join(PATIENCE)
+    assert answers[0].json == {"error": "it ended without a word"}
+    assert rewound(console, "nobody").status == 404
+
+
+def test_a_command_that_talks_without_end_fills_no_answer(
+    console: Served, stand_in: Callable[[str], None]
+) -> None:
+    console.add_job()
+    stand_in("i=0; while [ $i -lt 3000 ]; do echo 'a line \x1b[31m <b>' >&2; i=$((i+1)); done")
+    answer = rewound(console)
+    assert answer.status == 200
+    assert len(answer.json["said"]) == 20
+    assert "\x1b" not in answer.json["said"][0]
+    assert events(console)[-1] == "rewound"

@@ -1,0 +1,273 @@
+"""Reading ahead: what a batch is handed is what it would have read, or nothing."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.engine.following import AheadReader, LogFollowing, until
+from tests.faults.small_world import Log
+
+from millstream.engine.checkpoint.fault_points import AHEAD
+from millstream.engine.lanes import prefetch
+from millstream.engine.lanes.prefetch import Ahead, Piece, SourceAhead, Taken, Track, fits, together
+from millstream.schema import Schema
+from millstream.sources.decode import Decoder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from millstream.sources.decode import Report, Rows
+    from millstream.sources.spec import Ranges
+
+TOPIC = "rows"
+DECODER = Decoder(0, TOPIC, Schema.parse("n long not null, ts timestamp"), "ts", None, None)
+Patch = pytest.MonkeyPatch
+
+
+@pytest.fixture(autouse=True)
+def found(monkeypatch: Patch) -> list[str]:
+    """Every piece is worth reading; how many have been read."""
+    points: list[str] = []
+    monkeypatch.setattr(prefetch, "LEAST", 1)
+    monkeypatch.setattr(prefetch, "reached", lambda point, batch: points.append(point))
+    return points
+
+
+class Fed:
+    """A topic of two partitions in memory, and one thread that reads it ahead."""
+
+    def __init__(self) -> None:
+        self.log = Log()
+        self.reader = AheadReader(self.log, TOPIC)
+        for partition in (0, 1):
+            self.log.partition(TOPIC, partition)
+        self.source = SourceAhead(TOPIC, lambda: self.reader.following(()))
+        self.at = {0: 0, 1: 0}
+
+    def feed(self, partition: int, rows: int) -> None:
+        for _ in range(rows):
+            number = len(self.log.partition(TOPIC, partition))
+            told = {"n": number, "ts": number * 1000}
+            value = b"{" if number % 7 == 3 else json.dumps(told).encode()
+            record = {"key": None, "value": value, "headers": None, "timestamp": None}
+            self.log.append(TOPIC, partition, record)
+
+    def ends(self) -> dict[int, int]:
+        return self.reader.extent().end
+
+    def take(self, upto: dict[int, int], **track: Any) -> Taken:
+        """What a batch up to these ends is handed; the next one begins there."""
+        ranges = {p: (self.at[p], end) for p, end in upto.items() if end > self.at[p]}
+        self.at |= upto
+        return self.source.take(ranges, replace(Track(self.at.copy(), "first", DECODER), **track))
+
+    def started(self) -> None:
+        self.take({})
+
+
+@pytest.fixture
+def fed() -> Iterator[Fed]:
+    made = Fed()
+    yield made
+    made.source.close()
+
+
+def read(fed: Fed, ranges: Ranges) -> Rows:
+    return DECODER(fed.reader.table(ranges))
+
+
+def plain(rows: Rows) -> tuple[Any, ...]:
+    """Everything about rows but how long it took."""
+    bad = sorted(rows.bad.to_pylist(), key=lambda one: (one["partition"], one["offset"]))
+    return rows.good.to_pylist(), bad, counted(rows.report)
+
+
+def counted(report: Report) -> tuple[Any, ...]:
+    parts = {p: (part.rows, part.bad) for p, part in report.parts.items()}
+    return report.rows, report.bytes, report.extra, report.times, parts
+
+
+def whole(fed: Fed, taken: Taken, ranges: Ranges) -> Rows:
+    parts = [*taken.rows, *([read(fed, taken.left)] if taken.left or not taken.rows else [])]
+    return together(parts, partitions=len(ranges))
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_a_batch_gets_the_very_rows_of_its_ranges_however_much_was_read_ahead(
+    data: st.DataObject,
+) -> None:
+    fed = Fed()
+    try:
+        fed.started()
+        for _ in range(data.draw(st.integers(1, 6))):
+            for partition in (0, 1):
+                fed.feed(partition, data.draw(st.integers(0, 9)))
+            if data.draw(st.booleans(), label="wait"):
+                until(lambda: fed.source._at == fed.ends(), "all read ahead")
+            ends = {p: data.draw(st.integers(fed.at[p], end)) for p, end in fed.ends().items()}
+            ranges = {p: (fed.at[p], end) for p, end in ends.items() if end > fed.at[p]}
+            taken = fed.take(ends)
+            assert plain(whole(fed, taken, ranges)) == plain(read(fed, ranges))
+    finally:
+        fed.source.close()
+
+
+def test_all_that_has_come_meanwhile_is_handed_over(fed: Fed, found: list[str]) -> None:
+    fed.feed(0, 3)
+    fed.started()
+    until(lambda: bool(found), "a piece")
+
+    taken = fed.take({0: 3})
+
+    assert taken.left == {}
+    assert [rows.report.rows for rows in taken.rows] == [3]
+    assert found == [AHEAD]
+
+
+def test_a_batch_that_ends_inside_a_piece_reads_for_itself_and_so_does_nobody_twice(
+    fed: Fed, found: list[str]
+) -> None:
+    fed.feed(0, 5)
+    fed.started()
+    until(lambda: bool(found), "a piece")
+
+    assert fed.take({0: 2}) == Taken((), {0: (0, 2)})
+
+    until(lambda: len(found) == 2, "the rest as a piece of its own")
+    assert [rows.good["n"].to_pylist() for rows in fed.take({0: 5}).rows] == [[2, 4]]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"identity": "second"},
+        {"decoder": replace(DECODER, skips={0: {1: ("step", "reason")}})},
+        {"ends": {0: 3, 1: 0, 2: 0}},
+    ],
+    ids=["another topic of that name", "rows to be skipped", "another partition"],
+)
+def test_what_was_read_for_another_plan_is_thrown_away(
+    fed: Fed, found: list[str], other: dict[str, Any]
+) -> None:
+    fed.feed(0, 3)
+    fed.started()
+    until(lambda: bool(found), "a piece")
+
+    assert fed.take({0: 3}, **other).left == {0: (0, 3)}
+
+
+def test_after_stop_nothing_is_handed_over_and_nothing_more_is_read(
+    fed: Fed, found: list[str]
+) -> None:
+    fed.feed(0, 3)
+    fed.started()
+    until(lambda: bool(found), "a piece")
+    fed.source.stop()
+    fed.feed(0, 3)
+
+    assert fed.take({0: 6}).left == {0: (0, 6)}
+    assert len(found) == 1
+
+
+def test_an_answer_for_a_track_that_was_left_is_dropped(fed: Fed, monkeypatch: Patch) -> None:
+    asked, go_on = threading.Event(), threading.Event()
+    wait = LogFollowing.wait
+
+    def slow(self: LogFollowing, starts: Any, **how: int) -> Any:
+        found = wait(self, starts, **how)
+        if found is not None and not asked.is_set():
+            asked.set()
+            go_on.wait(60)
+        return found
+
+    monkeypatch.setattr(LogFollowing, "wait", slow)
+    fed.feed(0, 4)
+    fed.started()
+    asked.wait(60)
+    assert fed.take({0: 4}).left == {0: (0, 4)}
+    go_on.set()
+    fed.feed(0, 2)
+    until(lambda: fed.source._at[0] == 6, "the rows behind it")
+
+    assert sum(rows.report.rows for rows in fed.take({0: 6}).rows) == 2
+
+
+def test_where_nothing_can_be_read_ahead_a_batch_reads_for_itself_and_it_is_tried_again(
+    fed: Fed, monkeypatch: Patch
+) -> None:
+    tries: list[int] = []
+    wait = LogFollowing.wait
+
+    def failing(self: LogFollowing, starts: Any, **how: int) -> Any:
+        tries.append(1)
+        if len(tries) == 1:
+            raise OSError("the broker is away")
+        return wait(self, starts, **how)
+
+    monkeypatch.setattr(LogFollowing, "wait", failing)
+    fed.feed(0, 2)
+    fed.started()
+    until(lambda: fed.source._track is None, "it has given up")
+    assert fed.take({0: 2}).left == {0: (0, 2)}
+    fed.feed(0, 3)
+    until(lambda: fed.source._at.get(0) == 5, "all of it")
+
+    assert fed.take({0: 5}).left == {}
+
+
+def test_no_more_is_read_than_there_is_room_for(
+    fed: Fed, found: list[str], monkeypatch: Patch
+) -> None:
+    monkeypatch.setattr(prefetch, "MOST", 1)
+    fed.feed(0, 20)
+    fed.started()
+    until(lambda: bool(found), "a piece")
+
+    assert fed.source._at == {0: 5, 1: 0}
+    assert fed.take({0: 20}).left == {0: (5, 20)}
+
+
+def test_the_thread_ends_with_its_run(fed: Fed) -> None:
+    fed.started()
+    fed.source.close()
+
+    assert not fed.source._thread.is_alive()
+
+
+def test_a_source_is_read_ahead_once_two_batches_have_decoded_it_in_the_same_way() -> None:
+    log = Log()
+    all_ahead = Ahead({TOPIC: AheadReader(log, TOPIC)})
+    try:
+        for batch in range(3):
+            changing = replace(DECODER, limit=batch)
+            all_ahead.take(TOPIC, {}, Track({0: 0}, None, changing))
+        assert threads() == []
+        for _ in range(2):
+            all_ahead.take(TOPIC, {}, Track({0: 0}, None, DECODER))
+        assert threads() == [f"ahead {TOPIC}"]
+    finally:
+        all_ahead.close()
+    assert threads() == []
+
+
+def threads() -> list[str]:
+    return [one.name for one in threading.enumerate() if one.name.startswith("ahead ")]
+
+
+def test_a_piece_fits_only_the_very_beginning_of_ranges(fed: Fed) -> None:
+    fed.feed(0, 5)
+    piece = Piece({0: (2, 4)}, read(fed, {0: (2, 4)}), 10)
+
+    assert fits(piece, {0: 2, 1: 7}, {0: (2, 4), 1: (7, 9)})
+    assert fits(piece, {0: 2}, {0: (0, 9)})
+    assert not fits(piece, {0: 3}, {0: (3, 9)})
+    assert not fits(piece, {0: 1}, {0: (1, 9)})
+    assert not fits(piece, {0: 2}, {0: (2, 3)})
+    assert not fits(piece, {1: 2}, {1: (2, 9)})

@@ -1,0 +1,316 @@
+"""Alerts as the stack knows them: read, silenced, and those on jobs' own facts."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from tests.cli.command import Command
+from tests.sinks.receiving import Receiver
+
+import millstream as ms
+from millstream.engine.checkpoint.checkpoint import Checkpoint
+from millstream.errors import InvalidInput, InvalidSpec, NotFound
+from millstream.jobs.alerts.alerts import alerts, job_alerts_file, notifications, silence, unsilence
+from millstream.jobs.alerts.rules import AlertWatch, rules_of
+from millstream.jobs.folders import StackPlace, stack_place
+from millstream.jobs.logs import Log, last_lines
+from millstream.jobs.registry import Book, JobRow
+from millstream.jobs.reports.run_log import Diary
+from millstream.sinks.alerts import notice_writer
+from millstream.sinks.alerts.notice_store import NoticeStore
+from millstream.sinks.alerts.notice_writer import NoticeWriter
+from millstream.sinks.alerts.outbox import Outbox
+from millstream.sinks.spec import Opening, Staged
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StackPlace:
+    monkeypatch.setenv("MILLSTREAM_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(notice_writer, "_LAST_TURN", 300.0)
+    place = stack_place()
+    place.make()
+    return place
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as running:
+        yield running
+
+
+def submitted(place: StackPlace, name: str = "shop") -> JobRow:
+    row = JobRow(name=name, application="shop", owner="ann", file="shop.py", pipeline=name,
+                 kafka=None, checkpoint=str(place.path.parent / "jobs" / name), lane=None,
+                 submitted=1.0, state="running")  # fmt: skip
+    with Book(place.book) as book:
+        book.add(row)
+    place.job(name).path.mkdir()
+    return row
+
+
+def fired(place: StackPlace, *rows: tuple[str, int], to: Any = ()) -> ms.Alert:
+    """Rows of (page, n), taken in by an alert of the job `shop`."""
+    checkpoint = Checkpoint(place.path.parent / "jobs" / "shop")
+    checkpoint.open("shop", 256)
+    sink = ms.Alert("pages fail", when="n > 5", to=to)
+    table = pa.table({"page": [page for page, _ in rows], "n": [n for _, n in rows],
+                      "_time": [1_000_000] * len(rows)})  # fmt: skip
+    writer = NoticeWriter(Opening("shop", checkpoint.job, checkpoint.incarnation, (sink,)))
+    writer.recover(None)
+    writer.write("i", 1, [Staged("pages fail", "result", sink, ("page",), table.num_rows,
+                                 lambda: iter([table]))])  # fmt: skip
+    writer.close()
+    checkpoint.close()
+    return sink
+
+
+# -- reading and silencing ------------------------------------------------------------
+
+
+def test_an_alert_is_listed_with_how_its_keys_stand(place: StackPlace, receiver: Receiver) -> None:
+    submitted(place)
+    assert alerts(place) == []
+    fired(place, ("/", 9), ("/cart", 1), to=ms.Webhook(receiver.url, allow_private=True))
+    [row] = alerts(place)
+    episode = row.pop("episode")
+    assert receiver.posts[0].id == f"msg_{episode}_firing"
+    assert row == {
+        "job": "shop", "alert": "pages fail", "on": "rows", "when": "n > 5", "for": "0 seconds",
+        "key": {"page": "/"}, "state": "firing", "since": "1970-01-01T00:00:01.000Z",
+        "row": {"page": "/", "n": 9}, "silenced_until": None, "notified": "yes", "problem": None,
+        "to": [f"Webhook('{receiver.url.split('hook')[0]}***')"], "untracked": 0,
+    }  # fmt: skip
+    [told] = notifications(place, "shop", "pages fail")
+    assert (told["state"], told["outcome"], told["tries"]) == ("firing", "sent", 1)
+
+
+def test_an_alert_nobody_stands_out_of_is_ok(place: StackPlace) -> None:
+    submitted(place)
+    fired(place, ("/", 1))
+    [row] = alerts(place, "shop")
+    assert (row["state"], row["key"], row["notified"]) == ("ok", None, None)
+    with pytest.raises(NotFound, match="pages fail"):
+        notifications(place, "shop", "pages fall")
+
+
+def test_what_could_not_be_told_says_why(place: StackPlace, receiver: Receiver) -> None:
+    receiver.answering(404)
+    submitted(place)
+    fired(place, ("/", 9), to=ms.Webhook(receiver.url, allow_private=True))
+    [row] = alerts(place)
+    assert row["notified"] == "failed"
+    assert "the answer 404" in row["problem"]
+
+
+def test_a_silence_is_seen_and_ends(place: StackPlace) -> None:
+    submitted(place)
+    fired(place, ("/", 9), ("/cart", 9))
+    done = silence(place, "shop", "pages fail", seconds=60, key={"page": "/"})
+    assert [row["silenced_until"] for row in alerts(place)] == [done["silenced_until"], None]
+    silence(place, "shop", "pages fail", seconds=3600)
+    assert None not in [row["silenced_until"] for row in alerts(place)]
+    unsilence(place, "shop", "pages fail")
+    unsilence(place, "shop", "pages fail", key={"page": "/"})
+    assert [row["silenced_until"] for row in alerts(place)] == [None, None]
+    with pytest.raises(NotFound, match="a silence of the alert"):
+        unsilence(place, "shop", "pages fail")
+    with pytest.raises(NotFound, match="that stands out"):
+        silence(place, "shop", "pages fail", seconds=60, key={"page": "/x"})
+    with pytest.raises(NotFound, match="'x' of the job shop; got pages fail"):
+        silence(place, "shop", "x", seconds=60)
+    with pytest.raises(NotFound, match="a job named 'shops'"):
+        silence(place, "shops", "pages fail", seconds=60)
+    for length in (0, -1, 1e9, float("nan"), "1"):
+        with pytest.raises(InvalidInput, match="from 1 second to 30 days"):
+            silence(place, "shop", "pages fail", seconds=length)  # type: ignore[arg-type]
+
+
+def test_the_command_lists_shows_and_silences(place: StackPlace) -> None:
+    run = Command(None)
+    submitted(place)
+    assert "no alerts" in run.ok("alerts", "list").err
+    fired(place, ("/", 9), ("/c\x1b[31m", 9))
+    listed = run.ok("alerts", "list")
+    assert "pages fail" in listed.out
+    assert "\x1b" not in listed.out
+    assert [row["state"] for row in run.ok("alerts", "list", "--firing", "-o", "json").json] == [
+        "firing", "firing",
+    ]  # fmt: skip
+    said = run.ok("alerts", "silence", "shop", "pages fail", "--key", "page=/", "--for", "1 day")
+    assert "is silent until" in said.err
+    shown = run.ok("alerts", "show", "shop", "pages fail", "-o", "json").json
+    assert [row["silenced_until"] is None for row in shown["keys"]] == [False, True]
+    assert shown["when"] == "n > 5"
+    assert "n > 5" in run.ok("alerts", "show", "shop", "pages fail").out
+    assert "heard again" in run.ok("alerts", "unsilence", "shop", "pages fail", "-k", "page=/").err
+    for words, code in (
+        (("show", "shop", "x"), 4), (("show", "x", "x"), 4), (("silence", "shop", "x"), 4),
+        (("silence", "shop", "pages fail", "--for", "long"), 3),
+        (("silence", "shop", "pages fail", "--key", "x"), 2),
+    ):  # fmt: skip
+        refused = run("alerts", *words)
+        assert refused.code == code, refused
+        assert refused.err.count("\n") == 1
+
+
+def test_a_store_that_is_damaged_is_named(place: StackPlace) -> None:
+    submitted(place)
+    job_alerts_file(place).write_bytes(b"no database" * 1000)
+    refused = Command(None)("alerts", "list")
+    assert refused.code == 6
+    assert "alerts.db needs to be a store of alerts" in refused.err
+    assert refused.err.count("\n") == 1
+
+
+# -- a job's own facts ------------------------------------------------------------------
+
+
+class Watched:
+    """A job in the book and its diary, and what the supervisor's watch makes of them."""
+
+    def __init__(self, place: StackPlace, *rules: ms.JobAlert, late: float | None = None) -> None:
+        self.place, self.lag = place, 0
+        submitted(place)
+        views = ms.read(ms.Topic("views", schema="page string, ts timestamp"), time="ts")
+        counts = views.by("page").window(ms.tumbling("5 seconds"))
+        if late is not None:
+            counts = counts.late(alert_above=late)
+        out = counts.agg(n=ms.count()).to(ms.Topic("counts"))
+        pipeline = ms.Pipeline("shop", out, alerts=list(rules))
+        self.diary = Diary(place.job("shop").facts, "run", 1)
+        self.diary.about({"alerts": json.loads(json.dumps(rules_of(pipeline)))})
+        self.diary.beat(0.0, None)
+        self.log = Log(place.log("supervisor"))
+        self.watch = AlertWatch(place, lambda job: self.lag, self.log)
+        self.store = NoticeStore(job_alerts_file(place))
+        self.batches = 0
+
+    def look(self) -> list[tuple[str, str]]:
+        """One look; the alerts and how they stand."""
+        with Book(self.place.book, read_only=True) as book:
+            self.watch.look(book, self.store)
+        Outbox(self.store, self.watch.targets).turn()
+        return [(row["alert"], row["state"]) for row in alerts(self.place, "shop")]
+
+    def batch(self, **counts: int) -> None:
+        self.batches += 1
+        steps = {"tumbling(page)": {"in": counts.get("rows", 0), "late": counts.get("late", 0)}}
+        self.diary.batch({"batch": self.batches, "rows": 0, "late": 0, "dead": 0, "extra": 0,
+                          "bytes": 0, "seconds": 0.1, "outputs": {}, "phases": {}, **counts,
+                          "steps": steps})  # fmt: skip
+        self.diary.beat(0.0, None)
+
+    def stands(self, state: Any, reason: str | None = None) -> None:
+        with Book(self.place.book) as book:
+            book.note("shop", state=state, reason=reason)
+
+    def close(self) -> None:
+        self.store.close()
+        self.diary.close()
+        self.log.close()
+
+
+def test_lag_above_a_number_fires_and_is_told_to_a_receiver(
+    place: StackPlace, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPS_HOOK", receiver.url)
+    hook = ms.Webhook("${env:OPS_HOOK}", allow_private=True)
+    watched = Watched(place, ms.JobAlert("lag", above=100, to=hook))
+    assert watched.look() == [("lag above 100", "ok")]
+    watched.lag = 101
+    assert watched.look() == [("lag above 100", "firing")]
+    assert watched.look() == [("lag above 100", "firing")]
+    [post] = receiver.posts
+    assert post.data["row"] == {"lag": 101}
+    assert (post.data["job"], post.data["alert"]) == ("shop", "lag above 100")
+    watched.lag = 100
+    assert watched.look() == [("lag above 100", "resolved")]
+    assert [post.data["state"] for post in receiver.posts] == ["firing", "resolved"]
+    watched.lag = 1000
+    assert watched.look() == [("lag above 100", "pending")]
+    watched.close()
+    assert "alert firing" in "".join(last_lines(place.log("supervisor"), 10))
+
+
+def test_a_job_that_is_dead_is_told_of_by_the_supervisor(place: StackPlace) -> None:
+    watched = Watched(place, ms.JobAlert("down"), ms.JobAlert("failed", for_="1 hour"))
+    watched.stands("hung", "no sign of life for 21 s")
+    assert watched.look() == [("down", "firing"), ("failed", "ok")]
+    [row] = alerts(place, "shop", "down")
+    assert row["row"] == {"state": "hung", "reason": "no sign of life for 21 s"}
+    assert row["on"] == "job"
+    watched.stands("failed")
+    assert watched.look() == [("down", "firing"), ("failed", "pending")]
+    watched.stands("running")
+    assert watched.look() == [("down", "resolved"), ("failed", "ok")]
+    silence(place, "shop", "down", seconds=60)
+    assert alerts(place, "shop", "down")[0]["silenced_until"] is not None
+    watched.close()
+
+
+def test_shares_of_late_and_dead_rows_are_those_of_a_minute(place: StackPlace) -> None:
+    watched = Watched(place, ms.JobAlert("dead", above=0.1), late=0.5)
+    watched.batch(rows=100, dead=10, late=50)
+    assert [state for _, state in watched.look()] == ["ok", "ok"]
+    watched.batch(rows=10, dead=2, late=9)
+    assert sorted(watched.look()) == [
+        ("dead above 0.1", "firing"), ("late rows of tumbling(page)", "firing"),
+    ]  # fmt: skip
+    [row] = alerts(place, "shop", "dead above 0.1")
+    assert row["row"] == {"rows": 110, "dead": 12, "share": 0.1091}
+    watched.close()
+
+
+def test_an_alert_that_is_no_more_is_forgotten_with_its_rule_or_its_job(place: StackPlace) -> None:
+    watched = Watched(place, ms.JobAlert("lag", above=1), ms.JobAlert("hung"))
+    watched.lag = 5
+    watched.look()
+    watched.diary.about({"alerts": [ms.JobAlert("hung").as_json()]})
+    watched.diary.beat(0.0, None)
+    assert watched.look() == [("hung", "ok")]
+    with Book(place.book) as book:
+        book.forget("shop")
+        watched.watch.look(book, watched.store)
+    assert watched.store.rows("SELECT alert FROM alerts") == []
+    watched.close()
+
+
+def test_a_plan_names_the_alerts_on_the_job_and_no_secret() -> None:
+    out = ms.read(ms.Topic("t", schema="n long")).to(ms.Topic("u"))
+    mail = ms.Email("ops@example.com", url="smtps://me:${env:CANARY}@mail.example")
+    rules = [ms.JobAlert("lag", above=10, for_="1 minute", to=mail), ms.JobAlert("hung")]
+    plan = ms.Pipeline("p", out, alerts=rules).plan()
+    assert "JobAlert('lag above 10', when lag above 10 for 1 minute → Email(" in plan
+    with pytest.raises(InvalidSpec, match="each alert needs a name of its own"):
+        ms.Pipeline("p", out, alerts=[ms.JobAlert("hung"), ms.JobAlert("hung")])
+    with pytest.raises(InvalidSpec, match=r"a list of ms\.JobAlert"):
+        ms.Pipeline("p", out, alerts=[ms.Alert("a", when="n > 1")])  # type: ignore[list-item]
+
+
+def test_the_watch_survives_a_rule_it_cannot_read(place: StackPlace) -> None:
+    watched = Watched(place, ms.JobAlert("hung"))
+    rules = [{"fact": "moon", "name": "x", "above": None}, ms.JobAlert("hung").as_json()]
+    watched.diary.about({"alerts": rules})
+    watched.diary.beat(0.0, None)
+    assert watched.look() == [("hung", "ok")]
+    watched.close()
+
+
+def test_the_thread_of_the_watch_looks_by_itself(place: StackPlace) -> None:
+    watched = Watched(place, ms.JobAlert("lag", above=1))
+    watched.lag = 5
+    watched.watch.start()
+    deadline = time.monotonic() + 60
+    while [row["state"] for row in alerts(place)] != ["firing"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    watched.watch.close()
+    watched.close()

@@ -1,0 +1,102 @@
+"""Lag, and the warning before unread records are gone."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.jobs.stacks import until
+
+from millstream.jobs.folders import StackPlace, stack_place
+from millstream.jobs.logs import Log, last_lines
+from millstream.jobs.registry import Book, JobRow
+from millstream.jobs.reports.lag import LagWatch, Retention, danger, lags
+from millstream.jobs.reports.run_log import Diary
+from millstream.kafka.admin.topics import Topics
+from millstream.kafka.clients.producing.producer import Producer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from millstream.testing.local_broker import ThrowAwayBroker
+
+FOREVER, DAY = Retention(None), Retention(86_400.0)
+
+
+def warned(retention: Retention = FOREVER, *, position: int, aged: int | None = None,
+           first: int = 100, cut: bool = False) -> str | None:  # fmt: skip
+    return danger(position=position, first=first, end=200, aged=aged, retention=retention, cut=cut)
+
+
+def test_a_job_that_has_read_everything_is_never_in_danger() -> None:
+    assert warned(DAY, position=200, aged=200, cut=True) is None
+
+
+def test_unread_records_that_are_young_are_no_danger() -> None:
+    assert warned(DAY, position=150, aged=120) is None
+
+
+def test_unread_records_near_the_end_of_their_retention_are_told() -> None:
+    told = warned(DAY, position=150, aged=180)
+    assert told == "30 unread records have used up 75% of the retention of 86,400 s"
+
+
+def test_a_log_that_is_not_cut_warns_nobody_without_retention() -> None:
+    assert warned(position=101) is None
+
+
+@pytest.mark.parametrize(("position", "told"), [(124, True), (125, False)])
+def test_unread_records_in_the_oldest_quarter_of_a_log_that_is_cut(
+    position: int, *, told: bool
+) -> None:
+    assert (warned(position=position, cut=True) is not None) == told
+
+
+def test_records_that_are_gone_are_told_as_gone() -> None:
+    assert warned(position=90) == "10 unread records are gone already"
+
+
+def reading(place: StackPlace, kafka: str, topic: str, position: int) -> None:
+    """A job that has read a topic so far, as its book and diary tell it."""
+    with Book(place.book) as book:
+        book.add(JobRow(name=topic, application="a", owner="ann", file="f.py", pipeline=topic,
+                        kafka=kafka, checkpoint="c", lane=None, submitted=0.0))  # fmt: skip
+    place.job(topic).path.mkdir()
+    diary = Diary(place.job(topic).facts, "r1", 1)
+    diary.about({"kafka": kafka, "topics": {"bids": topic}})
+    diary.beat(time.time(), {"bids": {0: position}})
+    diary.close()
+
+
+def test_the_lag_of_a_job_that_is_down_is_told_with_a_warning_before_records_are_gone(
+    broker: ThrowAwayBroker, topic: str, tmp_path: Path
+) -> None:
+    young, old = f"{topic}-young", f"{topic}-old"
+    place = stack_place(tmp_path)
+    place.make()
+    then = datetime.now(UTC) - timedelta(minutes=50)
+    with Producer(broker.address) as producer:
+        for name, at in ((young, datetime.now(UTC)), (old, then)):
+            Topics(broker.address).create(name, retention="1 hour")
+            for number in range(5):
+                producer.send(name, {"n": number}, timestamp=at)
+            reading(place, broker.address, name, position=2)
+    log = Log(tmp_path / "lag.log")
+    watch = LagWatch(place, log)
+    watch.start()
+    try:
+        until(lambda: watch.of(old) is not None, "the lag")
+        found = {lag.job: lag for lag in lags(place)}
+        assert {lag.lag for lag in found.values()} == {3} == {watch.of(young), watch.of(old)}
+        assert found[young].warning is None
+        assert found[old].warning == (
+            "3 unread records have used up 75% of the retention of 3,600 s"
+        )
+        until(lambda: lags(place, old)[0].seconds > 0, "the time they have waited")
+    finally:
+        watch.close()
+        log.close()
+    [line] = [line for line in last_lines(tmp_path / "lag.log", 50) if '"retention"' in line]
+    assert f'"pipeline": "{old}"' in line

@@ -1,0 +1,339 @@
+from __future__ import annotations
+
+import gc
+import re
+import threading
+import time
+import weakref
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from millstream.errors import DataGone, InvalidInput, NotFound
+from millstream.kafka.clients.consuming.consumer import Consumer
+from millstream.kafka.clients.producing.producer import Producer
+
+if TYPE_CHECKING:
+    from tests.kafka.shortly import Log
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def numbered(log: Log, topic: str, count: int = 10, *, partitions: int = 1) -> None:
+    """Records "0", "1", … one minute apart, in turn over the partitions."""
+    log.topics.create(topic, partitions=partitions, settings={"retention.ms": -1})
+    with Producer(log.address) as producer:
+        for number in range(count):
+            producer.send(
+                topic,
+                str(number),
+                partition=number % partitions,
+                timestamp=NOON + timedelta(minutes=number),
+            )
+
+
+def test_reading_to_the_end_ends_there(log: Log, topic: str) -> None:
+    numbered(log, topic)
+
+    with log.consumer(topic, until_end=True) as consumer:
+        first = list(consumer)
+        log.fill(topic, [b"later"])
+        assert list(consumer) == []
+
+    assert [record.value for record in first] == [b"%d" % i for i in range(10)]
+    assert [record.offset for record in first] == list(range(10))
+
+
+def test_an_empty_topic_is_read_at_once(log: Log, topic: str) -> None:
+    log.topics.create(topic, partitions=3)
+
+    begun = time.monotonic()
+    assert log.values(topic) == []
+    assert time.monotonic() - begun < 3
+
+
+def test_a_loop_goes_on_with_new_records_until_it_is_stopped(log: Log, topic: str) -> None:
+    log.topics.create(topic)
+    seen = []
+    with log.consumer(topic) as consumer:
+
+        def read() -> None:
+            for record in consumer:
+                seen.append(record.value)
+                if record.value == b"last":
+                    consumer.stop()
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        for value in (b"one", b"two", b"last"):
+            log.fill(topic, [value])
+        reader.join(timeout=20)
+
+        assert not reader.is_alive()
+    assert seen == [b"one", b"two", b"last"]
+
+
+def test_stopping_from_outside_ends_a_loop_that_waits(log: Log, topic: str) -> None:
+    log.topics.create(topic)
+    with log.consumer(topic) as consumer:
+        threading.Timer(0.3, consumer.stop).start()
+
+        assert list(consumer) == []
+
+
+def test_a_loop_that_was_left_goes_on_where_it_was(log: Log, topic: str) -> None:
+    numbered(log, topic)
+    with log.consumer(topic, until_end=True) as consumer:
+        for record in consumer:
+            if record.value == b"3":
+                break
+        assert consumer.position() == {(topic, 0): 4}
+        rows = [value for batch in consumer.batches(rows=4) for value in batch["value"].to_pylist()]
+
+    assert rows == [b"4", b"5", b"6", b"7", b"8", b"9"]
+
+
+@pytest.mark.parametrize(
+    ("start", "first"),
+    [
+        ("start", 0),
+        ("end", None),
+        (NOON + timedelta(minutes=4), 4),
+        (NOON + timedelta(minutes=3, seconds=1), 4),
+        (NOON + timedelta(days=9), None),
+        (datetime(2026, 1, 1, 12, 6), 6),
+        ({0: 7}, 7),
+        ({0: 10}, None),
+    ],
+)
+def test_reading_begins_at_the_start_the_end_a_time_or_an_offset(
+    log: Log, topic: str, start: Any, first: int | None
+) -> None:
+    numbered(log, topic)
+
+    values = log.values(topic, start=start)
+
+    assert values == ([] if first is None else [b"%d" % i for i in range(first, 10)])
+
+
+def test_reading_begins_so_long_ago(log: Log, topic: str) -> None:
+    log.topics.create(topic)
+    now = datetime.now(UTC)
+    with Producer(log.address) as producer:
+        for hours in (5, 3, 1):
+            producer.send(topic, str(hours), timestamp=now - timedelta(hours=hours))
+
+    assert log.values(topic, start=timedelta(hours=4)) == [b"3", b"1"]
+
+
+def test_going_back_by_offset_and_by_time_and_forth_again(log: Log, topic: str) -> None:
+    numbered(log, topic)
+    with log.consumer(topic) as consumer:
+        records = iter(consumer)
+        assert [next(records).value for _ in range(6)][-1] == b"5"
+        was = consumer.position()[topic, 0]
+
+        consumer.seek(topic, 0, 2)
+        assert next(records).value == b"2"
+        consumer.seek_to(NOON + timedelta(minutes=8))
+        assert next(records).value == b"8"
+        consumer.seek_to("start")
+        assert next(records).value == b"0"
+        consumer.seek(topic, 0, was)
+        assert next(records).value == b"6"
+        assert consumer.lag() == {(topic, 0): 3}
+        consumer.seek_to("end")
+        assert consumer.lag() == {(topic, 0): 0}
+        log.fill(topic, [b"new"])
+        assert next(records).value == b"new"
+
+
+def test_some_partitions_can_be_read_alone(log: Log, topic: str) -> None:
+    numbered(log, topic, partitions=3)
+
+    assert {record.partition for record in log.read(topic, partitions=[0, 2])} == {0, 2}
+
+
+def test_offsets_for_some_partitions_leave_the_others_at_their_start(log: Log, topic: str) -> None:
+    numbered(log, topic, partitions=2)
+
+    assert sorted(log.values(topic, start={1: 4})) == [b"0", b"2", b"4", b"6", b"8", b"9"]  # type: ignore[type-var]
+
+
+def test_several_topics_are_read_together(log: Log, topic: str) -> None:
+    numbered(log, topic, 3)
+    numbered(log, f"{topic}-b", 2)
+
+    found = {(record.topic, record.value) for record in log.read(topic, f"{topic}-b")}
+
+    assert found == {
+        (topic, b"0"),
+        (topic, b"1"),
+        (topic, b"2"),
+        (f"{topic}-b", b"0"),
+        (f"{topic}-b", b"1"),
+    }
+
+
+def test_a_paused_partition_waits_and_loses_nothing(log: Log, topic: str) -> None:
+    numbered(log, topic, 20, partitions=2)
+    with log.consumer(topic, until_end=True) as consumer:
+        records = iter(consumer)
+        seen = [next(records)]
+        consumer.pause(topic, 0)
+        log.fill(topic, [b"x"])
+        during = [next(records) for _ in range(9 if seen[0].partition else 10)]
+        consumer.resume()
+        rest = list(records)
+
+    assert {record.partition for record in during} == {1}
+    values = [record.value for record in [*seen, *during, *rest] if record.value != b"x"]
+    assert sorted(map(str, values)) == sorted(str(b"%d" % i) for i in range(20))
+
+
+def test_what_left_the_log_before_it_was_read_is_told_until_one_moves(log: Log, topic: str) -> None:
+    numbered(log, topic)
+    with log.consumer(topic, group=topic) as consumer:
+        assert [record.value for _, record in zip(range(2), consumer, strict=False)] == [b"0", b"1"]
+    log.topics.truncate(topic, {0: 6})
+
+    with log.consumer(topic, group=topic) as consumer:
+        for _ in range(2):
+            with pytest.raises(DataGone, match=rf"partition 0 of {topic} .* offset 2; .* at 6"):
+                next(iter(consumer))
+        with pytest.raises(DataGone):
+            next(consumer.batches())
+        consumer.seek_to("start")
+
+        assert next(iter(consumer)).value == b"6"
+
+
+def test_a_dropped_client_is_gone_at_once_and_not_in_a_foreign_thread(log: Log, topic: str) -> None:
+    numbered(log, topic)
+    gc.disable()
+    try:
+        kept = [
+            log.consumer(topic),
+            log.consumer(topic, group=topic),
+            Producer(log.address),
+            log.topics,
+        ]
+        next(iter(kept[0]))  # type: ignore[call-overload]
+        ends = [weakref.ref(it) for it in kept]
+        del kept
+        assert [end() for end in ends] == [None] * 4
+    finally:
+        gc.enable()
+
+
+def test_a_topic_made_anew_under_a_reader_is_no_end_to_wait_for(log: Log, topic: str) -> None:
+    numbered(log, topic)
+    log.topics.create(f"{topic}-b")
+    with log.consumer(topic, group=topic, commit="manual") as consumer:
+        records = iter(consumer)
+        for _ in range(8):
+            next(records)
+        consumer.commit()
+    log.topics.delete(topic)
+    log.topics.create(topic)
+    log.fill(topic, [b"new"])
+
+    # Kafka forgets the offsets of a deleted topic, so the group begins anew.
+    assert log.values(topic, group=topic) == [b"new"]
+
+
+@pytest.mark.parametrize("offset", [3, 0])
+def test_an_offset_that_is_gone_is_refused_when_it_is_asked_for(
+    log: Log, topic: str, offset: int
+) -> None:
+    numbered(log, topic)
+    log.topics.truncate(topic, {0: 6})
+
+    with pytest.raises(DataGone, match=rf"hold offset {offset}; got a log that begins at 6"):
+        log.consumer(topic, start={0: offset})
+    with log.consumer(topic) as consumer, pytest.raises(DataGone):
+        consumer.seek(topic, 0, offset)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"start": "middle"}, "start needs .* got 'middle'"),
+        ({"start": 5}, "start needs .* got 5"),
+        ({"start": "committed"}, 'start="committed" needs a group'),
+        ({"start": {0: 99}}, "up to its end, 10; got 99"),
+        ({"start": {0: -1}}, "offset from 0 on; got -1"),
+        ({"start": {0: "1"}}, "offset from 0 on; got '1'"),
+        ({"start": {5: 1}}, "partitions 0 to 0; got an offset for partition 5"),
+        ({"partitions": [1]}, r"partitions needs some of \[0\]; got \[1\]"),
+        ({"partitions": []}, "partitions needs some"),
+        ({"partitions": [0], "group": "g"}, "partitions= needs a consumer without a group"),
+        ({"group": ""}, "a group needs a name; got ''"),
+        ({"group": 5}, "a group needs a name; got 5"),
+        ({"isolation": "none"}, "isolation needs .* got 'none'"),
+        ({"commit": "auto"}, 'commit="auto" needs a group'),
+        ({"commit": "never", "group": "g"}, "commit needs .* got 'never'"),
+        ({"settings": {"group.id": "x"}}, "group.id needs to be left to group="),
+        ({"settings": {"fetch.min.bytes": "many"}}, "fetch.min.bytes needs .* got 'many'"),
+        ({"settings": {"fetch.min.byte": 1}}, "got 'fetch.min.byte'"),
+        ({"settings": {5: 1}}, "name of text; got 5"),
+    ],
+)
+def test_an_option_that_cannot_be_is_named(
+    log: Log, topic: str, options: dict[str, Any], said: str
+) -> None:
+    numbered(log, topic)
+
+    with pytest.raises(InvalidInput, match=said):
+        log.consumer(topic, **options)
+
+
+def test_a_consumer_needs_topics_that_exist(log: Log, topic: str) -> None:
+    log.topics.create(topic)
+
+    with pytest.raises(NotFound, match=f"{topic}s does not exist; did you mean {topic}"):
+        log.consumer(topic, f"{topic}s")
+    with pytest.raises(NotFound):
+        log.consumer(f"{topic}s", group="g")
+    with pytest.raises(InvalidInput, match="a consumer needs a topic"):
+        log.consumer()
+    with pytest.raises(InvalidInput, match="got 'a b'"):
+        Consumer("a b", kafka="127.0.0.1:1")
+
+
+def test_offsets_belong_to_one_topic(log: Log, topic: str) -> None:
+    with pytest.raises(InvalidInput, match="start by offsets needs one topic"):
+        log.consumer(topic, f"{topic}-b", start={0: 0})
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda it: it.commit(), "commit() needs a consumer in a group"),
+        (lambda it: it.committed(), "committed() needs a consumer in a group"),
+        (lambda it: it.seek("other", 0, 0), "partition 0 of 'other'"),
+        (lambda it: it.seek(it.topics[0], 7, 0), "partition 7 of"),
+        (lambda it: it.seek(it.topics[0], 0, 11), "up to its end, 10; got 11"),
+        (lambda it: it.seek_to("middle"), "seek_to needs"),
+        (lambda it: it.pause(it.topics[0], 3), "partition 3 of"),
+        (lambda it: it.batches(rows=0), "rows needs a whole number from 1 on; got 0"),
+    ],
+)
+def test_a_call_that_cannot_be_is_named(log: Log, topic: str, call: Any, said: str) -> None:
+    numbered(log, topic)
+
+    with log.consumer(topic) as consumer, pytest.raises(InvalidInput, match=re.escape(said)):
+        call(consumer)
+
+
+def test_a_closed_consumer_reads_nothing(log: Log, topic: str) -> None:
+    log.topics.create(topic)
+    consumer = log.consumer(topic)
+    consumer.close()
+    consumer.close()
+
+    with pytest.raises(InvalidInput, match="open consumer"):
+        next(iter(consumer))
+    with pytest.raises(InvalidInput, match="open consumer"):
+        consumer.batches()

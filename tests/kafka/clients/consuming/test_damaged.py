@@ -1,0 +1,199 @@
+"""Damaged batches on a real broker's disk: the offsets they take up, and everything around them."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.kafka.damaging import (
+    Harm,
+    Stored,
+    crc32c,
+    flipped,
+    log_file,
+    other_format,
+    rewrite,
+    scrambled,
+    unknown_codec,
+)
+
+from millstream.kafka.admin.topics import Topics
+from millstream.kafka.clients.consuming.consumer import Consumer
+from millstream.kafka.clients.consuming.damaged import DamagedBatch, Lost, lost, readable
+from millstream.kafka.clients.producing.producer import Producer
+from millstream.kafka.librdkafka import Link
+from millstream.kafka.settings import Cluster
+from millstream.testing.local_broker import broker as local_broker
+from millstream.viewing.pages import Bounds, Pages
+from millstream.viewing.selection import Selection
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from millstream.testing.local_broker import ThrowAwayBroker
+
+HARMS: dict[Harm, str] = {
+    flipped: "fails its checksum",
+    scrambled: "cannot be unpacked",
+    unknown_codec: "is packed in a way that is not known here",
+}
+SIZES = (10, 1, 700, 3, 10)
+
+
+@pytest.fixture(scope="module")
+def hurt() -> Iterator[ThrowAwayBroker]:
+    """A broker whose files are changed."""
+    with local_broker() as made:
+        yield made
+
+
+def filled(broker: ThrowAwayBroker, sizes: tuple[int, ...] = SIZES, partitions: int = 1) -> str:
+    """A topic with a batch of each size in every partition."""
+    topic = f"damaged-{uuid.uuid4().hex[:8]}"
+    Topics(broker.address).create(topic, partitions=partitions)
+    for number, size in enumerate(sizes):
+        with Producer(broker.address, compression="zstd", linger="200 ms") as producer:
+            for partition in range(partitions):
+                for record in range(size):
+                    producer.send(topic, {"batch": number, "n": record, "x": "y" * 50},
+                                  partition=partition)  # fmt: skip
+    return topic
+
+
+def harmed(
+    broker: ThrowAwayBroker, topic: str, harms: dict[int, Harm], partition: int = 0
+) -> list[Stored]:
+    """Damage batches by their number; gives the batches as they were laid out."""
+    found: list[Stored] = []
+
+    def change(batches: list[Stored]) -> None:
+        found.extend(batches)
+        for number, harm in harms.items():
+            harm(batches[number].raw)
+
+    rewrite(broker, (log_file(broker, topic, partition), change))
+    return found
+
+
+def test_the_checksum_here_is_castagnolis() -> None:
+    assert crc32c(b"123456789") == 0xE3069283
+
+
+@pytest.mark.parametrize("harm", HARMS, ids=lambda harm: harm.__name__)
+def test_reading_goes_on_after_each_damaged_batch_and_says_what_is_lost(
+    hurt: ThrowAwayBroker, harm: Harm
+) -> None:
+    topic = filled(hurt)
+    laid = harmed(hurt, topic, {0: harm, 2: harm, 4: harm})
+    assert [batch.last - batch.first + 1 for batch in laid] == list(SIZES)
+    told: list[Lost] = []
+    cluster = Cluster(hurt.address)
+    with Consumer(topic, kafka=cluster, until_end=True) as consumer:
+        offsets = [record.offset for record in readable(consumer, cluster, told.append)]
+    assert offsets == [10, *range(711, 714)]
+    assert told == [Lost(0, batch.first, batch.last + 1, HARMS[harm])
+                    for batch in (laid[0], laid[2], laid[4])]  # fmt: skip
+    assert (
+        str(told[2]) == f"partition 0: offsets 714 to 723 cannot be read: the batch {HARMS[harm]}"
+    )
+
+
+def test_a_consumer_names_the_place_and_goes_on_after_a_seek(hurt: ThrowAwayBroker) -> None:
+    topic = filled(hurt)
+    harmed(hurt, topic, {1: scrambled})
+    with Consumer(topic, kafka=hurt.address, until_end=True) as consumer:
+        seen: list[int] = []
+        with pytest.raises(DamagedBatch, match=f"partition 0 of {topic} .* offset 10 that cannot"):
+            seen.extend(record.offset for record in consumer)
+        assert consumer.position() == {(topic, 0): 10}
+        with pytest.raises(DamagedBatch):
+            next(iter(consumer))
+        consumer.seek(topic, 0, 11)
+        assert [record.offset for record in consumer] == list(range(11, 724))
+
+
+def test_other_partitions_lose_and_repeat_nothing(hurt: ThrowAwayBroker) -> None:
+    topic = filled(hurt, (30, 200, 30), partitions=3)
+    harmed(hurt, topic, {1: flipped}, partition=1)
+    told: list[Lost] = []
+    cluster = Cluster(hurt.address)
+    with Consumer(topic, kafka=cluster, until_end=True) as consumer:
+        seen = sorted((record.partition, record.offset)
+                      for record in readable(consumer, cluster, told.append))  # fmt: skip
+    whole = [(partition, offset) for partition in range(3) for offset in range(260)]
+    assert seen == [place for place in whole if place[0] != 1 or not 30 <= place[1] < 230]
+    assert told == [Lost(1, 30, 230, "fails its checksum")]
+
+
+def test_the_end_of_a_batch_is_found_from_within_it(hurt: ThrowAwayBroker) -> None:
+    topic = filled(hurt)
+    harmed(hurt, topic, {2: scrambled})
+    link = Link(Cluster(hurt.address))
+    found = lost(link, DamagedBatch((topic, 0), 11, "cannot be unpacked"))
+    assert (found.first, found.next) == (11, 711)
+
+
+@pytest.mark.parametrize(
+    "harms",
+    [{0: flipped}, {4: scrambled}, {1: flipped, 2: scrambled}, dict.fromkeys(range(5), flipped)],
+)
+def test_pages_show_every_record_once_and_what_is_lost(
+    hurt: ThrowAwayBroker, harms: dict[int, Harm]
+) -> None:
+    topic = filled(hurt)
+    laid = harmed(hurt, topic, harms)
+    expected = [offset for number, batch in enumerate(laid) if number not in harms
+                for offset in range(batch.first, batch.last + 1)]  # fmt: skip
+    gone = {(laid[number].first, laid[number].last + 1) for number in harms}
+    for forward in (True, False):
+        seen, said = walked(hurt, topic, forward=forward)
+        assert seen == expected
+        assert said == gone
+
+
+def walked(
+    broker: ThrowAwayBroker, topic: str, *, forward: bool
+) -> tuple[list[int], set[tuple[int, int]]]:
+    """All records of a topic, a page at a time, and all that was said to be lost."""
+    cluster = Cluster(broker.address)
+    places = None
+    seen: list[int] = []
+    said: set[tuple[int, int]] = set()
+    for _ in range(40):
+        pages = Pages(cluster, topic, bounds=Bounds(seconds=30))
+        if forward:
+            page = pages.after(places or pages.first, Selection(), 100)
+            seen += [record.offset for record in page.records]
+            places = page.later
+        else:
+            page = pages.before(places or pages.end, Selection(), 100)
+            seen = [record.offset for record in page.records] + seen
+            places = page.earlier
+        said |= {(one.first, one.next) for one in page.lost}
+        if places is None:
+            return seen, said
+    raise AssertionError("paging does not come to an end")
+
+
+def test_a_record_in_a_damaged_batch_is_refused_with_the_reason(hurt: ThrowAwayBroker) -> None:
+    topic = filled(hurt)
+    harmed(hurt, topic, {2: flipped})
+    pages = Pages(Cluster(hurt.address), topic)
+    with pytest.raises(DamagedBatch, match="offset 11 that fails its checksum"):
+        pages.one(0, 300)
+    found = pages.one(0, 711)
+    assert found is not None
+    assert found.offset == 711
+
+
+def test_a_batch_of_an_unknown_format_is_passed_over_too(hurt: ThrowAwayBroker) -> None:
+    topic = filled(hurt)
+    harmed(hurt, topic, {1: other_format, 3: other_format})
+    told: list[Lost] = []
+    cluster = Cluster(hurt.address)
+    with Consumer(topic, kafka=cluster, until_end=True) as consumer:
+        offsets = [record.offset for record in readable(consumer, cluster, told.append)]
+    assert offsets == [*range(10), *range(11, 711), *range(714, 724)]
+    why = "is of format 3, which is not known here"
+    assert told == [Lost(0, 10, 11, why), Lost(0, 711, 714, why)]

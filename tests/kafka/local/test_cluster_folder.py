@@ -1,0 +1,129 @@
+"""What a cluster remembers, what its nodes are told, and where partitions go: without a broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from millstream.errors import Damaged, InvalidInput, NotFound
+from millstream.kafka.admin.brokers import spread, without
+from millstream.kafka.admin.topic_info import PartitionInfo, TopicInfo
+from millstream.kafka.local import cluster
+from millstream.kafka.local.broker_settings import Seat
+from millstream.kafka.local.cluster_folder import ClusterFolder, ClusterNote, NodePlace, planned
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def topic(name: str, *replicas: tuple[int, ...]) -> TopicInfo:
+    parts = tuple(
+        PartitionInfo(number, nodes[0], nodes, nodes, 0, 0) for number, nodes in enumerate(replicas)
+    )
+    return TopicInfo(name, "id", internal=False, partitions=parts, settings={})
+
+
+@pytest.mark.parametrize(("brokers", "voters"), [(1, 1), (2, 1), (3, 3), (5, 3)])
+def test_up_to_three_nodes_vote_and_never_two(brokers: int, voters: int) -> None:
+    note = planned(brokers)
+
+    assert len(note.nodes) == brokers
+    assert sorted(note.controllers) == list(range(1, voters + 1))
+    ports = [at for place in note.nodes.values() for at in (place.port, place.controller) if at]
+    assert len(set(ports)) == len(ports)
+    assert note.copies == min(brokers, 3)
+
+
+def test_the_ports_follow_the_first_one() -> None:
+    note = planned(3, first_port=9092)
+
+    assert note.address == "127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094"
+
+
+def test_a_cluster_is_remembered_as_it_was(tmp_path: Path) -> None:
+    folder = ClusterFolder(tmp_path / "brokers")
+    note = planned(4)
+
+    assert folder.note() is None
+    assert folder.begin(note) == note
+    assert folder.begin(planned(3)) == note, "the first to write it down decides"
+    assert folder.known() == note
+    assert [entry.name for entry in folder.path.iterdir()] == ["cluster.json"]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 2}', '{"format": 1, "nodes": 3}'])
+def test_a_damaged_note_is_named_and_never_guessed(tmp_path: Path, text: str) -> None:
+    folder = ClusterFolder(tmp_path)
+    folder.file.write_text(text)
+
+    with pytest.raises(Damaged, match=r"needs a readable .*cluster\.json"):
+        folder.note()
+    with pytest.raises(Damaged):
+        cluster.status(tmp_path)
+
+
+def test_where_no_cluster_was_there_is_none(tmp_path: Path) -> None:
+    assert cluster.status(tmp_path).nodes == {}
+    assert cluster.running_address(tmp_path) is None
+    assert cluster.stop(tmp_path) is cluster.kill(tmp_path) is cluster.is_chosen(tmp_path) is False
+    with pytest.raises(NotFound, match="millstream up --brokers 3"):
+        cluster.start_node(1, tmp_path)
+
+
+@pytest.mark.parametrize("number", [0, -1, 10, True])
+def test_a_number_of_brokers_that_is_none_is_refused(tmp_path: Path, number: int) -> None:
+    with pytest.raises(InvalidInput, match="has 1 to 9 brokers"):
+        cluster.start(tmp_path, brokers=number)
+
+
+def test_a_cluster_keeps_its_number(tmp_path: Path) -> None:
+    ClusterFolder(tmp_path).begin(planned(3))
+
+    with pytest.raises(InvalidInput, match=r"has 3 brokers; got 5; .*brokers add"):
+        cluster.start(tmp_path, brokers=5)
+
+
+def test_a_node_that_votes_is_told_so_and_one_that_does_not_is_not() -> None:
+    nodes = {1: NodePlace(9092, 9192), 2: NodePlace(9093)}
+    note = ClusterNote("id", 2, nodes)
+
+    voter, other = (note.seat(node).settings(nodes[node].port, {}) for node in (1, 2))
+
+    assert voter["process.roles"] == "broker,controller"
+    assert voter["listeners"] == "BROKER://127.0.0.1:9092,CONTROLLER://127.0.0.1:9192"
+    assert other["process.roles"] == "broker"
+    assert other["listeners"] == "BROKER://127.0.0.1:9093"
+    assert voter["controller.quorum.voters"] == other["controller.quorum.voters"]
+
+
+def test_two_of_three_must_have_a_record_and_one_of_one() -> None:
+    three, one = Seat({1: 9192}, copies=3), Seat({1: 9192})
+
+    assert three.settings(9092, {})["min.insync.replicas"] == 2
+    assert three.settings(9092, {"min.insync.replicas": 1})["min.insync.replicas"] == 1
+    assert one.settings(9092, {})["min.insync.replicas"] == 1
+
+
+def test_clients_of_a_relay_are_told_its_port() -> None:
+    told = Seat({1: 9192}, relayed=(9093, 19093)).settings(9092, {})
+
+    assert "RELAYED://127.0.0.1:9093" in str(told["listeners"])
+    assert told["advertised.listeners"] == "BROKER://127.0.0.1:9092,RELAYED://127.0.0.1:19093"
+
+
+def test_partitions_are_spread_in_turn_and_those_there_already_stay() -> None:
+    info = topic("t", (1, 2), (2, 3), (1, 2))
+
+    assert spread(info, [1, 2, 3]) == {("t", 2): (3, 1)}
+    assert spread(info, [4, 5], partitions=[1]) == {("t", 1): (5, 4)}
+    assert spread(info, [4], partitions=[0], replicas=1) == {("t", 0): (4,)}
+
+
+def test_what_a_broker_holds_goes_to_whoever_holds_least_in_the_same_place() -> None:
+    infos = [topic("a", (1, 4), (4, 2)), topic("b", (3, 4), (1, 2))]
+
+    moves = without(4, infos, [1, 2, 3])
+
+    assert moves == {("a", 0): (1, 3), ("a", 1): (1, 2), ("b", 0): (3, 2)}
+    assert without(9, infos, [1, 2, 3]) == {}

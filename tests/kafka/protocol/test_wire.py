@@ -1,0 +1,168 @@
+"""Kafka's protocol over a plain socket, when the other side is cut off, confused or no Kafka."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from millstream.errors import InvalidInput, MillstreamError, Unavailable
+from millstream.kafka.protocol import cluster as cluster_wire
+from millstream.kafka.protocol import wire
+from millstream.kafka.settings import Cluster
+from millstream.sources.kafka.wire_fetch import WireFetcher
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.kafka.shortly import Log
+
+    from millstream.testing.local_broker import ThrowAwayBroker
+
+
+@contextmanager
+def answering(*answers: bytes) -> Iterator[int]:
+    """A server that gives each connection one of these answers, ends it, and is no Kafka."""
+
+    def serve(server: socket.socket) -> None:
+        for answer in answers:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=serve, args=(server,), daemon=True)
+        thread.start()
+        yield server.getsockname()[1]
+        thread.join(10)
+
+
+def leaders_at(port: int) -> dict[int, tuple[str, int]]:
+    connection = wire.Connection("127.0.0.1", port)
+    try:
+        return wire.leaders(connection, "t")
+    finally:
+        connection.close()
+
+
+def sized(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+BAD = {
+    "nothing": b"",
+    "half a size": b"\0\0",
+    "half an answer": struct.pack(">i", 100) + b"\0\0\0\1",
+    "a size below zero": struct.pack(">i", -5),
+    "a size beyond reason": b"HTTP/1.1 400 Bad Request",
+    "an answer to another question": sized(struct.pack(">i", 77) + bytes(64)),
+    "an answer that ends too early": sized(struct.pack(">ii", 1, 0)),
+    "brokers without end": sized(struct.pack(">iii", 1, 0, 1 << 30)),
+}
+
+
+@pytest.mark.parametrize("answer", BAD.values(), ids=BAD)
+def test_an_answer_that_is_none_ends_in_one_kind_of_error(answer: bytes) -> None:
+    with answering(answer) as port, pytest.raises(wire.WireError):
+        leaders_at(port)
+
+
+@pytest.mark.parametrize("step", [1, 3, 4, 5, 11, 5000, 10**6])
+def test_answers_are_told_apart_wherever_the_network_cuts_them(step: int) -> None:
+    bodies = [b"", b"a", b"bb" * 3000, b"", b"c" * 4088, b"d" * 100_000, b"e"]
+    whole = b"".join(sized(struct.pack(">i", number) + body)
+                     for number, body in enumerate(bodies, start=1))  # fmt: skip
+
+    def serve(server: socket.socket) -> None:
+        connection, _ = server.accept()
+        with connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for place in range(0, len(whole), step):
+                connection.sendall(whole[place : place + step])
+            connection.recv(1)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=serve, args=(server,), daemon=True)
+        thread.start()
+        connection = wire.Connection("127.0.0.1", server.getsockname()[1])
+        found = [bytes(connection.answer()) for _ in bodies]
+        connection.close()
+        thread.join(10)
+
+    assert found == bodies
+
+
+def metadata(error: int, leader: int) -> bytes:
+    """An answer to the question who leads the one partition of a topic, with one broker up."""
+    broker = struct.pack(">ih", 1, 9) + b"127.0.0.1" + struct.pack(">ih", 9092, -1)
+    nodes = struct.pack(">i", 0)
+    partition = struct.pack(">hii", 0, 0, leader) + 3 * nodes
+    topic = struct.pack(">hh", error, 1) + b"t" + b"\0"
+    partitions = struct.pack(">i", 0) if error == 3 else struct.pack(">i", 1) + partition
+    head = struct.pack(">iii", 1, 0, 1) + broker + struct.pack(">hi", -1, 1)
+    return sized(head + struct.pack(">i", 1) + topic + partitions)
+
+
+def test_a_topic_that_nobody_leads_is_not_taken_for_one_that_is_not_there() -> None:
+    with answering(metadata(0, 1), metadata(3, -1), metadata(5, -1)) as port:
+        found = [leaders_at(port) for _ in range(2)]
+        with pytest.raises(wire.WireError, match="nobody leads t now"):
+            leaders_at(port)
+
+    assert found == [{0: ("127.0.0.1", 9092)}, {}]
+
+
+@pytest.mark.parametrize("answer", BAD.values(), ids=BAD)
+def test_a_cluster_that_answers_nonsense_is_unavailable(answer: bytes) -> None:
+    with answering(answer) as port, pytest.raises(Unavailable, match=f"127.0.0.1:{port}"):
+        cluster_wire.quorum(Cluster(f"127.0.0.1:{port}"))
+
+
+def test_a_broker_that_does_not_answer_is_passed_over_and_asked_last_from_then_on(
+    broker: ThrowAwayBroker, log: Log, topic: str
+) -> None:
+    log.topics.create(topic)
+    log.fill(topic, [b"1", b"2"])
+    address = f"127.0.0.1:1,{broker.address}"
+    assert cluster_wire.quorum(Cluster(address)).voters.keys() == {1}
+
+    fetcher = WireFetcher(Cluster(address), topic)
+    for _ in range(2):
+        [table] = fetcher.read({0: (0, 2)}, ["value", "partition", "offset", "timestamp"])
+        assert table["value"].to_pylist() == [b"1", b"2"]
+    fetcher.close()
+
+    assert fetcher._servers[0] == ("127.0.0.1", int(broker.address.rpartition(":")[2]))
+
+
+def test_long_names_and_long_lists_pass_in_the_newer_form(log: Log, topic: str) -> None:
+    name = f"{topic}-{'x' * 200}"[:240]
+    log.topics.create(name, partitions=2)
+    cluster = Cluster(log.address)
+
+    cluster_wire.elect(cluster, [(name, number) for number in range(300)])
+    cluster_wire.move(cluster, {(name, number): [1] for number in range(2)})
+
+    assert cluster_wire.moving(cluster) == {}
+
+
+def test_a_move_that_the_controller_refuses_is_told_in_its_words(log: Log, topic: str) -> None:
+    log.topics.create(topic)
+
+    with pytest.raises(MillstreamError, match=rf"a change of {topic}/0; got .*7"):
+        cluster_wire.move(Cluster(log.address), {(topic, 0): [7]})
+    cluster_wire.move(Cluster(log.address), {(topic, 0): None})
+    with pytest.raises(MillstreamError, match=r"got .*99"):
+        cluster_wire.unregister(Cluster(log.address), 99)
+
+
+def test_a_cluster_with_passwords_is_refused_before_it_is_asked() -> None:
+    cluster = Cluster("127.0.0.1:1", {"security.protocol": "SASL_SSL"})
+
+    with pytest.raises(InvalidInput, match=r"an open listener; got one with security\.protocol"):
+        cluster_wire.quorum(cluster)

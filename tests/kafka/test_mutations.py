@@ -1,0 +1,46 @@
+"""Batches with something wrong give exactly their records or the one error, never anything else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import google_crc32c
+import pytest
+from tests.oracles import batches_oracle
+
+
+def thrown(seed: int, count: int) -> str:
+    """What the reader made of so many mutations, in a process with little memory."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "tests.kafka.mutations", str(seed), str(count)],
+        capture_output=True, text=True, check=False,
+        env={**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system"},
+    )  # fmt: skip
+    print(ended.stdout[-3000:], ended.stderr[-3000:])
+    assert ended.returncode == 0, f"seed {seed}"
+    return ended.stdout
+
+
+def test_the_oracle_has_the_checksum_of_the_book() -> None:
+    assert batches_oracle.crc32c(b"123456789") == 0xE3069283
+    assert google_crc32c.value(b"123456789") == 0xE3069283
+
+
+def test_some_thousand_mutations_of_every_codec_give_what_the_oracle_finds() -> None:
+    said = thrown(1, 4_000)
+
+    assert "0 wrong" in said
+    assert "'damaged': 0" not in said
+    assert "'rows': 0" not in said
+
+
+@pytest.mark.soak
+def test_a_million_mutations_of_every_codec_give_what_the_oracle_finds() -> None:
+    seed = int.from_bytes(os.urandom(4))
+    print(f"seeds {seed} to {seed + 9}")
+    with ThreadPoolExecutor(2) as pool:
+        for said in pool.map(lambda more: thrown(seed + more, 100_000), range(10)):
+            assert "0 wrong" in said

@@ -1,0 +1,79 @@
+"""The numbered records by which files and lake tables have one writer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.sinks.batches import JOB, opened, staged
+
+import millstream as ms
+from millstream.errors import Fenced
+from millstream.sinks.files import writer as files_writer
+from millstream.sinks.files.files import FilesSink
+from millstream.sinks.record_log import Records, read_all
+from millstream.sinks.spec import Opening
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def records(place: Path, epoch: int) -> Records:
+    return Records(place, Opening("p", JOB, epoch, ()))
+
+
+def test_records_are_numbered_and_read_back_in_order(tmp_path: Path) -> None:
+    mine = records(tmp_path, 1)
+    assert mine.take() == []
+    mine.add(kind="batch", intent="one")
+    mine.add(kind="batch", intent="two")
+    found = read_all(mine.folder)
+    assert [body["number"] for body in found] == [1, 2, 3]
+    assert [body.get("intent") for body in found] == [None, "one", "two"]
+
+
+def test_the_second_to_make_a_number_is_shut_out(tmp_path: Path) -> None:
+    first, second = records(tmp_path, 1), records(tmp_path, 2)
+    first.take()
+    second.take()
+    with pytest.raises(Fenced):
+        first.add(kind="batch")
+    with pytest.raises(Fenced):
+        first.check()
+    second.add(kind="batch")
+
+
+def test_a_run_that_slept_while_old_records_were_removed_is_shut_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The number it would take is free again; what it says there must not count."""
+    monkeypatch.setattr(files_writer, "FULL_EVERY", 3)
+    sink = FilesSink(ms.Files(tmp_path / "out"))
+    zombie = opened(sink)
+    zombie.write("one", 1, [staged(sink, n=[1])])
+    successor = opened(sink, epoch=2)
+    for batch in range(2, 12):
+        successor.write(f"intent {batch}", batch, [staged(sink, n=[batch])])
+    before = sorted(path.name for path in tmp_path.rglob("*") if "draft" not in path.name)
+    assert not (tmp_path / "out" / "_millstream" / "0000000003.json").exists()
+    with pytest.raises(Fenced):
+        zombie.write("two", 2, [staged(sink, n=[2])])
+    after = sorted(path.name for path in tmp_path.rglob("*") if "draft" not in path.name)
+    assert after == before
+
+
+def test_a_run_that_slept_after_it_had_looked_takes_back_what_it_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zombie, successor = records(tmp_path, 1), records(tmp_path, 2)
+    zombie.take()
+    successor.take()
+    for _ in range(5):
+        successor.add(kind="batch", full={})
+    successor.forget(before=successor.number)
+    looks = iter([zombie.number])
+    newest = Records._newest
+    monkeypatch.setattr(Records, "_newest", lambda self: next(looks, None) or newest(self))
+    with pytest.raises(Fenced):
+        zombie.add(kind="batch")
+    assert [path.name for path in zombie.folder.iterdir()] == ["0000000007.json"]

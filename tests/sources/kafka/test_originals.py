@@ -1,0 +1,86 @@
+"""Single records of a topic, fetched whole from a real broker."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Producer
+
+from millstream.errors import DataGone
+from millstream.kafka.admin.topics import Topics
+from millstream.kafka.settings import Cluster
+from millstream.sources.kafka.originals import fetch
+
+if TYPE_CHECKING:
+    from millstream.testing.local_broker import ThrowAwayBroker
+
+PARTITIONS = 12
+
+
+def filled(broker: ThrowAwayBroker, topic: str, *, each: int, partitions: int = PARTITIONS) -> None:
+    Topics(broker.address).create(topic, partitions=partitions)
+    producer = Producer({"bootstrap.servers": broker.address, "linger.ms": 20})
+    for number in range(each):
+        for partition in range(partitions):
+            headers: Any = [("h", b"x"), ("none", None)] if number == 2 else None
+            producer.produce(topic, b"%d of %d" % (number, partition), b"k%d" % number,
+                             partition=partition, timestamp=1_000 + number,
+                             headers=headers)  # fmt: skip
+            producer.poll(0)
+    producer.flush()
+
+
+def places(found: Any) -> list[tuple[int, int]]:
+    return list(zip(found["partition"].to_pylist(), found["offset"].to_pylist(), strict=True))
+
+
+def test_one_record_of_each_of_many_partitions_comes_without_a_wait_for_each(
+    broker: ThrowAwayBroker, topic: str
+) -> None:
+    filled(broker, topic, each=5)
+    wanted = {partition: [2] for partition in range(PARTITIONS)}
+    began = time.monotonic()
+    found = fetch(Cluster(broker.address), topic, wanted)
+    assert time.monotonic() - began < 3.0  # 12 s where each partition waited for a thousand rows
+    assert places(found) == [(partition, 2) for partition in range(PARTITIONS)]
+    assert found["value"].to_pylist() == [b"2 of %d" % p for p in range(PARTITIONS)]
+    assert found["headers"].to_pylist()[0] == [{"key": "h", "value": b"x"},
+                                               {"key": "none", "value": None}]  # fmt: skip
+
+
+def test_records_come_in_the_order_asked_for_across_long_gaps(
+    broker: ThrowAwayBroker, topic: str
+) -> None:
+    filled(broker, topic, each=30_000, partitions=2)
+    wanted = {1: [0, 1, 9_000, 29_999], 0: [3, 4_000, 14_000]}
+    found = fetch(Cluster(broker.address), topic, wanted)
+    assert places(found) == [(0, 3), (0, 4_000), (0, 14_000),
+                             (1, 0), (1, 1), (1, 9_000), (1, 29_999)]  # fmt: skip
+    assert found["key"].to_pylist()[-1] == b"k29999"
+
+
+@pytest.mark.parametrize("more", [True, False], ids=["in the middle", "at the end"])
+def test_an_offset_that_holds_no_record_is_named_at_once(
+    broker: ThrowAwayBroker, topic: str, more: bool
+) -> None:
+    """Offset 1 is the mark of a transaction; a compacted record leaves a gap like it."""
+    Topics(broker.address).create(topic)
+    producer = Producer({"bootstrap.servers": broker.address, "transactional.id": topic})
+    producer.init_transactions()
+    for _ in range(2 if more else 1):
+        producer.begin_transaction()
+        producer.produce(topic, b"one")
+        producer.commit_transaction()
+    began = time.monotonic()
+    with pytest.raises(DataGone, match=rf"{topic}/0 at offset 1"):
+        fetch(Cluster(broker.address), topic, {0: [0, 1]})
+    assert time.monotonic() - began < 5.0
+
+
+def test_records_deleted_from_the_log_are_named(broker: ThrowAwayBroker, topic: str) -> None:
+    filled(broker, topic, each=5, partitions=1)
+    Topics(broker.address).truncate(topic, before={0: 3})
+    with pytest.raises(DataGone, match=rf"{topic}/0 at offset 1"):
+        fetch(Cluster(broker.address), topic, {0: [1]})
