@@ -51,8 +51,36 @@ def metadata(host: str, port: int, topic: str = "t") -> bytes:
             + partition)  # fmt: skip
 
 
+class Log:
+    """A partition whose bytes a test changes between fetches; like a broker, it answers with the
+    batches from the one that holds the offset on, as far as their headers say."""
+
+    def __init__(self) -> None:
+        self.records = b""
+
+    def answer(self, offset: int) -> bytes:
+        """The answer to a fetch from this offset."""
+        at, records = 0, self.records
+        while at + 61 <= len(records):
+            base, size = struct.unpack_from(">qi", records, at)
+            (last,) = struct.unpack_from(">i", records, at + 23)
+            if min(base, size - 1, last) < 0 or base + last >= offset:
+                break
+            at += 12 + size
+        return Told(records[at:]).bytes()
+
+
+def _asked_for(fetch: bytes) -> int:
+    """The offset that a Fetch request of version 11 for one partition names."""
+    (client,) = struct.unpack_from(">h", fetch, 8)
+    topics = 10 + client + 25
+    (name,) = struct.unpack_from(">h", fetch, topics + 4)
+    (offset,) = struct.unpack_from(">q", fetch, topics + 6 + name + 12)
+    return int(offset)
+
+
 @contextmanager
-def broker(told: Told, *, host: str = "127.0.0.1", port: int | None = None) -> Iterator[str]:
+def broker(told: Told | Log, *, host: str = "127.0.0.1", port: int | None = None) -> Iterator[str]:
     """Its address. It says that the partition is led by that host and port: its own, as a rule."""
 
     def serve(connection: socket.socket) -> None:
@@ -60,7 +88,12 @@ def broker(told: Told, *, host: str = "127.0.0.1", port: int | None = None) -> I
             while len(size := connection.recv(4, socket.MSG_WAITALL)) == 4:
                 asked = connection.recv(int.from_bytes(size), socket.MSG_WAITALL)
                 kind, _, number = struct.unpack_from(">hhi", asked)
-                answer = told.bytes() if kind == _FETCH else metadata(host, port or own)
+                if kind != _FETCH:
+                    answer = metadata(host, port or own)
+                elif isinstance(told, Log):
+                    answer = told.answer(_asked_for(asked))
+                else:
+                    answer = told.bytes()
                 answer = struct.pack(">i", number) + answer
                 connection.sendall(struct.pack(">i", len(answer)) + answer)
 

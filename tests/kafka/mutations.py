@@ -1,7 +1,8 @@
 """Record batches with something wrong, thrown at the reader of the log under a memory limit.
 
-`python -m tests.kafka.mutations SEED COUNT` ends with 0 if each of so many mutated fetches gave
-exactly the records that the oracle finds in it, or the one error where the oracle finds none.
+`python -m tests.kafka.mutations SEED COUNT [broker]` ends with 0 if each of so many mutated
+fetches gave exactly the records that the oracle finds in it, or the one error where the oracle
+finds none. With `broker` they come over a socket, through the client that pipelines read with.
 Arrow's own allocator reserves addresses by the gigabyte: ARROW_DEFAULT_MEMORY_POOL is "system".
 """
 
@@ -14,14 +15,22 @@ import struct
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import google_crc32c
 from tests.kafka.batch_writing import CODECS, Whole, Written, packed
+from tests.kafka.fake_broker import Log, broker
 from tests.oracles import batches_oracle as oracle
 
+from millstream.errors import DamagedLog
 from millstream.kafka.protocol import record_batches, record_starts
 from millstream.kafka.protocol.batch_headers import BadBatch, UnknownFormat, batches
 from millstream.kafka.protocol.record_batches import pieces
+from millstream.kafka.settings import Cluster
+from millstream.sources.kafka.wire_fetch import WireFetcher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 LIMIT = 1 << 30  # bytes of address space beyond what the process has when it begins
 SECONDS = 20  # a single fetch of some kilobytes takes no longer
@@ -30,6 +39,11 @@ _ODD = (0, 1, 2, 7, 49, 127, 128, 255, 2**15, 2**31 - 1, 2**31, 2**32 - 12, 2**3
 # Where a header's numbers lie, and how wide they are.
 _FIELDS = ((0, 8), (8, 4), (12, 4), (16, 1), (17, 4), (21, 2), (23, 4), (27, 8), (35, 8), (43, 8),
            (51, 2), (53, 4), (57, 4))  # fmt: skip
+
+_SIZES = {"least": 1, "most": 1 << 20}
+
+AFTER = Whole(5000, (Written(0, b"after" * 9, b"key"),)).bytes()
+FURTHEST = 2**63 // 1000 - 1  # milliseconds whose microseconds fit into 64 bits
 
 Outcome = list[tuple[int, int, bytes | None, bytes | None]] | str
 
@@ -46,7 +60,6 @@ def mutated(chance: random.Random) -> Mutated:
     """One of the ways in which a batch can be wrong; now and then it is right."""
     codec = chance.choice(list(CODECS))
     first = _whole(chance, 1000, codec)
-    after = Whole(5000, (Written(0, b"after" * 9, b"key"),)).bytes()
     batch = bytearray(first.bytes())
     kind = chance.choice(("header", "bytes", "records", "cut", "grown", "none"))
     if kind == "header":
@@ -71,7 +84,7 @@ def mutated(chance: random.Random) -> Mutated:
     if summed and len(batch) >= _HEADER:
         batch[17:21] = struct.pack(">I", google_crc32c.value(bytes(batch[21:])))
     what = f"{kind} {codec} {'with' if summed else 'without'} its sum"
-    return Mutated(what, bytes(batch) + after)
+    return Mutated(what, bytes(batch) + AFTER)
 
 
 def _whole(chance: random.Random, base: int, codec: str) -> Whole:
@@ -137,14 +150,70 @@ def found(fetched: bytes) -> Outcome:
     return rows
 
 
+def agree(found: Outcome, meant: Outcome, fetched: bytes) -> bool:
+    """Whether the client of pipelines is right. It may refuse a batch that lies where no broker
+    puts one, and times that microseconds cannot hold are the nearest that they can."""
+    if isinstance(meant, str) or found == "damaged":
+        return found == meant or (found == "damaged" and not _placed(fetched))
+    held = [(offset, min(max(stamp, -FURTHEST), FURTHEST), key, value)
+            for offset, stamp, key, value in meant]  # fmt: skip
+    return found == held
+
+
+def _placed(fetched: bytes) -> bool:
+    """Whether the first batch begins and ends where it should, in bytes and in offsets."""
+    base, size = struct.unpack_from(">qi", fetched)
+    (last,) = struct.unpack_from(">i", fetched, 23)
+    return base == 1000 and 0 <= last < 4000 and 12 + size + len(AFTER) == len(fetched)
+
+
+class Fetched:
+    """What the client of pipelines finds, over a socket."""
+
+    COLUMNS = ("key", "value", "offset", "timestamp")
+
+    def __init__(self, address: str, said: Log) -> None:
+        self._said, self._fetcher = said, WireFetcher(Cluster(address), "t")
+
+    def __call__(self, fetched: bytes) -> Outcome:
+        self._said.records = fetched
+        rows: list[tuple[int, int, bytes | None, bytes | None]] = []
+        first = 0
+        try:
+            while (got := self._fetcher.following({0: first}, self.COLUMNS, **_SIZES)) is not None:
+                ranges, table = got
+                first = ranges[0][1]
+                stamps = table["timestamp"].cast("int64").to_numpy() // 1000
+                rows += zip(table["offset"].to_pylist(), stamps.tolist(),
+                            table["key"].to_pylist(), table["value"].to_pylist(),
+                            strict=True)  # fmt: skip
+        except DamagedLog:
+            return "damaged"
+        except UnknownFormat:
+            return "old"
+        return rows
+
+
 def limited() -> None:
     """From here on, memory and the time for each fetch are bounded."""
     held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (held + LIMIT, held + LIMIT))
 
 
-def main(seed: int, count: int) -> int:
+def main(seed: int, count: int, *, by_broker: bool = False) -> int:
     """How many were not as the oracle says."""
+    if not by_broker:
+        return thrown(seed, count, found, lambda found, meant, _: found == meant)
+    said = Log()
+    with broker(said) as address:
+        return thrown(seed, count, Fetched(address, said), agree)
+
+
+def thrown(
+    seed: int, count: int, found: Callable[[bytes], Outcome],
+    right: Callable[[Outcome, Outcome, bytes], bool],
+) -> int:  # fmt: skip
+    """How many of these mutations the reader and the oracle see differently."""
     wrong, seen = 0, {"damaged": 0, "old": 0, "rows": 0}
     found(mutated(random.Random(0)).fetched)
     limited()
@@ -159,7 +228,7 @@ def main(seed: int, count: int) -> int:
         is_found, is_meant = found(one.fetched), meant(one.fetched)
         signal.alarm(0)
         seen[is_found if isinstance(is_found, str) else "rows"] += 1
-        if is_found != is_meant:
+        if not right(is_found, is_meant, one.fetched):
             wrong += 1
             print(f"seed {seed}, number {number}: {one.what}: {one.fetched.hex()}")
             print(f"  found {str(is_found)[:300]}\n  meant {str(is_meant)[:300]}")
@@ -168,4 +237,5 @@ def main(seed: int, count: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(1 if main(int(sys.argv[1]), int(sys.argv[2])) else 0)
+    how = main(int(sys.argv[1]), int(sys.argv[2]), by_broker="broker" in sys.argv[3:])
+    sys.exit(1 if how else 0)

@@ -12,10 +12,10 @@ import pytest
 from tests.oracles import batches_oracle
 
 
-def thrown(seed: int, count: int) -> str:
+def thrown(seed: int, count: int, *how: str) -> str:
     """What the reader made of so many mutations, in a process with little memory."""
     ended = subprocess.run(
-        [sys.executable, "-m", "tests.kafka.mutations", str(seed), str(count)],
+        [sys.executable, "-m", "tests.kafka.mutations", str(seed), str(count), *how],
         capture_output=True, text=True, check=False,
         env={**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system"},
     )  # fmt: skip
@@ -37,10 +37,21 @@ def test_some_thousand_mutations_of_every_codec_give_what_the_oracle_finds() -> 
     assert "'rows': 0" not in said
 
 
+def test_mutations_that_a_broker_sends_are_refused_or_read_by_the_client_of_pipelines() -> None:
+    said = thrown(2, 1_500, "broker")
+
+    assert "0 wrong" in said
+    assert "'damaged': 0" not in said
+    assert "'rows': 0" not in said
+
+
 @pytest.mark.soak
-def test_a_million_mutations_of_every_codec_give_what_the_oracle_finds() -> None:
+@pytest.mark.parametrize("how", [(), ("broker",)], ids=["direct", "broker"])
+def test_a_million_mutations_of_every_codec_give_what_the_oracle_finds(
+    how: tuple[str, ...],
+) -> None:
     seed = int.from_bytes(os.urandom(4))
     print(f"seeds {seed} to {seed + 9}")
     with ThreadPoolExecutor(2) as pool:
-        for said in pool.map(lambda more: thrown(seed + more, 100_000), range(10)):
+        for said in pool.map(lambda more: thrown(seed + more, 100_000, *how), range(10)):
             assert "0 wrong" in said

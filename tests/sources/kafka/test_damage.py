@@ -56,6 +56,21 @@ def test_what_is_whole_is_read() -> None:
     assert read(Told(made(raw()))) == list(range(1000, 1040))
 
 
+def test_a_damaged_marker_ends_what_follows_before_it() -> None:
+    """A marker of a transaction is looked into although its offset is not asked for."""
+    marker = bytearray(Whole(2000, RECORDS[:1], "gzip").bytes())
+    marker[22] = 0x20 | 3  # a control batch that says LZ4 and holds gzip
+    with broker(Told(made(raw()) + summed(marker))) as address:
+        fetcher = WireFetcher(Cluster(address), "t")
+        found = fetcher.following({0: 1000}, COLUMNS, least=1, most=1 << 20)
+        assert found is not None
+        assert found[0] == {0: (1000, 2000)}
+        assert found[1]["offset"].to_pylist() == list(range(1000, 1040))
+        with pytest.raises(DamagedLog, match="offset 2000"):
+            fetcher.following({0: 2000}, COLUMNS, least=1, most=1 << 20)
+        fetcher.close()
+
+
 # The last of forty records, as bytes: its length, attributes, time, offset, key, value, headers.
 LAST = {
     "a value longer than its batch": b"\x10\0\0\x4e\x01\xfe\xff\xff\xff\x0f\0",

@@ -200,9 +200,10 @@ class WireFetcher:
                     if held + sum(one.values.nbytes for one in some) >= _MOST_UNPACKED:
                         return some, piece.next
             except BadBatch as bad:
-                if bad.first <= first:
+                if bad.first <= first or bad.first >= end:
                     raise self._damaged(part.partition, bad) from None
                 end = bad.first
+                whole = [batch for batch in whole if batch.base < end]
             else:
                 return some, end
 
