@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from millstream.testing.local_broker import ThrowAwayBroker
 
-START = "import sys; from pathlib import Path; from millstream.kafka import broker\n"
+START = "import sys; from pathlib import Path; from millstream.kafka.local import broker\n"
 QUIET = {"log_level": 0, "reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 200}
 
 
