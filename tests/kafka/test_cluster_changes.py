@@ -45,7 +45,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    for module in ("brokers", "cluster", "cluster_wire"):
+    for module in ("admin.brokers", "local.cluster", "protocol.cluster"):
         monkeypatch.setattr(f"millstream.kafka.{module}.time", clock)
     return clock
 

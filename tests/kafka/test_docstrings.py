@@ -9,7 +9,9 @@ import pytest
 import millstream.kafka
 
 MODULES = [
-    f"millstream.kafka.{module.name}" for module in pkgutil.iter_modules(millstream.kafka.__path__)
+    module.name
+    for module in pkgutil.walk_packages(millstream.kafka.__path__, "millstream.kafka.")
+    if not module.ispkg
 ]
 
 

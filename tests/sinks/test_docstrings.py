@@ -9,7 +9,14 @@ import pytest
 
 MODULES = [
     f"millstream.sinks.{name}"
-    for name in ("addresses", "alert", "email", "notice_texts", "webhook", "webhook_post")
+    for name in (
+        "alerts.alert",
+        "alerts.email",
+        "alerts.notice_texts",
+        "webhook.addresses",
+        "webhook.post",
+        "webhook.webhook",
+    )
 ]
 
 
