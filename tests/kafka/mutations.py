@@ -164,7 +164,7 @@ def _placed(fetched: bytes) -> bool:
     """Whether the first batch begins and ends where it should, in bytes and in offsets."""
     base, size = struct.unpack_from(">qi", fetched)
     (last,) = struct.unpack_from(">i", fetched, 23)
-    return base == 1000 and 0 <= last < 4000 and 12 + size + len(AFTER) == len(fetched)
+    return bool(base == 1000 and 0 <= last < 4000 and 12 + size + len(AFTER) == len(fetched))
 
 
 class Fetched:
