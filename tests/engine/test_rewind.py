@@ -348,7 +348,7 @@ def test_a_topic_made_anew_is_read_from_its_beginning_when_somebody_says_so(job:
     job.world.log.identity = "second"
     with pytest.raises(DataGone, match="go on with the new one, from its beginning"):
         job.finish()
-    assert skipped(job) == ["'rows' was made anew: it is read from its beginning"]
+    assert skipped(job) == ["'rows' was recreated: it is read from its beginning"]
     with job.run() as engine:
         assert {p: a for p, (a, _) in engine.waiting()["rows"].items()} == {0: 0, 1: 0}
 

@@ -55,7 +55,7 @@ class Places:
 
         Raises:
             MillstreamError: a source reads another topic than it did.
-            DataGone: a topic was made anew, or no longer has what was not read yet.
+            DataGone: a topic was recreated, or no longer has what was not read yet.
         """
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         durable.sweep_drafts(self._folder)

@@ -121,7 +121,7 @@ def _behind(topic: str, known: SourceState | None, reader: Reader) -> Moved | No
 def _moved(topic: str, known: SourceState, extent: Extent) -> tuple[SourceState, list[str]]:
     """A source's position where its log still has something, and what lies between."""
     if None not in (known.identity, extent.identity) and known.identity != extent.identity:
-        words = f"{topic!r} was made anew: it is read from its beginning"
+        words = f"{topic!r} was recreated: it is read from its beginning"
         return replace(known, next={}, times={}, identity=extent.identity), [words]
     told, moved, times = [], dict(known.next), dict(known.times)
     for partition, offset in known.next.items():
