@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from millstream.engine.idle_time import Calm
+from millstream.engine.idle_time import IdleTime
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +22,7 @@ def at(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
 
 def test_a_run_that_finds_nothing_is_calm_since_its_first_look(at: Callable[[float], None]) -> None:
-    run = Calm()
+    run = IdleTime()
     assert run.seconds() == 0
     for second in (1.0, 2.0, 3.5):
         at(second)
@@ -33,7 +33,7 @@ def test_a_run_that_finds_nothing_is_calm_since_its_first_look(at: Callable[[flo
 
 
 def test_a_run_that_does_not_come_round_is_slow_and_not_calm(at: Callable[[float], None]) -> None:
-    run = Calm()
+    run = IdleTime()
     for second in (1.0, 2.0):
         at(second)
         run.looked(found=False)

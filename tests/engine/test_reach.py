@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import millstream as ms
 from millstream.engine.reach import Reach
-from millstream.event_time.moment import MIN_TIME
+from millstream.event_time.batch_time import MIN_TIME
 
 if TYPE_CHECKING:
     from millstream.plan.graph import Read, Stateful

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 from tests.engine.following import AheadReader, until
-from tests.faults.small_world import TOPIC, Crash, Small, World, tell_the_world
+from tests.faults.small_world import TOPIC, Crash, Environment, Small, tell_the_world
 
 import millstream as ms
 from millstream.engine.checkpoint.fault_points import POINTS
@@ -32,7 +32,7 @@ PROTOCOL = [point for point in POINTS if "writing" not in point]
 Patch = pytest.MonkeyPatch
 
 
-class AheadWorld(World):
+class AheadWorld(Environment):
     """The small world, with topics that can be read ahead."""
 
     def reader(self, name: str, read: Read) -> AheadReader:
@@ -44,11 +44,11 @@ class Reading(Small):
 
     def __init__(self, folder: Path, spark: SparkSession, patch: Patch) -> None:
         super().__init__(folder, spark)
-        self.world = AheadWorld()
+        self.environment = AheadWorld()
         self.found: list[str] = []
         patch.setattr(prefetch, "LEAST", 1)
         patch.setattr(prefetch, "reached", lambda point, batch: self.found.append(point))
-        tell_the_world(self.world, patch)
+        tell_the_world(self.environment, patch)
 
     def feed_at(self, engine: Engine, point: str) -> None:
         """Rows that come when the batch in hand reaches this point, and are read ahead there."""
@@ -57,11 +57,11 @@ class Reading(Small):
             self.feed()
             self.all_read(engine)
 
-        self.world.at[point] = come
+        self.environment.at[point] = come
 
     def all_read(self, engine: Engine) -> None:
         """Until all there is has been read ahead."""
-        source, reader = engine._ahead._sources[TOPIC], AheadReader(self.world.log, TOPIC)
+        source, reader = engine._ahead._sources[TOPIC], AheadReader(self.environment.log, TOPIC)
         until(lambda: source._at == reader.extent().end, "all rows read ahead")
 
     def warmed(self, engine: Engine) -> None:
@@ -100,17 +100,17 @@ def test_a_bad_row_that_was_read_ahead_is_dead_in_the_batch_that_holds_it(
 ) -> None:
     def spoilt() -> None:
         record = {"key": None, "value": b"{", "headers": None, "timestamp": None}
-        reading.world.log.append(TOPIC, 0, record)
+        reading.environment.log.append(TOPIC, 0, record)
         reading.all_read(engine)
 
     with reading.run() as engine:
         reading.warmed(engine)
         reading.feed()
-        reading.world.at["before commit"] = spoilt
+        reading.environment.at["before commit"] = spoilt
         first, second = stepped(engine), stepped(engine)
 
     assert (first.dead, second.dead, second.ahead) == (0, 1, 1)
-    dead = [row for _, door, row in reading.world.sinks.rows if door == "dead"]
+    dead = [row for _, door, row in reading.environment.sinks.rows if door == "dead"]
     assert [(row["value"], row["offset"]) for row in dead] == [(b"{", 36)]
 
 
@@ -125,7 +125,7 @@ def tried_again(reading: Reading) -> None:
             reading.all_read(engine)
             raise OSError("a disk that is full for a moment")
 
-        reading.world.at["in the middle of a run"] = come_then_fail
+        reading.environment.at["in the middle of a run"] = come_then_fail
         with pytest.raises(OSError, match="full for a moment"):
             engine.step()
         assert [stepped(engine).rows for _ in range(2)] == [24, 24]
@@ -178,7 +178,7 @@ def test_a_job_that_crashes_anywhere_with_rows_read_ahead_loses_and_repeats_noth
         with suppress(Crash), reading.run() as engine:
             reading.warmed(engine)
             crashing(reading, engine, point)
-        assert reading.world.at == {}
+        assert reading.environment.at == {}
     reading.finish()
 
     assert reading.green(), reading.verdict()
@@ -194,7 +194,7 @@ def crashing(reading: Reading, engine: Engine, point: str) -> None:
         raise Crash
 
     reading.feed()
-    reading.world.at[point] = come_then_crash
+    reading.environment.at[point] = come_then_crash
     engine.step()
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.faults.small_world import Crash, LedgerWriter, Small, World, tell_the_world
+from tests.faults.small_world import Crash, Environment, LedgerWriter, Small, tell_the_world
 
 import millstream as ms
 from millstream.engine.checkpoint import checkpoint, housekeeping
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from millstream.sinks.spec import Sink, Staged
 
 
-class Outside(World):
+class Outside(Environment):
     """Remembers the marks that rows came with, and which places are taken."""
 
     def __init__(self) -> None:
@@ -57,18 +57,20 @@ class Outside(World):
 def job(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Small:
     """A job of three batches, an hour of its clock apart."""
     job = Small(tmp_path / "checkpoint", spark)
-    job.world = Outside()
-    tell_the_world(job.world, monkeypatch)
-    monkeypatch.setattr(unfinished_rewind, "reached", lambda point, number: job.world.tell(point))
+    job.environment = Outside()
+    tell_the_world(job.environment, monkeypatch)
+    monkeypatch.setattr(
+        unfinished_rewind, "reached", lambda point, number: job.environment.tell(point)
+    )
     for _ in range(3):
         job.feed()
         job.step()
-        job.world.now += 3_600_000_000
+        job.environment.now += 3_600_000_000
     return job
 
 
 def rewind(job: Small, to: To, *, into: str | None = None, again: bool = False) -> Going:
-    opened = Rewinding(job.pipeline, Checkpoint(job.folder), job.world)
+    opened = Rewinding(job.pipeline, Checkpoint(job.folder), job.environment)
     return opened.rewind(to, into=into, again=again)
 
 
@@ -76,7 +78,7 @@ def panes(job: Small, output: str = "out") -> Counter[tuple[Any, ...]]:
     """What lies in an output, with how often it is there."""
     return Counter(
         (row["key"], row["window_start"], row["n"], row["total"])
-        for _, name, row in job.world.sinks.rows
+        for _, name, row in job.environment.sinks.rows
         if name == output
     )
 
@@ -87,7 +89,7 @@ def test_new_outputs_from_the_start_hold_what_a_fresh_run_gives(job: Small) -> N
     job.finish()
 
     assert job.green("out-2")
-    assert not any(again for _, again, _ in vars(job.world)["again"])
+    assert not any(again for _, again, _ in vars(job.environment)["again"])
 
 
 def test_new_outputs_from_a_batch_hold_what_comes_after_it_and_the_job_keeps_them(
@@ -121,7 +123,7 @@ def test_rows_that_come_again_are_marked_and_only_those(job: Small) -> None:
     assert set(before) >= set(sent_again)
     assert sent_again
     told: Counter[int | None] = Counter()
-    for _, again, rows in vars(job.world)["again"]:
+    for _, again, rows in vars(job.environment)["again"]:
         told[again] += rows
     assert told[number] == sum(sent_again.values())
     assert set(told) == {None, number}
@@ -139,7 +141,7 @@ def test_a_finished_job_goes_back_and_ends_the_same_again(job: Small) -> None:
 
 
 def test_a_time_means_the_newest_commit_that_was_there(job: Small) -> None:
-    at = moment_of(job.world.now - 2 * 3_600_000_000)
+    at = moment_of(job.environment.now - 2 * 3_600_000_000)
     assert at is not None
     assert rewind(job, at, into="-2").to == 2
     with pytest.raises(NotFound, match="batches 1 to"):
@@ -185,8 +187,8 @@ def test_a_rewind_of_the_same_outputs_killed_at_any_step_is_done_or_not(
         set() if point == "before rewind" else set(before)
     )
     assert max(after.values()) <= 2
-    rows = job.world.sinks.rows
-    job.world.sinks.rows = [row for n, row in enumerate(rows) if row not in rows[:n]]
+    rows = job.environment.sinks.rows
+    job.environment.sinks.rows = [row for n, row in enumerate(rows) if row not in rows[:n]]
     assert job.green()
 
 
@@ -203,7 +205,7 @@ def test_a_batch_in_hand_is_abandoned_and_comes_again_once(job: Small) -> None:
     assert {pane for pane, count in after.items() if count == 2} == {
         pane for pane in seen if after[pane] == 2
     }
-    assert any(again == number for _, again, _ in vars(job.world)["again"])
+    assert any(again == number for _, again, _ in vars(job.environment)["again"])
     assert max(after.values()) == 2
 
 
@@ -215,16 +217,16 @@ def test_what_cannot_be_done_is_refused_and_nothing_has_changed(job: Small) -> N
         rewind(job, 1, into="-2", again=True)
     with pytest.raises(InvalidInput, match="--into needs 1 to 50 letters"):
         rewind(job, 1, into="a.b")
-    vars(job.world)["taken"].append("out-2")
+    vars(job.environment)["taken"].append("out-2")
     with pytest.raises(InvalidInput, match="not there yet; got out-2"):
         rewind(job, 1, into="-2")
-    job.world.log.first = 5
+    job.environment.log.first = 5
     with pytest.raises(DataGone, match="records are gone"):
         rewind(job, "start", into="-3")
-    job.world.log.first, job.world.log.identity = 0, "second"
+    job.environment.log.first, job.environment.log.identity = 0, "second"
     with pytest.raises(DataGone, match="another one of that name"):
         rewind(job, 1, again=True)
-    job.world.log.identity = "first"
+    job.environment.log.identity = "first"
     with job.run(), pytest.raises(AlreadyRunning):
         rewind(job, 1, again=True)
     assert sorted(path.name for path in (job.folder / "batches").iterdir()) == before
@@ -253,12 +255,12 @@ def test_every_commit_that_history_keeps_can_be_gone_back_to(
     monkeypatch.setattr(housekeeping, "EVERY", 3)
     job = Small(tmp_path / "checkpoint", spark)
     job.pipeline = ms.Pipeline("small", *job.pipeline.outputs, history="8 hours")
-    job.world = Outside()
+    job.environment = Outside()
     with job.run() as engine:
         for _ in range(18):
             job.feed(2)
             engine.step()
-            job.world.now += 3_600_000_000
+            job.environment.now += 3_600_000_000
     kept = Checkpoint(job.folder).lineage()
     assert 8 <= len(kept) < 16
     with pytest.raises(NotFound, match=f"batches {kept[0]} to 18"):
@@ -266,8 +268,8 @@ def test_every_commit_that_history_keeps_can_be_gone_back_to(
     for target in reversed(kept):
         assert rewind(job, target, again=True).to == target
     job.finish()
-    rows = job.world.sinks.rows
-    job.world.sinks.rows = [row for n, row in enumerate(rows) if row not in rows[:n]]
+    rows = job.environment.sinks.rows
+    job.environment.sinks.rows = [row for n, row in enumerate(rows) if row not in rows[:n]]
     assert job.green()
 
 
@@ -291,8 +293,8 @@ def test_a_damaged_commit_is_left_behind_by_going_back_before_it(job: Small) -> 
     job.finish()
 
     assert set(panes(job)) >= set(before)
-    rows = job.world.sinks.rows
-    job.world.sinks.rows = [row for n, row in enumerate(rows) if row not in rows[:n]]
+    rows = job.environment.sinks.rows
+    job.environment.sinks.rows = [row for n, row in enumerate(rows) if row not in rows[:n]]
     assert job.green()
 
 
@@ -325,7 +327,7 @@ def test_an_old_copy_of_a_checkpoint_goes_on_into_new_outputs_only(job: Small) -
 
 
 def skipped(job: Small) -> list[str]:
-    return skip_lost(job.pipeline, Checkpoint(job.folder), job.world)
+    return skip_lost(job.pipeline, Checkpoint(job.folder), job.environment)
 
 
 def test_lost_rows_are_skipped_when_somebody_says_so_and_counted(job: Small) -> None:
@@ -333,7 +335,7 @@ def test_lost_rows_are_skipped_when_somebody_says_so_and_counted(job: Small) -> 
     job.feed()
     job.crash_at("in the middle of a run")
     job.step()
-    job.world.log.first = 40
+    job.environment.log.first = 40
     with pytest.raises(DataGone, match="go on without them by `millstream run … --skip-lost`"):
         job.finish()
     assert skipped(job) == [f"rows/{p}: 4 records, from offset 36 on, are skipped" for p in (0, 1)]
@@ -345,7 +347,7 @@ def test_lost_rows_are_skipped_when_somebody_says_so_and_counted(job: Small) -> 
 
 
 def test_a_topic_made_anew_is_read_from_its_beginning_when_somebody_says_so(job: Small) -> None:
-    job.world.log.identity = "second"
+    job.environment.log.identity = "second"
     with pytest.raises(DataGone, match="go on with the new one, from its beginning"):
         job.finish()
     assert skipped(job) == ["'rows' was recreated: it is read from its beginning"]
@@ -358,7 +360,7 @@ def test_a_batch_that_sinks_may_have_taken_is_ended_before_anything_is_skipped(j
     job.crash_at("before a sink's commit")
     job.step()
     job.feed()
-    job.world.log.first = 50
+    job.environment.log.first = 50
     with pytest.raises(InvalidInput, match="run it once without --skip-lost"):
         skipped(job)
     with pytest.raises(DataGone):

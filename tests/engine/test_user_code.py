@@ -136,12 +136,12 @@ def test_a_fault_of_our_own_is_not_laid_at_the_users_door(
 def test_a_step_after_one_that_failed_tries_the_same_batch_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from millstream.engine.outputs import Doors
+    from millstream.engine.outputs import Outputs
 
     with drive(counted(bids()), lane="short") as d:
         d.feed("bids", GOOD)
         with monkeypatch.context() as broken:
-            broken.setattr(Doors, "send", lambda *_: (_ for _ in ()).throw(OSError("no route")))
+            broken.setattr(Outputs, "send", lambda *_: (_ for _ in ()).throw(OSError("no route")))
             with pytest.raises(OSError, match="no route"):
                 d.step()
         d.feed("bids", [bid(15, 1, n=1)])

@@ -41,7 +41,7 @@ def feed(config: Config) -> Feed:
 def small(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Small:
     """A job with one batch behind it and rows for the next."""
     job = Small(tmp_path / "checkpoint", spark)
-    tell_the_world(job.world, monkeypatch)
+    tell_the_world(job.environment, monkeypatch)
     job.feed()
     job.step()
     job.feed()

@@ -96,7 +96,7 @@ class LedgerWriter:
         """Nothing is held."""
 
 
-class World:
+class Environment:
     """What the engine sees of it: one topic, sinks named after the first word of their name."""
 
     def __init__(self) -> None:
@@ -140,11 +140,11 @@ class Small:
         self.lane: Literal["short", "wide"] = lane
         self.sizing: Sizing | None = None
         self.pipeline = pipeline or windows()
-        self.world = World()
+        self.environment = Environment()
 
     def feed(self, rows: int = 12, *, more: int = 0) -> None:
         """So many rows more in each of two partitions, a second apart, amounts from `more` on."""
-        fed = len(self.world.log.records.get(TOPIC, {}).get(0, ()))
+        fed = len(self.environment.log.records.get(TOPIC, {}).get(0, ()))
         for place in range(fed, fed + rows):
             for partition in (0, 1):
                 minute, second = divmod(place, 60)
@@ -152,13 +152,19 @@ class Small:
                 row = {"id": place, "key": place % 3, "amount": place + more, "ts": ts}
                 value = json.dumps(row)
                 record = {"key": None, "value": value.encode(), "headers": None, "timestamp": None}
-                self.world.log.append(TOPIC, partition, record)
+                self.environment.log.append(TOPIC, partition, record)
 
     @contextmanager
     def run(self, *, take_over: bool = False) -> Iterator[Engine]:
         """A run from start to end; however it ends, its lock is free then."""
-        engine = Engine(self.pipeline, Checkpoint(self.folder), Spark.of(self._spark), self.world,
-                        lane=self.lane, sizing=self.sizing)  # fmt: skip
+        engine = Engine(
+            self.pipeline,
+            Checkpoint(self.folder),
+            Spark.of(self._spark),
+            self.environment,
+            lane=self.lane,
+            sizing=self.sizing,
+        )
         try:
             engine.open(take_over=take_over)
             yield engine
@@ -186,14 +192,14 @@ class Small:
         def crash() -> None:
             raise Crash
 
-        self.world.at[point] = crash
+        self.environment.at[point] = crash
 
     def verdict(self, sink: str = "out") -> Mapping[str, Any]:
         """What lies in the sink, compared with what DuckDB makes of the input."""
-        parts = self.world.log.records[TOPIC]
+        parts = self.environment.log.records[TOPIC]
         records = [(p, r["offset"], r["value"]) for p, part in parts.items() for r in part]
         wanted, _, _ = verifier.expected(records)
-        got = [_pane(row) for system, output, row in self.world.sinks.rows if output == sink]
+        got = [_pane(row) for system, output, row in self.environment.sinks.rows if output == sink]
         return verifier.compared(wanted, got, set())
 
     def green(self, sink: str = "out") -> bool:
@@ -207,11 +213,11 @@ def _pane(row: Mapping[str, Any]) -> tuple[Any, Any]:
     return verifier.window_of({**row, **shown})
 
 
-def tell_the_world(world: World, patch: pytest.MonkeyPatch) -> None:
+def tell_the_world(environment: Environment, patch: pytest.MonkeyPatch) -> None:
     """Let the engine's own points be heard by the world."""
 
     def heard(point: str, number: int) -> None:
-        world.tell(point)
+        environment.tell(point)
 
     patch.setattr(checkpoint, "reached", heard)
     patch.setattr(batch, "reached", heard)

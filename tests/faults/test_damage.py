@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.faults.small_world import Small, World, tell_the_world, windows
+from tests.faults.small_world import Environment, Small, tell_the_world, windows
 
 from millstream.engine.checkpoint import durable
 from millstream.errors import Damaged, MillstreamError
@@ -47,14 +47,14 @@ class Scene:
     """A checkpoint whose run ended in the middle of its third batch, and its world."""
 
     folder: Path
-    world: World
+    environment: Environment
     spark: SparkSession
 
     def again(self, folder: Path) -> Small:
         """The same once more, to be hurt."""
         shutil.copytree(self.folder, folder)
         small = Small(folder, self.spark)
-        small.world = copy.deepcopy(self.world)
+        small.environment = copy.deepcopy(self.environment)
         return small
 
 
@@ -62,14 +62,14 @@ def scene(folder: Path, spark: SparkSession, point: str) -> Scene:
     """Two commits, then a crash at this point of the third batch."""
     with pytest.MonkeyPatch.context() as patch:
         small = Small(folder, spark)
-        tell_the_world(small.world, patch)
+        tell_the_world(small.environment, patch)
         for _ in range(2):
             small.feed()
             small.step()
         small.feed()
         small.crash_at(point)
         small.step()
-    return Scene(folder, small.world, spark)
+    return Scene(folder, small.environment, spark)
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,7 @@ def fill() -> None:
 @pytest.fixture
 def small(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Small:
     job = Small(tmp_path / "checkpoint", spark)
-    tell_the_world(job.world, monkeypatch)
+    tell_the_world(job.environment, monkeypatch)
     return job
 
 
@@ -60,7 +60,7 @@ def test_a_batch_that_finds_no_room_stops_and_goes_on_when_there_is_some(
     small.feed()
     small.step()
     small.feed()
-    small.world.at[point] = fill
+    small.environment.at[point] = fill
 
     with full(), pytest.raises(MillstreamError, match="needs a disk that takes it") as stopped:
         small.step()
@@ -72,7 +72,7 @@ def test_a_batch_that_finds_no_room_stops_and_goes_on_when_there_is_some(
 
 def test_state_that_finds_no_room_stops_the_job_and_leaves_no_half_file(small: Small) -> None:
     small.feed(8)
-    small.world.at["after intent"] = fill
+    small.environment.at["after intent"] = fill
 
     with full(), pytest.raises(MillstreamError, match=r"state.*needs a disk that takes it"):
         small.step()

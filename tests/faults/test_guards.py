@@ -22,7 +22,7 @@ from millstream.engine.checkpoint import checkpoint as checkpoint_module
 from millstream.engine.checkpoint import durable, housekeeping
 from millstream.engine.checkpoint.checkpoint import Checkpoint
 from millstream.engine.lanes.work import Files
-from millstream.engine.outputs import Doors
+from millstream.engine.outputs import Outputs
 from millstream.errors import AlreadyRunning, Damaged, Fenced, MillstreamError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def test_a_redo_keeps_the_ranges_of_its_intent(small: Small) -> None:
 
 def test_without_the_intent_a_redo_is_another_batch(small: Small, monkeypatch: Patch) -> None:
     monkeypatch.setattr(Checkpoint, "pending", lambda self, head: None)
-    monkeypatch.setattr(Doors, "_refuse_unknown", lambda self, name: None)
+    monkeypatch.setattr(Outputs, "_refuse_unknown", lambda self, name: None)
 
     arriving_meanwhile(small)
 
@@ -114,7 +114,7 @@ def moody(small: Small) -> tuple[list[Any], list[Any]]:
     small.crash_at("after a sink's commit")
     small.step()
     small.finish()
-    rows = small.world.sinks.rows
+    rows = small.environment.sinks.rows
     first, second = ([row for name, _, row in rows if name == sink] for sink in ("one", "two"))
     return first, second
 
@@ -149,7 +149,7 @@ def test_without_the_prepared_record_two_sinks_hold_different_answers(
 
 def sleeping_at(small: Small, point: str, meanwhile: Callable[[], None]) -> None:
     """A run falls asleep at a point of its batch and wakes when all this has happened."""
-    small.world.at[point] = meanwhile
+    small.environment.at[point] = meanwhile
     small.step()
 
 
@@ -166,18 +166,18 @@ def taken_over(small: Small) -> None:
 )  # fmt: skip
 def test_a_zombie_stops_and_changes_nothing(small: Small, point: str) -> None:
     sent: list[int] = []
-    monitor = small.world.writer
+    monitor = small.environment.writer
 
     def after_waking() -> None:
         taken_over(small)
-        sent.append(len(small.world.sinks.rows))
-        small.world.writer = _refusing  # type: ignore[method-assign]
+        sent.append(len(small.environment.sinks.rows))
+        small.environment.writer = _refusing  # type: ignore[method-assign]
 
     with pytest.raises(Fenced):
         sleeping_at(small, point, after_waking)
-    small.world.writer = monitor  # type: ignore[method-assign]
+    small.environment.writer = monitor  # type: ignore[method-assign]
 
-    assert len(small.world.sinks.rows) == sent[0]
+    assert len(small.environment.sinks.rows) == sent[0]
     small.finish()
     assert small.green(), small.verdict()
 
@@ -220,7 +220,7 @@ def intent_of_a_zombie(small: Small) -> None:
 
     with suppress(Fenced):
         sleeping_at(small, "before intent", meanwhile)
-    small.world.at.clear()
+    small.environment.at.clear()
     small.finish()
 
 
@@ -234,7 +234,7 @@ def test_without_create_if_absent_a_zombie_replaces_the_intent_that_was_carried_
     small: Small, monkeypatch: Patch
 ) -> None:
     monkeypatch.setattr(durable, "write_new", overwriting)
-    monkeypatch.setattr(Doors, "_refuse_unknown", lambda self, name: None)
+    monkeypatch.setattr(Outputs, "_refuse_unknown", lambda self, name: None)
 
     intent_of_a_zombie(small)
 

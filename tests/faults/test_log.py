@@ -20,7 +20,7 @@ from tests.faults.feeding import PARTITIONS, Feed
 from tests.faults.judging import differences, verdict_on
 from tests.faults.running import until
 
-from millstream.engine import world
+from millstream.engine import environment
 from millstream.engine.job import Job
 from millstream.errors import AlreadyRunning, DataGone, Fenced
 from millstream.kafka.protocol import wire
@@ -90,7 +90,7 @@ def test_a_broker_that_dies_and_comes_back_is_waited_for(
         if point == "before a sink's commit" and planned:
             planned.pop()()
 
-    monkeypatch.setattr(world, "_told", told)
+    monkeypatch.setattr(environment, "_told", told)
     with running(config) as rows:
         until(lambda: rows or not _alive(config), "a first batch")
         assert _alive(config)

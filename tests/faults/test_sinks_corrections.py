@@ -31,7 +31,7 @@ def add_late(small: Small, seconds: range) -> None:
         row = {"id": 0, "key": second % 3, "amount": 1000, "ts": f"2026-01-01T00:00:{second:02d}Z"}
         record = {"key": None, "value": json.dumps(row).encode(), "headers": None,
                   "timestamp": None}  # fmt: skip
-        small.world.log.append(TOPIC, 0, record)
+        small.environment.log.append(TOPIC, 0, record)
 
 
 @pytest.mark.parametrize("panes", ["accumulating", "retracting"])
@@ -54,7 +54,7 @@ def test_a_table_with_a_key_holds_the_last_answer_of_every_window(
         ),
     )
     small = Small(tmp_path / "checkpoint", spark, pipeline)
-    small.world = Outside("exactly_once")
+    small.environment = Outside("exactly_once")
     for _ in range(2):
         small.feed(24)
         small.step()
@@ -62,7 +62,7 @@ def test_a_table_with_a_key_holds_the_last_answer_of_every_window(
         small.step()
     small.finish()
 
-    parts = small.world.log.records[TOPIC]
+    parts = small.environment.log.records[TOPIC]
     wanted, _, _ = verifier.expected(
         [(p, r["offset"], r["value"]) for p in parts for r in parts[p]]
     )
@@ -108,7 +108,7 @@ def test_late_rows_go_to_a_table_when_it_is_named(tmp_path: Path, spark: SparkSe
     )  # fmt: skip
     small = Small(tmp_path / "checkpoint", spark,
                   ms.Pipeline("small", windows.to(ms.Sqlite(path, "windows"))))  # fmt: skip
-    small.world = Outside("exactly_once")
+    small.environment = Outside("exactly_once")
     small.feed(24)
     small.step()
     add_late(small, range(3, 6))

@@ -14,11 +14,11 @@ import duckdb
 import pytest
 from tests.faults import verifier
 from tests.faults.driver import DELAY, SCHEMA, SIZE
-from tests.faults.small_world import TOPIC, Small, World, tell_the_world
+from tests.faults.small_world import TOPIC, Environment, Small, tell_the_world
 
 import millstream as ms
-from millstream.engine import world as world_module
-from millstream.engine.world import KafkaWorld
+from millstream.engine import environment as world_module
+from millstream.engine.kafka_environment import KafkaEnvironment
 from millstream.errors import InvalidSpec
 
 if TYPE_CHECKING:
@@ -34,13 +34,13 @@ BEFORE_SINK, AFTER_PREPARED = "before a sink's commit", "after prepared"
 Row = tuple[Any, Any]
 
 
-class Outside(World):
+class Outside(Environment):
     """Topics in memory; sinks as they are in the real world."""
 
     def __init__(self, delivery: Delivery) -> None:
         super().__init__()
         runs = itertools.count(1)
-        self._real = KafkaWorld("small", None, delivery=delivery, epoch=lambda: next(runs))
+        self._real = KafkaEnvironment("small", None, delivery=delivery, epoch=lambda: next(runs))
 
     def writer_of(self, sink: Sink) -> str:
         return self._real.writer_of(sink)
@@ -65,9 +65,9 @@ class Job:
             delivery=delivery,
         )
         self.small = Small(folder / "checkpoint", spark, pipeline)
-        world = self.small.world = Outside(delivery)
-        tell_the_world(world, patch)
-        patch.setattr(world_module, "reached", lambda point, number: world.tell(point))
+        environment = self.small.environment = Outside(delivery)
+        tell_the_world(environment, patch)
+        patch.setattr(world_module, "reached", lambda point, number: environment.tell(point))
 
     def run(self, crash: str) -> None:
         """Twice as many rows as close windows, a crash in the second batch, then to the end."""
@@ -76,12 +76,12 @@ class Job:
         self.small.feed(24)
         self.small.crash_at(crash)
         self.small.step()
-        assert not self.small.world.at, f"{crash} was not reached"
+        assert not self.small.environment.at, f"{crash} was not reached"
         self.small.feed(24)
         self.small.finish()
 
     def verdicts(self) -> dict[str, Mapping[str, Any]]:
-        parts = self.small.world.log.records[TOPIC]
+        parts = self.small.environment.log.records[TOPIC]
         records = [(p, r["offset"], r["value"]) for p, part in parts.items() for r in part]
         wanted, _, _ = verifier.expected(records)
         return {"table": verifier.compared(wanted, self._table(), set()),

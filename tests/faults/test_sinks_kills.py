@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from tests.faults.feeding import Feed
 
 BEFORE, AFTER = "before a sink's commit", "after a sink's commit"
-Moment = tuple[str, int]
-SHORT: list[Moment] = [(BEFORE, 2), (AFTER, 2), (AFTER, 4), (BEFORE, 5), (AFTER, 6)]
-EVERY: list[Moment] = [
+BatchTime = tuple[str, int]
+SHORT: list[BatchTime] = [(BEFORE, 2), (AFTER, 2), (AFTER, 4), (BEFORE, 5), (AFTER, 6)]
+EVERY: list[BatchTime] = [
     *((point, 1) for point in POINTS if point not in (BEFORE, AFTER)),
     *((point, place) for place in range(1, len(SYSTEMS) + 1) for point in (BEFORE, AFTER)),
 ]
@@ -53,9 +53,9 @@ def tables_verdict(config: Config) -> dict[str, Any]:
     return verdict
 
 
-def kill_at(moment: Moment, config: Config, folder: Path, name: str) -> None:
+def kill_at(batch_time: BatchTime, config: Config, folder: Path, name: str) -> None:
     """Run the job up to a point, to the n-th time it comes by there, and kill all of it."""
-    point, times = moment
+    point, times = batch_time
     with Run(config, folder, name=name, hold=point) as job:
         for turn in range(times):
             job.wait_held(point)
@@ -66,14 +66,16 @@ def kill_at(moment: Moment, config: Config, folder: Path, name: str) -> None:
 
 
 def survived(
-    moments: Sequence[Moment], config: Config, feed: Feed, folder: Path
+    moments: Sequence[BatchTime], config: Config, feed: Feed, folder: Path
 ) -> dict[str, dict[str, Any]]:
     """The verdicts on topics and tables after a kill at each of these moments."""
     report = Report(feed.seed)
-    for turn, moment in enumerate(moments):
+    for turn, batch_time in enumerate(moments):
         feed.send()
-        kill_at(moment, replace(config, lane="short" if turn % 2 else "wide"), folder, f"{turn}")
-        report.kills[f"{moment[0]} {moment[1]}"] += 1
+        kill_at(
+            batch_time, replace(config, lane="short" if turn % 2 else "wide"), folder, f"{turn}"
+        )
+        report.kills[f"{batch_time[0]} {batch_time[1]}"] += 1
     feed.send()
     with Run(replace(config, until="finished"), folder, name="last") as job:
         job.succeed()

@@ -141,11 +141,11 @@ def told_twice(folder: Path, spark: SparkSession, patch: pytest.MonkeyPatch) -> 
             read += facts.rows
             for partition in (0, 1):
                 record = {"key": None, "value": value, "headers": None, "timestamp": None}
-                small.world.log.append(TOPIC, partition, record)
+                small.environment.log.append(TOPIC, partition, record)
         facts = engine.step()
         assert facts is not None
         read += facts.rows
-    doors = [door for _, door, _ in small.world.sinks.rows]
+    doors = [door for _, door, _ in small.environment.sinks.rows]
     return read, doors.count("dead"), doors.count("late")
 
 

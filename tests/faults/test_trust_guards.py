@@ -106,14 +106,14 @@ def test_without_the_checksum_of_state_a_wrong_answer_leaves(
 
 
 def test_rows_that_left_the_log_unread_stop_the_job(small: Small) -> None:
-    small.world.log.first = 15
+    small.environment.log.first = 15
 
     with pytest.raises(DataGone, match="3 records are gone"):
         small.finish()
 
 
 def test_a_topic_made_anew_stops_the_job(small: Small) -> None:
-    small.world.log.identity = "second"
+    small.environment.log.identity = "second"
 
     with pytest.raises(DataGone, match="id first"):
         small.finish()
@@ -123,8 +123,8 @@ def test_without_looking_at_the_topic_its_rows_are_mixed_with_anothers(
     small: Small, monkeypatch: Patch
 ) -> None:
     monkeypatch.setattr(engine, "check_still_there", lambda *told: None)
-    small.world.log.identity = "second"
-    small.world.log.records[TOPIC] = {}
+    small.environment.log.identity = "second"
+    small.environment.log.records[TOPIC] = {}
     small.feed(30, more=100)
 
     small.finish()
@@ -136,21 +136,21 @@ def test_a_topic_made_anew_before_the_first_commit_stops_the_job(
     tmp_path: Path, spark: SparkSession, monkeypatch: Patch
 ) -> None:
     small = Small(tmp_path / "checkpoint", spark)
-    tell_the_world(small.world, monkeypatch)
+    tell_the_world(small.environment, monkeypatch)
     small.feed()
     small.crash_at("after intent")
     small.step()
-    small.world.log.identity = "second"
+    small.environment.log.identity = "second"
 
     with pytest.raises(DataGone, match="id first"):
         small.finish()
-    assert not small.world.sinks.rows
+    assert not small.environment.sinks.rows
 
 
 def test_a_prepared_batch_needs_its_input_no_more(small: Small) -> None:
     small.crash_at("after prepared")
     small.step()
-    small.world.log.first = 24
+    small.environment.log.first = 24
 
     small.finish()
 
@@ -166,7 +166,7 @@ def test_without_looking_for_its_mark_an_older_copy_writes_rows_again(
     small.step()
     for path in small.folder.glob("batches/0000000002.*"):
         path.unlink()
-    monkeypatch.setattr(outputs.Doors, "_refuse_unknown", lambda self, name: None)
+    monkeypatch.setattr(outputs.Outputs, "_refuse_unknown", lambda self, name: None)
 
     small.finish()
 

@@ -15,7 +15,7 @@ from tests.kafka_faults.stage import Stage
 
 import millstream as ms
 from millstream.engine import engine
-from millstream.engine.world import KafkaWorld
+from millstream.engine.kafka_environment import KafkaEnvironment
 from millstream.errors import DataGone
 from millstream.kafka.admin.topics import Topics
 from millstream.kafka.clients.producing.producer import Producer
@@ -151,7 +151,7 @@ class ByTheClock(Stage):
 def jump(stage: ByTheClock, monkeypatch: pytest.MonkeyPatch, hours: tuple[int, ...]) -> None:
     """The clock jumps under a running job; in the end all windows have the time to leave."""
     jumped = [0]
-    monkeypatch.setattr(KafkaWorld, "clock", lambda _: time.time_ns() // 1000 + jumped[0])
+    monkeypatch.setattr(KafkaEnvironment, "clock", lambda _: time.time_ns() // 1000 + jumped[0])
     stage.make_topic(copies=1)
     with stage.writing(), stage.working():
         stage.more()

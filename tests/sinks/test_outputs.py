@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import millstream as ms
-from millstream.engine.world import KafkaWorld
+from millstream.engine.kafka_environment import KafkaEnvironment
 from millstream.errors import InvalidSpec
 from millstream.sinks.spec import OpenSink
 
@@ -42,12 +42,14 @@ def test_every_sink_that_comes_along_can_be_opened() -> None:
 
 
 def test_what_commits_together_has_one_writer() -> None:
-    world = KafkaWorld("p", None)
-    same = {world.writer_of(ms.Postgres(table, url="${env:A}")) for table in ("a", "b")}
+    environment = KafkaEnvironment("p", None)
+    same = {environment.writer_of(ms.Postgres(table, url="${env:A}")) for table in ("a", "b")}
     assert same == {"postgres ${env:A}"}
-    assert world.writer_of(ms.Postgres("a", url="${env:B}")) not in same
-    assert world.writer_of(ms.Sqlite("a.db", "x")) == world.writer_of(ms.Sqlite("a.db", "y"))
-    assert world.writer_of(ms.Files("out")) == "files out"
+    assert environment.writer_of(ms.Postgres("a", url="${env:B}")) not in same
+    assert environment.writer_of(ms.Sqlite("a.db", "x")) == environment.writer_of(
+        ms.Sqlite("a.db", "y")
+    )
+    assert environment.writer_of(ms.Files("out")) == "files out"
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class Nowhere:
 
 def test_a_sink_that_cannot_be_opened_is_refused_by_name() -> None:
     with pytest.raises(InvalidSpec, match="needs sinks it can open; got Nowhere"):
-        KafkaWorld("p", None).writer_of(Nowhere("x"))
+        KafkaEnvironment("p", None).writer_of(Nowhere("x"))
 
 
 def test_an_outsiders_sink_gets_all_that_belongs_together() -> None:
@@ -75,10 +77,10 @@ def test_an_outsiders_sink_gets_all_that_belongs_together() -> None:
             heard.append(opening)
             return ms.Function(print).writer(opening)
 
-    world = KafkaWorld("p", None, epoch=lambda: 7, delivery="at_most_once")
+    environment = KafkaEnvironment("p", None, epoch=lambda: 7, delivery="at_most_once")
     for name in ("a", "b", "a"):
-        world.writer_of(Mine(name))
-    world.writer("mine", "job")
+        environment.writer_of(Mine(name))
+    environment.writer("mine", "job")
     (opening,) = heard
     assert opening.sinks == (Mine("a"), Mine("b"))
     assert (opening.pipeline, opening.job, opening.epoch) == ("p", "job", 7)

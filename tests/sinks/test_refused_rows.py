@@ -48,7 +48,7 @@ def row(number: int, note: str | None = "fine", **more: Any) -> dict[str, Any]:
             "ts": f"2026-01-01T00:00:{number % 60:02d}Z", **more}  # fmt: skip
 
 
-class World:
+class Environment:
     """A topic to read, and what lies in others."""
 
     def __init__(self, broker: ThrowAwayBroker, name: str, folder: Path) -> None:
@@ -85,8 +85,8 @@ class World:
 
 
 @pytest.fixture
-def world(broker: ThrowAwayBroker, topic: str, tmp_path: Path) -> World:
-    return World(broker, f"p{topic[-9:]}", tmp_path / "job")
+def environment(broker: ThrowAwayBroker, topic: str, tmp_path: Path) -> Environment:
+    return Environment(broker, f"p{topic[-9:]}", tmp_path / "job")
 
 
 def stored(database: str, sql: str) -> list[Any]:
@@ -97,96 +97,113 @@ def stored(database: str, sql: str) -> list[Any]:
 @LANES
 @pytest.mark.parametrize("key", [None, "id"])
 def test_a_nul_in_a_text_is_dead_and_the_rest_is_in_the_table(
-    world: World, database: str, lane: Lane, key: str | None
+    environment: Environment, database: str, lane: Lane, key: str | None
 ) -> None:
-    world.feed([row(0), row(1, "a\0b"), row(2), row(3, tags=["x", "\0"]), row(4, "\\u0000"),
+    environment.feed([row(0), row(1, "a\0b"), row(2), row(3, tags=["x", "\0"]), row(4, "\\u0000"),
                 row(5, tags=["\\u0000"])])  # fmt: skip
-    rows = world.read()
-    world.run(rows.to(ms.Postgres("t", key=key, url=database), name="table"),
-              rows.to(ms.Topic(f"{world.name}.out")), lane=lane)  # fmt: skip
+    rows = environment.read()
+    environment.run(rows.to(ms.Postgres("t", key=key, url=database), name="table"),
+              rows.to(ms.Topic(f"{environment.name}.out")), lane=lane)  # fmt: skip
 
     assert stored(database, "select id, note from t order by id") == [
         (0, "fine"), (2, "fine"), (4, "\\u0000"), (5, "fine")]  # fmt: skip
-    assert len(world.records(f"{world.name}.out")) == 6
-    dead = world.dead()
+    assert len(environment.records(f"{environment.name}.out")) == 6
+    dead = environment.dead()
     assert [one["row"]["id"] for one in dead] == [1, 3]
     assert dead[0]["row"]["note"] == "a\0b"
     assert [(one["topic"], one["partition"], one["offset"]) for one in dead] == [
-        (world.topic, "1", "0"), (world.topic, "1", "1")]  # fmt: skip
+        (environment.topic, "1", "0"), (environment.topic, "1", "1")]  # fmt: skip
     assert {one["step"] for one in dead} == {"table"}
     assert "the column 'note' holds a NUL character" in dead[0]["reason"]
     assert "the column 'tags' holds a NUL character" in dead[1]["reason"]
 
-    world.feed([row(6), row(7, "\0")])
-    world.run(rows.to(ms.Postgres("t", key=key, url=database), name="table"),
-              rows.to(ms.Topic(f"{world.name}.out")), lane=lane)  # fmt: skip
+    environment.feed([row(6), row(7, "\0")])
+    environment.run(rows.to(ms.Postgres("t", key=key, url=database), name="table"),
+              rows.to(ms.Topic(f"{environment.name}.out")), lane=lane)  # fmt: skip
     assert stored(database, "select count(*) from t") == [(5,)]
-    assert len(world.dead()) == 3
+    assert len(environment.dead()) == 3
 
 
 @LANES
 def test_a_record_over_the_limit_of_its_topic_is_dead_and_the_rest_leaves(
-    world: World, lane: Lane
+    environment: Environment, lane: Lane
 ) -> None:
     """The limit is of batches as they are packed: many small rows are cut to fit into it."""
-    Topics(world.address).create(f"{world.name}.out", settings={"max.message.bytes": 20_000})
+    Topics(environment.address).create(
+        f"{environment.name}.out", settings={"max.message.bytes": 20_000}
+    )
     chance = random.Random(5)
     packs = "x" * 50_000
     small = [row(number, chance.randbytes(500).hex()) for number in range(3, 300)]
-    world.feed([row(0), row(1, chance.randbytes(15_000).hex()), row(2, packs), *small])
-    world.run(world.read().to(ms.Topic(f"{world.name}.out"), name="out"), lane=lane)
+    environment.feed([row(0), row(1, chance.randbytes(15_000).hex()), row(2, packs), *small])
+    environment.run(
+        environment.read().to(ms.Topic(f"{environment.name}.out"), name="out"), lane=lane
+    )
 
     left = sorted(json.loads(record.value or b"")["id"]
-                  for record in world.records(f"{world.name}.out"))  # fmt: skip
+                  for record in environment.records(f"{environment.name}.out"))  # fmt: skip
     assert left == [0, *range(2, 300)]
-    (dead,) = world.dead()
-    assert (dead["row"]["id"], dead["topic"], dead["offset"]) == (1, world.topic, "0")
+    (dead,) = environment.dead()
+    assert (dead["row"]["id"], dead["topic"], dead["offset"]) == (1, environment.topic, "0")
     assert "bytes is larger than the topic" in dead["reason"]
     assert "max.message.bytes=20,000" in dead["reason"]
 
 
 @LANES
-def test_a_result_of_many_rows_that_is_too_large_is_dead_too(world: World, lane: Lane) -> None:
+def test_a_result_of_many_rows_that_is_too_large_is_dead_too(
+    environment: Environment, lane: Lane
+) -> None:
     """More than the dead-letter topic would take by the cluster's default."""
     chance = random.Random(6)
-    world.feed([row(number % 3, chance.randbytes(300_000).hex() if number % 3 == 1 else "x")
+    environment.feed([row(number % 3, chance.randbytes(300_000).hex() if number % 3 == 1 else "x")
                 for number in range(12)])  # fmt: skip
-    made = world.read().by("id").window(ms.tumbling("1 minute")).agg(notes=ms.collect("note"))
-    pipeline = ms.Pipeline(world.name, made.to(ms.Topic(f"{world.name}.out"), name="out"))
-    pipeline.run(until="finished", kafka=world.address, checkpoint=world.folder, lane=lane)
+    made = environment.read().by("id").window(ms.tumbling("1 minute")).agg(notes=ms.collect("note"))
+    pipeline = ms.Pipeline(
+        environment.name, made.to(ms.Topic(f"{environment.name}.out"), name="out")
+    )
+    pipeline.run(
+        until="finished", kafka=environment.address, checkpoint=environment.folder, lane=lane
+    )
 
-    left = [json.loads(record.value or b"")["id"] for record in world.records(f"{world.name}.out")]
+    left = [
+        json.loads(record.value or b"")["id"]
+        for record in environment.records(f"{environment.name}.out")
+    ]
     assert sorted(left) == [0, 2]
-    (dead,) = world.dead()
+    (dead,) = environment.dead()
     assert (dead["topic"], dead["step"], dead["row"]["id"]) == ("out", "out", 1)
     assert len(dead["row"]["notes"]) == 4
 
 
 @LANES
 def test_with_on_bad_stop_the_job_says_so_and_nothing_is_written(
-    world: World, database: str, lane: Lane
+    environment: Environment, database: str, lane: Lane
 ) -> None:
-    world.feed([row(0), row(1, "a\0b")])
+    environment.feed([row(0), row(1, "a\0b")])
     for _ in range(2):
         with pytest.raises(InvalidInput, match=r"the output 'table'.*'note' holds a NUL"):
-            world.run(world.read().to(ms.Postgres("t", url=database), name="table"), lane=lane,
-                      on_bad="stop")  # fmt: skip
+            table = environment.read().to(ms.Postgres("t", url=database), name="table")
+            environment.run(table, lane=lane, on_bad="stop")
     assert stored(database, "select to_regclass('t')") == [(None,)]
 
 
-def test_what_the_columns_of_a_table_cannot_hold_is_dead(world: World, database: str) -> None:
+def test_what_the_columns_of_a_table_cannot_hold_is_dead(
+    environment: Environment, database: str
+) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("create table t (id smallint, note varchar(5) not null, tags json, "
                            "size numeric(4,1), ts timestamptz)")  # fmt: skip
     rows = [row(0), row(40_000), row(2, "longer"), row(3, None), row(4, "ok   "), row(5, "abcde  "),
             row(6, size=999.94), row(7, size=999.95), row(8, size=-1e9), row(9, tags=["\0"]),
             row(10, "äöüßé")]  # fmt: skip
-    world.feed(rows)
-    world.run(world.read().to(ms.Postgres("t", url=database), name="table"), lane="short")
+    environment.feed(rows)
+    environment.run(
+        environment.read().to(ms.Postgres("t", url=database), name="table"), lane="short"
+    )
 
     assert [found[0] for found in stored(database, "select id from t order by id")] == [
         0, 4, 5, 6, 9, 10]  # fmt: skip
-    reasons = {one["row"]["id"]: one["reason"] for one in world.dead()}
+    reasons = {one["row"]["id"]: one["reason"] for one in environment.dead()}
     assert reasons == {
         2: "the column 'note' is longer than character varying(5)",
         3: "the column 'note' is null, which the table does not take",
@@ -197,77 +214,91 @@ def test_what_the_columns_of_a_table_cannot_hold_is_dead(world: World, database:
 
 
 def test_a_row_of_a_table_that_is_refused_takes_the_one_before_it_away(
-    world: World, database: str
+    environment: Environment, database: str
 ) -> None:
     """What the key had before is no longer true, and what it has now cannot be stored."""
-    latest = world.read().latest(by="id").select("id", "note")
+    latest = environment.read().latest(by="id").select("id", "note")
     output = latest.to(ms.Postgres("t", key="id", url=database), name="table")
-    world.feed([row(1, "one"), row(2, "two")])
-    world.run(output, lane="short")
-    world.feed([row(1, "bad\0"), row(2, "2")])
-    world.run(output, lane="short")
+    environment.feed([row(1, "one"), row(2, "two")])
+    environment.run(output, lane="short")
+    environment.feed([row(1, "bad\0"), row(2, "2")])
+    environment.run(output, lane="short")
     assert stored(database, "select id, note from t order by id") == [(2, "2")]
-    assert [one["row"]["id"] for one in world.dead()] == [1]
-    world.feed([row(1, "good")])
-    world.run(output, lane="short")
+    assert [one["row"]["id"] for one in environment.dead()] == [1]
+    environment.feed([row(1, "good")])
+    environment.run(output, lane="short")
     assert stored(database, "select id, note from t order by id") == [(1, "good"), (2, "2")]
-    assert len(world.dead()) == 1
+    assert len(environment.dead()) == 1
 
 
 @pytest.mark.parametrize("point", ["after intent", "after prepared", "before a sink's commit"])
 def test_a_killed_run_is_finished_with_every_row_at_its_place_once(
-    world: World, database: str, tmp_path: Path, point: str
+    environment: Environment, database: str, tmp_path: Path, point: str
 ) -> None:
-    world.feed([row(0), row(1, "a\0b"), row(2), row(3, "\0")])
+    environment.feed([row(0), row(1, "a\0b"), row(2), row(3, "\0")])
     (hold := tmp_path / "hold").mkdir()
     (hold / f"{point}@*").touch()
-    command = [sys.executable, "-c", KILLED, world.name, world.address, str(world.folder), database]
+    command = [
+        sys.executable,
+        "-c",
+        KILLED,
+        environment.name,
+        environment.address,
+        str(environment.folder),
+        database,
+    ]
     with subprocess.Popen(command, env={**os.environ, "MILLSTREAM_HOLD": str(hold)}) as process:
         assert eventually((hold / "held").exists, within=60)
         process.kill()
     (hold / "held").unlink()
-    rows = world.read()
-    world.run(rows.to(ms.Postgres("t", url=database), name="table"),
-              rows.to(ms.Topic(f"{world.name}.out")), lane="short")  # fmt: skip
+    rows = environment.read()
+    environment.run(rows.to(ms.Postgres("t", url=database), name="table"),
+              rows.to(ms.Topic(f"{environment.name}.out")), lane="short")  # fmt: skip
     assert stored(database, "select id from t order by id") == [(0,), (2,)]
-    assert len(world.records(f"{world.name}.out")) == 4
-    assert [one["row"]["id"] for one in world.dead()] == [1, 3]
+    assert len(environment.records(f"{environment.name}.out")) == 4
+    assert [one["row"]["id"] for one in environment.dead()] == [1, 3]
 
 
-def test_a_bad_record_of_three_megabytes_is_dead_whole(world: World) -> None:
-    Topics(world.address).alter(world.topic, settings={"max.message.bytes": 4_000_000})
+def test_a_bad_record_of_three_megabytes_is_dead_whole(environment: Environment) -> None:
+    Topics(environment.address).alter(environment.topic, settings={"max.message.bytes": 4_000_000})
     bad = random.Random(1).randbytes(3_000_000)
-    with Producer(world.address) as producer:
-        producer.send(world.topic, bad, partition=0, headers={"h": "v"})
-    world.feed([row(1)])
-    world.run(world.read().to(ms.Topic(f"{world.name}.out")), lane="short")
-    (dead,) = world.records(f"{world.name}.dead")
+    with Producer(environment.address) as producer:
+        producer.send(environment.topic, bad, partition=0, headers={"h": "v"})
+    environment.feed([row(1)])
+    environment.run(environment.read().to(ms.Topic(f"{environment.name}.out")), lane="short")
+    (dead,) = environment.records(f"{environment.name}.dead")
     assert dead.value == bad
     assert dead.headers[0] == ("h", b"v")
-    assert len(world.records(f"{world.name}.out")) == 1
+    assert len(environment.records(f"{environment.name}.out")) == 1
 
 
-def test_a_dead_letter_topic_that_takes_less_is_named_and_then_waited_for(world: World) -> None:
-    Topics(world.address).create(dead := f"{world.name}.dead")
-    Topics(world.address).alter(world.topic, settings={"max.message.bytes": 4_000_000})
-    with Producer(world.address) as producer:
-        producer.send(world.topic, random.Random(1).randbytes(3_000_000), partition=0)
-    output = world.read().to(ms.Topic(f"{world.name}.out"))
+def test_a_dead_letter_topic_that_takes_less_is_named_and_then_waited_for(
+    environment: Environment,
+) -> None:
+    Topics(environment.address).create(dead := f"{environment.name}.dead")
+    Topics(environment.address).alter(environment.topic, settings={"max.message.bytes": 4_000_000})
+    with Producer(environment.address) as producer:
+        producer.send(environment.topic, random.Random(1).randbytes(3_000_000), partition=0)
+    output = environment.read().to(ms.Topic(f"{environment.name}.out"))
     with pytest.raises(MillstreamError, match=rf"{dead} takes 1,048,588.*topics alter"):
-        world.run(output, lane="short")
-    Topics(world.address).alter(dead, settings={"max.message.bytes": 4_000_000})
-    world.run(output, lane="short")
-    assert len(world.records(dead)) == 1
+        environment.run(output, lane="short")
+    Topics(environment.address).alter(dead, settings={"max.message.bytes": 4_000_000})
+    environment.run(output, lane="short")
+    assert len(environment.records(dead)) == 1
 
 
-def test_dead_retry_leaves_results_alone_and_says_so(world: World, database: str) -> None:
+def test_dead_retry_leaves_results_alone_and_says_so(
+    environment: Environment, database: str
+) -> None:
     """A result is no record of the topic its record came from."""
-    world.feed([row(1, "\0")])
-    world.run(world.read().to(ms.Postgres("t", url=database), name="table"), lane="short")
-    rows = DeadRows(world.name, Cluster(world.address))
+    environment.feed([row(1, "\0")])
+    environment.run(
+        environment.read().to(ms.Postgres("t", url=database), name="table"), lane="short"
+    )
+    rows = DeadRows(environment.name, Cluster(environment.address))
     [(found, state)] = rows.rows(Selection())
     assert (found.result_of, state) == ("table", "waiting")
     with pytest.raises(InvalidInput, match="results that the output 'table' could not take"):
-        rows.retry(Selection(), [world.topic])
-    assert len(world.records(world.topic)) == 1
+        rows.retry(Selection(), [environment.topic])
+    assert len(environment.records(environment.topic)) == 1
     assert rows.drop(Selection()).waiting.total() == 1

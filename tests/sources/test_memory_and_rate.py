@@ -11,7 +11,7 @@ import pytest
 from tests.sources.keeping import opening
 
 import millstream as ms
-from millstream.engine.world import KafkaWorld
+from millstream.engine.kafka_environment import KafkaEnvironment
 from millstream.errors import InvalidInput, InvalidSpec
 from millstream.schema import Schema
 from millstream.sources.memory import Memory
@@ -96,8 +96,8 @@ def test_rate_rows_follow_from_their_number_alone_whatever_the_cut(tmp_path: Pat
 
 
 def test_rows_without_a_stamp_of_their_own_may_be_ahead_of_the_batch_clock_only() -> None:
-    world = KafkaWorld("any", None)
-    told = [world.ahead(ms.read(source, ahead="1 day").node, 77)  # type: ignore[arg-type]
+    environment = KafkaEnvironment("any", None)
+    told = [environment.ahead(ms.read(source, ahead="1 day").node, 77)  # type: ignore[arg-type]
             for source in (ms.Topic("t", schema="a long"), ms.Memory([{"a": 1}]),
                            ms.Files("x", format="text"))]  # fmt: skip
     day = 86_400_000_000

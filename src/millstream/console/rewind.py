@@ -23,7 +23,7 @@ from millstream.errors import (
 )
 from millstream.jobs.registry import Book
 from millstream.viewing.escape import one_line, shortened
-from millstream.viewing.moments import iso, point
+from millstream.viewing.points_in_time import iso, point
 
 if TYPE_CHECKING:
     from millstream.jobs.folders import StackPlace

@@ -22,7 +22,7 @@ from millstream.engine.lanes.prefetch import Track
 from millstream.engine.lanes.work import Done, Files, Lane, Step, Work
 from millstream.engine.reach import Reach
 from millstream.errors import InvalidInput
-from millstream.event_time.moment import END_OF_TIME, MIN_TIME
+from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME
 from millstream.event_time.watermark import Quiet, advance
 from millstream.metrics.instances import bounded, of_source
 from millstream.operators.kernel import Replicates
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from millstream.engine.checkpoint.checkpoint import Checkpoint
     from millstream.engine.dead_letters.refused import Guard
     from millstream.engine.kernels.kernels import Typed
-    from millstream.engine.lanes.prefetch import Ahead, Taken
+    from millstream.engine.lanes.prefetch import Prefetcher, Taken
     from millstream.engine.lanes.work import Decodes
     from millstream.plan.stages import Stage
     from millstream.sources.spec import Ranges, Reader
@@ -64,7 +64,7 @@ class BatchRun:
     merger: Merger
     attempt: str
     stop_at_bad: bool = False
-    ahead: Ahead | None = None
+    ahead: Prefetcher | None = None
     guards: tuple[Guard, ...] = ()
     _reports: dict[str, Report] = field(default_factory=dict)
     _watermarks: dict[str, int] = field(default_factory=dict)

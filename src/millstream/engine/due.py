@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from millstream.engine.checkpoint.protocol import SourceState, StepState
 from millstream.engine.reach import Reach
-from millstream.event_time.moment import MIN_TIME
+from millstream.event_time.batch_time import MIN_TIME
 from millstream.event_time.watermark import advance, before
 from millstream.operators.kernel import dues
 

@@ -34,12 +34,12 @@ from millstream.engine.kernels.kernels import Typed
 from millstream.engine.lanes.choice import Lanes
 from millstream.engine.lanes.cutting import CutShort, cut_by, shortened
 from millstream.engine.lanes.planner import Sizing, following
-from millstream.engine.lanes.prefetch import Ahead
-from millstream.engine.outputs import Doors
+from millstream.engine.lanes.prefetch import Prefetcher
+from millstream.engine.outputs import Outputs
 from millstream.engine.recovery.unfinished_rewind import finish as finish_rewind
 from millstream.engine.tables_first import TablesFirst
 from millstream.errors import DamagedLog, UserCodeFailed
-from millstream.event_time.moment import MIN_TIME
+from millstream.event_time.batch_time import MIN_TIME
 from millstream.event_time.watermark import Quiet, Silence
 from millstream.metrics.batch_report import Teller
 from millstream.plan.fingerprint import fingerprint
@@ -54,8 +54,8 @@ if TYPE_CHECKING:
     from millstream.api.pipeline import Pipeline
     from millstream.engine.checkpoint.checkpoint import Checkpoint
     from millstream.engine.dead_letters.isolation import Piece
+    from millstream.engine.environment import Environment
     from millstream.engine.lanes.work import Decodes
-    from millstream.engine.outside import World
     from millstream.engine.spark.session import Spark
     from millstream.metrics.facts import Facts
     from millstream.plan.stages import Stage
@@ -74,14 +74,14 @@ class Engine:
         pipeline: Pipeline,
         checkpoint: Checkpoint,
         spark: Spark,
-        world: World,
+        environment: Environment,
         *,
         lane: str | None = None,
         sizing: Sizing | None = None,
     ) -> None:
-        self.pipeline, self.checkpoint, self._world = pipeline, checkpoint, world
+        self.pipeline, self.checkpoint, self._environment = pipeline, checkpoint, environment
         self.typed = Typed(cut(pipeline.outputs), spark.get() if spark.there else None)
-        self.doors = Doors(pipeline, self.typed.stages, world, checkpoint.folder)
+        self.doors = Outputs(pipeline, self.typed.stages, environment, checkpoint.folder)
         self.head, self.fingerprint = Head(), fingerprint(pipeline)
         self.declared: dict[str, int] = {}
         self.ends: Ends | None = None
@@ -109,14 +109,14 @@ class Engine:
     def _opened(self, *, take_over: bool) -> Facts | None:
         self._held.callback(self.checkpoint.close)
         self.checkpoint.open(self.pipeline.name, self.pipeline.buckets, take_over=take_over)
-        finish_rewind(self.checkpoint, self.pipeline, self._world)
+        finish_rewind(self.checkpoint, self.pipeline, self._environment)
         self.head = self.checkpoint.head()
         refuse_another_pipeline(self.checkpoint.folder, self.head, self.fingerprint)
         refuse_changes(self.checkpoint, self.typed)
         reads = self.typed.stages.reads
         self._readers = {name: self._reader(name, read) for name, read in reads.items()}
         self._silences = {name: Silence(read.idle) for name, read in reads.items()}
-        self._ahead = Ahead(self._readers)
+        self._ahead = Prefetcher(self._readers)
         self._held.callback(self._ahead.close)
         self._merger = Merger(str(self.checkpoint.incarnation), of=self.checkpoint.buckets)
         self._held.callback(self._merger.close)
@@ -142,7 +142,7 @@ class Engine:
         self._held.close()
 
     def _reader(self, name: str, read: Read) -> Reader:
-        reader = self._world.reader(name, read)
+        reader = self._environment.reader(name, read)
         self._held.callback(reader.close)
         return reader
 
@@ -222,7 +222,7 @@ class Engine:
     def _plan(self, *, finish: bool, always: bool) -> Intent | None:
         extents = {name: reader.extent() for name, reader in self._readers.items()}
         self._check_sources(extents)
-        clock = max(self._world.clock(), self.head.clock)
+        clock = max(self._environment.clock(), self.head.clock)
         waiting = self._waiting(extents)
         quiet = {name: self._look(name, clock, waiting[name]) for name in waiting}
         rewound = self.head.rewound
@@ -322,7 +322,7 @@ class Engine:
         self._attempts += 1
         decoders: dict[str, Decodes] = {}
         for name, read in self.typed.stages.reads.items():
-            ahead, limit = self._world.ahead(read, intent.clock)
+            ahead, limit = self._environment.ahead(read, intent.clock)
             skips = intent.sources[name].skips if name in intent.sources else None
             decoders[name] = self.typed.decoder(
                 name, ahead=ahead, limit=limit, skips=skips, clock=intent.clock

@@ -7,7 +7,7 @@ import time
 _FRESH = 2.0
 
 
-class Calm:
+class IdleTime:
     """Told by the run after each look for work; asked from any thread.
 
     A run that does not come round to look, because a batch is long or a system is down, is not

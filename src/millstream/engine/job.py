@@ -21,14 +21,14 @@ from millstream.engine.finished import (
     refuse_another_pipeline,
     refuse_more_after_the_end,
 )
-from millstream.engine.idle_time import Calm
+from millstream.engine.idle_time import IdleTime
 from millstream.engine.inspection.sql_placement import in_java
 from millstream.engine.inspection.types import analysed_by
 from millstream.engine.inspection.without_spark import without_spark
+from millstream.engine.kafka_environment import KafkaEnvironment
 from millstream.engine.lanes.planner import pause_of
 from millstream.engine.set_aside import SetAside
 from millstream.engine.spark.session import Spark, check_startable, existing, session
-from millstream.engine.world import KafkaWorld
 from millstream.errors import InvalidSpec, MillstreamError
 from millstream.operators.windows.spec import Everything
 from millstream.plan.graph import Aggregated, ancestry
@@ -89,8 +89,8 @@ class Job:
         self._aside, self._warn = SetAside(pipeline), warn
         self._until, self._on_batch, self._take_over = until, on_batch, take_over
         self._on_phase = on_phase or (lambda phase: None)
-        self._checkpoint, self._calm = Checkpoint(self.folder), Calm()
-        self._world = KafkaWorld(
+        self._checkpoint, self._calm = Checkpoint(self.folder), IdleTime()
+        self._environment = KafkaEnvironment(
             pipeline.name, kafka, folder=self.folder,
             take_over=take_over, owned=self._checkpoint.owned,
             epoch=lambda: self._checkpoint.incarnation, waiting=self._wait,
@@ -136,7 +136,9 @@ class Job:
             return
         self._on_phase("checking the types of the pipeline")
         with analysed_by(spark, self._pipeline):
-            engine = Engine(self._pipeline, self._checkpoint, spark, self._world, lane=self._lane)
+            engine = Engine(
+                self._pipeline, self._checkpoint, spark, self._environment, lane=self._lane
+            )
         self._engine = engine
         with self._beating(), suppress(_StoppedWaiting):
             self._run(engine)
@@ -167,7 +169,7 @@ class Job:
         from millstream.engine.continuous.ways import way
 
         self._continuous = way(self._pipeline, self._checkpoint)(
-            self._pipeline, self._checkpoint, self._world.cluster,
+            self._pipeline, self._checkpoint, self._environment.cluster,
             told=self._on_batch or (lambda facts, lag: None), phase=self._on_phase,
             turn=self._turn, stop=self._stop,
         )  # fmt: skip

@@ -22,15 +22,17 @@ if TYPE_CHECKING:
 
     from millstream.api.pipeline import Pipeline
     from millstream.engine.checkpoint.protocol import Intent, Prepared, StagedFiles
-    from millstream.engine.outside import World
+    from millstream.engine.environment import Environment
     from millstream.plan.stages import Stages
 
 
-class Doors:
+class Outputs:
     """Every sink of a pipeline, with the writers that serve them for one run."""
 
-    def __init__(self, pipeline: Pipeline, stages: Stages, world: World, folder: Path) -> None:
-        self._pipeline, self._world = pipeline, world
+    def __init__(
+        self, pipeline: Pipeline, stages: Stages, environment: Environment, folder: Path
+    ) -> None:
+        self._pipeline, self._environment = pipeline, environment
         self._side = SideOutputs(pipeline, folder)
         self._outputs = {output.name: output for output in pipeline.outputs}
         self._rests = {name: node.rest for name, node in stages.steps.items()}
@@ -51,14 +53,14 @@ class Doors:
         found: dict[str, list[Sink]] = {}
         for sink in (*(output.sink for output in pipeline.outputs), *named):
             placed = self._placed(sink)
-            found.setdefault(self._world.writer_of(placed), []).append(placed)
+            found.setdefault(self._environment.writer_of(placed), []).append(placed)
         return found
 
     def defaults(self) -> dict[str, list[Sink]]:
         """The sinks of late and bad rows for which none was named, by their writers."""
         found: dict[str, list[Sink]] = {}
         for sink in map(self._placed, self._side.defaults()):
-            found.setdefault(self._world.writer_of(sink), []).append(sink)
+            found.setdefault(self._environment.writer_of(sink), []).append(sink)
         return found
 
     def _placed(self, sink: Sink) -> Sink:
@@ -79,7 +81,7 @@ class Doors:
         if name not in self._last:
             if name in self._writers:  # one that could not recover, tried again
                 self._writers.pop(name).close()
-            writer = self._writers[name] = self._world.writer(name, self._job)
+            writer = self._writers[name] = self._environment.writer(name, self._job)
             self._last[name] = writer.recover(self._expected.get(name))
         return self._writers[name]
 
@@ -96,7 +98,7 @@ class Doors:
         for staged in prepared.outputs:
             sink = self.sink_of(staged)
             part = replace(self._staged(staged, sink, folder), again=intent.again)
-            parts.setdefault(self._world.writer_of(sink), []).append(part)
+            parts.setdefault(self._environment.writer_of(sink), []).append(part)
         for name in sorted(parts, key=lambda name: self._places.get(name, len(self._places))):
             writer = self._writer(name)
             if self._last[name] != intent.id:
@@ -111,7 +113,7 @@ class Doors:
         found = []
         for name, output in self._outputs.items():
             sink = self._placed(output.sink)
-            writer = self._writer(self._world.writer_of(sink))
+            writer = self._writer(self._environment.writer_of(sink))
             check = writer.check(sink, output.keys) if isinstance(writer, Refuses) else None
             if check is not None:
                 found.append(Guard(name, check))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from millstream.event_time.moment import MIN_TIME
+from millstream.event_time.batch_time import MIN_TIME
 from millstream.plan.graph import HIDDEN_TIME, Node, Read, Stateful, Union
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import InvalidInput
-from millstream.event_time.moment import MIN_TIME
+from millstream.event_time.batch_time import MIN_TIME
 from millstream.event_time.watermark import before
 from millstream.metrics.facts import Facts, moment_of
 from millstream.metrics.instances import COUNTS, MOST, with_state

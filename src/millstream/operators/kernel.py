@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from millstream.event_time.moment import END_OF_TIME
+from millstream.event_time.batch_time import END_OF_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-    from millstream.event_time.moment import Moment
+    from millstream.event_time.batch_time import BatchTime
     from millstream.state.runs.view import View
     from millstream.state.spec import StateSpec
 
@@ -100,11 +100,11 @@ class Kernel(Protocol):
         MIN_TIME if none ever do.
         """
 
-    def prepare(self, rows: pa.Table, moment: Moment, side: int = 0) -> Prepared:
+    def prepare(self, rows: pa.Table, batch_time: BatchTime, side: int = 0) -> Prepared:
         """Hash, partially aggregate and part the late rows; sees only `before` and `clock`."""
 
     def run(
-        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], moment: Moment
+        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], batch_time: BatchTime
     ) -> Outcome:
         """Take the exchanged rows of every side in, then close what `moment.after` allows."""
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.errors import InvalidSpec
-from millstream.event_time.moment import END_OF_TIME, MIN_TIME
+from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME
 from millstream.state.arrays.numpy_columns import int_values, plain
 from millstream.state.combine import conform
 from millstream.state.keys.hashing import hash_keys
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from millstream.event_time.moment import Moment
+    from millstream.event_time.batch_time import BatchTime
     from millstream.state.runs.view import View
 
     Ints = NDArray[np.int64]
@@ -59,7 +59,7 @@ class Waiting:
             values=tuple(StateColumn(f.name, f.type, "first") for f in self.columns),
         )
 
-    def parted(self, rows: pa.Table, moment: Moment) -> tuple[pa.Table, Ints]:
+    def parted(self, rows: pa.Table, batch_time: BatchTime) -> tuple[pa.Table, Ints]:
         """The rows that may wait, on their way to the bucket of their time; which are late.
 
         A row is late when its time is behind the watermark; at the watermark it is on time.
@@ -67,8 +67,8 @@ class Waiting:
         self._require_time(rows)
         self._require_no_retraction(rows)
         times = int_values(plain(rows[TIME]))
-        gone = times < moment.before
-        if moment.before == END_OF_TIME:
+        gone = times < batch_time.before
+        if batch_time.before == END_OF_TIME:
             gone[:] = True
         late = np.flatnonzero(gone)
         if len(late):

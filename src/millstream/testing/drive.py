@@ -49,7 +49,7 @@ class Drive:
             raise InvalidInput('lane needs "wide", "short" or None', got=repr(lane))
         self._pipeline, self._lane = pipeline, lane
         self._folder = Path(tempfile.mkdtemp(prefix="millstream-drive-"))
-        self._world = _World(self._folder / "checkpoint")
+        self._environment = _World(self._folder / "checkpoint")
         self._seen: dict[tuple[str, str], int] = {}
         try:
             self._engine = self._open()
@@ -58,9 +58,9 @@ class Drive:
             raise
 
     def _open(self) -> Engine:
-        self._world.outputs = self._pipeline.outputs
+        self._environment.outputs = self._pipeline.outputs
         checkpoint = Checkpoint(self._folder / "checkpoint")
-        engine = Engine(self._pipeline, checkpoint, Spark.of(session()), self._world,
+        engine = Engine(self._pipeline, checkpoint, Spark.of(session()), self._environment,
                         lane=self._lane, sizing=Sizing(1.0, limited=False))  # fmt: skip
         engine.open()
         return engine
@@ -89,10 +89,10 @@ class Drive:
             "timestamp": stamp,
             "headers": None if headers is None else [{"key": k, "value": v} for k, v in headers],
         }
-        self._world.log.partition(source, partition)
+        self._environment.log.partition(source, partition)
         for row in rows:
             value = row if isinstance(row, bytes) or row is None else as_json(row, "feed")
-            self._world.log.append(source, partition, {**record, "value": value})
+            self._environment.log.append(source, partition, {**record, "value": value})
 
     def _named(self, source: str, step: str) -> list[str]:
         """The reads of a topic, each by its own name; a topic may be read more than once."""
@@ -121,11 +121,11 @@ class Drive:
         The first move away from the epoch sets the clock: no silence has passed by it.
         """
         now = micros_of(time)
-        if now < self._world.now:
+        if now < self._environment.now:
             raise InvalidInput("the batch clock needs a time that is not behind it", got=repr(time))
-        if self._world.now == 0 and now > _DAY:
+        if self._environment.now == 0 and now > _DAY:
             self._engine.rebase(now)
-        self._world.now = now
+        self._environment.now = now
 
     def rows(self, output: str) -> list[dict[str, Any]]:
         """The rows that left for an output since the last call, by batch, key and window."""
@@ -144,7 +144,7 @@ class Drive:
         return self._taken("dead", None)
 
     def _taken(self, door: str, output: str | None) -> list[dict[str, Any]]:
-        key, batches = (door, output or ""), self._world.left
+        key, batches = (door, output or ""), self._environment.left
         new = batches[self._seen.get(key, 0) :]
         self._seen[key] = len(batches)
         return [

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from millstream.errors import InvalidInput
 from millstream.viewing.escape import harmless, shortened
 from millstream.viewing.fields import strict_json
-from millstream.viewing.moments import iso
+from millstream.viewing.points_in_time import iso
 
 if TYPE_CHECKING:
     from millstream.kafka.records import Record

@@ -26,7 +26,7 @@ from millstream.jobs.alerts.alerts import alerts
 from millstream.jobs.folders import StackPlace
 from millstream.kafka.clients.consuming.consumer import Consumer
 from millstream.sinks.files.writer import committed
-from millstream.viewing.moments import iso
+from millstream.viewing.points_in_time import iso
 
 if TYPE_CHECKING:
     import subprocess

@@ -110,13 +110,13 @@ def test_the_ends_of_a_finished_run_survive_a_crash(
     from millstream.cli.terminal.pipelines import load
     from millstream.engine.checkpoint.checkpoint import Checkpoint
     from millstream.engine.engine import Engine
+    from millstream.engine.kafka_environment import KafkaEnvironment
     from millstream.engine.spark.session import Spark
-    from millstream.engine.world import KafkaWorld
 
     millstream.ok("produce", bids, stdin=lines([1, 2, 11]))
     file, place = pipeline_file(tmp_path, bids), tmp_path / "job"
-    world = KafkaWorld(bids, millstream.environment["MILLSTREAM_KAFKA"])
-    engine = Engine(load(file)[1], Checkpoint(place), Spark.of(spark), world)
+    environment = KafkaEnvironment(bids, millstream.environment["MILLSTREAM_KAFKA"])
+    engine = Engine(load(file)[1], Checkpoint(place), Spark.of(spark), environment)
     engine.open()
     engine.end_here(final=True)
     engine.step()

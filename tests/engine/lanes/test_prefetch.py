@@ -15,7 +15,15 @@ from tests.faults.small_world import Log
 
 from millstream.engine.checkpoint.fault_points import AHEAD
 from millstream.engine.lanes import prefetch
-from millstream.engine.lanes.prefetch import Ahead, Piece, SourceAhead, Taken, Track, fits, together
+from millstream.engine.lanes.prefetch import (
+    Piece,
+    Prefetcher,
+    SourceAhead,
+    Taken,
+    Track,
+    fits,
+    together,
+)
 from millstream.schema import Schema
 from millstream.sources.decode import Decoder
 
@@ -243,7 +251,7 @@ def test_the_thread_ends_with_its_run(fed: Fed) -> None:
 
 def test_a_source_is_read_ahead_once_two_batches_have_decoded_it_in_the_same_way() -> None:
     log = Log()
-    all_ahead = Ahead({TOPIC: AheadReader(log, TOPIC)})
+    all_ahead = Prefetcher({TOPIC: AheadReader(log, TOPIC)})
     try:
         for batch in range(3):
             changing = replace(DECODER, limit=batch)

@@ -11,7 +11,7 @@ from tests.operators.windows import tables
 from tests.operators.windows.driving import Driver
 
 from millstream.errors import InvalidInput, InvalidSpec
-from millstream.event_time.moment import END_OF_TIME, MIN_TIME
+from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME
 from millstream.operators.aggregates import functions as aggregates
 from millstream.operators.aggregates.accumulators import accumulator
 from millstream.operators.windows.fixed.tumbling_kernel import TumblingKernel

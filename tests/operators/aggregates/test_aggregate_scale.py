@@ -13,7 +13,7 @@ from tests.operators.windows.counting import calls
 from tests.operators.windows.driving import Driver
 
 import millstream as ms
-from millstream.event_time.moment import END_OF_TIME, MIN_TIME
+from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME
 from millstream.operators.windows.fixed.tumbling_kernel import TumblingKernel
 from millstream.operators.windows.spec import Tumbling
 

@@ -17,7 +17,7 @@ from tests.operators.windows.driving import Driver
 from tests.oracles import distinct_oracle
 
 from millstream.errors import InvalidSpec
-from millstream.event_time.moment import END_OF_TIME, MIN_TIME, Moment
+from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME, BatchTime
 from millstream.operators.distinct import kernel as distinct_kernel
 from millstream.operators.distinct.kernel import DistinctKernel
 from millstream.operators.distinct.spec import Distinct
@@ -118,25 +118,25 @@ def test_a_stream_without_event_time_passes_rows_without_one() -> None:
 
     timed = DistinctKernel(Distinct(("id",), within=1), CLICKS)
     with pytest.raises(InvalidSpec, match="needs rows with an event time"):
-        timed.prepare(tables.table(rows, CLICKS), Moment(MIN_TIME, MIN_TIME, 0))
+        timed.prepare(tables.table(rows, CLICKS), BatchTime(MIN_TIME, MIN_TIME, 0))
 
 
 def test_repeats_that_can_never_pass_do_not_reach_the_shuffle() -> None:
-    moment = Moment(MIN_TIME, MIN_TIME, 0)
+    batch_time = BatchTime(MIN_TIME, MIN_TIME, 0)
     clicks = [click(n, at=5) for n in range(3)] + [click(3, at=6)]
     rows = tables.table(clicks + [click(n, "b") for n in range(4, 7)], CLICKS)
 
-    ever = DistinctKernel(Distinct(("id",)), CLICKS).prepare(rows, moment).exchange
+    ever = DistinctKernel(Distinct(("id",)), CLICKS).prepare(rows, batch_time).exchange
     assert ever["n"].to_pylist() == [0, 4]
-    within = DistinctKernel(Distinct(("id",), within=10), CLICKS).prepare(rows, moment).exchange
+    within = DistinctKernel(Distinct(("id",), within=10), CLICKS).prepare(rows, batch_time).exchange
     assert within["n"].to_pylist() == [0, 3, 4]
 
 
 def test_a_few_repeats_go_along_and_are_found_after_the_shuffle() -> None:
     rows = [click(n, str(n)) for n in range(9)] + [click(9, "0")]
     kernel = DistinctKernel(Distinct(("id",)), CLICKS)
-    moment = Moment(MIN_TIME, MIN_TIME, 0)
-    assert kernel.prepare(tables.table(rows, CLICKS), moment).exchange.num_rows == 10
+    batch_time = BatchTime(MIN_TIME, MIN_TIME, 0)
+    assert kernel.prepare(tables.table(rows, CLICKS), batch_time).exchange.num_rows == 10
     with Driver(kernel) as driver:
         left = driver.step(tables.table(rows, CLICKS), before=MIN_TIME, after=MIN_TIME)
     assert [row["n"] for row in left.rows] == list(range(9))
@@ -157,7 +157,7 @@ def test_rows_are_sorted_before_the_shuffle_only_where_many_repeat(
     drawn = np.random.default_rng(3).integers(0, keys, 10_000)
     rows = [click(n, str(key)) for n, key in enumerate(drawn)]
     kernel = DistinctKernel(Distinct(("id",)), CLICKS)
-    left = kernel.prepare(tables.table(rows, CLICKS), Moment(MIN_TIME, MIN_TIME, 0)).exchange
+    left = kernel.prepare(tables.table(rows, CLICKS), BatchTime(MIN_TIME, MIN_TIME, 0)).exchange
 
     assert seen == ([10_000] if sorted_ else [])
     assert left.num_rows == (len(np.unique(drawn)) if sorted_ else 10_000)
@@ -166,7 +166,7 @@ def test_rows_are_sorted_before_the_shuffle_only_where_many_repeat(
 def test_rows_that_are_taken_back_and_unknown_columns_are_refused() -> None:
     rows = tables.table([{**click(0), "_sign": -1}], CLICKS)
     with pytest.raises(InvalidSpec, match="never taken back"):
-        DistinctKernel(Distinct(("id",)), CLICKS).prepare(rows, Moment(MIN_TIME, MIN_TIME, 0))
+        DistinctKernel(Distinct(("id",)), CLICKS).prepare(rows, BatchTime(MIN_TIME, MIN_TIME, 0))
     with pytest.raises(InvalidSpec, match="distinct needs columns of its input; got city; choose"):
         DistinctKernel(Distinct(("id", "city")), CLICKS)
 

@@ -10,7 +10,7 @@ import pytest
 from tests.operators.windows.counting import calls
 from tests.operators.windows.driving import Driver
 
-from millstream.event_time.moment import END_OF_TIME, MIN_TIME, Moment
+from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME, BatchTime
 from millstream.operators.joins import results
 from millstream.operators.joins.interval import pairs
 from millstream.operators.joins.interval.kernel import IntervalKernel
@@ -77,10 +77,10 @@ def test_one_key_with_half_of_all_rows_leaves_in_bounded_pieces(
             driver.step((left, right.slice(0, 0)), before=MIN_TIME, after=0)
             left = left.slice(0, 0)
         views = {name: driver._view(name, (0, 16)) for name in made.tables}
-        moment = Moment(0, 0, 0)
-        sides = [[made.prepare(table, moment, side).exchange]
+        batch_time = BatchTime(0, 0, 0)
+        sides = [[made.prepare(table, batch_time, side).exchange]
                  for side, table in enumerate((left, right))]  # fmt: skip
-        for table in made.run(sides, views, moment).results:
+        for table in made.run(sides, views, batch_time).results:
             found += table.num_rows
             largest = max(largest, table.nbytes)
     assert found == 2_000 * 2_000 + 2_000

@@ -53,7 +53,7 @@ def fed(small: Small, topic: str, rows: list[Row]) -> None:
         told["ts" if topic[-1] == "a" else "at"] = f"2026-01-01T00:{at // 60:02d}:{at % 60:02d}Z"
         record = {"key": None, "value": json.dumps(told).encode(), "headers": None,
                   "timestamp": None}  # fmt: skip
-        small.world.log.append(topic, 0, record)
+        small.environment.log.append(topic, 0, record)
 
 
 def committed(small: Small) -> list[dict[str, tuple[int, int]]]:
@@ -70,7 +70,7 @@ def test_joins_that_crash_at_each_step_of_the_protocol_lose_and_repeat_nothing(
 ) -> None:
     chance = random.Random(5)
     small = Small(tmp_path / "job", spark, pipeline())
-    tell_the_world(small.world, monkeypatch)
+    tell_the_world(small.environment, monkeypatch)
     left, right = list[Row](), list[Row]()
     for turn, point in enumerate(PROTOCOL):
         for number in range(6 * turn, 6 * turn + 6):
@@ -82,10 +82,10 @@ def test_joins_that_crash_at_each_step_of_the_protocol_lose_and_repeat_nothing(
         small.lane = "wide" if turn % 4 == 3 else "short"
         small.crash_at(point)
         small.step()
-    assert small.world.at == {}
+    assert small.environment.at == {}
     small.finish()
 
-    found = {name: [row for _, output, row in small.world.sinks.rows if output == name]
+    found = {name: [row for _, output, row in small.environment.sinks.rows if output == name]
              for name in ("pairs", "then", "now", "view")}  # fmt: skip
     pairs = oracle.joined(
         [oracle.Batch((left, right), EVER)], on=[("k", "j")], within=(-3, 3), how="full"

@@ -76,13 +76,13 @@ class Shop(Small):
         outputs = [one.to(ms.Topic(f"out{place}")) for place, one in enumerate(streams)]
         super().__init__(folder, spark, ms.Pipeline("shop", *outputs))
         self.sizing = Cuts()
-        vars(self.world)["there"] = lambda sinks: []
+        vars(self.environment)["there"] = lambda sinks: []
 
     def put(self, topic: str, rows: Sequence[dict[str, Any]], partition: int = 0) -> None:
         for row in rows:
             record = {"key": None, "value": json.dumps(row).encode(), "headers": None,
                       "timestamp": START}  # fmt: skip
-            self.world.log.append(topic, partition, record)
+            self.environment.log.append(topic, partition, record)
 
     def events(self, count: int = 60, topic: str = "e", first: int = 0) -> None:
         for place in range(first, first + count):
@@ -101,7 +101,7 @@ class Shop(Small):
             self.put(topic, rows[1::2], partition=1)
 
     def found(self, output: str = "out0") -> Counter[tuple[Any, ...]]:
-        return Counter((row["id"], row["v"]) for _, name, row in self.world.sinks.rows
+        return Counter((row["id"], row["v"]) for _, name, row in self.environment.sinks.rows
                        if name == output)  # fmt: skip
 
     def positions(self) -> dict[str, int]:
@@ -141,7 +141,7 @@ def test_no_event_is_read_before_the_table_whatever_the_cuts_crashes_and_restart
     chance, table = random.Random(11), prices()
     found = events().lookup(table, on="k", how="left")
     shop = Shop(tmp_path / "job", spark, found, table.changes())
-    tell_the_world(shop.world, monkeypatch)
+    tell_the_world(shop.environment, monkeypatch)
     shop.events()
     shop.prices()
     shop.lane = lane
@@ -151,7 +151,7 @@ def test_no_event_is_read_before_the_table_whatever_the_cuts_crashes_and_restart
         shop.step()
         at = shop.positions()
         assert at.get("p") == 2 * KEYS or not at.get("e")
-    assert shop.world.at == {}
+    assert shop.environment.at == {}
     shop.finish()
     assert shop.found() == wanted()
 
@@ -199,7 +199,7 @@ def test_every_kind_of_stream_and_table_waits(tmp_path: Path, spark: SparkSessio
     assert shop.found("out0") == wanted(50) + wanted(50, first=100)
     hours = Counter(place % (KEYS + 5) for place in range(50))
     table = {key: 10 * key + 1 for key in range(KEYS)}
-    assert Counter((row["k"], row["id"], row["v"]) for _, name, row in shop.world.sinks.rows
+    assert Counter((row["k"], row["id"], row["v"]) for _, name, row in shop.environment.sinks.rows
                    if name == "out1") == Counter(
         (key, count, table.get(key)) for key, count in hours.items()
     )  # fmt: skip
@@ -226,8 +226,12 @@ def test_a_source_that_a_table_is_made_from_does_not_wait_for_itself(
     assert at["e"] == 0
     assert all(at[name] for name in "mlr")
     shop.finish()
-    assert {row["id"] for _, name, row in shop.world.sinks.rows if name == "out0"} == set(range(20))
-    assert all(row["v"] is not None for _, name, row in shop.world.sinks.rows if name == "out0")
+    assert {row["id"] for _, name, row in shop.environment.sinks.rows if name == "out0"} == set(
+        range(20)
+    )
+    assert all(
+        row["v"] is not None for _, name, row in shop.environment.sinks.rows if name == "out0"
+    )
 
 
 def test_the_end_that_was_found_first_stays_while_the_table_grows(
@@ -251,7 +255,7 @@ def test_an_empty_table_keeps_no_event_and_a_new_partition_none_either(
     tmp_path: Path, spark: SparkSession
 ) -> None:
     shop = Shop(tmp_path / "job", spark, events().lookup(prices(), on="k", how="left"))
-    shop.world.log.partition("p", 0)
+    shop.environment.log.partition("p", 0)
     shop.events(4)
     shop.step()
     assert shop.positions() == {"e": 4, "p": 0}
@@ -312,7 +316,7 @@ def test_a_log_that_has_become_shorter_lets_events_go_when_it_is_read(
     shop.step()
     read = Checkpoint(shop.folder).head().sources["p"].next
     for partition, at in read.items():
-        del shop.world.log.partition("p", partition)[at + 2 :]
+        del shop.environment.log.partition("p", partition)[at + 2 :]
     shop.finish()
     assert shop.positions()["e"] == 10
 
@@ -321,15 +325,17 @@ def test_a_log_that_has_become_shorter_lets_events_go_when_it_is_read(
 def looked_up(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Shop:
     """A job that has read part of its table, and has been told to go back."""
     shop = Shop(tmp_path / "job", spark, events().lookup(prices(), on="k", how="left"))
-    tell_the_world(shop.world, monkeypatch)
-    monkeypatch.setattr(unfinished_rewind, "reached", lambda point, number: shop.world.tell(point))
+    tell_the_world(shop.environment, monkeypatch)
+    monkeypatch.setattr(
+        unfinished_rewind, "reached", lambda point, number: shop.environment.tell(point)
+    )
     shop.events()
     shop.prices()
     return shop
 
 
 def rewind(shop: Shop, to: Any, *, into: str | None = None) -> None:
-    opened = Rewinding(shop.pipeline, Checkpoint(shop.folder), shop.world)
+    opened = Rewinding(shop.pipeline, Checkpoint(shop.folder), shop.environment)
     opened.rewind(to, into=into, again=into is None)
 
 
@@ -391,7 +397,7 @@ def test_a_lookup_that_is_added_later_waits_also_after_a_rewind(looked_up: Shop)
     with looked_up.run() as engine:
         while engine.step() is not None:
             pass
-    looked_up.world.sinks.rows.clear()
+    looked_up.environment.sinks.rows.clear()
     looked_up.pipeline = with_lookup
     rewind(looked_up, "start")
     looked_up.finish()
@@ -413,7 +419,7 @@ def test_a_waiting_source_is_never_idle(tmp_path: Path, spark: SparkSession) -> 
     with shop.run() as engine:
         while (facts := engine.step()) is not None:
             assert facts.late == 0
-            shop.world.now += 60_000_000
+            shop.environment.now += 60_000_000
     assert shop.positions()["e"] == 60
 
 

@@ -17,7 +17,7 @@ from tests.operators.windows.driving import Driver
 from tests.oracles import sliding as oracle
 
 from millstream.errors import InvalidSpec
-from millstream.event_time.moment import END_OF_TIME, MIN_TIME, Moment
+from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME, BatchTime
 from millstream.operators import waiting
 from millstream.operators.ordered.kernel import OrderedKernel
 from millstream.operators.ordered.spec import Ordered, ordered
@@ -189,7 +189,7 @@ def test_what_leaves_next_is_what_is_before_the_watermark() -> None:
 
 def test_after_the_finish_every_row_is_late_also_one_at_the_end_of_time() -> None:
     rows = tables.table([row(0, 0), row(1, END_OF_TIME)], COLUMNS)
-    prepared = made().prepare(rows, Moment(END_OF_TIME, END_OF_TIME, 0))
+    prepared = made().prepare(rows, BatchTime(END_OF_TIME, END_OF_TIME, 0))
     assert prepared.late.tolist() == [0, 1]
     assert prepared.exchange.num_rows == 0
 
@@ -197,10 +197,10 @@ def test_after_the_finish_every_row_is_late_also_one_at_the_end_of_time() -> Non
 def test_rows_that_are_taken_back_are_refused() -> None:
     rows = tables.table([row(0, 0) | {"_sign": -1}], COLUMNS)
     with pytest.raises(InvalidSpec, match="ordered needs rows that are never taken back"):
-        made().prepare(rows, Moment(0, 0, 0))
+        made().prepare(rows, BatchTime(0, 0, 0))
 
 
 def test_a_stream_without_event_time_is_refused() -> None:
     rows = tables.table([row(0, 0)], COLUMNS).drop_columns(["_time"])
     with pytest.raises(InvalidSpec, match="ordered needs rows with an event time"):
-        made().prepare(rows, Moment(0, 0, 0))
+        made().prepare(rows, BatchTime(0, 0, 0))

@@ -14,7 +14,7 @@ from tests.operators.windows import tables
 from tests.operators.windows.driving import Driver
 
 from millstream.errors import InvalidInput, InvalidSpec
-from millstream.event_time.moment import END_OF_TIME, MIN_TIME
+from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME
 from millstream.operators.process.kernel import ProcessKernel
 from millstream.operators.process.spec import Process, Visit
 from millstream.schema import Schema

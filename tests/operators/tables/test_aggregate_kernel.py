@@ -12,7 +12,7 @@ from tests.oracles.tables_oracle import Upheld, tallied
 
 import millstream as ms
 from millstream.errors import InvalidInput
-from millstream.event_time.moment import MIN_TIME
+from millstream.event_time.batch_time import MIN_TIME
 from millstream.operators.tables.aggregate_kernel import TallyKernel
 from millstream.operators.tables.changes_kernel import ToldKernel
 from millstream.operators.tables.fold_kernel import FoldKernel

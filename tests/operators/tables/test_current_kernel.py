@@ -14,7 +14,7 @@ from tests.operators.windows import tables
 from tests.operators.windows.driving import Driver
 from tests.oracles.tables_oracle import Change, CurrentRows, Upheld
 
-from millstream.event_time.moment import END_OF_TIME, MIN_TIME
+from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME
 from millstream.operators.tables.current_kernel import DAY, CurrentKernel
 from millstream.operators.tables.spec import Current
 

@@ -12,7 +12,7 @@ from tests.operators.windows.driving import Driver
 from tests.oracles.database_oracle import Database, Record, without_deletes
 from tests.oracles.tables_oracle import Upheld
 
-from millstream.event_time.moment import MIN_TIME
+from millstream.event_time.batch_time import MIN_TIME
 from millstream.operators.tables.database_kernel import DatabaseKernel
 from millstream.operators.tables.decode import ChangeDecoder
 from millstream.operators.tables.spec import ChangeLog, Current

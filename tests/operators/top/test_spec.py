@@ -17,7 +17,7 @@ from tests.operators.windows.counting import calls
 from tests.operators.windows.driving import Driver
 
 from millstream.errors import InvalidSpec
-from millstream.event_time.moment import END_OF_TIME, MIN_TIME, Moment
+from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME, BatchTime
 from millstream.operators.top.kernel import TopKernel
 from millstream.operators.top.spec import Top, top
 
@@ -197,4 +197,4 @@ def test_a_stream_it_cannot_take_is_refused(by: str, schema: pa.Schema, message:
 def test_rows_that_are_taken_back_are_refused() -> None:
     rows = tables.table([row("a", 10, 1.0) | {"_sign": -1}], COLUMNS)
     with pytest.raises(InvalidSpec, match="top needs rows that are never taken back"):
-        made(3).prepare(rows, Moment(0, 0, 0))
+        made(3).prepare(rows, BatchTime(0, 0, 0))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from millstream.event_time.moment import END_OF_TIME, MIN_TIME, Moment
+from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME, BatchTime
 from millstream.operators.kernel import ROWS, Replicates
 from millstream.state.keys.hashing import buckets_of
 from millstream.state.runs.manifest import Change, Manifest
@@ -101,15 +101,17 @@ class Driver:
         Rows are one table, or one per side; `marks` has the watermarks of each side, before
         and after.
         """
-        moment = Moment(before, after, clock, self.clock, marks)
+        batch_time = BatchTime(before, after, clock, self.clock, marks)
         self.clock = clock
         left = Left()
         self.everywhere = []
         sides = [rows] if isinstance(rows, pa.Table) else rows
-        exchanged = [self._prepared(side, table, moment, left) for side, table in enumerate(sides)]
+        exchanged = [
+            self._prepared(side, table, batch_time, left) for side, table in enumerate(sides)
+        ]
         segments: dict[str, list[Segment]] = {table: [] for table in self.kernel.tables}
         for buckets in self._ranges():
-            self._run(exchanged, buckets, moment, left, segments)
+            self._run(exchanged, buckets, batch_time, left, segments)
         for table, written in segments.items():
             runs = (Run(f"b{self.batch}", tuple(written)),) if written else ()
             change = Change(add=runs, floor=left.floors.get(table))
@@ -120,10 +122,12 @@ class Driver:
                 self._merge(table)
         return left
 
-    def _prepared(self, side: int, rows: pa.Table, moment: Moment, left: Left) -> list[pa.Table]:
+    def _prepared(
+        self, side: int, rows: pa.Table, batch_time: BatchTime, left: Left
+    ) -> list[pa.Table]:
         exchanged = []
         for piece in _cut(rows, self.slices):
-            prepared = self.kernel.prepare(piece, moment, side)
+            prepared = self.kernel.prepare(piece, batch_time, side)
             left.late += _told(piece.take(pa.array(prepared.late)), prepared.late_windows)
             left.unplaced += prepared.unplaced
             exchanged.append(prepared.exchange)
@@ -132,14 +136,14 @@ class Driver:
         return exchanged
 
     def _run(
-        self, exchanged: list[list[pa.Table]], buckets: tuple[int, int], moment: Moment,
+        self, exchanged: list[list[pa.Table]], buckets: tuple[int, int], batch_time: BatchTime,
         left: Left, segments: dict[str, list[Segment]],
     ) -> None:  # fmt: skip
         sides = [[_inside(table, buckets) for table in side] for side in exchanged]
         if self.everywhere:
             sides.append(self.everywhere)
         views = {table: self._view(table, buckets) for table in self.kernel.tables}
-        outcome = self.kernel.run(sides, views, moment)
+        outcome = self.kernel.run(sides, views, batch_time)
         results = list(outcome.results)
         left.tables += results
         left.flowed += results if outcome.flow is None else list(outcome.flow)

@@ -9,7 +9,7 @@ from datetime import timedelta
 from itertools import count
 from typing import TYPE_CHECKING
 
-from millstream.viewing.moments import iso
+from millstream.viewing.points_in_time import iso
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ from millstream.cli.terminal.options import Shape, command
 from millstream.cli.terminal.output import Output, print_rows
 from millstream.cli.terminal.pipelines import Checkpoint, load
 from millstream.errors import InvalidInput
-from millstream.viewing.moments import iso
+from millstream.viewing.points_in_time import iso
 
 MaybeFile = Annotated[
     str | None,

@@ -16,7 +16,7 @@ from millstream.cli.terminal.output import Output, counted, json_text, print_row
 from millstream.cli.terminal.pipelines import Checkpoint, load
 from millstream.cli.topics.bodies import Format, for_people, for_programs
 from millstream.errors import InvalidInput, NotFound
-from millstream.viewing.moments import iso
+from millstream.viewing.points_in_time import iso
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -8,7 +8,7 @@ import typer
 from millstream.cli.terminal.options import Kafka, command
 from millstream.cli.terminal.output import say, warn
 from millstream.cli.terminal.pipelines import Checkpoint, File, load
-from millstream.viewing.moments import point
+from millstream.viewing.points_in_time import point
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -18,7 +18,7 @@ from millstream.cli.terminal.options import Kafka, Shape, command
 from millstream.cli.terminal.output import Output, colored, json_text, say, screen, warn
 from millstream.cli.terminal.pipelines import Checkpoint, File, libraries_print_to, load
 from millstream.errors import Unavailable
-from millstream.viewing.moments import iso
+from millstream.viewing.points_in_time import iso
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ from millstream.cli.terminal.options import Shape, command
 from millstream.cli.terminal.output import Output, print_json, print_table, say
 from millstream.cli.terminal.pipelines import Checkpoint
 from millstream.errors import InvalidInput, NotFound
-from millstream.viewing.moments import iso
+from millstream.viewing.points_in_time import iso
 
 
 def register(app: typer.Typer) -> None:

@@ -18,7 +18,7 @@ from millstream.cli.terminal.output import Output, print_facts, print_rows, say
 from millstream.cli.terminal.pipelines import Checkpoint, File, load
 from millstream.errors import InvalidInput, MillstreamError
 from millstream.viewing.escape import one_line
-from millstream.viewing.moments import iso
+from millstream.viewing.points_in_time import iso
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ from millstream.cli.terminal.connect import topics_of
 from millstream.cli.terminal.options import Kafka, Shape, command
 from millstream.cli.terminal.output import Output, print_facts, say, warn
 from millstream.errors import InvalidInput, Unavailable
-from millstream.viewing.moments import iso
+from millstream.viewing.points_in_time import iso
 
 if TYPE_CHECKING:
     from millstream.kafka.local.cluster import ClusterStatus

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from millstream.cli.terminal.output import json_text, painted
 from millstream.viewing.escape import in_json, one_line, readable
 from millstream.viewing.fields import strict_json
-from millstream.viewing.moments import iso
+from millstream.viewing.points_in_time import iso
 
 if TYPE_CHECKING:
     from millstream.kafka.records import Record

@@ -11,7 +11,7 @@ from millstream.cli.terminal.connect import topics_of
 from millstream.cli.terminal.options import DryRun, Kafka, Shape, command
 from millstream.cli.terminal.output import Output, print_facts, print_json, print_rows, say
 from millstream.errors import NotFound
-from millstream.viewing.moments import moment
+from millstream.viewing.points_in_time import parse_point_in_time
 
 if TYPE_CHECKING:
     from millstream.kafka.admin.topics import Topics
@@ -114,7 +114,7 @@ def reset(
 
     Refused while the group has members. The old positions are shown: keep them to go back.
     """
-    place = moment(to, what="--to")
+    place = parse_point_in_time(to, what="--to")
     moves = topics_of(kafka).reset_group(group, topic, place, dry_run=dry_run)
     rows: list[dict[str, object]] = [
         {"topic": topic, "partition": partition, "old": old, "new": new}

@@ -18,7 +18,7 @@ from millstream.cli.topics.bodies import Format
 from millstream.cli.topics.lines import Entry, Lines, Rules, Spool
 from millstream.errors import InvalidInput
 from millstream.viewing.escape import shortened
-from millstream.viewing.moments import point
+from millstream.viewing.points_in_time import point
 
 if TYPE_CHECKING:
     from millstream.kafka.clients.producing.producer import Producer

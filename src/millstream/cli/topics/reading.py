@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from millstream.kafka.clients.consuming.damaged import Lost
     from millstream.kafka.records import Record
     from millstream.kafka.settings import Cluster
-    from millstream.viewing.moments import Moment
+    from millstream.viewing.points_in_time import PointInTime
     from millstream.viewing.selection import Selection
 
 WITHOUT_END = Bounds(records=sys.maxsize, bytes=sys.maxsize, seconds=math.inf)
@@ -32,11 +32,11 @@ class Section:
     topic: str
     partitions: tuple[int, ...]
 
-    def places(self, moment: Moment) -> dict[int, int]:
+    def places(self, start: PointInTime) -> dict[int, int]:
         """The offset of a moment in each partition."""
-        if isinstance(moment, int):
-            return dict.fromkeys(self.partitions, moment)
-        found = Topics(self.cluster).offsets(self.topic, at=moment)
+        if isinstance(start, int):
+            return dict.fromkeys(self.partitions, start)
+        found = Topics(self.cluster).offsets(self.topic, at=start)
         return {partition: found[partition] for partition in self.partitions}
 
     def reader(self, places: Mapping[int, int], *, until_end: bool) -> Consumer:

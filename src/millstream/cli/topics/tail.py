@@ -14,7 +14,7 @@ from millstream.cli.terminal.output import Output, counted, say, warn
 from millstream.cli.terminal.stdout import watched_stdout
 from millstream.cli.topics.bodies import Format, for_people, for_programs, value_alone
 from millstream.errors import InvalidInput
-from millstream.viewing.moments import Moment, moment
+from millstream.viewing.points_in_time import PointInTime, parse_point_in_time
 from millstream.viewing.selection import Selection
 from millstream.viewing.where.parser import parse
 
@@ -113,9 +113,9 @@ def tail(
     _check_count(limit, "--limit", least=1)
     if values and output is Output.json:
         raise InvalidInput("values alone have one shape", got="both --values and -o json")
-    beginning: Moment = "start"
+    beginning: PointInTime = "start"
     if not from_beginning:
-        beginning = "end" if begin is None else moment(begin, what="--from")
+        beginning = "end" if begin is None else parse_point_in_time(begin, what="--from")
     view = View(
         selection=Selection(
             key=None if key is None else os.fsencode(key),
@@ -154,7 +154,9 @@ class View:
         return self.limit is not None and self.shown >= self.limit
 
 
-def _show(section: "Section", view: View, *, beginning: Moment, last: int, follow: bool) -> None:
+def _show(
+    section: "Section", view: View, *, beginning: PointInTime, last: int, follow: bool
+) -> None:
     """Writes records until there are enough, the end is reached, or somebody ends it."""
     _shown(lambda: _read(section, view, beginning=beginning, last=last, follow=follow), view)
 
@@ -193,7 +195,9 @@ def _refuse_choices(chosen: bool) -> None:
         )
 
 
-def _read(section: "Section", view: View, *, beginning: Moment, last: int, follow: bool) -> None:
+def _read(
+    section: "Section", view: View, *, beginning: PointInTime, last: int, follow: bool
+) -> None:
     if last:
         found, places, lost = section.last(last, view.selection)
         for one in lost:

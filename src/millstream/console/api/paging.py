@@ -9,7 +9,7 @@ from millstream.console.api.request import number, word
 from millstream.console.api.routes import asked_for
 from millstream.console.shared import InTurn
 from millstream.errors import InvalidInput
-from millstream.viewing.moments import moment
+from millstream.viewing.points_in_time import parse_point_in_time
 from millstream.viewing.positions import places_of, text_of
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from millstream.kafka.clients.consuming.damaged import Lost
     from millstream.viewing.kept_pages import KeptPages
-    from millstream.viewing.moments import Moment
     from millstream.viewing.pages import Page, Pages, Takes
+    from millstream.viewing.points_in_time import PointInTime
 
 LIMIT, MOST = 50, 200
 PARAMETERS = [
@@ -37,7 +37,7 @@ class Asked:
     """A page that is asked for; calling it gives it."""
 
     limit: int
-    at: Moment = "end"
+    at: PointInTime = "end"
     after: dict[int, int] | None = None
     before: dict[int, int] | None = None
 
@@ -64,7 +64,7 @@ def page_of(request: Request) -> Asked:
         raise InvalidInput("a page needs one place", got=" and ".join(given), do="leave one out")
     return Asked(
         limit=number(request, "limit", LIMIT, most=MOST),
-        at=moment(given.get("at", "end"), what="at"),
+        at=parse_point_in_time(given.get("at", "end"), what="at"),
         after=places_of(given["from"], what="from") if "from" in given else None,
         before=places_of(given["before"], what="before") if "before" in given else None,
     )

@@ -16,7 +16,7 @@ from millstream.sources.spec import raw_schema
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from millstream.event_time.moment import Moment
+    from millstream.event_time.batch_time import BatchTime
     from millstream.operators.kernel import Late
     from millstream.sources.spec import Reader
 
@@ -26,7 +26,7 @@ _IN_A_BATCH = 10**9
 _WINDOW = pa.struct([("start", _STAMP), ("end", _STAMP)])
 
 
-def late(rows: Late, *, step: str, sources: list[str], moment: Moment) -> pa.Table:
+def late(rows: Late, *, step: str, sources: list[str], batch_time: BatchTime) -> pa.Table:
     """Late rows: step, reason, watermark, windows, origin, the row as JSON."""
     taken = rows.rows
     count = taken.num_rows
@@ -39,7 +39,7 @@ def late(rows: Late, *, step: str, sources: list[str], moment: Moment) -> pa.Tab
         names=["source", "partition", "offset", "index"],
     )
     user = taken.select([name for name in taken.column_names if not name.startswith("_")])
-    stamp = pa.scalar(moment.before, pa.int64()).cast(_STAMP)
+    stamp = pa.scalar(batch_time.before, pa.int64()).cast(_STAMP)
     return pa.table(
         {
             "step": pa.repeat(pa.scalar(step), count),

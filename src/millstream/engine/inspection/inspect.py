@@ -14,7 +14,7 @@ from millstream.engine.checkpoint import durable
 from millstream.engine.checkpoint.checkpoint import Checkpoint
 from millstream.engine.checkpoint.stored_specs import made
 from millstream.errors import Damaged, InvalidInput, InvalidSpec, NotFound
-from millstream.event_time.moment import END_OF_TIME, MIN_TIME, Moment
+from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME, BatchTime
 from millstream.metrics.facts import moment_of
 from millstream.operators.aggregates.functions import from_json
 from millstream.operators.distinct.spec import Distinct
@@ -298,7 +298,7 @@ def _as_answers(kind: str, kernel: Kernel, views: Mapping[str, View]) -> Iterato
         yield from map(kernel.answers, views[ROWS].scan(MIN_TIME, None))
         return
     if kind not in ("distinct", "process", *TABLE_KINDS):
-        for table in kernel.run([[]], views, Moment(MIN_TIME, END_OF_TIME, 0)).results:
+        for table in kernel.run([[]], views, BatchTime(MIN_TIME, END_OF_TIME, 0)).results:
             yield _standing(table)
         return
     import pyarrow as pa

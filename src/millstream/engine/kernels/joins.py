@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from millstream.engine.checkpoint.stored_specs import IS, made, told
 from millstream.errors import InvalidSpec
-from millstream.event_time.moment import MIN_TIME
+from millstream.event_time.batch_time import MIN_TIME
 from millstream.operators.joins.interval.kernel import SIDES, IntervalKernel
 from millstream.operators.joins.interval.spec import Interval
 from millstream.operators.joins.stream_table.as_of_kernel import VERSIONS, WAITING, AsOfKernel

@@ -196,7 +196,7 @@ def fits(piece: Piece, at: Mapping[int, int], ranges: Ranges) -> bool:
     )
 
 
-class Ahead:
+class Prefetcher:
     """All sources of a run that can be read ahead."""
 
     def __init__(self, readers: Mapping[str, Reader]) -> None:

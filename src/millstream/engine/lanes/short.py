@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from millstream.engine.lanes.work import Step
     from millstream.engine.spark.session import Spark
-    from millstream.event_time.moment import Moment
+    from millstream.event_time.batch_time import BatchTime
     from millstream.plan.graph import Node
 
 
@@ -51,7 +51,7 @@ class ShortLane:
         if work.step is None:
             self._leave(work, sides[0], done)
         else:
-            self._close(work.step, work, sides, work.moment(after), done)
+            self._close(work.step, work, sides, work.batch_time(after), done)
         _one_instance(work, done, time.perf_counter() - began)
         return done
 
@@ -60,12 +60,12 @@ class ShortLane:
         done.take({**work.files.leave([(leave.leaving(rows), rows)]), "rows_in": rows.num_rows})
 
     def _close(
-        self, step: Step, work: Work, rows: list[pa.Table], moment: Moment, done: Done
+        self, step: Step, work: Work, rows: list[pa.Table], batch_time: BatchTime, done: Done
     ) -> None:
         sides: list[list[pa.Table]] = []
         everywhere: list[pa.Table] = []
         for side, table in enumerate(rows):
-            prepared, part = prepare(step, table, moment, work.files, work.sources, side)
+            prepared, part = prepare(step, table, batch_time, work.files, work.sources, side)
             done.take(part)
             sides.append([prepared.exchange])
             if prepared.everywhere is not None:
@@ -73,7 +73,7 @@ class ShortLane:
         if everywhere:
             sides.append(everywhere)
         with user_code(work.stage.name, *work.stage.trees):
-            done.take(execute(step, sides, (0, step.buckets), moment, work.files, work.sources))
+            done.take(execute(step, sides, (0, step.buckets), batch_time, work.files, work.sources))
 
     def _decoded(self, leaf: Read, work: Work, done: Done) -> pa.Table:
         """The rows of a source, read and decoded once per batch, whoever takes them in."""

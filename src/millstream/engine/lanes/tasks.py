@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from millstream.engine.lanes.exchange_files import Exchanged
     from millstream.engine.lanes.work import Decodes
-    from millstream.event_time.moment import Moment
+    from millstream.event_time.batch_time import BatchTime
     from millstream.sources.spec import Fetching
     from millstream.sql.arrow.values import ArrowSteps
 
@@ -120,7 +120,7 @@ class Exchange:
 
     step: Step
     side: int
-    moment: Moment
+    batch_time: BatchTime
     files: Files
     sources: tuple[str, ...]
     parallel: int
@@ -135,7 +135,7 @@ class Exchange:
         did = instance(taking())
         for rows in tables:
             prepared, part = prepare(
-                self.step, rows, self.moment, self.files, self.sources, self.side
+                self.step, rows, self.batch_time, self.files, self.sources, self.side
             )
             did["in"] += rows.num_rows
             did["late"] += late_of(part)
@@ -166,7 +166,7 @@ class Close:
     """The exchanged rows of one part of the state, through the kernel."""
 
     step: Step
-    moment: Moment
+    batch_time: BatchTime
     files: Files
     sources: tuple[str, ...]
     parallel: int
@@ -181,7 +181,7 @@ class Close:
                 )
                 buckets = owned(pid, self.step.buckets, self.parallel)
                 yield told(
-                    execute(self.step, sides, buckets, self.moment, self.files, self.sources)
+                    execute(self.step, sides, buckets, self.batch_time, self.files, self.sources)
                 )
 
 

@@ -85,8 +85,8 @@ class WideLane:
             leaving = (time.column, time.shift) if time else None
             columns = without_origin(work.columns[0].names)
             return frame.mapInArrow(Leave(work.files, leaving, columns, decode), PART)
-        moment, sources = work.moment(work.before), tuple(work.sources)
-        exchange = Exchange(step, place, moment, work.files, sources, self._parallel, decode)
+        batch_time, sources = work.batch_time(work.before), tuple(work.sources)
+        exchange = Exchange(step, place, batch_time, work.files, sources, self._parallel, decode)
         return frame.mapInArrow(exchange, PART)
 
     def _rows(
@@ -140,12 +140,12 @@ class WideLane:
         after: tuple[int, ...],
         exchanged: tuple[Exchanged, ...],
     ) -> None:
-        moment, sources = work.moment(after), tuple(work.sources)
+        batch_time, sources = work.batch_time(after), tuple(work.sources)
         if _to_read(step, exchanged, after) <= CLOSE_ON_DRIVER:
             sides = exchange_files.sides(work.files.staged, exchanged, count=step.sides)
-            done.take(execute(step, sides, (0, step.buckets), moment, work.files, sources))
+            done.take(execute(step, sides, (0, step.buckets), batch_time, work.files, sources))
             return
-        close = Close(step, moment, work.files, sources, self._parallel, exchanged)
+        close = Close(step, batch_time, work.files, sources, self._parallel, exchanged)
         parts = self._spark.range(0, self._parallel, 1, self._parallel).mapInArrow(close, PART)
         for row in parts.collect():
             done.take(json.loads(row[0]))

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from millstream.engine.checkpoint.staging import stage as stage_file
 from millstream.engine.checkpoint.staging import unstage
 from millstream.engine.dead_letters import envelopes, refused
-from millstream.event_time.moment import END_OF_TIME, Moment
+from millstream.event_time.batch_time import END_OF_TIME, BatchTime
 from millstream.formats.json.times import GREATEST, LEAST
 from millstream.metrics.instances import add as add_instance
 from millstream.metrics.instances import instance, of_buckets
@@ -147,10 +147,10 @@ class Work:
             for leaf in side.leaves
         )
 
-    def moment(self, after: tuple[int, ...]) -> Moment:
+    def batch_time(self, after: tuple[int, ...]) -> BatchTime:
         """When this stage happens."""
         sides = tuple(zip(self.before, after, strict=True)) if len(after) > 1 else ()
-        return Moment(min(self.before), min(after), self.clock, self.since, sides)
+        return BatchTime(min(self.before), min(after), self.clock, self.since, sides)
 
 
 @dataclass
@@ -226,21 +226,26 @@ def timed(rows: pa.Table, time: tuple[str, int] | None) -> pa.Table:
 
 
 def prepare(
-    step: Step, rows: pa.Table, moment: Moment, files: Files, sources: Sequence[str], side: int = 0
+    step: Step,
+    rows: pa.Table,
+    batch_time: BatchTime,
+    files: Files,
+    sources: Sequence[str],
+    side: int = 0,
 ) -> tuple[Prepared, dict[str, Any]]:
     """Before the shuffle: the exchange table, and the late rows staged.
 
     Of a log of changes those behind the watermark are late, though they are applied.
     """
     rows = timed(rows, step.times[side])
-    prepared = step.kernel.prepare(rows, moment, side)
+    prepared = step.kernel.prepare(rows, batch_time, side)
     part: dict[str, Any] = {"rows_in": rows.num_rows, "unplaced": prepared.unplaced}
     if "_time" in rows.column_names:
         count = "applied" if POSITION in rows.column_names else "behind"
-        part[count] = _behind(rows, moment.before_of(side)) - len(prepared.late)
+        part[count] = _behind(rows, batch_time.before_of(side)) - len(prepared.late)
     if len(prepared.late):
         late = Late(rows.take(pa.array(prepared.late)), prepared.late_windows)
-        part |= _part_late(step, [late], moment, files, sources)
+        part |= _part_late(step, [late], batch_time, files, sources)
     return prepared, part
 
 
@@ -250,24 +255,28 @@ def _behind(rows: pa.Table, watermark: int) -> int:
 
 
 def _part_late(
-    step: Step, late: Sequence[Late], moment: Moment, files: Files, sources: Sequence[str]
+    step: Step, late: Sequence[Late], batch_time: BatchTime, files: Files, sources: Sequence[str]
 ) -> dict[str, Any]:
     """Late rows on their way to `rest`; only counted where the user said to discard them."""
     if not step.rest:
         return {"discarded": sum(part.rows.num_rows for part in late)}
-    tables = (envelopes.late(part, step=step.name, sources=list(sources), moment=moment)
+    tables = (envelopes.late(part, step=step.name, sources=list(sources), batch_time=batch_time)
               for part in late)  # fmt: skip
     return {"late": files.stage("late", tables)}
 
 
 def execute(
-    step: Step, sides: Sequence[Sequence[pa.Table]], buckets: tuple[int, int], moment: Moment,
-    files: Files, sources: Sequence[str],
-) -> dict[str, Any]:  # fmt: skip
+    step: Step,
+    sides: Sequence[Sequence[pa.Table]],
+    buckets: tuple[int, int],
+    batch_time: BatchTime,
+    files: Files,
+    sources: Sequence[str],
+) -> dict[str, Any]:
     """After the shuffle: run the kernel over a range of buckets, stage what leaves,
     write what it remembers."""
     began = time.perf_counter()
-    outcome = step.kernel.run(sides, step.views(buckets), moment)
+    outcome = step.kernel.run(sides, step.views(buckets), batch_time)
     results = map(_within_years, outcome.results)
     part = files.leave((rows, rows) for rows in results)
     if step.feeds:
@@ -276,7 +285,7 @@ def execute(
             apart = files.stage("flow", map(_within_years, outcome.flow))
         part["flow"] = part["results"] if outcome.flow is None else apart
     if outcome.late:
-        part |= _part_late(step, outcome.late, moment, files, sources)
+        part |= _part_late(step, outcome.late, batch_time, files, sources)
         part["behind"] = -sum(late.rows.num_rows for late in outcome.late)
     part |= {"held": outcome.held, "wake": outcome.wake, "floors": dict(outcome.floors)}
     part["segments"] = {

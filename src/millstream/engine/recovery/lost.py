@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from millstream.api.pipeline import Pipeline
     from millstream.engine.checkpoint.checkpoint import Checkpoint
-    from millstream.engine.outside import World
+    from millstream.engine.environment import Environment
     from millstream.kafka.settings import Cluster
     from millstream.sources.spec import Extent, Reader
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 Moved = tuple["SourceState", list[str]]
 
 
-def skip_lost(pipeline: Pipeline, checkpoint: Checkpoint, world: World) -> list[str]:
+def skip_lost(pipeline: Pipeline, checkpoint: Checkpoint, environment: Environment) -> list[str]:
     """Move the job past what its sources no longer hold; gives what was skipped, in words.
 
     Raises:
@@ -42,39 +42,39 @@ def skip_lost(pipeline: Pipeline, checkpoint: Checkpoint, world: World) -> list[
     def moved(topic: str, known: SourceState | None, reader: Reader) -> Moved | None:
         return None if known is None else _moved(topic, known, reader.extent())
 
-    return _opened(pipeline, checkpoint, world, moved, "--skip-lost")
+    return _opened(pipeline, checkpoint, environment, moved, "--skip-lost")
 
 
-def skip_damaged(pipeline: Pipeline, checkpoint: Checkpoint, world: World) -> list[str]:
+def skip_damaged(pipeline: Pipeline, checkpoint: Checkpoint, environment: Environment) -> list[str]:
     """Move the job behind the damaged record batches it has come to; gives what was passed over,
     in words.
 
     Raises:
         InvalidInput: a batch is in hand that outputs may have taken already.
     """
-    return _opened(pipeline, checkpoint, world, _behind, "--skip-damaged")
+    return _opened(pipeline, checkpoint, environment, _behind, "--skip-damaged")
 
 
 def _opened(
-    pipeline: Pipeline, checkpoint: Checkpoint, world: World,
+    pipeline: Pipeline, checkpoint: Checkpoint, environment: Environment,
     moved: Callable[[str, SourceState | None, Reader], Moved | None], word: str,
 ) -> list[str]:  # fmt: skip
     checkpoint.open(pipeline.name, pipeline.buckets)
     try:
-        return _skipped(pipeline, checkpoint, world, moved, word)
+        return _skipped(pipeline, checkpoint, environment, moved, word)
     finally:
         checkpoint.close()
 
 
 def _skipped(
-    pipeline: Pipeline, checkpoint: Checkpoint, world: World,
+    pipeline: Pipeline, checkpoint: Checkpoint, environment: Environment,
     moved: Callable[[str, SourceState | None, Reader], Moved | None], word: str,
 ) -> list[str]:  # fmt: skip
     head = checkpoint.head()
     told: list[str] = []
     sources = dict(head.sources)
     for name, read in cut(pipeline.outputs).reads.items():
-        reader = world.reader(name, read)
+        reader = environment.reader(name, read)
         try:
             found = moved(read.source.name, head.sources.get(name), reader)
         finally:
@@ -142,10 +142,10 @@ def skip(
 ) -> list[str]:  # fmt: skip
     """As `skip_lost` or `skip_damaged`, on a cluster; a job that has not begun has met nothing."""
     from millstream.engine.checkpoint.checkpoint import Checkpoint
-    from millstream.engine.world import KafkaWorld
+    from millstream.engine.kafka_environment import KafkaEnvironment
 
     if not (folder / "job").exists():
         return []
     opened = Checkpoint(folder)
-    world = KafkaWorld(pipeline.name, kafka, folder=folder, owned=opened.owned)
-    return (skip_lost if what == "lost" else skip_damaged)(pipeline, opened, world)
+    environment = KafkaEnvironment(pipeline.name, kafka, folder=folder, owned=opened.owned)
+    return (skip_lost if what == "lost" else skip_damaged)(pipeline, opened, environment)

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 from millstream.engine.checkpoint import durable
 from millstream.engine.checkpoint.protocol import Ends, Head, Intent, Prepared, Rewound
-from millstream.engine.outputs import Doors
+from millstream.engine.outputs import Outputs
 from millstream.engine.recovery.unfinished_rewind import Going, finish, last_written
 from millstream.errors import Damaged, InvalidInput, NotFound
-from millstream.event_time.moment import MIN_TIME
+from millstream.event_time.batch_time import MIN_TIME
 from millstream.plan.stages import cut
 from millstream.sinks.function import Function
 from millstream.sinks.keys import Keyed
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from millstream.api.pipeline import Pipeline
     from millstream.engine.checkpoint.checkpoint import Checkpoint
-    from millstream.engine.outside import World
+    from millstream.engine.environment import Environment
     from millstream.kafka.settings import Cluster
     from millstream.sinks.spec import Sink, Writer
     from millstream.sources.spec import Ranges
@@ -103,8 +103,10 @@ class _Now:
 class Rewinding:
     """One job, opened to be rewound: nobody else runs it meanwhile."""
 
-    def __init__(self, pipeline: Pipeline, checkpoint: Checkpoint, world: World) -> None:
-        self._pipeline, self._checkpoint, self._world = pipeline, checkpoint, world
+    def __init__(
+        self, pipeline: Pipeline, checkpoint: Checkpoint, environment: Environment
+    ) -> None:
+        self._pipeline, self._checkpoint, self._environment = pipeline, checkpoint, environment
         self._stages = cut(pipeline.outputs)
 
     def rewind(self, to: To, *, into: str | None = None, again: bool = False) -> Going:
@@ -126,10 +128,10 @@ class Rewinding:
             )  # fmt: skip
         self._checkpoint.open(self._pipeline.name, self._pipeline.buckets, despite_damage=True)
         try:
-            finish(self._checkpoint, self._pipeline, self._world)
+            finish(self._checkpoint, self._pipeline, self._environment)
             going = self._begun(to, into)
             self._checkpoint.begin_rewind(going.batch, asdict(going))
-            finish(self._checkpoint, self._pipeline, self._world)
+            finish(self._checkpoint, self._pipeline, self._environment)
         finally:
             self._checkpoint.close()
         return going
@@ -140,7 +142,7 @@ class Rewinding:
         self._check_state(target)
         ends, told = self._check_sources(target)
         suffix = into or (now.head.rewound.suffix if now.head.rewound else "")
-        doors = Doors(self._pipeline, self._stages, self._world, self._checkpoint.folder)
+        doors = Outputs(self._pipeline, self._stages, self._environment, self._checkpoint.folder)
         doors.into(suffix)
         own = self._defaults_used(doors, now)
         if into is None:
@@ -162,7 +164,7 @@ class Rewinding:
             told=told,
             table_ends=now.table_ends,
         )
-        last_written(self._checkpoint, self._world, doors, going)
+        last_written(self._checkpoint, self._environment, doors, going)
         return going
 
     def _now(self) -> _Now:
@@ -186,7 +188,7 @@ class Rewinding:
                            do="run it first")  # fmt: skip
         return _Now(head, begun, lost)
 
-    def _defaults_used(self, doors: Doors, now: _Now) -> dict[str, list[Sink]]:
+    def _defaults_used(self, doors: Outputs, now: _Now) -> dict[str, list[Sink]]:
         """The default places of late and dead rows that may hold some, by their writers."""
         defaults = doors.defaults()
         if self._begun_for_defaults(now):
@@ -240,7 +242,7 @@ class Rewinding:
         told: list[str] = []
         first = self._first_ranges() if not target.batch else {}
         for name, read in self._stages.reads.items():
-            reader = self._world.reader(name, read)
+            reader = self._environment.reader(name, read)
             try:
                 extent = reader.extent()
             finally:
@@ -268,7 +270,7 @@ class Rewinding:
 
     def _check_outputs(self, writers: Mapping[str, Sequence[Sink]], target: Head) -> None:
         for name, sinks in writers.items():
-            writer = self._world.writer(name, self._checkpoint.job)
+            writer = self._environment.writer(name, self._checkpoint.job)
             why = _why_not(writer, sinks, target, name)
             if why is not None:
                 raise InvalidInput(
@@ -277,9 +279,9 @@ class Rewinding:
                     else "choose another batch, or rewind with --into SUFFIX",
                 )  # fmt: skip
 
-    def _check_places(self, doors: Doors) -> None:
+    def _check_places(self, doors: Outputs) -> None:
         sinks = [sink for some in doors.sinks().values() for sink in some]
-        taken = cast("Places", self._world).there(sinks)
+        taken = cast("Places", self._environment).there(sinks)
         if taken:
             raise InvalidInput("rewind --into needs outputs that are not there yet",
                                got=", ".join(taken), do="choose another suffix")  # fmt: skip
@@ -321,13 +323,13 @@ def rewind(
     from millstream.engine.checkpoint.checkpoint import Checkpoint
     from millstream.engine.checkpoint.folders import checkpoint_folder
     from millstream.engine.inspection.inspect import looked_at
-    from millstream.engine.world import KafkaWorld
+    from millstream.engine.kafka_environment import KafkaEnvironment
 
     folder = checkpoint or checkpoint_folder(pipeline.name)
     looked_at(folder)
     opened = Checkpoint(folder)
-    world = KafkaWorld(
+    environment = KafkaEnvironment(
         pipeline.name, kafka, folder=folder, owned=opened.owned,
         epoch=lambda: opened.incarnation, waiting=say, delivery=pipeline.delivery,
     )  # fmt: skip
-    return Rewinding(pipeline, opened, world).rewind(to, into=into, again=again)
+    return Rewinding(pipeline, opened, environment).rewind(to, into=into, again=again)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 from millstream.engine.checkpoint import durable
 from millstream.engine.checkpoint.fault_points import reached
 from millstream.engine.checkpoint.protocol import Ends, Head, Rewound, ends_of
-from millstream.engine.outputs import Doors
+from millstream.engine.outputs import Outputs
 from millstream.metrics.facts import Facts, moment_of
 from millstream.plan.stages import cut
 from millstream.sinks.spec import GoesBack
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from millstream.api.pipeline import Pipeline
     from millstream.engine.checkpoint.checkpoint import Checkpoint
-    from millstream.engine.outside import World
+    from millstream.engine.environment import Environment
     from millstream.sinks.spec import Writer
 
 POINTS = ("before rewind", "after rewind", "a sink has gone back", "before commit", "after commit")
@@ -56,7 +56,7 @@ class Going:
                       "table_ends": ends_of(body.get("table_ends")) or {}})  # fmt: skip
 
 
-def finish(checkpoint: Checkpoint, pipeline: Pipeline, world: World) -> Going | None:
+def finish(checkpoint: Checkpoint, pipeline: Pipeline, environment: Environment) -> Going | None:
     """Bring a rewind that was begun to its end; None if there is none."""
     commits, begun = checkpoint.batches("commit"), checkpoint.batches("rewind")
     if not begun or begun[-1] <= max(commits, default=0):
@@ -64,7 +64,7 @@ def finish(checkpoint: Checkpoint, pipeline: Pipeline, world: World) -> Going | 
     body = durable.read(checkpoint.path(begun[-1], "rewind"), "rewind")
     going = Going.of(body)
     target = checkpoint.head(going.to) if going.to else Head()
-    written = _gone_back(checkpoint, pipeline, world, going, target)
+    written = _gone_back(checkpoint, pipeline, environment, going, target)
     after = replace(
         target,
         batch=going.batch,
@@ -90,10 +90,10 @@ def finish(checkpoint: Checkpoint, pipeline: Pipeline, world: World) -> Going | 
 
 
 def _gone_back(
-    checkpoint: Checkpoint, pipeline: Pipeline, world: World, going: Going, target: Head
+    checkpoint: Checkpoint, pipeline: Pipeline, environment: Environment, going: Going, target: Head
 ) -> dict[str, str]:
     """Take away what can be taken away; what every ledger says was written last."""
-    doors = Doors(pipeline, cut(pipeline.outputs), world, checkpoint.folder)
+    doors = Outputs(pipeline, cut(pipeline.outputs), environment, checkpoint.folder)
     doors.into(going.suffix)
 
     def back(name: str, writer: Writer, last: str | None) -> str | None:
@@ -102,13 +102,13 @@ def _gone_back(
         reached("a sink has gone back", going.batch)
         return last
 
-    return last_written(checkpoint, world, doors, going, back)
+    return last_written(checkpoint, environment, doors, going, back)
 
 
 def last_written(
     checkpoint: Checkpoint,
-    world: World,
-    doors: Doors,
+    environment: Environment,
+    doors: Outputs,
     going: Going,
     then: Callable[[str, Writer, str | None], str | None] = lambda name, writer, last: last,
 ) -> dict[str, str]:
@@ -120,7 +120,7 @@ def last_written(
     doors.sinks(), doors.defaults()  # the world hears of them before their writers are opened
     written: dict[str, str] = {}
     for name in going.asked:
-        writer = world.writer(name, checkpoint.job)
+        writer = environment.writer(name, checkpoint.job)
         try:
             last = writer.recover(None if going.new_outputs else going.written.get(name))
             last = then(name, writer, last)

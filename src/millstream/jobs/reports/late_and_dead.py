@@ -13,7 +13,7 @@ from millstream.jobs.kafka import cluster_of
 from millstream.jobs.registry import Book
 from millstream.jobs.reports.run_log import DiaryReader
 from millstream.viewing.escape import harmless
-from millstream.viewing.moments import iso
+from millstream.viewing.points_in_time import iso
 from millstream.viewing.positions import text_of
 from millstream.viewing.record_json import IN_A_LIST, body, shown
 

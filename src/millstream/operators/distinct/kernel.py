@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.errors import InvalidSpec
-from millstream.event_time.moment import END_OF_TIME, MIN_TIME
+from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME
 from millstream.operators.distinct.apart import passing
 from millstream.operators.kernel import ROWS, Outcome, Prepared
 from millstream.state.arrays.numpy_columns import int_values, plain
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from millstream.event_time.moment import Moment
+    from millstream.event_time.batch_time import BatchTime
     from millstream.operators.distinct.spec import Distinct
     from millstream.state.runs.view import View
 
@@ -80,7 +80,7 @@ class DistinctKernel:
         """Nothing leaves because time passes: rows leave as they come."""
         return MIN_TIME
 
-    def prepare(self, rows: pa.Table, moment: Moment, side: int = 0) -> Prepared:
+    def prepare(self, rows: pa.Table, batch_time: BatchTime, side: int = 0) -> Prepared:
         """Part the late rows, and drop those that repeat an earlier one of this slice exactly.
 
         An exact repeat has the same key and, with `within`, the same time: whatever keeps
@@ -92,20 +92,20 @@ class DistinctKernel:
         _require_no_retraction(rows)
         more = [name for name in _engine_columns(rows) if name not in self._output.names]
         rows = rows.select([*self._output.names, *more])
-        late, kept = self._part_late(rows, moment)
+        late, kept = self._part_late(rows, batch_time)
         if len(late):
             rows = rows.take(pa.array(kept))
         rows, hashes = self._without_repeats(_in_origin_order(rows))
         return Prepared(rows.append_column(HASH, pa.array(hashes)), late)
 
     def run(
-        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], moment: Moment
+        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], batch_time: BatchTime
     ) -> Outcome:
         """Let pass what no earlier pass is near to.
 
         `held` is the end of time: a row leaves in the batch it came in, none is kept back.
         """
-        floor = self._floor(moment.after)
+        floor = self._floor(batch_time.after)
         floors = {} if floor is None else {ROWS: floor}
         inputs = sides[0]
         if not any(table.num_rows for table in inputs):
@@ -119,7 +119,7 @@ class DistinctKernel:
             delta = delta.slice(int(np.searchsorted(delta[ORDER].to_numpy(), floor)))
         return Outcome(self._results(rows, passed), {ROWS: delta}, floors)
 
-    def _part_late(self, rows: pa.Table, moment: Moment) -> tuple[Ints, Ints]:
+    def _part_late(self, rows: pa.Table, batch_time: BatchTime) -> tuple[Ints, Ints]:
         if self.spec.within is None:
             return np.zeros(0, np.int64), np.arange(rows.num_rows)
         if TIME not in rows.column_names:
@@ -129,8 +129,8 @@ class DistinctKernel:
                 do="give read(…) a time=, or leave `within` out",
             )
         times = int_values(plain(rows[TIME]))
-        late = times < max(MIN_TIME, moment.before - self.spec.within)
-        if moment.before == END_OF_TIME:
+        late = times < max(MIN_TIME, batch_time.before - self.spec.within)
+        if batch_time.before == END_OF_TIME:
             late[:] = True
         return np.flatnonzero(late), np.flatnonzero(~late)
 

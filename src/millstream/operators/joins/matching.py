@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from millstream.event_time.moment import END_OF_TIME, MIN_TIME
+from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME
 from millstream.state.runs.search import bisect
 from millstream.state.sorting import arrange, by_group
 from millstream.state.spec import HASH

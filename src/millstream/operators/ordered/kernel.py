@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from millstream.event_time.moment import Moment
+    from millstream.event_time.batch_time import BatchTime
     from millstream.operators.ordered.spec import Ordered
     from millstream.state.runs.view import View
     from millstream.state.spec import StateSpec
@@ -49,20 +49,22 @@ class OrderedKernel:
         """Rows before the watermark leave."""
         return watermark
 
-    def prepare(self, rows: pa.Table, moment: Moment, side: int = 0) -> Prepared:
+    def prepare(self, rows: pa.Table, batch_time: BatchTime, side: int = 0) -> Prepared:
         """Part the late rows; the others go to the bucket of their time."""
-        return Prepared(*self._waiting.parted(rows, moment))
+        return Prepared(*self._waiting.parted(rows, batch_time))
 
     def run(
-        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], moment: Moment
+        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], batch_time: BatchTime
     ) -> Outcome:
         """Let out what is before `moment.after`, keep the rest.
 
         `held` is the end of time: what leaves later is at or after `moment.after`.
         """
         batch = self._waiting.told_apart(sides[0], state[ROWS])
-        leaving, staying = self._waiting.leaving(batch, state[ROWS], moment.after)
-        return Outcome(self._results(leaving), deltas={ROWS: staying}, floors={ROWS: moment.after})
+        leaving, staying = self._waiting.leaving(batch, state[ROWS], batch_time.after)
+        return Outcome(
+            self._results(leaving), deltas={ROWS: staying}, floors={ROWS: batch_time.after}
+        )
 
     def _results(self, pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
         for piece in pieces:

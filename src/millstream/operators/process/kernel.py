@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.errors import InvalidInput
-from millstream.event_time.moment import END_OF_TIME, MIN_TIME
+from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME
 from millstream.operators.kernel import ROWS, Outcome, Prepared
 from millstream.operators.process.spec import EPOCH, Visit
 from millstream.state.arrays.numpy_columns import int_values, plain
@@ -22,7 +22,7 @@ from millstream.state.spec import GONE, HASH, ORDER, StateColumn, StateSpec
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from millstream.event_time.moment import Moment
+    from millstream.event_time.batch_time import BatchTime
     from millstream.operators.process.spec import Process, Row
     from millstream.state.runs.view import View
 
@@ -76,7 +76,7 @@ class ProcessKernel:
         """Timers below the watermark come."""
         return watermark
 
-    def prepare(self, rows: pa.Table, moment: Moment, side: int = 0) -> Prepared:
+    def prepare(self, rows: pa.Table, batch_time: BatchTime, side: int = 0) -> Prepared:
         """Hash the keys; no row is late."""
         wanted = [*self._columns, *ORIGIN]
         rows = rows.select(wanted)
@@ -84,30 +84,30 @@ class ProcessKernel:
         return Prepared(rows.append_column(HASH, pa.array(hashes)), np.zeros(0, np.int64))
 
     def run(
-        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], moment: Moment
+        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], batch_time: BatchTime
     ) -> Outcome:
         """Visit every key that has something new."""
-        visits = self._visits(sides[0], state, moment)
+        visits = self._visits(sides[0], state, batch_time)
         gathered = _Gathered()
         for visit in visits:
-            self._visit(visit, moment, gathered)
+            self._visit(visit, batch_time, gathered)
         deltas = {table: self._as_timers(gathered.timers[table]) for table in (EVENT, CLOCK)}
         deltas[ROWS] = self._as_state(gathered.kept)
         return Outcome(
             self._results(gathered.rows),
             deltas,
-            {EVENT: moment.after, CLOCK: min(moment.clock, END_OF_TIME - 1) + 1},
-            held=_soonest(deltas[EVENT], state[EVENT], moment.after),
-            wake=_soonest(deltas[CLOCK], state[CLOCK], moment.clock + 1),
+            {EVENT: batch_time.after, CLOCK: min(batch_time.clock, END_OF_TIME - 1) + 1},
+            held=_soonest(deltas[EVENT], state[EVENT], batch_time.after),
+            wake=_soonest(deltas[CLOCK], state[CLOCK], batch_time.clock + 1),
         )
 
     def _visits(
-        self, tables: Sequence[pa.Table], state: Mapping[str, View], moment: Moment
+        self, tables: Sequence[pa.Table], state: Mapping[str, View], batch_time: BatchTime
     ) -> list[Visit]:
         rows = _by_origin(tables)
         come = {
-            EVENT: self._come(state[EVENT], moment.after),
-            CLOCK: self._come(state[CLOCK], moment.clock + 1),
+            EVENT: self._come(state[EVENT], batch_time.after),
+            CLOCK: self._come(state[CLOCK], batch_time.clock + 1),
         }
         names = [HASH, *self.spec.by]
         parts = [part.select(names) for part in (rows, *come.values()) if part is not None]
@@ -117,8 +117,9 @@ class ProcessKernel:
         bare = StateSpec(self._keys, ())
         wanted = combine(everyone, bare).drop_columns([GONE])
         found, values = state[ROWS].lookup(wanted)
+        after, clock = _moment(batch_time.after), _moment(batch_time.clock)
         visits = [
-            Visit(key, [], kept if has else None, [], _moment(moment.after), _moment(moment.clock))
+            Visit(key, [], kept if has else None, [], after, clock)
             for key, kept, has in zip(
                 wanted.select(list(self.spec.by)).to_pylist(), values.to_pylist(), found,
                 strict=True,
@@ -147,18 +148,18 @@ class ProcessKernel:
         empty = self._timers.visible.empty_table()
         return pa.concat_tables([empty, *timers.scan(MIN_TIME, below)])
 
-    def _visit(self, visit: Visit, moment: Moment, gathered: _Gathered) -> None:
+    def _visit(self, visit: Visit, batch_time: BatchTime, gathered: _Gathered) -> None:
         had = visit.state is not None
         for _ in range(MOST_ROUNDS):
             gathered.rows += self._called(visit)
             now: list[tuple[str, datetime]] = []
             later: list[tuple[str, datetime]] = []
             for kind, at in visit.wanted:
-                due = moment.after if kind == EVENT else moment.clock + 1
+                due = batch_time.after if kind == EVENT else batch_time.clock + 1
                 (now if _micros(at) < due else later).append((kind, at))
             for kind, at in later:
                 gathered.timers[kind].append({ORDER: _micros(at), **visit.key})
-            if not now or moment.after == END_OF_TIME:
+            if not now or batch_time.after == END_OF_TIME:
                 break
             visit.rows, visit.timers, visit.wanted = [], now, []
         else:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from millstream.event_time.moment import MIN_TIME
+from millstream.event_time.batch_time import MIN_TIME
 from millstream.operators.aggregates.aggregation import Aggregation
 from millstream.operators.aggregates.parts import ROWS as ROW_COUNT
 from millstream.operators.aggregates.parts import Part
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from millstream.event_time.moment import Moment
+    from millstream.event_time.batch_time import BatchTime
     from millstream.operators.aggregates.spec import Aggregate
     from millstream.state.runs.view import View
     from millstream.state.spec import StateSpec
@@ -73,7 +73,7 @@ class TallyKernel:
         """Nothing leaves because time passes."""
         return MIN_TIME
 
-    def prepare(self, rows: pa.Table, moment: Moment, side: int = 0) -> Prepared:
+    def prepare(self, rows: pa.Table, batch_time: BatchTime, side: int = 0) -> Prepared:
         """Add up the rows of each key; none is late.
 
         A row of a table is known by its key: it is taken back by another change than it came.
@@ -84,7 +84,7 @@ class TallyKernel:
         return Prepared(exchange, np.zeros(0, np.int64))
 
     def run(
-        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], moment: Moment
+        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], batch_time: BatchTime
     ) -> Outcome:
         """Add what has come to what was there; `held` is the end of time."""
         come = self._of.together(sides[0])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from millstream.event_time.moment import MIN_TIME
+from millstream.event_time.batch_time import MIN_TIME
 from millstream.operators.kernel import ROWS, Outcome, Prepared
 from millstream.operators.tables.grouping import Groups
 from millstream.operators.tables.spec import CHANGE, CHANGED_AT
@@ -20,7 +20,7 @@ from millstream.state.spec import HASH, StateSpec
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from millstream.event_time.moment import Moment
+    from millstream.event_time.batch_time import BatchTime
     from millstream.state.runs.view import View
 
 TIME = "_time"
@@ -60,14 +60,14 @@ class ToldKernel:
         """Nothing leaves because time passes."""
         return MIN_TIME
 
-    def prepare(self, rows: pa.Table, moment: Moment, side: int = 0) -> Prepared:
+    def prepare(self, rows: pa.Table, batch_time: BatchTime, side: int = 0) -> Prepared:
         """Hash the keys; none is late."""
         hashes = hash_keys([rows[key] for key in self._keys], rows.num_rows)
         taken = rows.select([*self._columns, *self._engine])
         return Prepared(taken.append_column(HASH, pa.array(hashes)), np.zeros(0, np.int64))
 
     def run(
-        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], moment: Moment
+        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], batch_time: BatchTime
     ) -> Outcome:
         """Put what one change took back and gave together."""
         tables = [table for table in sides[0] if table.num_rows]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from millstream.event_time.moment import MIN_TIME
+from millstream.event_time.batch_time import MIN_TIME
 from millstream.event_time.watermark import before
 from millstream.operators.kernel import ROWS, Outcome, Prepared
 from millstream.operators.tables.grouping import Groups
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from millstream.event_time.moment import Moment
+    from millstream.event_time.batch_time import BatchTime
     from millstream.operators.tables.spec import Current
     from millstream.state.runs.view import View
 
@@ -106,7 +106,7 @@ class CurrentKernel:
         """Nothing leaves because time passes."""
         return MIN_TIME
 
-    def prepare(self, rows: pa.Table, moment: Moment, side: int = 0) -> Prepared:
+    def prepare(self, rows: pa.Table, batch_time: BatchTime, side: int = 0) -> Prepared:
         """Hash the keys; of changes of one key only what counts needs to go on. None is late."""
         rows = self.exchanged(rows)
         if not self.spec.each and rows.num_rows:
@@ -124,14 +124,14 @@ class CurrentKernel:
         return filled(there, self.exchange, count)
 
     def run(
-        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], moment: Moment
+        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], batch_time: BatchTime
     ) -> Outcome:
         """Take the changes in; `held` is the end of time: what leaves, leaves at once."""
         rows = pa.concat_tables([self.exchange.empty_table(), *sides[0]]).combine_chunks()
         met = self.met(rows, state[ROWS])
         steps = self.each_step(met) if self.spec.each else self._last_step(met)
         leaving = self.left(self.transitions(met, steps))
-        return self.settled(leaving, self.kept(met, self.won(met)), state, moment)
+        return self.settled(leaving, self.kept(met, self.won(met)), state, batch_time)
 
     def met(self, rows: pa.Table, view: View) -> Met:
         """The rows of a batch beside those the state has of their keys."""
@@ -155,14 +155,14 @@ class CurrentKernel:
         leaving: Iterable[pa.Table],
         delta: pa.Table,
         state: Mapping[str, View],
-        moment: Moment,
+        batch_time: BatchTime,
     ) -> Outcome:
         """What a batch gives, with deleted keys remembered and, in time, forgotten."""
         if not self._timed:
             leaving = map(_without_time, leaving)
         if not self.by_time:
             return Outcome(leaving, {ROWS: delta})
-        edge = before(moment.after, DAY)
+        edge = before(batch_time.after, DAY)
         gone, old = ~_flags(delta[ALIVE]), numbers(delta[TIME]) < edge
         dead = delta.filter(pa.array(gone & ~old))
         buried = dead.select([HASH, *self.spec.keys]).add_column(0, ORDER, dead[TIME])

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.event_time.moment import MIN_TIME
+from millstream.event_time.batch_time import MIN_TIME
 from millstream.operators.kernel import ROWS, Outcome, Prepared
 from millstream.operators.tables.current_kernel import (
     ARRIVAL,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from millstream.event_time.moment import Moment
+    from millstream.event_time.batch_time import BatchTime
     from millstream.state.runs.view import View
 
     Ints = NDArray[np.int64]
@@ -68,7 +68,7 @@ class DatabaseKernel(CurrentKernel):
         """The rows, the keys that were deleted, and the last truncation."""
         return {**super().tables, CLEARED: self._cleared}
 
-    def prepare(self, rows: pa.Table, moment: Moment, side: int = 0) -> Prepared:
+    def prepare(self, rows: pa.Table, batch_time: BatchTime, side: int = 0) -> Prepared:
         """Hash the keys; a truncation is for every key. None is late."""
         rows = self.exchanged(rows)
         clears = numbers(rows[SIGN]) == TRUNCATED
@@ -77,7 +77,7 @@ class DatabaseKernel(CurrentKernel):
         return Prepared(kept, np.zeros(0, np.int64), everywhere=everywhere)
 
     def run(
-        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], moment: Moment
+        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], batch_time: BatchTime
     ) -> Outcome:
         """Take the changes in; `held` is the end of time: what leaves, leaves at once."""
         rows = pa.concat_tables([self.exchange.empty_table(), *sides[0]]).combine_chunks()
@@ -89,7 +89,7 @@ class DatabaseKernel(CurrentKernel):
             rows = pa.concat_tables([rows, self._cleared_by(cleared, rows, state[ROWS])])
         met = self._filled(self._without_tombstones(self.met(rows, state[ROWS])))
         leaving = self.left(self.transitions(met, self.each_step(met)))
-        outcome = self.settled(leaving, self.kept(met, self.won(met)), state, moment)
+        outcome = self.settled(leaving, self.kept(met, self.won(met)), state, batch_time)
         if cleared != known and cleared is not None:
             gained = self._as_state(cleared, state[CLEARED])
             outcome.deltas = {**outcome.deltas, CLEARED: gained}

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.errors import InvalidInput
-from millstream.event_time.moment import MIN_TIME
+from millstream.event_time.batch_time import MIN_TIME
 from millstream.operators.kernel import ROWS, Outcome, Prepared
 from millstream.operators.tables.grouping import Groups
 from millstream.operators.tables.transitions import NONE, Transitions
@@ -21,7 +21,7 @@ from millstream.state.spec import HASH, StateColumn, StateSpec
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millstream.event_time.moment import Moment
+    from millstream.event_time.batch_time import BatchTime
     from millstream.operators.tables.spec import Folded, Row
     from millstream.state.runs.view import View
 
@@ -59,7 +59,7 @@ class FoldKernel:
         """Nothing leaves because time passes."""
         return MIN_TIME
 
-    def prepare(self, rows: pa.Table, moment: Moment, side: int = 0) -> Prepared:
+    def prepare(self, rows: pa.Table, batch_time: BatchTime, side: int = 0) -> Prepared:
         """Hash the keys; none is late."""
         hashes = hash_keys([rows[key] for key in self.spec.by], rows.num_rows)
         names = [*self._columns, *ORIGIN, *([TIME] if self._timed else [])]
@@ -67,7 +67,7 @@ class FoldKernel:
         return Prepared(taken, np.zeros(0, np.int64))
 
     def run(
-        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], moment: Moment
+        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], batch_time: BatchTime
     ) -> Outcome:
         """Fold the rows of every key into what it had; `held` is the end of time."""
         tables = [table for table in sides[0] if table.num_rows]

@@ -17,7 +17,7 @@ from millstream.state.sorting import arrange, hashes_of, orders_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from millstream.event_time.moment import Moment
+    from millstream.event_time.batch_time import BatchTime
     from millstream.operators.top.spec import Top
     from millstream.state.runs.view import View
     from millstream.state.spec import StateSpec
@@ -54,22 +54,22 @@ class TopKernel:
         """Rows before the watermark leave."""
         return watermark
 
-    def prepare(self, rows: pa.Table, moment: Moment, side: int = 0) -> Prepared:
+    def prepare(self, rows: pa.Table, batch_time: BatchTime, side: int = 0) -> Prepared:
         """Part the late rows; of the others only the largest of each window go on."""
-        exchange, late = self._waiting.parted(rows, moment)
+        exchange, late = self._waiting.parted(rows, batch_time)
         return Prepared(self._largest(exchange, sorted_by_origin=False), late)
 
     def run(
-        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], moment: Moment
+        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], batch_time: BatchTime
     ) -> Outcome:
         """Let out the largest rows of windows before `moment.after`, keep those of the others.
 
         `held` is the end of time: what leaves later is at or after `moment.after`.
         """
         batch = self._waiting.told_apart(sides[0], state[ROWS])
-        leaving, staying = self._waiting.leaving(batch, state[ROWS], moment.after)
+        leaving, staying = self._waiting.leaving(batch, state[ROWS], batch_time.after)
         kept = self._largest(staying)
-        return Outcome(self._results(leaving), deltas={ROWS: kept}, floors={ROWS: moment.after})
+        return Outcome(self._results(leaving), deltas={ROWS: kept}, floors={ROWS: batch_time.after})
 
     def _results(self, pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
         for piece in pieces:

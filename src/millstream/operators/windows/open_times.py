@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from millstream.event_time.moment import END_OF_TIME, MIN_TIME
+from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME
 from millstream.state.combine import combine, conform, without_tombstones
 from millstream.state.runs.lookup import meeting
 from millstream.state.sorting import orders_of

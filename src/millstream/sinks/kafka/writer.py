@@ -74,7 +74,7 @@ class TopicWriter:
         self._make_topics({LEDGER})
         owner = self._owner()
         if owner not in (None, self._job):
-            self._shut_out(str(owner))
+            self._take_over_from(str(owner))
         self._connect()
         owner, intent = self._mark()
         if expected is not None and (owner != self._job or intent is None):
@@ -114,7 +114,7 @@ class TopicWriter:
             do="let that one go on, or begin anew with another --checkpoint",
         )
 
-    def _shut_out(self, owner: str) -> None:
+    def _take_over_from(self, owner: str) -> None:
         if not self._take_over:
             raise AlreadyRunning(
                 f"one job at a time writes for the pipeline {self._pipeline!r} at "

@@ -114,7 +114,7 @@ class PostgresDatabase:
         """What the ledger holds of these tables, as committed."""
         return [Entry(*row) for row in self._open.execute(_READ, [list(targets)])]
 
-    def shut_out(self, backends: Iterable[str]) -> None:
+    def fence(self, backends: Iterable[str]) -> None:
         """End the server's processes behind these connections: they may hold a lock for ever."""
         named = list(backends)
         until = time.monotonic() + _GONE_SECONDS

@@ -79,7 +79,7 @@ class SqliteDatabase:
         found = (self._open.execute(_READ, [target]).fetchone() for target in targets)
         return [Entry(*row) for row in found if row is not None]
 
-    def shut_out(self, backends: Iterable[str]) -> None:
+    def fence(self, backends: Iterable[str]) -> None:
         """A run that holds the lock is waited for: nobody can end it from here."""
 
     def begin(self) -> None:

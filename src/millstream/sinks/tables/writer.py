@@ -37,7 +37,7 @@ class Database(Protocol):
     def entries(self, targets: Sequence[str]) -> list[Entry]:
         """What the ledger holds of these tables, as committed."""
 
-    def shut_out(self, backends: Iterable[str]) -> None:
+    def fence(self, backends: Iterable[str]) -> None:
         """End these connections, and wait until they are gone."""
 
     def begin(self) -> None:
@@ -125,7 +125,7 @@ class TableWriter:
         self._targets = sorted({database.target(sink) for sink in self._opening.sinks})
         found = database.entries(self._targets)
         self._refuse(found, again=again)
-        database.shut_out({entry.backend for entry in found if entry.backend is not None})
+        database.fence({entry.backend for entry in found if entry.backend is not None})
         database.begin_claim(self._targets)
         found = database.locked(self._targets)
         self._refuse(found, again=again)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from millstream.errors import InvalidInput, MillstreamError
 from millstream.viewing.fields import MOST_DIGITS
-from millstream.viewing.moments import instant
+from millstream.viewing.points_in_time import instant
 from millstream.viewing.where import tree
 from millstream.viewing.where.tokens import Token, tokens
 

@@ -17,7 +17,7 @@ from tests.operators.windows.driving import Driver, Left
 from tests.oracles import joins as oracle
 
 from millstream.errors import InvalidSpec
-from millstream.event_time.moment import END_OF_TIME, MIN_TIME, Moment
+from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME, BatchTime
 from millstream.operators.joins import sides as sides_module
 from millstream.operators.joins.interval.kernel import IntervalKernel
 from millstream.operators.joins.interval.spec import Interval
@@ -149,7 +149,7 @@ def test_a_row_behind_its_own_watermark_is_not_late_while_a_match_may_come_on_ti
 
 
 def test_after_the_finish_every_row_is_late_also_one_at_the_end_of_time() -> None:
-    ended = Moment(END_OF_TIME, END_OF_TIME, 0)
+    ended = BatchTime(END_OF_TIME, END_OF_TIME, 0)
     for side, rows in enumerate(
         (
             tables.table([search(0, 0), search(1, END_OF_TIME)], SEARCHES),
@@ -296,9 +296,9 @@ def test_what_cannot_be_joined_is_refused() -> None:
         IntervalKernel(Interval((("user", "nobody"),), (0, 1)), (SEARCHES, CLICKS), TIMES)
     taken_back = tables.table([{**search(0, 0), "_sign": -1}], SEARCHES)
     with pytest.raises(InvalidSpec, match="never taken back"):
-        kernel().prepare(taken_back, Moment(0, 0, 0))
+        kernel().prepare(taken_back, BatchTime(0, 0, 0))
     with pytest.raises(InvalidSpec, match="rows with an event time on both sides"):
-        kernel().prepare(taken_back.drop_columns(["_time", "_sign"]), Moment(0, 0, 0))
+        kernel().prepare(taken_back.drop_columns(["_time", "_sign"]), BatchTime(0, 0, 0))
 
 
 def weak_hash(_columns: Any, count: int) -> Any:

@@ -17,7 +17,7 @@ from tests.operators.windows.driving import Driver, Left
 from tests.oracles import joins_as_of as oracle
 
 from millstream.errors import InvalidSpec
-from millstream.event_time.moment import END_OF_TIME, MIN_TIME, Moment
+from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME, BatchTime
 from millstream.operators.joins import sides as sides_module
 from millstream.operators.joins.stream_table import enriched
 from millstream.operators.joins.stream_table import versions as versions_module
@@ -169,7 +169,7 @@ def test_what_cannot_be_joined_is_refused() -> None:
         AsOfKernel(AsOf(ON), (SALES, SALES), TIMES)
     taken_back = tables.table([{**sale(0, 0), "_sign": -1}], SALES)
     with pytest.raises(InvalidSpec, match="as_of needs rows that are never taken back"):
-        kernel().prepare(taken_back, Moment(0, 0, 0))
+        kernel().prepare(taken_back, BatchTime(0, 0, 0))
     with pytest.raises(InvalidSpec, match="how` of as_of needs one of inner, left; got 'full'"):
         AsOf(ON, "full")  # type: ignore[arg-type]
 
@@ -328,19 +328,21 @@ def test_one_key_with_half_of_all_rows_leaves_in_bounded_pieces(
 
 def test_events_of_one_key_go_to_all_ranges_if_the_table_is_replicated_and_to_one_if_not() -> None:
     sales = many(1_000, 1, source=0, columns=SALES)
-    moment = Moment(MIN_TIME, 0, 0)
+    batch_time = BatchTime(MIN_TIME, 0, 0)
 
     def buckets(plan: Any) -> int:
         made = AsOfKernel(AsOf(ON, "inner", plan), (SALES, RATES), TIMES)
-        return len(set((made.prepare(sales, moment).exchange["_hash"].to_numpy() >> 56).tolist()))
+        return len(
+            set((made.prepare(sales, batch_time).exchange["_hash"].to_numpy() >> 56).tolist())
+        )
 
     assert buckets("repartitioned") == 1
     assert buckets("replicated") > 200
     assert buckets(None) > 200
     large = kernel().planned({"versions": 10**9, "waiting": 0})
-    assert large.prepare(tables.table([rate(1, 0)], RATES), moment, 1).everywhere is None
+    assert large.prepare(tables.table([rate(1, 0)], RATES), batch_time, 1).everywhere is None
     small = kernel().planned({"versions": 1_000, "waiting": 0})
-    assert small.prepare(tables.table([rate(1, 0)], RATES), moment, 1).everywhere is not None
+    assert small.prepare(tables.table([rate(1, 0)], RATES), batch_time, 1).everywhere is not None
     with pytest.raises(InvalidSpec, match="`plan` of as_of needs one of replicated, repartitioned"):
         AsOf(ON, "inner", "broadcast")  # type: ignore[arg-type]
 

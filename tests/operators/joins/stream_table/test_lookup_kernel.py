@@ -16,7 +16,7 @@ from tests.operators.windows.driving import Driver, Left
 from tests.oracles import joins_as_of as oracle
 
 from millstream.errors import InvalidSpec
-from millstream.event_time.moment import MIN_TIME, Moment
+from millstream.event_time.batch_time import MIN_TIME, BatchTime
 from millstream.operators.joins import sides as sides_module
 from millstream.operators.joins.stream_table import lookup_kernel
 from millstream.operators.joins.stream_table.lookup_kernel import LookupKernel
@@ -98,7 +98,7 @@ def test_what_cannot_be_joined_is_refused() -> None:
         LookupKernel(Lookup(ON), (SALES, SALES))
     rows = tables.table([{**sale(0), "_sign": -1}], SALES.remove(2))
     with pytest.raises(InvalidSpec, match="lookup needs rows that are never taken back"):
-        kernel().prepare(rows, Moment(0, 0, 0))
+        kernel().prepare(rows, BatchTime(0, 0, 0))
     assert kernel().due(5) == MIN_TIME
 
 

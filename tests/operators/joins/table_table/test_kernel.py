@@ -15,7 +15,7 @@ from tests.operators.windows.counting import calls
 from tests.operators.windows.driving import Driver, Left
 from tests.oracles import joins_tables as oracle
 
-from millstream.event_time.moment import MIN_TIME, Moment
+from millstream.event_time.batch_time import MIN_TIME, BatchTime
 from millstream.operators.joins.table_table import sides as table_sides
 from millstream.operators.joins.table_table import view_rows
 from millstream.operators.joins.table_table.kernel import TableJoinKernel
@@ -97,7 +97,7 @@ def test_a_row_of_the_right_alone_has_the_shared_key_and_rows_that_name_nobody_a
         (found,) = driver.step((tables.table([], left), alone), before=MIN_TIME, after=0).rows
     assert (found["id"], found["x"], found["y"]) == (2**40, None, 1)
     named = tables.table([order(n, None) for n in range(50)], ORDERS)
-    assert len(set(kernel().prepare(named, Moment(0, 0, 0)).exchange["_hash"].to_pylist())) == 50
+    assert len(set(kernel().prepare(named, BatchTime(0, 0, 0)).exchange["_hash"].to_pylist())) == 50
 
 
 def test_tables_joined_by_other_columns_than_keys_give_every_pair() -> None:

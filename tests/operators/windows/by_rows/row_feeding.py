@@ -17,7 +17,7 @@ from tests.operators.windows import tables
 from tests.operators.windows.driving import Driver
 from tests.oracles import row_windows
 
-from millstream.event_time.moment import END_OF_TIME, MIN_TIME
+from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME
 from millstream.operators.aggregates import functions as aggregates
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from tests.operators.windows.driving import Driver
 from tests.oracles import row_windows
 
 from millstream.errors import InvalidSpec
-from millstream.event_time.moment import END_OF_TIME, MIN_TIME
+from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME
 from millstream.operators.windows.by_rows.beyond import far_floats, far_integers, first_beyond
 from millstream.operators.windows.by_rows.delta import Delta, delta
 from millstream.operators.windows.by_rows.delta_kernel import delta_kernel

@@ -21,7 +21,7 @@ from tests.operators.windows.driving import Driver
 from tests.oracles import row_windows
 
 from millstream.errors import InvalidSpec
-from millstream.event_time.moment import END_OF_TIME, MIN_TIME
+from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME
 from millstream.operators.windows.by_rows.punctuated import Punctuated, punctuated
 from millstream.operators.windows.by_rows.punctuated_kernel import punctuated_kernel
 

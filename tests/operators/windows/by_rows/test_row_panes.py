@@ -25,7 +25,7 @@ from tests.operators.windows.by_rows.row_feeding import (
 from tests.operators.windows.driving import Driver
 from tests.oracles import row_panes, row_windows
 
-from millstream.event_time.moment import MIN_TIME
+from millstream.event_time.batch_time import MIN_TIME
 from millstream.operators.windows import folding
 from millstream.operators.windows.by_rows import panes_kernel as row_panes_kernel
 from millstream.operators.windows.by_rows.delta import Delta

@@ -11,7 +11,7 @@ import pytest
 from tests.operators.windows.counting import calls
 from tests.operators.windows.driving import Driver
 
-from millstream.event_time.moment import END_OF_TIME, MIN_TIME
+from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME
 from millstream.operators.aggregates import functions as aggregates
 from millstream.operators.windows import folding, lifted
 from millstream.operators.windows.by_rows.delta import Delta

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.event_time.moment import END_OF_TIME, MIN_TIME
+from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME
 from millstream.operators.windows.fixed.bounds import ends_of, first_open, starts_of
 from millstream.operators.windows.spec import LONGEST, Tumbling
 

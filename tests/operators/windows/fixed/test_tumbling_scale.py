@@ -10,7 +10,7 @@ import pyarrow as pa
 from tests.operators.windows.counting import calls
 from tests.operators.windows.driving import Driver
 
-from millstream.event_time.moment import END_OF_TIME, MIN_TIME
+from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME
 from millstream.operators.aggregates import aggregation
 from millstream.operators.aggregates import functions as aggregates
 from millstream.operators.windows.fixed.tumbling_kernel import TumblingKernel

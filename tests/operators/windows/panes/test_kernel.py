@@ -13,7 +13,7 @@ from tests.operators.windows import tables
 from tests.operators.windows.driving import Driver, Left
 from tests.oracles import windows as oracle
 
-from millstream.event_time.moment import END_OF_TIME, MIN_TIME
+from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME
 from millstream.operators.aggregates import functions as agg
 from millstream.operators.windows.fixed import hopping_kernel
 from millstream.operators.windows.fixed.hopping_kernel import SlicedKernel

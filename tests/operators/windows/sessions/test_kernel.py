@@ -16,7 +16,7 @@ from tests.operators.windows.driving import Driver, Left
 from tests.oracles import sessions
 
 from millstream.errors import InvalidSpec
-from millstream.event_time.moment import END_OF_TIME, MIN_TIME
+from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME
 from millstream.operators.aggregates import functions as aggregates
 from millstream.operators.windows.sessions import kernel as session_kernel
 from millstream.operators.windows.sessions import pieces as session_pieces

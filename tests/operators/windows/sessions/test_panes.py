@@ -13,7 +13,7 @@ from tests.operators.windows.sessions.test_kernel import ANSWERS, VISITS, number
 from tests.oracles import session_panes, windows
 from tests.oracles.sessions import Batch
 
-from millstream.event_time.moment import END_OF_TIME, MIN_TIME
+from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME
 from millstream.operators.aggregates import functions as aggregates
 from millstream.operators.windows import trigger
 from millstream.operators.windows.sessions import kernel as session_kernel

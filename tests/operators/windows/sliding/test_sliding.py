@@ -24,7 +24,7 @@ from tests.operators.windows.driving import Driver
 from tests.oracles import sliding as oracle
 
 from millstream.errors import InvalidSpec
-from millstream.event_time.moment import END_OF_TIME, MIN_TIME, Moment
+from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME, BatchTime
 from millstream.operators.windows.sliding.kernel import SlidingKernel
 from millstream.operators.windows.sliding.spec import Sliding, sliding
 
@@ -129,7 +129,7 @@ def test_windows_at_the_beginning_and_the_end_of_time_do_not_wrap() -> None:
 
 def test_after_the_finish_every_row_is_late_also_one_at_the_end_of_time() -> None:
     rows = tables.table([row(0), row(END_OF_TIME)], COLUMNS)
-    prepared = made(10).prepare(rows, Moment(END_OF_TIME, END_OF_TIME, 0))
+    prepared = made(10).prepare(rows, BatchTime(END_OF_TIME, END_OF_TIME, 0))
     assert prepared.late.tolist() == [0, 1]
     assert prepared.exchange.num_rows == 0
 
@@ -152,4 +152,4 @@ def test_a_size_that_is_no_duration_above_zero_is_refused(size: Any) -> None:
 def test_a_stream_without_event_time_is_refused() -> None:
     rows = tables.table([row(1)], COLUMNS).drop_columns(["_time"])
     with pytest.raises(InvalidSpec, match="sliding needs rows with an event time"):
-        made(10).prepare(rows, Moment(0, 0, 0))
+        made(10).prepare(rows, BatchTime(0, 0, 0))

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.errors import InvalidSpec
-from millstream.event_time.moment import END_OF_TIME, MIN_TIME
+from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME
 from millstream.operators.joins.interval.pairs import Meeting, Reach
 from millstream.operators.joins.matching import moved
 from millstream.operators.joins.result_columns import LEFT, RIGHT, result_columns
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from millstream.event_time.moment import Moment
+    from millstream.event_time.batch_time import BatchTime
     from millstream.operators.joins.interval.spec import Interval
     from millstream.state.runs.view import View
 
@@ -109,33 +109,33 @@ class IntervalKernel:
         """Rows of an outer side wait for the watermark of the other."""
         return {OPEN[side]: sides[1 - side] for side in (LEFT, RIGHT) if self.spec.outer[side]}
 
-    def prepare(self, rows: pa.Table, moment: Moment, side: int = 0) -> Prepared:
+    def prepare(self, rows: pa.Table, batch_time: BatchTime, side: int = 0) -> Prepared:
         """Part the late rows; the others go to the bucket of their keys."""
         mine = self._sides[side]
         mine.require(rows, timed=self._timed)
         late = np.zeros(0, np.int64)
         if self.spec.within is not None:
-            gone = self._too_late(int_values(plain(rows[TIME])), side, moment)
+            gone = self._too_late(int_values(plain(rows[TIME])), side, batch_time)
             late = np.flatnonzero(gone)
             if len(late):
                 rows = rows.take(pa.array(np.flatnonzero(~gone)))
         return Prepared(mine.exchanged(rows, timed=self._timed), late)
 
     def run(
-        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], moment: Moment
+        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], batch_time: BatchTime
     ) -> Outcome:
         """Give the pairs that this batch completes, let go what nothing can match any more."""
-        outcome = Outcome((), floors=self._floors(moment))
+        outcome = Outcome((), floors=self._floors(batch_time))
         taken = [side.taken(tables) for side, tables in zip(self._sides, sides, strict=True)]
         views = [state[name] for name in SIDES]
         batch = Meeting(self._sides, self._results, self._reach, taken, views)
-        outcome.results = self._leaving(batch, state, moment, outcome)
+        outcome.results = self._leaving(batch, state, batch_time, outcome)
         return outcome
 
-    def _too_late(self, times: Ints, side: int, moment: Moment) -> Mask:
+    def _too_late(self, times: Ints, side: int, batch_time: BatchTime) -> Mask:
         """Whether all a row could match is forgotten, and none of it can still come on time."""
         lower, upper = self._reach.of[side]
-        theirs, ours = moment.before_of(1 - side), moment.before_of(side)
+        theirs, ours = batch_time.before_of(1 - side), batch_time.before_of(side)
         late = np.ones(len(times), np.bool_)
         if theirs < END_OF_TIME:
             late &= times < theirs - upper
@@ -144,7 +144,7 @@ class IntervalKernel:
         return late
 
     def _leaving(
-        self, batch: Meeting, state: Mapping[str, View], moment: Moment, outcome: Outcome
+        self, batch: Meeting, state: Mapping[str, View], batch_time: BatchTime, outcome: Outcome
     ) -> Iterator[pa.Table]:
         """Everything that leaves; the outcome is whole at the end."""
         for side in (LEFT, RIGHT):
@@ -152,13 +152,13 @@ class IntervalKernel:
                 yield from self._results.alone(side, self._shown(side, batch.lost[side]))
         yield from batch.pairs()
         for side in (RIGHT, LEFT):
-            first = self._first_kept(side, moment)
+            first = self._first_kept(side, batch_time)
             yield from batch.pairs_with_kept(side, state[SIDES[side]], first)
         deltas: dict[str, pa.Table] = {}
         for side in (LEFT, RIGHT):
             if self.spec.outer[side]:
-                yield from self._unmatched(side, batch, state, moment, deltas, outcome)
-            stays = self._staying(batch.come[side].times, side, moment)
+                yield from self._unmatched(side, batch, state, batch_time, deltas, outcome)
+            stays = self._staying(batch.come[side].times, side, batch_time)
             rows = batch.come[side].rows.filter(pa.array(stays))
             orders = self._reach.cells(batch.come[side].times[stays])
             deltas[SIDES[side]] = self._sides[side].kept(rows, orders)
@@ -169,35 +169,35 @@ class IntervalKernel:
         side: int,
         batch: Meeting,
         state: Mapping[str, View],
-        moment: Moment,
+        batch_time: BatchTime,
         deltas: dict[str, pa.Table],
         outcome: Outcome,
     ) -> Iterator[pa.Table]:
         """Rows of an outer side that leave without a match; those that stay go on waiting."""
         come = batch.come[side]
-        alone, stays = come.alone, self._staying(come.times, side, moment)
+        alone, stays = come.alone, self._staying(come.times, side, batch_time)
         leaving = come.rows.filter(pa.array(alone & ~stays))
         yield from self._results.alone(side, self._shown(side, leaving))
         found = pa.concat_tables([self._sides[side].open_spec.schema.empty_table(),
                                   *batch.matched[side]])  # fmt: skip
         found = combine(found, self._sides[side].open_spec)
-        yield from self._expired(side, found, state, moment)
+        yield from self._expired(side, found, state, batch_time)
         waits = np.flatnonzero(alone & stays)
         upper = self._reach.of[side][1]
         waiting = come.rows.select([HASH, *ROW, TWIN, AT]).take(pa.array(waits))
         deadlines = pa.array(moved(come.times[waits], upper))
         waiting = conform(waiting.add_column(0, ORDER, deadlines), self._sides[side].open_spec)
         waiting = combine(pa.concat_tables([found, waiting]), self._sides[side].open_spec)
-        passed = np.searchsorted(orders_of(waiting), moment.after_of(1 - side))
+        passed = np.searchsorted(orders_of(waiting), batch_time.after_of(1 - side))
         deltas[OPEN[side]] = waiting.slice(int(passed))
-        self._hold(side, come.times[waits], state[OPEN[side]], moment, outcome)
+        self._hold(side, come.times[waits], state[OPEN[side]], batch_time, outcome)
 
     def _expired(
-        self, side: int, found: pa.Table, state: Mapping[str, View], moment: Moment
+        self, side: int, found: pa.Table, state: Mapping[str, View], batch_time: BatchTime
     ) -> Iterator[pa.Table]:
         """Kept rows that nothing has matched and nothing can match any more."""
         spec = self._sides[side].open_spec
-        after = moment.after_of(1 - side)
+        after = batch_time.after_of(1 - side)
         due = state[OPEN[side]].scan(MIN_TIME, None if after == END_OF_TIME else after)
         for piece, matched in meeting(found, due):
             if piece is None:
@@ -209,9 +209,11 @@ class IntervalKernel:
             for _, kept in state[SIDES[side]].stored(wanted, max_bytes=CHUNK_BYTES):
                 yield from self._results.alone(side, self._shown(side, kept))
 
-    def _hold(self, side: int, times: Ints, waiting: View, moment: Moment, to: Outcome) -> None:
+    def _hold(
+        self, side: int, times: Ints, waiting: View, batch_time: BatchTime, to: Outcome
+    ) -> None:
         """The smallest time at which a row of an outer side may still leave."""
-        upper, after = self._reach.of[side][1], moment.after_of(1 - side)
+        upper, after = self._reach.of[side][1], batch_time.after_of(1 - side)
         deadline = None if after == END_OF_TIME else waiting.next_order(after)
         if deadline is not None:
             to.held = min(to.held, max(MIN_TIME, deadline - upper))
@@ -221,28 +223,28 @@ class IntervalKernel:
     def _shown(self, side: int, rows: pa.Table) -> pa.Table:
         return self._sides[side].shown(rows)
 
-    def _staying(self, times: Ints, side: int, moment: Moment) -> Mask:
+    def _staying(self, times: Ints, side: int, batch_time: BatchTime) -> Mask:
         """Which rows something may still match."""
         if self.spec.within is None:
             return np.ones(len(times), np.bool_)
-        after = moment.after_of(1 - side)
+        after = batch_time.after_of(1 - side)
         if after == END_OF_TIME:
             return np.zeros(len(times), np.bool_)
         return np.asarray(times >= after - self._reach.of[side][1])
 
-    def _first_kept(self, side: int, moment: Moment) -> int:
+    def _first_kept(self, side: int, batch_time: BatchTime) -> int:
         """The time from which rows of a side were kept when the batch began."""
         if self.spec.within is None:
             return MIN_TIME
-        before = moment.before_of(1 - side)
+        before = batch_time.before_of(1 - side)
         return END_OF_TIME if before == END_OF_TIME else before - self._reach.of[side][1]
 
-    def _floors(self, moment: Moment) -> dict[str, int]:
+    def _floors(self, batch_time: BatchTime) -> dict[str, int]:
         if self.spec.within is None:
             return {}
         floors = {}
         for side in (LEFT, RIGHT):
-            after = moment.after_of(1 - side)
+            after = batch_time.after_of(1 - side)
             first = max(MIN_TIME, min(after - self._reach.of[side][1], END_OF_TIME))
             ended = after == END_OF_TIME
             floors[SIDES[side]] = END_OF_TIME if ended else self._reach.cell(first)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from millstream.event_time.moment import END_OF_TIME, MIN_TIME
+from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME
 from millstream.operators.joins.matching import Sorted, grouped, moved
 from millstream.operators.joins.result_columns import LEFT, RIGHT
 from millstream.operators.joins.results import CHUNK_BYTES

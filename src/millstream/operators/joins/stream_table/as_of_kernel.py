@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.errors import InvalidSpec
-from millstream.event_time.moment import END_OF_TIME, MIN_TIME
+from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME
 from millstream.operators.joins.matching import grouped, moved
 from millstream.operators.joins.result_columns import LEFT, RIGHT
 from millstream.operators.joins.sides import AT, Side, present, shared_types
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from millstream.event_time.moment import Moment
+    from millstream.event_time.batch_time import BatchTime
     from millstream.operators.joins.stream_table.spec import AsOf
     from millstream.state.runs.view import View
 
@@ -112,15 +112,15 @@ class AsOfKernel:
         """It is the table's watermark that events wait for."""
         return {WAITING: sides[TABLE]}
 
-    def prepare(self, rows: pa.Table, moment: Moment, side: int = 0) -> Prepared:
+    def prepare(self, rows: pa.Table, batch_time: BatchTime, side: int = 0) -> Prepared:
         """Part the late events; the others, and changes, go to the bucket of their keys."""
         if side == TABLE:
             changes = self._versions.exchanged(rows)
             everywhere = changes if self._told_all else None
             return Prepared(changes, np.zeros(0, np.int64), everywhere=everywhere)
         self._events.require(rows, timed=True)
-        gone = int_values(plain(rows[TIME])) < moment.before
-        if moment.before == END_OF_TIME:
+        gone = int_values(plain(rows[TIME])) < batch_time.before
+        if batch_time.before == END_OF_TIME:
             gone[:] = True
         if gone.any():
             rows = rows.take(pa.array(np.flatnonzero(~gone)))
@@ -130,7 +130,7 @@ class AsOfKernel:
         )
 
     def run(
-        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], moment: Moment
+        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], batch_time: BatchTime
     ) -> Outcome:
         """Take changes and events in, let go the events that the table has passed.
 
@@ -140,13 +140,13 @@ class AsOfKernel:
         events = self._events.taken(sides[EVENTS])
         times = int_values(plain(events[AT]))
         events = self._events.numbered(events, times, state[WAITING])
-        after = moment.after_of(TABLE)
+        after = batch_time.after_of(TABLE)
         waits = times >= after if after < END_OF_TIME else np.zeros(len(times), np.bool_)
         waits &= present(self._events.shared_keys(events), len(times))
         staying, leaving = (events.filter(pa.array(which)) for which in (waits, ~waits))
         deltas = {WAITING: self._events.kept(staying, times[waits])}
-        deltas[VERSIONS], deltas[TIMERS] = self._settled(changes, state, moment.after)
-        floors = {WAITING: after, TIMERS: min(moment.after, END_OF_TIME - 1) + 1}
+        deltas[VERSIONS], deltas[TIMERS] = self._settled(changes, state, batch_time.after)
+        floors = {WAITING: after, TIMERS: min(batch_time.after, END_OF_TIME - 1) + 1}
         everyones = self._versions.taken(sides[EVERYWHERE]) if len(sides) > EVERYWHERE else changes
         results = self._results(leaving, everyones, state, after)
         return Outcome(results, deltas, floors)

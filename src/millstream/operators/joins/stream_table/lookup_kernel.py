@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from millstream.event_time.moment import MIN_TIME
+from millstream.event_time.batch_time import MIN_TIME
 from millstream.operators.joins.matching import grouped
 from millstream.operators.joins.sides import Side, present, shared_types
 from millstream.operators.joins.stream_table.as_of_kernel import EVENTS, EVERYWHERE, TABLE
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from millstream.event_time.moment import Moment
+    from millstream.event_time.batch_time import BatchTime
     from millstream.operators.joins.stream_table.spec import Lookup
     from millstream.state.runs.view import View
 
@@ -89,7 +89,7 @@ class LookupKernel:
         """Nothing leaves because time passes."""
         return MIN_TIME
 
-    def prepare(self, rows: pa.Table, moment: Moment, side: int = 0) -> Prepared:
+    def prepare(self, rows: pa.Table, batch_time: BatchTime, side: int = 0) -> Prepared:
         """Hash the keys of events and of changes."""
         nothing = np.zeros(0, np.int64)
         if side == TABLE:
@@ -100,7 +100,7 @@ class LookupKernel:
         return Prepared(self._events.exchanged(rows, timed=timed, spread=self._replicated), nothing)
 
     def run(
-        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], moment: Moment
+        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], batch_time: BatchTime
     ) -> Outcome:
         """Take the changes in, then give each event its row.
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.event_time.moment import END_OF_TIME
+from millstream.event_time.batch_time import END_OF_TIME
 from millstream.operators.joins.matching import moved, sortable
 from millstream.operators.joins.sides import AT
 from millstream.operators.joins.stream_table.enriched import NOWHERE

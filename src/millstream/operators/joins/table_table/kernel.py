@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from millstream.event_time.moment import MIN_TIME
+from millstream.event_time.batch_time import MIN_TIME
 from millstream.operators.joins.matching import grouped
 from millstream.operators.joins.result_columns import LEFT, RIGHT, result_columns
 from millstream.operators.joins.sides import shared_types
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from millstream.event_time.moment import Moment
+    from millstream.event_time.batch_time import BatchTime
     from millstream.operators.joins.matching import Groups
     from millstream.operators.joins.table_table.spec import TableJoin
     from millstream.state.runs.view import View
@@ -108,12 +108,12 @@ class TableJoinKernel:
         """Nothing leaves because time passes."""
         return MIN_TIME
 
-    def prepare(self, rows: pa.Table, moment: Moment, side: int = 0) -> Prepared:
+    def prepare(self, rows: pa.Table, batch_time: BatchTime, side: int = 0) -> Prepared:
         """Hash what the rows are joined on."""
         return Prepared(self._sides[side].exchanged(rows), np.zeros(0, np.int64))
 
     def run(
-        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], moment: Moment
+        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], batch_time: BatchTime
     ) -> Outcome:
         """Take the changes of both sides in, and say what they change.
 

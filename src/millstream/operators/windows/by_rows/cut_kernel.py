@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import pyarrow as pa
 
-from millstream.event_time.moment import END_OF_TIME, MIN_TIME
+from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME
 from millstream.operators.kernel import Outcome, Prepared
 from millstream.operators.windows.by_rows.rule import RowRule, columns_beside, prepared
 from millstream.operators.windows.lifted import LAST, ORIGIN, Lifted
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from millstream.event_time.moment import Moment
+    from millstream.event_time.batch_time import BatchTime
     from millstream.operators.aggregates.functions import Aggregate
     from millstream.state.runs.view import View
 
@@ -119,27 +119,31 @@ class CutKernel:
         """Only the finish lets windows out."""
         return END_OF_TIME if watermark == END_OF_TIME else MIN_TIME
 
-    def prepare(self, rows: pa.Table, moment: Moment, side: int = 0) -> Prepared:
+    def prepare(self, rows: pa.Table, batch_time: BatchTime, side: int = 0) -> Prepared:
         """Lift each row; no row is late."""
         return prepared(self._cutter, self._lifted, rows)
 
     def run(
-        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], moment: Moment
+        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], batch_time: BatchTime
     ) -> Outcome:
         """Close what rows cut off; at the finish, or where a row closes all keys, all of it."""
         markers = pa.concat_tables(sides[1]) if len(sides) > 1 and sides[1] else None
         marked = markers is not None and markers.num_rows > 0
         order = _generation(state[OPEN])
         batch = self._lifted.gathered(sides[0], columns_beside(self._cutter), order)
-        if moment.after == END_OF_TIME:
+        if batch_time.after == END_OF_TIME:
             results = self._all_closing(batch, state[OPEN], markers, finish=True)
             return Outcome(results, floors={OPEN: END_OF_TIME, TIMES: END_OF_TIME})
         if marked:
-            return self._closed_by_markers(batch, state, markers, order, moment)
-        return self._cut_by_key(batch, state, markers, moment)
+            return self._closed_by_markers(batch, state, markers, order, batch_time)
+        return self._cut_by_key(batch, state, markers, batch_time)
 
     def _cut_by_key(
-        self, batch: pa.Table, state: Mapping[str, View], markers: pa.Table | None, moment: Moment
+        self,
+        batch: pa.Table,
+        state: Mapping[str, View],
+        markers: pa.Table | None,
+        batch_time: BatchTime,
     ) -> Outcome:
         keyed = self._keyed(self._looked_up(batch, state[OPEN]), batch, markers)
         cut = self._cutter.cut(keyed)
@@ -154,13 +158,13 @@ class CutKernel:
         return Outcome(
             self._lifted.spanned(windows.filter(pa.array(closed))),
             deltas={OPEN: gained, TIMES: times},
-            floors={TIMES: min(held, moment.after)},
+            floors={TIMES: min(held, batch_time.after)},
             held=held,
         )
 
     def _closed_by_markers(
         self, batch: pa.Table, state: Mapping[str, View], markers: pa.Table | None, order: int,
-        moment: Moment,
+        batch_time: BatchTime,
     ) -> Outcome:  # fmt: skip
         """All that was open leaves; what the last marker leaves open is a new generation.
 
@@ -176,7 +180,7 @@ class CutKernel:
         return Outcome(
             self._all_closing(batch, state[OPEN], markers, finish=False),
             deltas={OPEN: combine(opened, self._state), TIMES: times},
-            floors={OPEN: order + 1, TIMES: min(held, moment.after)},
+            floors={OPEN: order + 1, TIMES: min(held, batch_time.after)},
             held=held,
         )
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from millstream.event_time.moment import END_OF_TIME, MIN_TIME
+from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME
 from millstream.operators.aggregates.aggregation import BOUND, Aggregation
 from millstream.operators.aggregates.parts import ROWS
 from millstream.operators.kernel import Outcome, Prepared
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from millstream.event_time.moment import Moment
+    from millstream.event_time.batch_time import BatchTime
     from millstream.operators.aggregates.spec import Aggregate
     from millstream.operators.windows.by_rows.touched import Touching
     from millstream.operators.windows.trigger import Trigger
@@ -110,28 +110,28 @@ class RowPanesKernel:
         """Only the finish lets windows out."""
         return END_OF_TIME if watermark == END_OF_TIME else MIN_TIME
 
-    def prepare(self, rows: pa.Table, moment: Moment, side: int = 0) -> Prepared:
+    def prepare(self, rows: pa.Table, batch_time: BatchTime, side: int = 0) -> Prepared:
         """Lift each row; no row is late."""
         return prepared(self._windows, self._lifted, rows)
 
     def run(
-        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], moment: Moment
+        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], batch_time: BatchTime
     ) -> Outcome:
         """Show what closes and what fires; at the finish, or where a row closes all, all of it."""
         markers = pa.concat_tables(sides[1]) if len(sides) > 1 and sides[1] else None
         batch = self._lifted.gathered(sides[0], columns_beside(self._windows), 0)
         outcome = Outcome((), {}, {})
-        outcome.results = self._results(batch, markers, state, moment, outcome)
+        outcome.results = self._results(batch, markers, state, batch_time, outcome)
         return outcome
 
     def _results(
         self, batch: pa.Table, markers: pa.Table | None, state: Mapping[str, View],
-        moment: Moment, outcome: Outcome,
+        batch_time: BatchTime, outcome: Outcome,
     ) -> Iterator[pa.Table]:  # fmt: skip
         """What leaves, one range of keys after the other; the outcome is whole at the end."""
-        finish = moment.after == END_OF_TIME
+        finish = batch_time.after == END_OF_TIME
         marked = markers is not None and markers.num_rows > 0
-        asked = self._timers.asked(state[TIMERS], moment.clock)
+        asked = self._timers.asked(state[TIMERS], batch_time.clock)
         left = _Left(max(0, state[OPEN].floor), anew=marked)
         flow: list[pa.Table] = []
         for kept, rows in self._met(batch, state[OPEN], asked, everything=finish or marked):
@@ -139,18 +139,18 @@ class RowPanesKernel:
                 left.had.append(kept.select([ORDER, HASH, *self._lifted.keys, LAST]))
             for some in self._windows.touched(self._lifted, kept, rows, markers):
                 come = some.come.append_column(ARRIVED, some.come[ROWS])
-                groups = self._state.together([some.kept], self._state.come(come, moment.clock))
-                decided = self._decided(groups, moment.clock, finish=finish)
+                groups = self._state.together([some.kept], self._state.come(come, batch_time.clock))
+                decided = self._decided(groups, batch_time.clock, finish=finish)
                 shown, flowing = self._rows.left(groups, decided)
                 yield from shown
                 flow += flowing
                 if not finish:
-                    self._remember(groups, decided, moment.clock, left)
+                    self._remember(groups, decided, batch_time.clock, left)
         outcome.flow = flow
         if finish:
             outcome.floors = dict.fromkeys(self.tables, END_OF_TIME)
         else:
-            self._settle(left, state, moment, outcome)
+            self._settle(left, state, batch_time, outcome)
 
     def _met(
         self, batch: pa.Table, view: View, asked: pa.Table, *, everything: bool
@@ -194,7 +194,7 @@ class RowPanesKernel:
         left.timers.append(self._timers.waiting(groups.take(pa.array(waits)), decided.at[waits]))
 
     def _settle(
-        self, left: _Left, state: Mapping[str, View], moment: Moment, outcome: Outcome
+        self, left: _Left, state: Mapping[str, View], batch_time: BatchTime, outcome: Outcome
     ) -> None:
         """What the tables gain and forget, and what the next batch has to wait for."""
         had, has = pa.concat_tables(left.had), pa.concat_tables(left.has)
@@ -206,11 +206,11 @@ class RowPanesKernel:
         order = pa.array(np.full(gained.num_rows, left.order + left.anew))
         gained = combine(gained.set_column(0, ORDER, order), self._state.stored)
         outcome.deltas = {OPEN: gained, TIMES: times, TIMERS: timers}
-        outcome.floors = {TIMES: min(held, moment.after)} | self._timers.floor(moment.clock)
+        outcome.floors = {TIMES: min(held, batch_time.after)} | self._timers.floor(batch_time.clock)
         if left.anew:
             outcome.floors[OPEN] = left.order + 1
         outcome.held = held
-        outcome.wake = self._timers.wake(timers, state[TIMERS], moment.clock)
+        outcome.wake = self._timers.wake(timers, state[TIMERS], batch_time.clock)
 
     def _per_key(self, had: pa.Table, has: pa.Table) -> pa.Table:
         """Of each key looked at: its earliest time and number of windows, before and after."""

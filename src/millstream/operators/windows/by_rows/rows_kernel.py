@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from millstream.event_time.moment import END_OF_TIME, MIN_TIME
+from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME
 from millstream.operators.aggregates.parts import ROWS
 from millstream.operators.kernel import Outcome, Prepared
 from millstream.operators.windows.folding import folded
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from millstream.event_time.moment import Moment
+    from millstream.event_time.batch_time import BatchTime
     from millstream.operators.aggregates.functions import Aggregate
     from millstream.operators.windows.by_rows.rows import Rows
     from millstream.state.runs.view import View
@@ -105,18 +105,18 @@ class RowsKernel:
         """Only the finish lets windows out."""
         return END_OF_TIME if watermark == END_OF_TIME else MIN_TIME
 
-    def prepare(self, rows: pa.Table, moment: Moment, side: int = 0) -> Prepared:
+    def prepare(self, rows: pa.Table, batch_time: BatchTime, side: int = 0) -> Prepared:
         """Lift each row; no row is late."""
         require_no_retraction(rows, "rows")
         lifted = self._lifted.lift(rows) | {name: rows[name] for name in ORIGIN}
         return Prepared(pa.table(lifted), np.zeros(0, np.int64))
 
     def run(
-        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], moment: Moment
+        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], batch_time: BatchTime
     ) -> Outcome:
         """Let out the windows that are full; at the finish all that have begun."""
         batch = self._lifted.gathered(sides[0], {}, 0)
-        if moment.after == END_OF_TIME:
+        if batch_time.after == END_OF_TIME:
             results = self._finished(batch, state[PANES])
             return Outcome(results, floors={PANES: END_OF_TIME, TIMES: END_OF_TIME})
         panes = self._numbered(self._looked_up(batch, state[PANES]), batch)
@@ -125,7 +125,7 @@ class RowsKernel:
         return Outcome(
             self._windows(panes, self._full(panes.after)),
             deltas={PANES: self._gained(panes), TIMES: times},
-            floors={TIMES: min(held, moment.after)},
+            floors={TIMES: min(held, batch_time.after)},
             held=held,
         )
 

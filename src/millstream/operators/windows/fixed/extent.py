@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import pyarrow as pa
 
-from millstream.event_time.moment import END_OF_TIME, MIN_TIME
+from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME
 from millstream.operators.aggregates.aggregation import BOUND
 from millstream.operators.aggregates.parts import Part
 from millstream.operators.windows.fixed.hopping_kernel import parted, spread

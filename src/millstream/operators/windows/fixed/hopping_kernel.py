@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from millstream.event_time.moment import END_OF_TIME, MIN_TIME
+from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME
 from millstream.operators.aggregates.aggregation import (
     ON_TIME_FIELDS,
     Aggregation,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from millstream.event_time.moment import Moment
+    from millstream.event_time.batch_time import BatchTime
     from millstream.operators.aggregates.spec import Aggregate
     from millstream.operators.windows.fixed.layout import Layout
     from millstream.operators.windows.spec import Hopping, Tumbling
@@ -79,20 +79,23 @@ class SlicedKernel:
         """The first slice that no window that ends at this watermark covers."""
         return self._end_of(self._layout.first_open(watermark) - 1)
 
-    def prepare(self, rows: pa.Table, moment: Moment, side: int = 0) -> Prepared:
+    def prepare(self, rows: pa.Table, batch_time: BatchTime, side: int = 0) -> Prepared:
         """Part the rows with a window that is gone; add up those with one that is not."""
         ticks = self._layout.grid.ticks(int_values(plain(rows["_time"])))
-        late, windows, enters, unplaced = parted(ticks, self._layout, moment.before)
+        late, windows, enters, unplaced = parted(ticks, self._layout, batch_time.before)
         if enters is not None:
             rows, ticks = rows.take(pa.array(enters)), ticks[enters]
         return Prepared(self._of.added_up(rows, ticks), late, windows, unplaced)
 
     def run(
-        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], moment: Moment
+        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], batch_time: BatchTime
     ) -> Outcome:
         """Put together the windows that `moment.after` closes; keep the slices of the others."""
         batch = self._of.together(sides[0])
-        first, last = self._layout.first_open(moment.before), self._layout.first_open(moment.after)
+        first, last = (
+            self._layout.first_open(batch_time.before),
+            self._layout.first_open(batch_time.after),
+        )
         floor = END_OF_TIME if last == NO_MORE else last * self._layout.every
         gained = batch.slice(int(np.searchsorted(orders_of(batch), floor)))
         held = END_OF_TIME

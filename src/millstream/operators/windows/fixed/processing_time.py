@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from millstream.event_time.moment import END_OF_TIME, MIN_TIME, Moment
+from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME, BatchTime
 from millstream.operators.windows.fixed.layout import layout_of
 
 if TYPE_CHECKING:
@@ -43,21 +43,23 @@ class ProcessingTime:
         """Nothing leaves because event time passes, but at its end everything does."""
         return self._kernel.due(watermark) if watermark == END_OF_TIME else MIN_TIME
 
-    def prepare(self, rows: pa.Table, moment: Moment, side: int = 0) -> Prepared:
+    def prepare(self, rows: pa.Table, batch_time: BatchTime, side: int = 0) -> Prepared:
         """The rows at the batch's clock."""
-        clock = pa.array(np.full(rows.num_rows, moment.clock))
+        clock = pa.array(np.full(rows.num_rows, batch_time.clock))
         if "_time" in rows.column_names:
             rows = rows.drop_columns(["_time"])
-        return self._kernel.prepare(rows.append_column("_time", clock), _never(moment), side)
+        return self._kernel.prepare(rows.append_column("_time", clock), _never(batch_time), side)
 
     def run(
-        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], moment: Moment
+        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], batch_time: BatchTime
     ) -> Outcome:
         """Close what the clock has reached."""
-        after = END_OF_TIME if moment.after == END_OF_TIME else moment.clock
-        outcome = self._kernel.run(sides, state, Moment(moment.since, after, moment.clock))
+        after = END_OF_TIME if batch_time.after == END_OF_TIME else batch_time.clock
+        outcome = self._kernel.run(
+            sides, state, BatchTime(batch_time.since, after, batch_time.clock)
+        )
         outcome.held = END_OF_TIME
-        outcome.results = self._results(outcome, outcome.results, state, moment.clock)
+        outcome.results = self._results(outcome, outcome.results, state, batch_time.clock)
         return outcome
 
     def _results(
@@ -70,6 +72,6 @@ class ProcessingTime:
             outcome.wake = min(outcome.wake, int(self._layout.ends(opened)[0]))
 
 
-def _never(moment: Moment) -> Moment:
+def _never(batch_time: BatchTime) -> BatchTime:
     """A moment in which nothing has left."""
-    return Moment(MIN_TIME, MIN_TIME, moment.clock)
+    return BatchTime(MIN_TIME, MIN_TIME, batch_time.clock)

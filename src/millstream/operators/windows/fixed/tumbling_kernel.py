@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from millstream.event_time.moment import END_OF_TIME, MIN_TIME
+from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME
 from millstream.operators.aggregates.aggregation import (
     ON_TIME_FIELDS,
     Aggregation,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from millstream.event_time.moment import Moment
+    from millstream.event_time.batch_time import BatchTime
     from millstream.operators.aggregates.spec import Aggregate
     from millstream.operators.windows.spec import Tumbling
     from millstream.state.runs.view import View
@@ -78,10 +78,10 @@ class TumblingKernel:
         """The order below which state leaves at this watermark: the first open window."""
         return first_open(watermark, self.spec)
 
-    def prepare(self, rows: pa.Table, moment: Moment, side: int = 0) -> Prepared:
+    def prepare(self, rows: pa.Table, batch_time: BatchTime, side: int = 0) -> Prepared:
         """Part the late rows; add the others up to one row per window and key."""
         starts = starts_of(int_values(plain(rows["_time"])), self.spec)
-        gone = starts < first_open(moment.before, self.spec)
+        gone = starts < first_open(batch_time.before, self.spec)
         if not gone.any():
             return Prepared(self._of.added_up(rows, starts), np.zeros(0, np.int64))
         late, kept = np.flatnonzero(gone), np.flatnonzero(~gone)
@@ -90,7 +90,7 @@ class TumblingKernel:
         return Prepared(exchange, late, gone_windows)
 
     def run(
-        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], moment: Moment
+        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], batch_time: BatchTime
     ) -> Outcome:
         """Close what `moment.after` allows; the rest of the batch is what the state gains.
 
@@ -101,7 +101,7 @@ class TumblingKernel:
         """
         batch = self._of.together(sides[0])
         orders = orders_of(batch)
-        floor = first_open(moment.after, self.spec)
+        floor = first_open(batch_time.after, self.spec)
         closing = batch.slice(*_between(orders, MIN_TIME, floor))
         gained = batch.slice(*_between(orders, floor, END_OF_TIME))
         return Outcome(

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from millstream.event_time.moment import Moment
+    from millstream.event_time.batch_time import BatchTime
     from millstream.operators.aggregates.spec import Aggregate
     from millstream.operators.windows.spec import Everything, Hopping, Tumbling
     from millstream.state.runs.view import View
@@ -104,39 +104,41 @@ class PanesKernel:
         """The first window that neither leaves nor is forgotten at this watermark."""
         return self._extent.first_open(watermark)
 
-    def prepare(self, rows: pa.Table, moment: Moment, side: int = 0) -> Prepared:
+    def prepare(self, rows: pa.Table, batch_time: BatchTime, side: int = 0) -> Prepared:
         """Part the rows with a window that is gone; add up those with one that is not."""
-        placed = self._extent.placed(rows, moment.before, self.keep)
+        placed = self._extent.placed(rows, batch_time.before, self.keep)
         exchange = self._of.added_up(placed.rows, placed.orders)
         return Prepared(exchange, placed.late, placed.windows, placed.unplaced)
 
     def run(
-        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], moment: Moment
+        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], batch_time: BatchTime
     ) -> Outcome:
         """Put batch and state together, let fire what may, keep what goes on."""
-        floors = {ROWS: self._extent.first_open(moment.after, self.keep)}
-        floors |= self._timers.floor(moment.clock)
-        outcome = Outcome((), {}, floors, held=self._extent.held(moment.after))
+        floors = {ROWS: self._extent.first_open(batch_time.after, self.keep)}
+        floors |= self._timers.floor(batch_time.clock)
+        outcome = Outcome((), {}, floors, held=self._extent.held(batch_time.after))
         batch = self._of.together(sides[0])
-        come = self._extent.entered(batch, self._extent.first_open(moment.before, self.keep))
-        outcome.results = self._results(come, state, moment, outcome)
+        come = self._extent.entered(batch, self._extent.first_open(batch_time.before, self.keep))
+        outcome.results = self._results(come, state, batch_time, outcome)
         return outcome
 
     def _results(
-        self, come: pa.Table, state: Mapping[str, View], moment: Moment, outcome: Outcome
+        self, come: pa.Table, state: Mapping[str, View], batch_time: BatchTime, outcome: Outcome
     ) -> Iterator[pa.Table]:
         """What fires, one range of keys after the other; the outcome is whole at the end."""
-        asked = self._asked(state[TIMERS], moment.clock)
+        asked = self._asked(state[TIMERS], batch_time.clock)
         kept: list[pa.Table] = []
         timers: list[pa.Table] = []
         flow: list[pa.Table] = []
         for view, mine in state[ROWS].in_pieces(come, PIECE_BYTES):
-            groups = self._groups(view, mine, within(asked, view), moment)
-            decided = self._decided(groups, moment)
+            groups = self._groups(view, mine, within(asked, view), batch_time)
+            decided = self._decided(groups, batch_time)
             shown, flowing = self._rows.left(groups, decided)
             yield from shown
             flow += flowing
-            after = self._state.after_firing(groups, decided.fires, decided.labels, moment.clock)
+            after = self._state.after_firing(
+                groups, decided.fires, decided.labels, batch_time.clock
+            )
             kept.append(after.filter(pa.array(decided.stays)))
             timers.append(self._waiting(groups, decided))
         outcome.flow = flow
@@ -144,7 +146,7 @@ class PanesKernel:
             ROWS: combine(pa.concat_tables(kept), self._state.stored),
             TIMERS: combine(pa.concat_tables(timers), self._timers.spec),
         }
-        outcome.wake = self._timers.wake(outcome.deltas[TIMERS], state[TIMERS], moment.clock)
+        outcome.wake = self._timers.wake(outcome.deltas[TIMERS], state[TIMERS], batch_time.clock)
 
     def _asked(self, timers: View, clock: int) -> pa.Table:
         """The groups whose time has come by the clock."""
@@ -152,10 +154,12 @@ class PanesKernel:
         names = due.column_names
         return due.rename_columns([ORDER if name == WINDOW else name for name in names])
 
-    def _groups(self, view: View, come: pa.Table, asked: pa.Table, moment: Moment) -> pa.Table:
+    def _groups(
+        self, view: View, come: pa.Table, asked: pa.Table, batch_time: BatchTime
+    ) -> pa.Table:
         """Every group that may fire or change, with what it had and what has come."""
         names = [ORDER, HASH, *self._of.keys]
-        ranges = self._leaving(moment)
+        ranges = self._leaving(batch_time)
         scanned = [table for low, high in ranges for table in view.scan(low, high)]
         bare = StateSpec(self._of.spec.keys, ())
         touched = pa.concat_tables(
@@ -172,24 +176,24 @@ class PanesKernel:
             looked_up = looked_up.add_column(
                 len(names) + place, name, values[name].filter(pa.array(found))
             )
-        return self._state.together([*scanned, looked_up], self._state.come(come, moment.clock))
+        return self._state.together([*scanned, looked_up], self._state.come(come, batch_time.clock))
 
-    def _leaving(self, moment: Moment) -> list[tuple[int, int]]:
+    def _leaving(self, batch_time: BatchTime) -> list[tuple[int, int]]:
         """Windows that end now, and kept ones that are forgotten now, as ranges of numbers."""
         first_open = self._extent.first_open
-        ranges = [(first_open(moment.before), first_open(moment.after))]
+        ranges = [(first_open(batch_time.before), first_open(batch_time.after))]
         if self.keep and self.trigger.late not in (None, Each()):
-            low = first_open(moment.before, self.keep)
-            ranges.append((low, min(first_open(moment.after, self.keep), ranges[0][0])))
+            low = first_open(batch_time.before, self.keep)
+            ranges.append((low, min(first_open(batch_time.after, self.keep), ranges[0][0])))
         return [(low, high) for low, high in ranges if low < high]
 
-    def _decided(self, groups: pa.Table, moment: Moment) -> Decided:
+    def _decided(self, groups: pa.Table, batch_time: BatchTime) -> Decided:
         """Which groups fire, as which pane; which stay, and when they fire by the clock."""
-        first_open, clock = self._extent.first_open, moment.clock
+        first_open, clock = self._extent.first_open, batch_time.clock
         windows, arrived = orders_of(groups), numbers(groups, ARRIVED)
-        left = windows < first_open(moment.before)
-        ended = windows < first_open(moment.after)
-        forgotten = windows < first_open(moment.after, self.keep)
+        left = windows < first_open(batch_time.before)
+        ended = windows < first_open(batch_time.after)
+        forgotten = windows < first_open(batch_time.after, self.keep)
         at = np.where(left, self._at(self._late, groups), self._at(self._early, groups))
         early = ~ended & (at <= clock)
         late = left & (arrived > 0) & ((at <= clock) | forgotten)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from millstream.event_time.moment import END_OF_TIME
+from millstream.event_time.batch_time import END_OF_TIME
 from millstream.state.sorting import in_one_word
 
 if TYPE_CHECKING:

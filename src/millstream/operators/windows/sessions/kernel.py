@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from millstream.event_time.moment import END_OF_TIME, MIN_TIME
+from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME
 from millstream.operators.kernel import Late, Outcome, Prepared
 from millstream.operators.windows.sessions.chains import later
 from millstream.operators.windows.sessions.layout import (
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from millstream.event_time.moment import Moment
+    from millstream.event_time.batch_time import BatchTime
     from millstream.operators.aggregates.spec import Aggregate
     from millstream.operators.windows.sessions.merging import Met
     from millstream.operators.windows.sessions.panes import Settled
@@ -117,52 +117,60 @@ class SessionKernel:
         """The watermark behind this one: timers set for it or before go off."""
         return min(watermark, END_OF_TIME - 1) + 1
 
-    def prepare(self, rows: pa.Table, moment: Moment, side: int = 0) -> Prepared:
+    def prepare(self, rows: pa.Table, batch_time: BatchTime, side: int = 0) -> Prepared:
         """Put rows that follow each other together; those that may be late go by themselves.
 
         Which of them are late is told by the sessions of their keys, after the shuffle.
         """
-        suspects = self._gone(int_values(plain(rows["_time"])), moment.before)
+        suspects = self._gone(int_values(plain(rows["_time"])), batch_time.before)
         reach = 0 if self._layout.retractable else self.spec.gap
         exchange = pieces(rows, suspects, self._layout, reach)
         return Prepared(exchange, np.zeros(0, np.int64))
 
     def run(
-        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], moment: Moment
+        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], batch_time: BatchTime
     ) -> Outcome:
         """Chain the batch with what is remembered of its keys, and let go what is due.
 
         `held` is 1 µs before the watermark: a session that ends at the watermark is open.
         """
-        held = moment.after if moment.after in (MIN_TIME, END_OF_TIME) else moment.after - 1
-        outcome = Outcome((), floors=self._floors(moment), held=held)
-        outcome.results = self._results(sides[0], state, moment, outcome)
+        held = (
+            batch_time.after
+            if batch_time.after in (MIN_TIME, END_OF_TIME)
+            else batch_time.after - 1
+        )
+        outcome = Outcome((), floors=self._floors(batch_time), held=held)
+        outcome.results = self._results(sides[0], state, batch_time, outcome)
         return outcome
 
     def _results(
         self,
         batch: Sequence[pa.Table],
         state: Mapping[str, View],
-        moment: Moment,
+        batch_time: BatchTime,
         outcome: Outcome,
     ) -> Iterator[pa.Table]:
         """What leaves, chunk by chunk of keys; the outcome is whole at the end."""
         arrived = pa.concat_tables(batch) if batch else self._layout.no_pieces
-        meeting = Meeting(arrived, self._due_keys(state, moment), self._layout)
+        meeting = Meeting(arrived, self._due_keys(state, batch_time), self._layout)
         gained: dict[str, list[pa.Table]] = {table: [] for table in self.tables}
         late: list[Late] = []
         flow: list[pa.Table] = []
         for keys, part in meeting.chunks(state[SESSIONS], CHUNK_BYTES):
             met = self._meet(
-                keys, part, state, lambda lasts: self._gone(lasts, moment.before), moment.clock
+                keys,
+                part,
+                state,
+                lambda lasts: self._gone(lasts, batch_time.before),
+                batch_time.clock,
             )
             if met.late is not None:
                 late.append(Late(*late_rows(met.late, self.spec.gap)))
-            settled = self._settling.settle(met, moment)
+            settled = self._settling.settle(met, batch_time)
             yield from settled.results
             flow += settled.flow
-            if moment.after != END_OF_TIME:
-                self._remember(met, settled, moment, gained)
+            if batch_time.after != END_OF_TIME:
+                self._remember(met, settled, batch_time, gained)
         outcome.late = late
         outcome.flow = None if self._layout.trigger is None else flow
         outcome.deltas = {
@@ -171,24 +179,26 @@ class SessionKernel:
             if gained[table]
         }
         if self._by_clock:
-            outcome.wake = self._next_ring(outcome.deltas.get(CLOCKS), state[CLOCKS], moment.clock)
+            outcome.wake = self._next_ring(
+                outcome.deltas.get(CLOCKS), state[CLOCKS], batch_time.clock
+            )
 
-    def _due_keys(self, state: Mapping[str, View], moment: Moment) -> list[pa.Table]:
+    def _due_keys(self, state: Mapping[str, View], batch_time: BatchTime) -> list[pa.Table]:
         """The keys whose timers go off."""
-        found = list(state[TIMERS].scan(MIN_TIME, _behind(moment.after)))
+        found = list(state[TIMERS].scan(MIN_TIME, _behind(batch_time.after)))
         if self._by_clock:
-            found += state[CLOCKS].scan(MIN_TIME, _behind(moment.clock))
+            found += state[CLOCKS].scan(MIN_TIME, _behind(batch_time.clock))
         return found
 
     def _remember(
-        self, met: Met, settled: Settled, moment: Moment, gained: dict[str, list[pa.Table]]
+        self, met: Met, settled: Settled, batch_time: BatchTime, gained: dict[str, list[pa.Table]]
     ) -> None:
         """Write the sessions that are not as they were, and set timers that do not stand."""
         sessions, changed = settled.sessions, settled.changed.copy()
-        timers = [(TIMERS, DUE, settled.due, settled.stays, moment.after)]
+        timers = [(TIMERS, DUE, settled.due, settled.stays, batch_time.after)]
         if self._by_clock:
             rings = settled.stays & (settled.rings < END_OF_TIME)
-            timers.append((CLOCKS, RINGS, settled.rings, rings, moment.clock))
+            timers.append((CLOCKS, RINGS, settled.rings, rings, batch_time.clock))
         for table, column, needs, needed, now in timers:
             stands = valid_numbers(sessions, column, MIN_TIME)
             anew = needed & ((stands <= now) | (stands > needs))
@@ -235,11 +245,11 @@ class SessionKernel:
         """Whether sessions with these last times are neither open nor kept at a watermark."""
         return later(lasts, self.spec.gap + max(self.keep, 1)) <= watermark
 
-    def _floors(self, moment: Moment) -> dict[str, int]:
-        if moment.after == END_OF_TIME:
+    def _floors(self, batch_time: BatchTime) -> dict[str, int]:
+        if batch_time.after == END_OF_TIME:
             return dict.fromkeys(self.tables, END_OF_TIME)
-        floors = {TIMERS: moment.after + 1}
-        return floors | ({CLOCKS: moment.clock + 1} if self._by_clock else {})
+        floors = {TIMERS: batch_time.after + 1}
+        return floors | ({CLOCKS: batch_time.clock + 1} if self._by_clock else {})
 
 
 def _behind(time: int) -> int | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from millstream.event_time.moment import END_OF_TIME
+from millstream.event_time.batch_time import END_OF_TIME
 from millstream.operators.aggregates.aggregation import BOUND, END, START
 from millstream.operators.windows.panes.firing import Groups, Ready
 from millstream.operators.windows.panes.state import (
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from millstream.event_time.moment import Moment
+    from millstream.event_time.batch_time import BatchTime
     from millstream.operators.windows.sessions.layout import Layout
     from millstream.operators.windows.sessions.merging import Met
 
@@ -100,10 +100,10 @@ class Once:
         self._layout, self._gap = layout, gap
         self._rows = Rows(layout, gap)
 
-    def settle(self, met: Met, moment: Moment) -> Settled:
+    def settle(self, met: Met, batch_time: BatchTime) -> Settled:
         """Let go what the watermark has passed."""
         due = later(met.lasts, self._gap + 1)
-        closed = due <= moment.after
+        closed = due <= batch_time.after
         rings = np.full(len(due), END_OF_TIME)
         settled = Settled(met.sessions, ~closed, met.touched, due, rings)
         if closed.any():
@@ -143,19 +143,19 @@ class Panes:
         self._retracting = trigger.panes == "retracting"
         self._flowed = FLOWED if trigger.early else SHOWN
 
-    def settle(self, met: Met, moment: Moment) -> Settled:
+    def settle(self, met: Met, batch_time: BatchTime) -> Settled:
         """Fire what fires; forget what is no longer kept."""
         closes = later(met.lasts, self._gap + 1)
         forgets = later(met.lasts, self._gap + self._kept)
-        past, gone = closes <= moment.before, forgets <= moment.after
-        closing = (closes <= moment.after) & ~past
+        past, gone = closes <= batch_time.before, forgets <= batch_time.after
+        closing = (closes <= batch_time.after) & ~past
         at = self._fires_at(met.sessions, past)
         arrived = numbers(met.sessions, ARRIVED)
-        fires = closing | ((at <= moment.clock) & (at < END_OF_TIME))
+        fires = closing | ((at <= batch_time.clock) & (at < END_OF_TIME))
         fires |= past & gone & (arrived > 0)
         labels = np.where(past, LATE, np.where(closing, ON_TIME, EARLY))
         pane = self._pane(met, np.flatnonzero(fires), labels)
-        sessions = self._remembered(met, fires, pane, moment.clock)
+        sessions = self._remembered(met, fires, pane, batch_time.clock)
         settled = Settled(
             sessions,
             stays=~gone,

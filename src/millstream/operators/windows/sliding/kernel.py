@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.errors import InvalidSpec
-from millstream.event_time.moment import END_OF_TIME, MIN_TIME
+from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME
 from millstream.operators.aggregates.parts import ROWS
 from millstream.operators.kernel import Outcome, Prepared
 from millstream.operators.windows.folding import folded
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from millstream.event_time.moment import Moment
+    from millstream.event_time.batch_time import BatchTime
     from millstream.operators.aggregates.functions import Aggregate
     from millstream.operators.windows.sliding.spec import Sliding
     from millstream.state.runs.view import View
@@ -91,12 +91,12 @@ class SlidingKernel:
         """Rows before the watermark leave."""
         return watermark
 
-    def prepare(self, rows: pa.Table, moment: Moment, side: int = 0) -> Prepared:
+    def prepare(self, rows: pa.Table, batch_time: BatchTime, side: int = 0) -> Prepared:
         """Part the late rows; add the others up to one row per key and time."""
         _require_time(rows)
         times = int_values(plain(rows[TIME]))
-        gone = times < moment.before
-        if moment.before == END_OF_TIME:
+        gone = times < batch_time.before
+        if batch_time.before == END_OF_TIME:
             gone[:] = True
         late = np.flatnonzero(gone)
         if len(late):
@@ -107,7 +107,7 @@ class SlidingKernel:
         return Prepared(exchange, late)
 
     def run(
-        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], moment: Moment
+        self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], batch_time: BatchTime
     ) -> Outcome:
         """Answer for the rows before `moment.after`, keep the others waiting.
 
@@ -115,23 +115,23 @@ class SlidingKernel:
         """
         empty = self._waiting.visible.empty_table()
         batch = combine(pa.concat_tables([empty, *sides[0]]), self._waiting)
-        ending = moment.after == END_OF_TIME
+        ending = batch_time.after == END_OF_TIME
         count = batch.num_rows
         if not ending:
-            count = int(np.searchsorted(orders_of(batch), moment.after, side="left"))
-        waited = state[WAITING].scan(MIN_TIME, None if ending else moment.after)
+            count = int(np.searchsorted(orders_of(batch), batch_time.after, side="left"))
+        waited = state[WAITING].scan(MIN_TIME, None if ending else batch_time.after)
         pieces = together(batch.slice(0, count), waited, self._waiting)
         leaving = pa.concat_tables([empty, *pieces])
         return Outcome(
-            self._results(leaving, state[PAST], moment),
-            deltas={WAITING: batch.slice(count), PAST: self._remembered(leaving, moment)},
-            floors={WAITING: moment.after, PAST: self._cell_of(self._reach(moment.after))},
+            self._results(leaving, state[PAST], batch_time),
+            deltas={WAITING: batch.slice(count), PAST: self._remembered(leaving, batch_time)},
+            floors={WAITING: batch_time.after, PAST: self._cell_of(self._reach(batch_time.after))},
         )
 
-    def _results(self, leaving: pa.Table, past: View, moment: Moment) -> Iterator[pa.Table]:
+    def _results(self, leaving: pa.Table, past: View, batch_time: BatchTime) -> Iterator[pa.Table]:
         if leaving.num_rows == 0:
             return
-        before = self._before(leaving, past, moment)
+        before = self._before(leaving, past, batch_time)
         rows = pa.concat_tables([before, self._timed(leaving)])
         places, starts = self._lifted.by_key(rows)
         rows = rows.take(pa.array(places))
@@ -156,15 +156,15 @@ class SlidingKernel:
             wanted = np.arange(first, min(first + each, int(upto[-1])))
             yield made.take(pa.array(np.searchsorted(upto, wanted, side="right")))
 
-    def _before(self, leaving: pa.Table, past: View, moment: Moment) -> pa.Table:
+    def _before(self, leaving: pa.Table, past: View, batch_time: BatchTime) -> pa.Table:
         """What has left earlier and is in reach of the rows that leave now, by key and time."""
         order, starts = self._lifted.by_key(leaving)
         earliest = orders_of(leaving)[order][starts]
         cells = self._cells_of(self._reaches(earliest))
-        last = MIN_TIME if moment.before == MIN_TIME else self._cell_of(moment.before - 1)
+        last = MIN_TIME if batch_time.before == MIN_TIME else self._cell_of(batch_time.before - 1)
         counts = np.where(cells > last, 0, last - np.minimum(cells, last) + 1)
         asked, of = spans_to_rows(cells, counts)
-        if moment.before == MIN_TIME or len(asked) == 0:
+        if batch_time.before == MIN_TIME or len(asked) == 0:
             return self._past.schema.empty_table()
         wanted = leaving.select([HASH, *self._lifted.keys]).take(pa.array(order[starts][of]))
         return conform(past.find(wanted.add_column(0, ORDER, pa.array(asked))), self._past)
@@ -176,11 +176,11 @@ class SlidingKernel:
         return conform(leaving.set_column(0, ORDER, cells).append_column(AT, pa.array(times)),
                        self._past)  # fmt: skip
 
-    def _remembered(self, leaving: pa.Table, moment: Moment) -> pa.Table:
+    def _remembered(self, leaving: pa.Table, batch_time: BatchTime) -> pa.Table:
         """What later rows can reach of those that leave now."""
-        if moment.after == END_OF_TIME:
+        if batch_time.after == END_OF_TIME:
             return self._past.schema.empty_table()
-        first = int(np.searchsorted(orders_of(leaving), self._reach(moment.after), side="left"))
+        first = int(np.searchsorted(orders_of(leaving), self._reach(batch_time.after), side="left"))
         return combine(self._timed(leaving.slice(first)), self._past)
 
     def _first_inside(self, times: Ints, starts: Ints, asking: Ints) -> Ints:

@@ -9,7 +9,7 @@ END_OF_TIME = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class BatchTime:
     """One operator's place in time during one batch.
 
     `before` is its input watermark when the batch began: what has already left is

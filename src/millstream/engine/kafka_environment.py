@@ -30,7 +30,7 @@ KAFKA = "kafka"
 MEMORY = "memory"
 
 
-class KafkaWorld:
+class KafkaEnvironment:
     """Sources are topics of one cluster; answers go to its topics and to systems outside it."""
 
     def __init__(

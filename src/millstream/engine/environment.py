@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from millstream.sources.spec import Reader
 
 
-class World(Protocol):
+class Environment(Protocol):
     """The real one, or that of a test."""
 
     def reader(self, name: str, read: Read) -> Reader:

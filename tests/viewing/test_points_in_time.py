@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from millstream.errors import InvalidInput
-from millstream.viewing.moments import instant, iso, moment, point
+from millstream.viewing.points_in_time import instant, iso, parse_point_in_time, point
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -30,7 +30,7 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
     ],
 )
 def test_a_moment_is_understood(text: str, expected: object) -> None:
-    assert moment(text, what="--from", now=NOW) == expected
+    assert parse_point_in_time(text, what="--from", now=NOW) == expected
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_a_moment_is_understood(text: str, expected: object) -> None:
 )  # fmt: skip
 def test_what_is_no_moment_is_named(text: str) -> None:
     with pytest.raises(InvalidInput) as raised:
-        moment(text, what="--from", now=NOW)
+        parse_point_in_time(text, what="--from", now=NOW)
     assert str(raised.value).startswith("--from needs a moment; got '")
     assert "\x1b" not in str(raised.value)
 

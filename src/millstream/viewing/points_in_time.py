@@ -10,7 +10,7 @@ from millstream.duration import micros
 from millstream.errors import InvalidInput, InvalidSpec
 from millstream.viewing.escape import shortened
 
-Moment = Literal["start", "end"] | datetime | int
+PointInTime = Literal["start", "end"] | datetime | int
 
 _NAMED: dict[str, Literal["start", "end"]] = {
     "beginning": "start",
@@ -24,7 +24,7 @@ _OFFSET = re.compile(r"@[0-9]{1,18}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def moment(text: str, *, what: str, now: datetime | None = None) -> Moment:
+def batch_time(text: str, *, what: str, now: datetime | None = None) -> PointInTime:
     """Where to begin in a log: a named end, a time, or (as an `int`) an offset.
 
     Raises:
@@ -75,7 +75,7 @@ def point(text: str, *, what: str, now: datetime | None = None) -> datetime:
     Raises:
         InvalidInput: the text is neither.
     """
-    found = moment(text, what=what, now=now)
+    found = batch_time(text, what=what, now=now)
     if isinstance(found, datetime):
         return found
     raise InvalidInput(
