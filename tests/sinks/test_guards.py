@@ -107,7 +107,7 @@ def test_without_the_number_of_the_run_a_zombie_writes_to_a_table_again(
 def test_without_ending_its_backend_a_frozen_run_holds_its_successor(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(PostgresDatabase, "shut_out", nothing)
+    monkeypatch.setattr(PostgresDatabase, "fence", nothing)
     sink = ms.Postgres("hot", url=database)
     held: list[bool] = []
 

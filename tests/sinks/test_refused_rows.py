@@ -180,9 +180,9 @@ def test_with_on_bad_stop_the_job_says_so_and_nothing_is_written(
     environment: Environment, database: str, lane: Lane
 ) -> None:
     environment.feed([row(0), row(1, "a\0b")])
+    table = environment.read().to(ms.Postgres("t", url=database), name="table")
     for _ in range(2):
         with pytest.raises(InvalidInput, match=r"the output 'table'.*'note' holds a NUL"):
-            table = environment.read().to(ms.Postgres("t", url=database), name="table")
             environment.run(table, lane=lane, on_bad="stop")
     assert stored(database, "select to_regclass('t')") == [(None,)]
 

@@ -24,7 +24,7 @@ _OFFSET = re.compile(r"@[0-9]{1,18}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def batch_time(text: str, *, what: str, now: datetime | None = None) -> PointInTime:
+def parse_point_in_time(text: str, *, what: str, now: datetime | None = None) -> PointInTime:
     """Where to begin in a log: a named end, a time, or (as an `int`) an offset.
 
     Raises:
@@ -75,7 +75,7 @@ def point(text: str, *, what: str, now: datetime | None = None) -> datetime:
     Raises:
         InvalidInput: the text is neither.
     """
-    found = batch_time(text, what=what, now=now)
+    found = parse_point_in_time(text, what=what, now=now)
     if isinstance(found, datetime):
         return found
     raise InvalidInput(
