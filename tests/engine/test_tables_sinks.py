@@ -98,7 +98,7 @@ def test_a_topic_gets_one_record_per_key_and_batch_and_none_without_a_value_for_
          "_sign": pa.array([-1, 1, -1, 1, 1, -1], pa.int8())}
     )  # fmt: skip
     sink = ms.Topic("out")
-    staged = Staged("out", "result", sink, ("id",), 4, lambda: iter([rows]), table=True)
+    staged = Staged("out", "result", sink, ("id",), 4, lambda: iter([rows]), is_table=True)
 
     (told,) = messages(staged)
 

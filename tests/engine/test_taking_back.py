@@ -9,7 +9,7 @@ from tests.engine.scenes import at, bid, bids, drive
 
 import millstream as ms
 from millstream.errors import InvalidSpec
-from millstream.sinks.keys import takes_back
+from millstream.sinks.keys import accepts_retractions
 from millstream.testing import Drive
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def test_what_a_window_shows_by_itself_and_rows_that_say_so_are_taken(sink: Any)
     ids=lambda sink: type(sink).__name__,
 )  # fmt: skip
 def test_a_sink_that_can_take_back_takes_corrections(sink: Any) -> None:
-    assert takes_back(sink)
+    assert accepts_retractions(sink)
     assert shaped().to(sink).input.corrects
 
 

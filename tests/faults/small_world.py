@@ -82,7 +82,7 @@ class LedgerWriter:
 
     def write(self, intent: str, batch: int, outputs: Sequence[Staged]) -> None:
         rows = [
-            (self._name, staged.output if staged.door == "result" else staged.door, row)
+            (self._name, staged.output if staged.kind == "result" else staged.kind, row)
             for staged in outputs
             for table in staged.tables()
             for row in visible(table.to_pylist())

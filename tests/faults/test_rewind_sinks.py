@@ -15,7 +15,7 @@ from millstream.errors import InvalidInput
 from millstream.sinks.files.files import FilesSink
 from millstream.sinks.files.writer import TOGETHER, committed
 from millstream.sinks.live.store import live_outputs
-from millstream.sinks.spec import GoesBack, Occupied
+from millstream.sinks.spec import ListsExisting, Rewindable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +33,7 @@ def filled(sink: OpenSink, batches: int, **said: Any) -> Any:
 
 def again(sink: OpenSink, epoch: int = 2) -> Any:
     writer: Writer = opened(sink, epoch=epoch)
-    assert isinstance(writer, GoesBack)
+    assert isinstance(writer, Rewindable)
     return writer
 
 
@@ -50,10 +50,10 @@ def test_a_folder_goes_back_to_its_manifest_of_then(tmp_path: Path) -> None:
     sink = FilesSink(ms.Files(tmp_path / "out"))
     filled(sink, 4).close()
     writer = again(sink)
-    assert writer.cannot_go_back(2, "intent 2") is None
-    assert writer.go_back(2, "intent 2", "mark") == "mark"
+    assert writer.rewind_obstacle(2, "intent 2") is None
+    assert writer.rewind(2, "intent 2", "mark") == "mark"
     assert files(tmp_path / "out") == [1, 2]
-    assert writer.go_back(2, "intent 2", "other") == "mark"
+    assert writer.rewind(2, "intent 2", "other") == "mark"
     writer.write("intent 6", 6, [staged(sink, k=[6])])
     assert files(tmp_path / "out") == [1, 2, 6]
     assert again(sink, epoch=3).recover("intent 6") == "intent 6"
@@ -66,9 +66,9 @@ def test_a_folder_killed_between_its_record_and_the_files_is_right_after_the_nex
     filled(sink, 3).close()
     writer = again(sink)
     monkeypatch.setattr(writer, "_replaced", list)
-    writer.go_back(1, "intent 1", "mark")
+    writer.rewind(1, "intent 1", "mark")
     assert len(list((tmp_path / "out").glob("*.parquet"))) == 3
-    assert again(sink, epoch=3).go_back(1, "intent 1", "mark") == "mark"
+    assert again(sink, epoch=3).rewind(1, "intent 1", "mark") == "mark"
     assert files(tmp_path / "out") == [1]
 
 
@@ -93,8 +93,8 @@ def test_a_folder_goes_back_to_the_middle_of_a_file_that_was_put_together(
     whole = rows()
     for epoch, target in enumerate((TOGETHER + 5, TOGETHER, 5), start=2):
         writer = again(sink, epoch=epoch)
-        assert writer.cannot_go_back(target, f"intent {target}") is None
-        writer.go_back(target, f"intent {target}", f"mark-{epoch}")
+        assert writer.rewind_obstacle(target, f"intent {target}") is None
+        writer.rewind(target, f"intent {target}", f"mark-{epoch}")
         assert rows() == whole[: 2 * target]
     assert len(committed(tmp_path / "out")) == 1
     assert len(list((tmp_path / "out" / "_millstream").glob("parts-*"))) == 1
@@ -107,15 +107,15 @@ def test_a_folder_that_does_not_know_its_parts_goes_back_only_between_its_files(
     writer = filled(sink, TOGETHER + 2)
     for path in (tmp_path / "out" / "_millstream").glob("parts-*"):
         path.unlink()
-    why = writer.cannot_go_back(5, "intent 5")
+    why = writer.rewind_obstacle(5, "intent 5")
     assert why is not None
     assert f"one file for the batches 1 to {TOGETHER}, and nothing says which" in why
-    assert writer.cannot_go_back(0, None) is None
-    writer.go_back(TOGETHER, f"intent {TOGETHER}", "mark")
+    assert writer.rewind_obstacle(0, None) is None
+    writer.rewind(TOGETHER, f"intent {TOGETHER}", "mark")
     assert files(tmp_path / "out") == list(range(1, TOGETHER + 1))
     unsure = opened(sink, epoch=9, delivery="at_least_once")
-    assert isinstance(unsure, GoesBack)
-    assert "no manifest" in (unsure.cannot_go_back(1, None) or "")
+    assert isinstance(unsure, Rewindable)
+    assert "no manifest" in (unsure.rewind_obstacle(1, None) or "")
 
 
 @pytest.mark.parametrize("key", [None, "k"])
@@ -127,15 +127,15 @@ def test_a_delta_table_goes_back_to_the_version_of_then(tmp_path: Path, key: str
 
     filled(sink, 4).close()
     writer = again(sink)
-    assert writer.cannot_go_back(2, "intent 2") is None
-    assert writer.go_back(2, "intent 2", "mark") == "mark"
+    assert writer.rewind_obstacle(2, "intent 2") is None
+    assert writer.rewind(2, "intent 2", "mark") == "mark"
     assert rows() == [1, 2]
-    assert writer.go_back(2, "intent 2", "mark") == "mark"
+    assert writer.rewind(2, "intent 2", "mark") == "mark"
     writer.write("intent 6", 6, [staged(sink, k=[6])])
     assert rows() == [1, 2, 6]
     writer = again(sink, epoch=3)
-    assert writer.cannot_go_back(0, None) is None
-    assert writer.go_back(0, None, "start") == "start"
+    assert writer.rewind_obstacle(0, None) is None
+    assert writer.rewind(0, None, "start") == "start"
     assert rows() == []
     writer.write("intent 8", 8, [staged(sink, k=[8])])
     assert rows() == [8]
@@ -148,18 +148,18 @@ def test_a_delta_table_others_have_written_to_stays_as_it_is(tmp_path: Path) -> 
     filled(sink, 2).close()
     DeltaTable(tmp_path / "lake").optimize.compact()
     writer = again(sink)
-    assert writer.cannot_go_back(1, "intent 1") is None
+    assert writer.rewind_obstacle(1, "intent 1") is None
     write_deltalake(tmp_path / "lake", pa.table({"k": [9]}), mode="append")
-    assert "others have written" in str(writer.cannot_go_back(1, "intent 1"))
-    assert "does not go back to batch 7" in str(writer.cannot_go_back(7, "unknown"))
+    assert "others have written" in str(writer.rewind_obstacle(1, "intent 1"))
+    assert "does not go back to batch 7" in str(writer.rewind_obstacle(7, "unknown"))
 
 
 def test_charts_and_tables_on_the_page_lose_the_rows_of_later_batches() -> None:
     sink = ms.LiveTable("numbers")
     filled(sink, 3, job="b" * 32).close()
     writer: Any = opened(sink, job="b" * 32, epoch=2)
-    assert writer.cannot_go_back(1, "intent 1") is None
-    assert writer.go_back(1, "intent 1", "mark") == "intent 3"
+    assert writer.rewind_obstacle(1, "intent 1") is None
+    assert writer.rewind(1, "intent 1", "mark") == "intent 3"
     [output] = live_outputs("b" * 32)
     assert output.rows == ['{"k":1}']
 
@@ -171,13 +171,13 @@ def test_a_place_that_is_taken_is_named(tmp_path: Path) -> None:
         (ms.Sqlite(tmp_path / "db", "t"), f"the table 't' in the SQLite file {tmp_path / 'db'}"),
     ):
         new = opened(sink, recovered=False)
-        assert isinstance(new, Occupied)
-        assert new.holds() == []
+        assert isinstance(new, ListsExisting)
+        assert new.existing() == []
         new.close()
         filled(sink, 1).close()
         old = opened(sink, recovered=False)
-        assert isinstance(old, Occupied)
-        assert old.holds() == [name]
+        assert isinstance(old, ListsExisting)
+        assert old.existing() == [name]
         old.close()
 
 

@@ -137,7 +137,7 @@ def test_a_crash_around_the_commit_leaves_the_batch_in_or_out_and_the_mark_agree
     writer, _ = opened()
     writer.write("i1", 1, [staged(TABLE, [(1, "/", 1)])])
     writer.close()
-    dying = LiveWriter(Opening("shop", JOB, 2, (TABLE,), told=Crashes(point)))
+    dying = LiveWriter(Opening("shop", JOB, 2, (TABLE,), on_step=Crashes(point)))
     dying.recover("i1")
     with pytest.raises(KeyboardInterrupt):
         dying.write("i2", 2, [staged(TABLE, [(2, "/", 2)])])
@@ -181,7 +181,7 @@ def test_a_job_without_charts_shows_none() -> None:
         (lambda: Chart("c", y="n", keep=0), "from 1 to 100,000"),
         (lambda: Chart("c", y="n", shape="pie"), 'needs "line" or "bars"'),  # type: ignore[arg-type]
         (lambda: LiveTable("t", keep=True), "from 1 to 100,000"),
-        (lambda: LiveTable("t", key=["a", "a"]), "LiveTable(key=…) needs names"),
+        (lambda: LiveTable("t", key=["a", "a"]), "LiveTable(key=…) needs distinct column names"),
     ],
 )
 def test_a_chart_that_cannot_be_is_refused_where_it_is_written(make: Any, sentence: str) -> None:

@@ -27,8 +27,8 @@ def alert(receiver: Receiver, **said: Any) -> ms.Alert:
     return ms.Alert("fails", **{"when": "n > 5", "to": hook, "hold": "0 seconds", **said})
 
 
-def running(sink: ms.Alert, epoch: int = 1, calm: float = 0.0) -> NoticeWriter:
-    opening = Opening("shop", JOB, epoch, (sink,), calm=lambda: calm)
+def running(sink: ms.Alert, epoch: int = 1, idle: float = 0.0) -> NoticeWriter:
+    opening = Opening("shop", JOB, epoch, (sink,), idle_seconds=lambda: idle)
     writer = NoticeWriter(opening)
     writer.recover(None)
     return writer
@@ -48,7 +48,7 @@ def batch(
     )
     parts = [table.slice(place, 3) for place in range(0, table.num_rows, 3)]
     return [Staged("fails", "result", sink, ("page",), len(rows), lambda: iter(parts),
-                   table=level)]  # fmt: skip
+                   is_table=level)]  # fmt: skip
 
 
 def news(receiver: Receiver) -> list[tuple[str, str, str]]:

@@ -28,7 +28,7 @@ def told(point: str) -> None:
 
 def main(kind: str, place: str) -> None:
     sink = sink_of(kind, place)
-    writer = opened(sink, told=told)
+    writer = opened(sink, on_step=told)
     try:
         writer.write("one", 1, [staged(sink, n=[1])])
     except Exception as error:

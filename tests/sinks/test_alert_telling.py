@@ -95,7 +95,7 @@ def test_a_crash_around_the_commit_tells_each_episode_once(receiver: Receiver, p
         if reached in armed:
             raise Crash
 
-    writer = notice_writer.NoticeWriter(Opening("shop", JOB, 1, (sink,), told=told))
+    writer = notice_writer.NoticeWriter(Opening("shop", JOB, 1, (sink,), on_step=told))
     writer.recover(None)
     with pytest.raises(Crash):
         writer.write("i1", 1, batch(sink, [("/", 1, 9)]))
@@ -207,7 +207,7 @@ def test_after_a_rewind_the_same_episodes_are_not_told_again(receiver: Receiver)
     writer.write("i1", 1, batch(sink, rows))
     writer.close()
     again = running(sink, epoch=2)
-    again.go_back(0, None, "rewound")
+    again.rewind(0, None, "rewound")
     again.write("i2", 2, batch(sink, [*rows, ("/pay", 4, 9)]))
     again.close()
     assert news(receiver) == [("/", "firing", at(1)), ("/", "resolved", at(2)),
@@ -220,7 +220,7 @@ def test_an_episode_that_began_before_the_batch_gone_back_to_goes_on(receiver: R
     writer = running(sink)
     writer.write("i1", 1, batch(sink, [("/", 1, 9)]))
     writer.write("i2", 2, batch(sink, later[:2]))
-    writer.go_back(1, "i1", "rewound")
+    writer.rewind(1, "i1", "rewound")
     writer.write("i3", 3, batch(sink, later))
     writer.close()
     assert news(receiver) == [("/", "firing", at(1)), ("/cart", "firing", at(2)),

@@ -55,7 +55,7 @@ def crashed_after_its_commit(sink: OpenSink) -> None:
         if armed and point == "after a sink's commit":
             raise Crash
 
-    writer = opened(sink, told=told)
+    writer = opened(sink, on_step=told)
     writer.write("one", 1, [staged(sink, n=[1])])
     armed.append(True)
     with pytest.raises(Crash):
@@ -120,7 +120,7 @@ def test_without_ending_its_backend_a_frozen_run_holds_its_successor(
                 except psycopg.errors.QueryCanceled:
                     held.append(True)
 
-    writer = opened(sink, told=meanwhile)
+    writer = opened(sink, on_step=meanwhile)
     writer.write("one", 1, [staged(sink, n=[1])])
     writer.close()
     assert held == [True]

@@ -58,7 +58,7 @@ def test_a_backend_ended_just_before_its_commit_loses_nothing(database: str) -> 
     sink = ms.Postgres("hot", url=database)
     end = once("before a sink's commit",
                lambda: asked(database, f"{_END} and datname = current_database()"))  # fmt: skip
-    writer = opened(sink, told=end)
+    writer = opened(sink, on_step=end)
     writer.write("one", 1, [staged(sink, n=[1])])
     writer.close()
     assert numbers(database) == [1]
@@ -69,7 +69,7 @@ def test_a_commit_whose_answer_is_lost_is_settled_by_the_ledger(database: str, w
     port = int(database.rpartition(":")[2].partition("/")[0])
     with Wire(port) as wire:
         sink = ms.Postgres("hot", url=database.replace(str(port), str(wire.port)))
-        writer = opened(sink, told=once("before a sink's commit",
+        writer = opened(sink, on_step=once("before a sink's commit",
                                         lambda: wire.cut(when, b"COMMIT")))  # fmt: skip
         writer.write("one", 1, [staged(sink, n=[1])])
         writer.write("two", 2, [staged(sink, n=[2])])
@@ -84,7 +84,7 @@ def test_without_the_ledger_a_lost_answer_repeats_the_batch(database: str) -> No
     with Wire(port) as wire:
         sink = ms.Postgres("hot", url=database.replace(str(port), str(wire.port)))
         writer = opened(sink, delivery="at_least_once",
-                        told=once("before a sink's commit",
+                        on_step=once("before a sink's commit",
                                   lambda: wire.cut("after", b"COMMIT")))  # fmt: skip
         writer.write("one", 1, [staged(sink, n=[1])])
         writer.close()
@@ -96,7 +96,7 @@ def test_a_run_whose_job_has_a_new_owner_does_not_ask_the_ledger(database: str) 
         raise Fenced("no longer")
 
     sink = ms.Postgres("hot", url=database)
-    writer = opened(sink, owned=owned)
+    writer = opened(sink, check_owned=owned)
     asked(database, f"{_END} and datname = current_database()")
     with pytest.raises(Fenced, match="no longer"):
         writer.write("one", 1, [staged(sink, n=[1])])
@@ -117,7 +117,7 @@ def test_a_full_disk_is_waited_for(database: str) -> None:
                     "execute function full_disk()")  # fmt: skip
     heard: list[str] = []
     sink = ms.Postgres("hot", url=database)
-    writer = opened(sink, waiting=heard.append)
+    writer = opened(sink, on_wait=heard.append)
     writer.write("one", 1, [staged(sink, n=[1])])
     writer.close()
     assert numbers(database) == [1]
@@ -136,7 +136,7 @@ def test_a_server_that_is_killed_and_comes_back_holds_the_batch_and_takes_it_onc
 
     with postgres() as server:
         sink = ms.Postgres("hot", url=server.url)
-        writer = opened(sink, waiting=hear, told=once("before a sink's commit", server.kill),
+        writer = opened(sink, on_wait=hear, on_step=once("before a sink's commit", server.kill),
                         patience=120.0)  # fmt: skip
         failed: list[BaseException] = []
 
@@ -171,7 +171,7 @@ def test_a_server_out_of_connections_is_waited_for() -> None:
             heard.append(why)
             held.close()
 
-        writer = opened(sink, waiting=hear)
+        writer = opened(sink, on_wait=hear)
         writer.write("one", 1, [staged(sink, n=[1])])
         writer.close()
         assert numbers(server.url) == [1]
@@ -189,7 +189,7 @@ def test_a_role_out_of_connections_is_waited_for(database: str) -> None:
 
     head, _, tail = database.partition("@")
     sink = ms.Postgres("hot", url=f"{head.partition('//')[0]}//limited:pass@{tail}")
-    writer = opened(sink, waiting=hear)
+    writer = opened(sink, on_wait=hear)
     writer.write("one", 1, [staged(sink, n=[1])])
     writer.close()
     assert numbers(database) == [1]

@@ -43,7 +43,7 @@ class TopicOf:
     def writer(self, opening: Opening) -> Writer:
         kind = PlainTopicWriter if opening.delivery == "at_least_once" else TopicWriter
         return kind(Cluster.resolve(self.address), self.name, opening.job,
-                    take_over=opening.take_over, told=opening.told, owned=opening.owned,
+                    take_over=opening.take_over, told=opening.on_step, owned=opening.check_owned,
                     patience=max(30.0, opening.patience))  # fmt: skip
 
 

@@ -31,7 +31,7 @@ from millstream.plan.names import check_given_name
 from millstream.plan.table_graph import KeptWhere, Tallied, Told, Upheld, is_table_of_changes
 from millstream.plan.watched_columns import watched
 from millstream.schema import Scalar, check_names
-from millstream.sinks.keys import Keyed, takes_back
+from millstream.sinks.keys import Keyed, accepts_retractions
 from millstream.sinks.spec import Discard, Sink
 from millstream.sources.kafka.topic import Topic
 from millstream.sources.spec import Source
@@ -205,7 +205,7 @@ class Table:
         keys = watched(sink, keys, self.key, self.columns)
         if isinstance(sink, Topic):
             keys = keys or self.key
-        elif not takes_back(sink):
+        elif not accepts_retractions(sink):
             raise InvalidSpec(f"{type(sink).__name__}({sink.name!r}) needs rows that stay",
                               got="a table, whose rows change",
                               do=f"use a sink with key={list(self.key)!r}, or write "

@@ -11,7 +11,7 @@ from millstream.engine.checkpoint.source_notes import SourceNotes
 from millstream.errors import InvalidSpec, NotFound
 from millstream.sinks.files.files import FilesSink
 from millstream.sinks.memory import MemoryWriter
-from millstream.sinks.spec import Occupied, Opening, OpenSink
+from millstream.sinks.spec import ListsExisting, Opening, OpenSink
 from millstream.sources.files.files import Files
 from millstream.sources.kafka.topic import Topic
 from millstream.sources.memory import Memory
@@ -112,8 +112,8 @@ class KafkaEnvironment:
         return sinks[0].writer(
             Opening(
                 self._pipeline, job, self._epoch(), tuple(sinks), take_over=self._take_over,
-                delivery=self._delivery, waiting=self._waiting, owned=self._owned, told=_told,
-                calm=self._calm,
+                delivery=self._delivery, on_wait=self._waiting, check_owned=self._owned,
+                on_step=_told, idle_seconds=self._calm,
             )
         )  # fmt: skip
 
@@ -128,9 +128,9 @@ class KafkaEnvironment:
                 found.append(f"the topic {name!r}")
         for system in dict.fromkeys(self.writer_of(s) for s in sinks if not isinstance(s, Topic)):
             writer = self.writer(system, "")
-            if isinstance(writer, Occupied):
+            if isinstance(writer, ListsExisting):
                 try:
-                    found += writer.holds()
+                    found += writer.existing()
                 finally:
                     writer.close()
         return found

@@ -13,8 +13,8 @@ from millstream.engine.dead_letters.side_outputs import SideOutputs
 from millstream.engine.redirected_sinks import elsewhere
 from millstream.errors import Damaged
 from millstream.plan.side_outputs import named_sinks
-from millstream.sinks.keys import takes_back
-from millstream.sinks.spec import Discard, Refreshed, Refuses, Sink, Staged, Writer
+from millstream.sinks.keys import accepts_retractions
+from millstream.sinks.spec import Discard, RefreshesLedger, RejectsRows, Sink, Staged, Writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -114,7 +114,7 @@ class Outputs:
         for name, output in self._outputs.items():
             sink = self._placed(output.sink)
             writer = self._writer(self._environment.writer_of(sink))
-            check = writer.check(sink, output.keys) if isinstance(writer, Refuses) else None
+            check = writer.check(sink, output.keys) if isinstance(writer, RejectsRows) else None
             if check is not None:
                 found.append(Guard(name, check))
         return tuple(found)
@@ -122,7 +122,7 @@ class Outputs:
     def refresh(self) -> None:
         """Keep ledgers alive that nothing has been written to for long."""
         for writer in self._writers.values():
-            if isinstance(writer, Refreshed):
+            if isinstance(writer, RefreshesLedger):
                 writer.refresh()
 
     def _refuse_unknown(self, name: str) -> None:
@@ -155,9 +155,9 @@ class Outputs:
 
         output = self._outputs[staged.output] if staged.door == "result" else None
         keys, table = (output.keys, output.table) if output else ((), False)
-        replaces = takes_back(sink) or table
+        replaces = accepts_retractions(sink) or table
         name = staged.output + self._suffix
-        return Staged(name, staged.door, sink, keys, staged.rows, tables, table=table)
+        return Staged(name, staged.door, sink, keys, staged.rows, tables, is_table=table)
 
     def close(self) -> None:
         """Let go of all writers."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from millstream.errors import InvalidSpec
 from millstream.plan.graph import Stateful
-from millstream.sinks.keys import takes_back
+from millstream.sinks.keys import accepts_retractions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +28,7 @@ def refuse_unmarked(node: Node, sink: Sink, columns: Columns | Sequence[str]) ->
     Raises:
         InvalidSpec: the sink only appends, and the rows do not say which of them take back.
     """
-    if isinstance(node, Stateful) or not node.corrects or takes_back(sink):
+    if isinstance(node, Stateful) or not node.corrects or accepts_retractions(sink):
         return
     if columns is not None and RETRACT not in columns:
         raise InvalidSpec(

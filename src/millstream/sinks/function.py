@@ -27,7 +27,7 @@ class Function:
 
     fn: Callable[[Any, str, int], object]
     name: str
-    takes_back: ClassVar[bool] = True
+    accepts_retractions: ClassVar[bool] = True
 
     def __init__(self, fn: Callable[[Any, str, int], object], name: str | None = None) -> None:
         if not callable(fn):
@@ -62,7 +62,7 @@ class FunctionWriter:
         for staged in outputs:
             assert isinstance(staged.sink, Function)
             table = _rows(staged)
-            self._opening.told("before a sink's commit")
+            self._opening.on_step("before a sink's commit")
             try:
                 staged.sink.fn(table, intent, batch)
             except MillstreamError:
@@ -73,7 +73,7 @@ class FunctionWriter:
                     f"{type(error).__name__}: {error}",
                     do=_place(error),
                 ) from error
-            self._opening.told("after a sink's commit")
+            self._opening.on_step("after a sink's commit")
 
     def close(self) -> None:
         """Nothing is held."""

@@ -1,4 +1,4 @@
-"""The columns that say which row of a table is meant."""
+"""The key columns of a sink."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ Key = str | list[str] | tuple[str, ...] | None
 
 @runtime_checkable
 class Keyed(Protocol):
-    """A sink in which a row may take the place of an earlier one."""
+    """A sink whose rows may replace earlier ones with the same key."""
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The columns that say which row is meant; none for a sink that only appends."""
+        """The key columns; empty for a sink that only appends."""
 
 
-def takes_back(sink: object) -> bool:
-    """Whether a sink can be given rows that take earlier ones back (sign −1).
+def accepts_retractions(sink: object) -> bool:
+    """Whether a sink can process retractions: rows with the sign −1 that withdraw earlier rows.
 
-    It finds the earlier row by its key, or says itself (`takes_back = True`) that it knows what
-    to do with the sign. What only appends would take such a row for one more.
+    It can if it has a key to find the earlier row by, or sets `accepts_retractions = True`. A sink
+    that only appends would store a retraction as one more row.
     """
-    if getattr(sink, "takes_back", False) is True:
+    if getattr(sink, "accepts_retractions", False) is True:
         return True
     return not isinstance(sink, Topic) and isinstance(sink, Keyed) and bool(sink.keys)
 
 
 def keys_of(key: Key, sink: str) -> tuple[str, ...]:
-    """A sink's `key=` as names; none where it only appends.
+    """Return the column names in a sink's `key=`; empty if there is no key.
 
     >>> keys_of("auction", "Postgres"), keys_of(["auction", "window_start"], "Postgres")
     (('auction',), ('auction', 'window_start'))
 
     Raises:
-        InvalidSpec: it is no name, no list of names, or names one twice.
+        InvalidSpec: it is neither a name nor a list of distinct names.
     """
     if key is None:
         return ()
     names = (key,) if isinstance(key, str) else tuple(key) if isinstance(key, list | tuple) else ()
     good = names and all(isinstance(name, str) and name for name in names)
     if not good or len(set(names)) < len(names):
-        raise InvalidSpec(f"{sink}(key=…) needs names of columns, each once", got=repr(key),
+        raise InvalidSpec(f"{sink}(key=…) needs distinct column names", got=repr(key),
                           do='write key=["auction", "window_start"]')  # fmt: skip
     return names

@@ -48,7 +48,7 @@ def persist(
                     got=f"no success in {opening.patience:.0f} s: {why}",
                     do="look there; the job goes on from here when it is started again",
                 ) from error
-            opening.waiting(f"waiting for {where}: {why}")
+            opening.on_wait(f"waiting for {where}: {why}")
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_WAIT)
         else:

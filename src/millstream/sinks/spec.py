@@ -1,4 +1,4 @@
-"""What a sink is to the rest of the engine."""
+"""The protocols between the engine and its sinks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Sink(Protocol):
 
     @property
     def name(self) -> str:
-        """The default name of an output that ends here."""
+        """The default name of an output that writes to this sink."""
 
 
 Delivery = Literal["exactly_once", "at_least_once", "at_most_once"]
@@ -25,32 +25,32 @@ Delivery = Literal["exactly_once", "at_least_once", "at_most_once"]
 
 @runtime_checkable
 class OpenSink(Sink, Protocol):
-    """A sink that brings its own writer: what a sink from outside implements.
+    """A sink that creates its own writer: the protocol for user-defined sinks.
 
-    `millstream.testing.SinkSuite` holds the checks that every such sink passes.
+    `millstream.testing.SinkSuite` holds the checks that every such sink must pass.
     """
 
     @property
     def system(self) -> str:
-        """The outside system it belongs to, by a text that stays the same and holds no secret.
+        """The external system, as a stable text without secrets.
 
-        Sinks with the same text share one writer: what a batch sends to them appears together.
+        Sinks with the same text share one writer: their rows of a batch become visible together.
         """
 
     def writer(self, opening: Opening) -> Writer:
-        """A writer for one run of one job; it connects no earlier than in `recover`."""
+        """Return a writer for one run of one job. It must not connect before `recover`."""
 
 
 @runtime_checkable
 class Movable(Sink, Protocol):
-    """A sink from outside whose place can be another: then a job can be rewound into it."""
+    """A user-defined sink that can be renamed, so that a job can be rewound into new outputs."""
 
     def into(self, suffix: str) -> Sink:
-        """The same sink, with this at the end of its place's name."""
+        """Return the same sink with `suffix` appended to the name of its target."""
 
 
 class Discard:
-    """`ms.discard`: late rows are counted and dropped, because someone said so."""
+    """`ms.discard`: late rows are counted and dropped."""
 
     name = "discard"
 
@@ -65,46 +65,51 @@ discard = Discard()
 class Staged:
     """One output's rows of one batch, on disk, ready to be sent.
 
-    `door` says which rows: `result`, `late` or `dead`. `keys` are the columns of the
-    record key where the sink has one. `tables()` streams the files, never the whole. `again` is
-    the number of the rewind since which these rows are sent once more. Of a `table` the rows
-    are changes: those with the sign −1 say what is gone.
+    `kind` is the output kind: `result`, `late` or `dead`. `keys` are the columns of the record
+    key, if the sink has one. `tables()` streams the files and never loads all of them. `again`
+    is the number of the rewind that sends these rows once more. If `is_table`, the rows are
+    changes of a table: those with the sign −1 are deletes.
     """
 
     output: str
-    door: str
+    kind: str
     sink: Sink
     keys: tuple[str, ...]
     rows: int
     tables: Callable[[], Iterator[pa.Table]]
     again: int | None = None
-    table: bool = False
+    is_table: bool = False
 
 
-def _unheard(said: str) -> None:
-    """Nobody listens."""
+def _ignore(text: str) -> None:
+    """The default callback."""
 
 
-def _unquestioned() -> None:
-    """Nobody else can be the owner."""
+def _always_owned() -> None:
+    """The default ownership check."""
 
 
-def _never_calm() -> float:
-    """There is always something to do."""
+def _never_idle() -> float:
+    """The default idle time."""
     return 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What a writer is told of the run it is opened for.
+    """The run for which a writer is opened.
 
-    `job` is the job's own random id, `epoch` the number of this run: a higher one shuts lower
-    ones out. `sinks` are all that the writer serves. With `take_over`, the sinks of another job
-    may be taken from it. `delivery` is what the pipeline promises: only `at_least_once` writes
-    without a ledger. `patience` is for how many seconds a system that does not answer is asked
-    again; `waiting` hears meanwhile why. `owned` raises `Fenced` where a newer run owns the job;
-    `told` hears the steps of the protocol, for tests. `calm` says for how many seconds the run
-    has had nothing to do (0 while it reads, however slowly).
+    Attributes:
+        pipeline: the name of the pipeline.
+        job: the random id of the job.
+        epoch: the number of this run; a higher epoch fences all lower ones.
+        sinks: all sinks that this writer serves.
+        take_over: whether sinks that belong to another job may be taken over.
+        delivery: the guarantee of the pipeline; only `at_least_once` writes without a ledger.
+        patience: for how many seconds an unavailable system is retried.
+        on_wait: called with the reason while the writer waits for the system.
+        check_owned: raises `Fenced` if a newer run owns the job.
+        on_step: called at each step of the commit protocol; for tests.
+        idle_seconds: for how many seconds the run has had nothing to do; 0 while it reads.
     """
 
     pipeline: str
@@ -114,78 +119,80 @@ class Opening:
     take_over: bool = False
     delivery: Delivery = "exactly_once"
     patience: float = 120.0
-    waiting: Callable[[str], None] = field(default=_unheard)
-    owned: Callable[[], None] = field(default=_unquestioned)
-    told: Callable[[str], None] = field(default=_unheard)
-    calm: Callable[[], float] = field(default=_never_calm)
+    on_wait: Callable[[str], None] = field(default=_ignore)
+    check_owned: Callable[[], None] = field(default=_always_owned)
+    on_step: Callable[[str], None] = field(default=_ignore)
+    idle_seconds: Callable[[], float] = field(default=_never_idle)
 
 
 class Writer(Protocol):
-    """One outside system opened for one run; it takes all outputs that end there.
+    """An external system opened for one run; it writes all outputs that go there.
 
-    The engine promises: `recover` first, then `write` once per batch with rising
-    numbers, a batch with the same `intent` again only after a crash. The writer
-    promises: all of a batch's rows appear together, and a repeat changes nothing.
+    The engine calls `recover` first, then `write` once per batch with increasing numbers. A batch
+    with the same `intent` is repeated only after a crash. The writer must make all rows of a
+    batch visible together and treat a repeat as a no-op.
     """
 
     def recover(self, expected: str | None) -> str | None:
-        """Shut earlier runs out, then tell the intent written last, if any.
+        """Fence earlier runs and return the intent that was written last, if any.
 
-        `expected` is what the last commit says was written: a writer that has lost
-        it stops the job.
+        `expected` is the intent written last according to the last commit. A writer whose
+        system has lost it stops the job.
         """
 
     def write(self, intent: str, batch: int, outputs: Sequence[Staged]) -> None:
-        """Send one batch's rows under the intent's id, all or nothing."""
+        """Write the rows of one batch under the intent's id, atomically."""
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close all connections."""
 
 
 class Check(Protocol):
-    """Tells rows that a sink can never take: a plain value, which is sent to Spark's workers."""
+    """Finds rows that a sink can never take. Checks are plain values, sent to Spark's workers."""
 
     def __call__(self, rows: pa.Table) -> pa.Array | None:
-        """Why each row cannot be taken, null where it can; None if all of them can."""
+        """Return the reason per row, null for a valid row; None if all rows are valid."""
 
 
 @runtime_checkable
-class Refuses(Protocol):
-    """A writer that knows beforehand which rows its system can never take.
+class RejectsRows(Protocol):
+    """A writer that knows in advance which rows its system can never take.
 
-    Those go to the dead-letter topic before a batch is prepared, instead of stopping the job.
+    Such rows go to the dead-letter topic before the batch is prepared, and the job continues.
     """
 
     def check(self, sink: Sink, keys: tuple[str, ...]) -> Check | None:
-        """What holds for the next batch's rows, whose record key has these columns."""
+        """Return the check for rows of the next batch whose record key has these columns."""
 
 
 @runtime_checkable
-class Refreshed(Protocol):
-    """A writer whose ledger is forgotten by the outside system when it is silent for long."""
+class RefreshesLedger(Protocol):
+    """A writer whose external system expires ledger entries that are not rewritten."""
 
     def refresh(self) -> None:
-        """Write again what the ledger says, if that is long ago; called between batches."""
+        """Rewrite the ledger entry if it is old. Called between batches."""
 
 
 @runtime_checkable
-class GoesBack(Protocol):
-    """A writer that can take away what batches after a given one have written.
+class Rewindable(Protocol):
+    """A writer that can remove what was written after a given batch.
 
-    `intent` is the last intent it had been sent up to that batch, if any.
+    `intent` is the last intent that the writer was sent up to that batch, if any.
     """
 
-    def cannot_go_back(self, batch: int, intent: str | None) -> str | None:
-        """Why it cannot; None if it can. Nothing is changed."""
+    def rewind_obstacle(self, batch: int, intent: str | None) -> str | None:
+        """Return why a rewind is impossible, None if it is possible. Changes nothing."""
 
-    def go_back(self, batch: int, intent: str | None, mark: str) -> str | None:
-        """Take it away, at once; a repeat changes nothing. Gives the intent written last as the
-        ledger has it now: `mark`, or what it was."""
+    def rewind(self, batch: int, intent: str | None, mark: str) -> str | None:
+        """Remove the later batches atomically; a repeat is a no-op.
+
+        Returns the intent that the ledger then names: `mark`, or the one it named before.
+        """
 
 
 @runtime_checkable
-class Occupied(Protocol):
-    """A writer that can tell whether its places are new."""
+class ListsExisting(Protocol):
+    """A writer that can list which of its targets exist already."""
 
-    def holds(self) -> list[str]:
-        """Those of its places that are there already, by name. Nothing is changed."""
+    def existing(self) -> list[str]:
+        """Return the names of the targets that exist. Changes nothing."""

@@ -78,7 +78,7 @@ class RecordingWriter:
 
     def write(self, intent: str, batch: int, outputs: Sequence[Staged]) -> None:
         """Keep a batch's rows; those for a `Memory` are in its list, too."""
-        kept = [Left(staged.output, staged.door, self._rows(staged)) for staged in outputs]
+        kept = [Left(staged.output, staged.kind, self._rows(staged)) for staged in outputs]
         for staged, left in zip(outputs, kept, strict=True):
             if isinstance(staged.sink, Memory):
                 staged.sink.rows.extend(left.rows)
@@ -87,11 +87,11 @@ class RecordingWriter:
 
     def _rows(self, staged: Staged) -> list[Row]:
         rows = [row for table in staged.tables() for row in table.to_pylist()]
-        if staged.table:
+        if staged.is_table:
             rows = _last_of_each(rows, staged.keys)
-        if staged.door == "late":
+        if staged.kind == "late":
             rows.sort(key=lambda row: tuple(row["origin"].values()))
-        elif staged.door == "dead":
+        elif staged.kind == "dead":
             rows.sort(key=lambda row: (row["topic"], row["partition"], row["offset"]))
         elif (keys := self._keys[staged.output]) is not None:
             rows.sort(key=lambda row: [_rank(row.get(name)) for name in (*keys, "_time")])

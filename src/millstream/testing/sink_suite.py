@@ -219,7 +219,7 @@ class SinkSuite(ABC):
             if armed and reached == point:
                 raise Crash
 
-        writer = self.open(told=told)
+        writer = self.open(on_step=told)
         writer.recover(None)
         writer.write("one", 1, self.numbers(1))
         armed.append(point)
@@ -271,7 +271,7 @@ class SinkSuite(ABC):
             raise Fenced("the job needs one runner")
 
         newer, _ = self.recovered(epoch=2)
-        older = self.open(epoch=1, owned=owned)
+        older = self.open(epoch=1, check_owned=owned)
         _raises(Fenced, lambda: older.recover(None))
         newer.write("one", 1, self.numbers(1))
         newer.close()
@@ -295,7 +295,7 @@ class SinkSuite(ABC):
                 assert found is None
                 successors[0].write("one", 1, self.numbers(1))
 
-        zombie = self.open(told=meanwhile)
+        zombie = self.open(on_step=meanwhile)
         zombie.recover(None)
         try:
             zombie.write("one", 1, self.numbers(1))

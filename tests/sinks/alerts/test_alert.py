@@ -144,7 +144,7 @@ def test_time_goes_on_where_no_row_comes(
     time.sleep(1.5)
     writer.close()
     assert news(receiver) == [("/", "firing", at(1))]
-    writer = running(sink, epoch=2, calm=3600.0)
+    writer = running(sink, epoch=2, idle=3600.0)
     until(lambda: len(receiver.taken()) == 2)
     writer.close()
     assert news(receiver)[1:] == [("/", "resolved", at(2))]

@@ -94,7 +94,7 @@ def test_what_was_for_somebody_who_is_no_longer_in_the_pipeline_is_given_up_and_
     writer.write("one", 1, [staged(gone, n=[1, 2])])
     writer.close()
     said: list[str] = []
-    writer = opened(email(server), recovered=False, epoch=2, waiting=said.append)
+    writer = opened(email(server), recovered=False, epoch=2, on_wait=said.append)
     writer.recover("one")
     writer.close()
     assert server.mails == []

@@ -61,7 +61,7 @@ def test_a_stranger_who_writes_and_optimizes_meanwhile_disturbs_nobody(tmp_path:
             DeltaTable(path).optimize.compact()
 
     strange = [100]
-    writer = opened(sink, told=meanwhile)
+    writer = opened(sink, on_step=meanwhile)
     writer.write("one", 1, [staged(sink, n=[1])])
     writer.write("two", 2, [staged(sink, n=[2])])
     writer.close()

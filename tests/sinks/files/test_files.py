@@ -187,7 +187,7 @@ def test_a_full_disk_holds_the_batch_until_there_is_room(tmp_path: Path) -> None
         heard.append(why)
         disk.free()
 
-    writer = opened(sink, waiting=hear)
+    writer = opened(sink, on_wait=hear)
     with SmallFiles() as disk:
         writer.write("one", 1, [staged(sink, table=many())])
     writer.close()

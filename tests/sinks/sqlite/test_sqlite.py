@@ -69,7 +69,7 @@ def test_a_file_locked_by_another_process_is_waited_for(tmp_path: Path) -> None:
         heard.append(why)
         other.execute("ROLLBACK")
 
-    writer = opened(sink, waiting=let_go)
+    writer = opened(sink, on_wait=let_go)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
     writer.write("one", 1, [staged(sink, n=[1])])

@@ -103,7 +103,7 @@ def test_what_is_not_taken_is_sent_again_under_the_same_id(receiver: Receiver) -
     said: list[str] = []
     sink = hook(receiver)
     began = time.monotonic()
-    opened(sink, waiting=said.append).write("one", 1, [staged(sink, n=[1])])
+    opened(sink, on_wait=said.append).write("one", 1, [staged(sink, n=[1])])
     assert [post.status for post in receiver.posts] == [503, 429, 200]
     assert len({post.id for post in receiver.posts}) == 1
     assert len({post.body for post in receiver.posts}) == 1
@@ -321,7 +321,7 @@ def told(point):
         os.kill(os.getpid(), signal.SIGKILL)
 
 sink = ms.Webhook(sys.argv[1], allow_private=True)
-opened(sink, told=told).write("intent", 4, [staged(sink, n=[1, 2])])
+opened(sink, on_step=told).write("intent", 4, [staged(sink, n=[1, 2])])
 """
 
 

@@ -27,7 +27,7 @@ from millstream.event_time.batch_time import MIN_TIME
 from millstream.plan.stages import cut
 from millstream.sinks.function import Function
 from millstream.sinks.keys import Keyed
-from millstream.sinks.spec import GoesBack
+from millstream.sinks.spec import Rewindable
 from millstream.sources.kafka.reader import check_still_there
 from millstream.sources.kafka.topic import Topic
 from millstream.sources.memory import Memory
@@ -289,8 +289,8 @@ class Rewinding:
 
 def _why_not(writer: Writer, sinks: Sequence[Sink], target: Head, name: str) -> str | None:
     """Why an output can neither go back nor take rows once more."""
-    if isinstance(writer, GoesBack):
-        return writer.cannot_go_back(target.batch, target.written.get(name))
+    if isinstance(writer, Rewindable):
+        return writer.rewind_obstacle(target.batch, target.written.get(name))
     for sink in sinks:
         keyed = isinstance(sink, Keyed) and bool(sink.keys)
         if not keyed and not isinstance(sink, Topic | Memory | Function):

@@ -11,7 +11,7 @@ from millstream.engine.checkpoint.protocol import Ends, Head, Rewound, ends_of
 from millstream.engine.outputs import Outputs
 from millstream.metrics.facts import Facts, moment_of
 from millstream.plan.stages import cut
-from millstream.sinks.spec import GoesBack
+from millstream.sinks.spec import Rewindable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,8 +97,8 @@ def _gone_back(
     doors.into(going.suffix)
 
     def back(name: str, writer: Writer, last: str | None) -> str | None:
-        if not going.new_outputs and isinstance(writer, GoesBack):
-            last = writer.go_back(target.batch, target.written.get(name), going.id)
+        if not going.new_outputs and isinstance(writer, Rewindable):
+            last = writer.rewind(target.batch, target.written.get(name), going.id)
         reached("a sink has gone back", going.batch)
         return last
 

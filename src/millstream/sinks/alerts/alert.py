@@ -54,7 +54,7 @@ class Alert:
     hold: int
     absent: int | None
     to: tuple[Notified, ...] = field(repr=False)
-    takes_back: ClassVar[bool] = True
+    accepts_retractions: ClassVar[bool] = True
     at_least_once: ClassVar[bool] = True
 
     def __init__(

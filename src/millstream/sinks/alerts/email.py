@@ -56,7 +56,7 @@ class Email:
     digest: int | None
     allow_plain: bool
     name: str
-    takes_back: ClassVar[bool] = True
+    accepts_retractions: ClassVar[bool] = True
     at_least_once: ClassVar[bool] = True
 
     def __init__(

@@ -103,7 +103,7 @@ class NoticeWriter:
                     "SELECT place FROM outbox WHERE target = ? AND outcome IS NULL", row["target"]
                 )
         if lost:
-            self._opening.waiting(f"{lost:,} that were to be told are given up: who was to hear "
+            self._opening.on_wait(f"{lost:,} that were to be told are given up: who was to hear "
                                   "of them is no longer in the pipeline")  # fmt: skip
 
     def _know(self, name: str, sink: Sink, *, level: bool) -> None:
@@ -142,14 +142,14 @@ class NoticeWriter:
             if tuple(found[0]) != (self._opening.epoch, self._last):
                 raise self._fenced()
             for staged in outputs:
-                self._know(staged.output, staged.sink, level=staged.table)
+                self._know(staged.output, staged.sink, level=staged.is_table)
                 if isinstance(staged.sink, Alert):
                     self._judge(staged, batch)
                 else:
                     self._gather(staged, intent, batch)
             self._mark(intent, batch)
-            self._opening.told("before a sink's commit")
-        self._opening.told("after a sink's commit")
+            self._opening.on_step("before a sink's commit")
+        self._opening.on_step("after a sink's commit")
         self._last = intent
         self._wake.set()
 
@@ -229,11 +229,11 @@ class NoticeWriter:
 
     # -- going back -------------------------------------------------------------------
 
-    def cannot_go_back(self, batch: int, intent: str | None) -> str | None:
+    def rewind_obstacle(self, batch: int, intent: str | None) -> str | None:
         """It always can: what was told is known by its id, and is not told again."""
         return None
 
-    def go_back(self, batch: int, intent: str | None, mark: str) -> str | None:
+    def rewind(self, batch: int, intent: str | None, mark: str) -> str | None:
         """Episodes that began later begin anew with the rows that come again, those that began
         before go on; rows that wait for a mail leave."""
         with self._open.transaction():
@@ -262,12 +262,12 @@ class NoticeWriter:
             self._let_time_pass()
             return self._outbox.turn(all_of_it=all_of_it, deadline=deadline)
         except Exception as problem:
-            self._opening.waiting(f"nobody can be told of alerts and mails: {problem}")
+            self._opening.on_wait(f"nobody can be told of alerts and mails: {problem}")
             return 0
 
     def _let_time_pass(self) -> None:
         """Where a run has nothing to do, time goes on from the last row, one second per second."""
-        now, calm = time.monotonic(), self._opening.calm()
+        now, calm = time.monotonic(), self._opening.idle_seconds()
         for name, heard in list(self._heard.items()):
             silent = min(calm, now - heard)
             clock = self._open.clock(name)
@@ -294,7 +294,7 @@ class NoticeWriter:
         with suppress(sqlite3.Error):
             left = sum(self._store.waiting(name) for name in self._targets)
             if left:
-                self._opening.waiting(f"{left:,} that are to be told wait for the next run")
+                self._opening.on_wait(f"{left:,} that are to be told wait for the next run")
         self._store.close()
 
 

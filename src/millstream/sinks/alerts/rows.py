@@ -164,7 +164,7 @@ class AlertRows:
         """For how long each row speaks if nothing follows it."""
         if self._alert.absent is not None:
             return [self._alert.absent] * part.num_rows
-        if self._staged.table or not set(_SPAN) <= set(part.column_names):
+        if self._staged.is_table or not set(_SPAN) <= set(part.column_names):
             return [None] * part.num_rows
         bounds: list[Any] = [part[name].cast(pa.int64()) for name in _SPAN]
         lengths: list[int | None] = pc.subtract(bounds[1], bounds[0]).to_pylist()

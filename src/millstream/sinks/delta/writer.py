@@ -81,7 +81,7 @@ class DeltaWriter:
     def write(self, intent: str, batch: int, outputs: Sequence[Staged]) -> None:
         """All rows of a batch as one commit; tried again while the disk may take it."""
         self._persist(lambda: self._attempt(intent, batch, outputs), f"take batch {batch}")
-        self._opening.told("after a sink's commit")
+        self._opening.on_step("after a sink's commit")
 
     def _attempt(self, intent: str, batch: int, outputs: Sequence[Staged]) -> None:
         self._records.check()
@@ -90,7 +90,7 @@ class DeltaWriter:
             return
         properties = self._properties(intent, batch)
         keyed = [staged for staged in outputs if _sink(staged).keys]
-        self._opening.told("before a sink's commit")
+        self._opening.on_step("before a sink's commit")
         if keyed:
             self._merge(table, outputs, properties)
         elif outputs:
@@ -100,11 +100,11 @@ class DeltaWriter:
 
     # -- going back ---------------------------------------------------------------
 
-    def holds(self) -> list[str]:
+    def existing(self) -> list[str]:
         """The table, if it is there."""
         return [self._where] if self._table() is not None else []
 
-    def cannot_go_back(self, batch: int, intent: str | None) -> str | None:
+    def rewind_obstacle(self, batch: int, intent: str | None) -> str | None:
         """Its log has to reach back to there, and nobody else may have written since."""
         table = self._table()
         if table is None:
@@ -127,7 +127,7 @@ class DeltaWriter:
         return (f"others have written to {self._where} since ({', '.join(sorted(others))})"
                 if others else None)  # fmt: skip
 
-    def go_back(self, batch: int, intent: str | None, mark: str) -> str | None:
+    def rewind(self, batch: int, intent: str | None, mark: str) -> str | None:
         """One commit restores the version that the batch left."""
         self._persist(lambda: self._restore(intent, mark), "go back")
         table = self._table()

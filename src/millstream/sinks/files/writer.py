@@ -115,12 +115,12 @@ class FilesWriter:
         def attempt() -> None:
             self._records.check()
             drafts.update(self._drafted(intent, batch, outputs))
-            self._opening.told("before a sink's commit")
+            self._opening.on_step("before a sink's commit")
             if self._opening.delivery != "at_least_once":
                 self._commit(kind="batch", intent=intent, batch=batch, add=drafts)
 
         self._persist(attempt, f"take batch {batch}")
-        self._opening.told("after a sink's commit")
+        self._opening.on_step("after a sink's commit")
         self._persist(lambda: self._publish(drafts), f"show batch {batch}")
         if self._opening.delivery != "at_least_once":
             self._compact(batch)
@@ -166,12 +166,12 @@ class FilesWriter:
 
     # -- going back ---------------------------------------------------------------
 
-    def holds(self) -> list[str]:
+    def existing(self) -> list[str]:
         """The folder, if something is in it."""
         there = self._folder.exists() and any(self._folder.iterdir())
         return [self._where] if there else []
 
-    def cannot_go_back(self, batch: int, intent: str | None) -> str | None:
+    def rewind_obstacle(self, batch: int, intent: str | None) -> str | None:
         """One file may hold rows of batches before and after: then it has to know which."""
         if self._opening.delivery == "at_least_once":
             return f"{self._where} has no manifest, with at_least_once"
@@ -183,7 +183,7 @@ class FilesWriter:
                         f"{first}, or to {last}")  # fmt: skip
         return None
 
-    def go_back(self, batch: int, intent: str | None, mark: str) -> str | None:
+    def rewind(self, batch: int, intent: str | None, mark: str) -> str | None:
         """One record takes all files of later batches away, and puts what is older of a file
         that holds both into its place."""
         later = {name: facts for name, facts in self._manifest.files.items()

@@ -57,16 +57,16 @@ def messages(staged: Staged) -> Iterator[Outgoing]:
     for whole in staged.tables():
         for start in range(0, whole.num_rows, _CHUNK):
             table = whole.slice(start, _CHUNK).combine_chunks()
-            chunk = _dead(table) if staged.door == "dead" else _rows(table, staged)
+            chunk = _dead(table) if staged.kind == "dead" else _rows(table, staged)
             yield replace(chunk, common=again)
 
 
 def _rows(table: pa.Table, staged: Staged) -> Outgoing:
-    if staged.table:
+    if staged.is_table:
         table = _last_of_each(table, staged.keys)
     user = table.select([name for name in table.column_names if not name.startswith("_")])
     values = _values(user, staged)
-    if staged.table:
+    if staged.is_table:
         gone = pa.array(table[SIGN].to_numpy() < 0)
         values = pc.if_else(gone, pa.scalar(None, pa.binary()), values)
     keys = encode(user.select(staged.keys)) if staged.keys else None
@@ -98,7 +98,7 @@ def _last_of_each(changes: pa.Table, keys: tuple[str, ...]) -> pa.Table:
 
 def _values(user: pa.Table, staged: Staged) -> pa.Array:
     """Results in the topic's own format; envelopes of late rows, and keys, are JSON."""
-    if staged.door == "result" and isinstance(staged.sink, Topic):
+    if staged.kind == "result" and isinstance(staged.sink, Topic):
         return staged.sink.wire().encode(user)
     return encode(user)
 

@@ -147,7 +147,7 @@ class TopicWriter:
         self._put(intent, batch, outputs)
 
     def _make_topics_of(self, outputs: Sequence[Staged]) -> None:
-        roomy = {staged.sink.name for staged in outputs if staged.door != "result"}
+        roomy = {staged.sink.name for staged in outputs if staged.kind != "result"}
         self._make_topics({staged.sink.name for staged in outputs}, roomy)
 
     def _put(self, intent: str, batch: int, outputs: Sequence[Staged]) -> None:
@@ -271,7 +271,7 @@ class TopicWriter:
                 sending.send(staged.sink.name, some, most)
 
     def check(self, sink: Sink, keys: tuple[str, ...]) -> Check | None:
-        """As `Refuses.check`: records over the topic's limit."""
+        """As `RejectsRows.check`: records over the topic's limit."""
         assert isinstance(sink, Topic)
         most = self._limits.of(sink.name)
         return None if most is None else TopicLimit(sink, keys, most)

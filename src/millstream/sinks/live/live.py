@@ -36,7 +36,7 @@ class Chart:
     by: str | None
     shape: Shape
     keep: int
-    takes_back: ClassVar[bool] = True
+    accepts_retractions: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class LiveTable:
     key: tuple[str, ...]
     keep: int
     columns: tuple[str, ...] = field(default=(), repr=False)
-    takes_back: ClassVar[bool] = True
+    accepts_retractions: ClassVar[bool] = True
 
     def __init__(self, name: str, *, key: Key = None, keep: int = 200) -> None:
         _check(name, keep, "LiveTable")

@@ -109,7 +109,7 @@ class LiveWriter:
             store.execute("BEGIN IMMEDIATE")
             try:
                 self._put_all(store, intent, batch, outputs)
-                self._opening.told("before a sink's commit")
+                self._opening.on_step("before a sink's commit")
                 store.execute("COMMIT")
             except BaseException:
                 store.execute("ROLLBACK")
@@ -120,14 +120,14 @@ class LiveWriter:
                 got=str(error),
                 do="see whether the disk is full or something else writes to it",
             ) from error
-        self._opening.told("after a sink's commit")
+        self._opening.on_step("after a sink's commit")
         self._last = intent
 
-    def cannot_go_back(self, batch: int, intent: str | None) -> str | None:
+    def rewind_obstacle(self, batch: int, intent: str | None) -> str | None:
         """It always can: each row names its batch."""
         return None
 
-    def go_back(self, batch: int, intent: str | None, mark: str) -> str | None:
+    def rewind(self, batch: int, intent: str | None, mark: str) -> str | None:
         """Rows of later batches leave; they come again."""
         assert self._connection is not None
         self._connection.execute("DELETE FROM live_rows WHERE batch > ?", (batch,))

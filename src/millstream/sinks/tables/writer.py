@@ -101,7 +101,7 @@ class TableWriter:
             self._persist(lambda: self._take(expected), "open")
         return self._last
 
-    def holds(self) -> list[str]:
+    def existing(self) -> list[str]:
         """Its tables that are there already, or that the ledger knows."""
         found: list[str] = []
 
@@ -142,7 +142,7 @@ class TableWriter:
         self._owns.refuse_newer(found)
 
     def check(self, sink: Sink, keys: tuple[str, ...]) -> Check | None:
-        """As `Refuses.check`, where the database knows."""
+        """As `RejectsRows.check`, where the database knows."""
         database = self._database
         return database.limits(sink) if isinstance(database, Limited) else None
 
@@ -160,9 +160,9 @@ class TableWriter:
         counts = self._put(outputs)
         if self._opening.delivery != "at_least_once":
             self._mark(intent, batch, counts)
-        self._opening.told("before a sink's commit")
+        self._opening.on_step("before a sink's commit")
         self._database.commit()
-        self._opening.told("after a sink's commit")
+        self._opening.on_step("after a sink's commit")
 
     def _reconnect(self, intent: str) -> None:
         """After a failure: whether the batch is in is settled by the ledger, never guessed."""
@@ -171,7 +171,7 @@ class TableWriter:
             self._connected = True
             return
         before = self._last
-        self._opening.owned()
+        self._opening.check_owned()
         self._take(before, again=True)
         if self._last not in (before, intent):
             raise self._owns.fenced()

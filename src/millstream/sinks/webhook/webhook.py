@@ -47,7 +47,7 @@ class Webhook:
     rows: int
     timeout: float
     name: str
-    takes_back: ClassVar[bool] = True
+    accepts_retractions: ClassVar[bool] = True
     at_least_once: ClassVar[bool] = True
 
     def __init__(

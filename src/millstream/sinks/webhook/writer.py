@@ -38,15 +38,15 @@ class WebhookWriter:
             Unavailable: a receiver takes nothing for as long as the run has patience.
             InvalidSpec: it wants nothing more, or redirects.
         """
-        self._opening.owned()
+        self._opening.check_owned()
         for staged in outputs:
             assert isinstance(staged.sink, Webhook)
             for index, body in enumerate(bodies(staged, self._opening.pipeline, batch)):
                 said = f"{self._opening.job}/{intent}/{staged.output}/{index}"
                 made = "msg_" + hashlib.sha256(said.encode()).hexdigest()[:32]
                 self._until_taken(staged.sink, Parcel(made, body))
-            self._opening.told("before a sink's commit")
-        self._opening.told("after a sink's commit")
+            self._opening.on_step("before a sink's commit")
+        self._opening.on_step("after a sink's commit")
 
     def _until_taken(self, hook: Webhook, parcel: Parcel) -> None:
         deadline = time.monotonic() + self._opening.patience
@@ -69,11 +69,11 @@ class WebhookWriter:
                 return
 
     def _pause(self, seconds: float, why: str) -> None:
-        self._opening.waiting(why)
+        self._opening.on_wait(why)
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             time.sleep(min(left, _SLICE))
-            self._opening.owned()
+            self._opening.check_owned()
 
     def close(self) -> None:
         """Nothing is held."""
