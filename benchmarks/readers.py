@@ -29,7 +29,7 @@ from benchmarks import oracle
 from benchmarks.measure import tree_cpu
 from benchmarks.paced import fed
 from benchmarks.report import keep, spread, verdict
-from millstream.jobs.folders import stack_place
+from millstream.jobs.folders import stack_folder
 from millstream.kafka.admin.topics import Topics
 from millstream.testing import broker
 
@@ -138,7 +138,7 @@ def _running_as_job(folder: Path, file: Path, job: str, address: str) -> Iterato
     millstream("up", "--kafka", address)
     try:
         millstream("jobs", "submit", str(file), "--checkpoint", str(folder / "job"))
-        holder = stack_place(folder / "home").job(job).life.holder()
+        holder = stack_folder(folder / "home").job(job).lock.holder()
         assert holder is not None
         yield holder.pid
     finally:
@@ -151,13 +151,13 @@ def _watching(folder: Path, job: str, topic: str, count: int) -> Iterator[None]:
     if not count:
         yield
         return
-    from millstream.jobs.registry import Book
+    from millstream.jobs.registry import JobRegistry
     from millstream.jobs.stack import page_address
 
-    place = stack_place(folder / "home")
-    with Book(place.book, read_only=True) as book:
-        url = page_address(book).url
-    command = [sys.executable, "-m", "benchmarks.readers", url, place.token(), job, topic,
+    stack = stack_folder(folder / "home")
+    with JobRegistry(stack.registry, read_only=True) as registry:
+        url = page_address(registry).url
+    command = [sys.executable, "-m", "benchmarks.readers", url, stack.token(), job, topic,
                str(count)]  # fmt: skip
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:

@@ -66,55 +66,55 @@ def real(millstream: Command, *words: str) -> subprocess.CompletedProcess[str]:
 def test_a_bad_a_future_and_a_late_row_without_kafka_are_kept_listed_shown_and_dropped(
     nowhere: Command, file: str, tmp_path: Path
 ) -> None:
-    place = ["--checkpoint", str(tmp_path / "job")]
-    first = real(nowhere, "run", file, *place, "--until", "caught-up")
+    folder = ["--checkpoint", str(tmp_path / "job")]
+    first = real(nowhere, "run", file, *folder, "--until", "caught-up")
     assert first.returncode == 0, first.stderr
     assert "set aside" not in first.stderr
-    none = real(nowhere, "dead", "list", file, *place)
+    none = real(nowhere, "dead", "list", file, *folder)
     assert none.returncode == 0, none.stderr
     assert "no dead rows" in none.stdout + none.stderr
 
     written(tmp_path / "in", "b", [BAD, FUTURE, LATE])
-    last = real(nowhere, "run", file, *place, "--until", "finished")
+    last = real(nowhere, "run", file, *folder, "--until", "finished")
     assert last.returncode == 0, last.stderr
     assert results(tmp_path) == [5] * 6
     assert "2 bad rows" in last.stderr
     assert f"1 late row in {tmp_path / 'job' / 'late'}" in last.stderr
 
     for target in (file, "views"):
-        rows = nowhere.ok("dead", "list", target, *place, "-o", "json").json
+        rows = nowhere.ok("dead", "list", target, *folder, "-o", "json").json
         assert [(row["source"], row["waiting"], row["dropped"]) for row in rows] == [
             ("in", 1, 0), ("in", 1, 0)
         ]  # fmt: skip
-    shown = nowhere.ok("dead", "show", file, *place, "-o", "json").records
+    shown = nowhere.ok("dead", "show", file, *folder, "-o", "json").records
     assert [json.loads(row["value"]) for row in shown] == [BAD, FUTURE]
     assert [(row["offset"], row["dead"]) for row in shown] == [(30, "0@0"), (31, "0@1")]
-    people = nowhere.ok("dead", "show", file, *place, "--reason", "ahead")
+    people = nowhere.ok("dead", "show", file, *folder, "--reason", "ahead")
     assert "2999" in people.out
     assert "millstream.file" in people.out + people.err
 
-    refused = nowhere("dead", "retry", file, *place)
+    refused = nowhere("dead", "retry", file, *folder)
     assert refused.code == 2
     assert "a new file" in refused.err
     assert "dead drop" in refused.err
 
-    assert "1 dead row" in nowhere.ok("dead", "drop", file, *place, "--offset", "30").err
-    assert "no dead rows" in nowhere.ok("dead", "drop", file, *place, "--offset", "30").err
-    assert nowhere.ok("dead", "show", file, *place).out.count("2999") == 1
-    rows = nowhere.ok("dead", "list", file, *place, "-o", "json").json
+    assert "1 dead row" in nowhere.ok("dead", "drop", file, *folder, "--offset", "30").err
+    assert "no dead rows" in nowhere.ok("dead", "drop", file, *folder, "--offset", "30").err
+    assert nowhere.ok("dead", "show", file, *folder).out.count("2999") == 1
+    rows = nowhere.ok("dead", "list", file, *folder, "-o", "json").json
     assert sorted((row["waiting"], row["dropped"]) for row in rows) == [(0, 1), (1, 0)]
-    assert len(nowhere.ok("dead", "show", file, *place, "--all", "-o", "json").records) == 2
+    assert len(nowhere.ok("dead", "show", file, *folder, "--all", "-o", "json").records) == 2
 
 
 def kill_at(
-    point: str, millstream: Command, file: str, place: list[str], hold: Path, batch: str = "*",
+    point: str, millstream: Command, file: str, folder: list[str], hold: Path, batch: str = "*",
     verb: str = "run",
 ) -> None:  # fmt: skip
     """Run the file up to a moment of the protocol, and kill all of it there."""
     hold.mkdir()
     (hold / f"{point}@{batch}").touch()
     environment = {**os.environ, **millstream.environment, "MILLSTREAM_HOLD": str(hold)}
-    with millstream.process(verb, file, *place, env=environment,
+    with millstream.process(verb, file, *folder, env=environment,
                             start_new_session=True) as process:  # fmt: skip
         until(lambda: (hold / "held").exists() or process.poll() is not None, point, 60)
         assert process.poll() is None, process.communicate()
@@ -128,15 +128,15 @@ HELD = [point for point in POINTS if point not in ("in the middle of a run",)]
 def test_a_kill_at_any_moment_leaves_each_late_and_bad_row_once(
     nowhere: Command, file: str, tmp_path: Path, point: str
 ) -> None:
-    place = ["--checkpoint", str(tmp_path / "job"), "--until"]
-    assert real(nowhere, "run", file, *place, "caught-up").returncode == 0
+    folder = ["--checkpoint", str(tmp_path / "job"), "--until"]
+    assert real(nowhere, "run", file, *folder, "caught-up").returncode == 0
     written(tmp_path / "in", "b", [BAD, FUTURE, LATE])
-    kill_at(point, nowhere, file, [*place, "finished"], tmp_path / "hold")
+    kill_at(point, nowhere, file, [*folder, "finished"], tmp_path / "hold")
 
-    last = real(nowhere, "run", file, *place, "finished")
+    last = real(nowhere, "run", file, *folder, "finished")
     assert last.returncode == 0, last.stderr
     assert results(tmp_path) == [5] * 6
-    shown = nowhere.ok("dead", "show", file, "--checkpoint", place[1], "-o", "json").records
+    shown = nowhere.ok("dead", "show", file, "--checkpoint", folder[1], "-o", "json").records
     assert [json.loads(row["value"]) for row in shown] == [BAD, FUTURE]
     late = KeptRows(Files(tmp_path / "job" / "late", format="json"), "late").records()
     assert [json.loads(json.loads(row.value or b"")["row"])["page"] for row in late] == [7]
@@ -146,14 +146,14 @@ def test_rows_are_read_from_the_folder_that_was_named(
     nowhere: Command, file: str, tmp_path: Path
 ) -> None:
     for format_ in ("json", "parquet"):
-        out, place = tmp_path / f"dead-{format_}", ["--checkpoint", str(tmp_path / format_)]
+        out, folder = tmp_path / f"dead-{format_}", ["--checkpoint", str(tmp_path / format_)]
         named = made(tmp_path, f', dead=ms.Files({str(out)!r}, format="{format_}")')
         written(tmp_path / "in", "b", [BAD])
-        nowhere.ok("run", named, *place, "--until", "caught-up", "--take-over")
-        [shown] = nowhere.ok("dead", "show", named, *place, "-o", "json").records
+        nowhere.ok("run", named, *folder, "--until", "caught-up", "--take-over")
+        [shown] = nowhere.ok("dead", "show", named, *folder, "-o", "json").records
         assert json.loads(shown["value"]) == BAD
-        nowhere.ok("dead", "drop", named, *place)
-        assert nowhere.ok("dead", "list", named, *place, "-o", "json").json[0]["dropped"] == 1
+        nowhere.ok("dead", "drop", named, *folder)
+        assert nowhere.ok("dead", "list", named, *folder, "-o", "json").json[0]["dropped"] == 1
 
 
 def test_a_store_of_another_kind_is_named(nowhere: Command, tmp_path: Path) -> None:
@@ -166,19 +166,19 @@ def test_a_store_of_another_kind_is_named(nowhere: Command, tmp_path: Path) -> N
 def test_a_changed_pipeline_on_a_finished_checkpoint_stops_the_command(
     nowhere: Command, file: str, tmp_path: Path
 ) -> None:
-    place = ["--checkpoint", str(tmp_path / "job")]
-    nowhere.ok("run", file, *place, "--until", "finished")
-    same = nowhere.ok("run", file, *place, "--until", "finished")
+    folder = ["--checkpoint", str(tmp_path / "job")]
+    nowhere.ok("run", file, *folder, "--until", "finished")
+    same = nowhere.ok("run", file, *folder, "--until", "finished")
     assert "it is finished already" in same.err
     changed = made(tmp_path, ', on_bad="stop"')
     for more in (["--until", "finished"], []):
-        said = nowhere("run", changed, *place, *more)
+        said = nowhere("run", changed, *folder, *more)
         assert said.code == 1
         assert "another pipeline: bad rows (changed)" in said.err
         assert "--to start" in said.err
 
-    nowhere.ok("rewind", changed, *place, "--to", "start", "--again")
-    nowhere.ok("run", changed, *place, "--until", "finished")
+    nowhere.ok("rewind", changed, *folder, "--to", "start", "--again")
+    nowhere.ok("run", changed, *folder, "--until", "finished")
     assert results(tmp_path) == [5] * 6
     nowhere.ok("run", changed, "--checkpoint", str(tmp_path / "new"), "--take-over", "--until",
                "finished")  # fmt: skip
@@ -209,23 +209,23 @@ def test_a_pipeline_in_memory_needs_no_kafka_and_leaves_no_checkpoint(
 def test_a_pipeline_that_changes_while_its_last_batch_is_in_hand_stops_when_that_is_done(
     nowhere: Command, file: str, tmp_path: Path
 ) -> None:
-    place = ["--checkpoint", str(tmp_path / "job"), "--until", "finished"]
-    kill_at("after prepared", nowhere, file, place, tmp_path / "hold", batch="2")
-    said = nowhere("run", made(tmp_path, ', on_bad="stop"'), *place)
+    folder = ["--checkpoint", str(tmp_path / "job"), "--until", "finished"]
+    kill_at("after prepared", nowhere, file, folder, tmp_path / "hold", batch="2")
+    said = nowhere("run", made(tmp_path, ', on_bad="stop"'), *folder)
     assert said.code == 1
     assert "another pipeline" in said.err
     assert results(tmp_path) == [5] * 6  # of the pipeline that had prepared them
-    assert "it is finished already" in nowhere.ok("run", made(tmp_path), *place).err
+    assert "it is finished already" in nowhere.ok("run", made(tmp_path), *folder).err
 
 
 def test_a_rewind_that_was_killed_is_brought_to_its_end_for_kept_rows_too(
     nowhere: Command, file: str, tmp_path: Path
 ) -> None:
-    place = ["--checkpoint", str(tmp_path / "job")]
+    folder = ["--checkpoint", str(tmp_path / "job")]
     written(tmp_path / "in", "b", [BAD])
-    nowhere.ok("run", file, *place, "--until", "finished")
-    again = [*place, "--to", "start", "--again"]
+    nowhere.ok("run", file, *folder, "--until", "finished")
+    again = [*folder, "--to", "start", "--again"]
     kill_at("after rewind", nowhere, file, again, tmp_path / "hold", verb="rewind")
-    nowhere.ok("run", file, *place, "--until", "finished")
+    nowhere.ok("run", file, *folder, "--until", "finished")
     assert results(tmp_path) == [5] * 6
-    assert len(nowhere.ok("dead", "show", file, *place, "-o", "json").records) == 1
+    assert len(nowhere.ok("dead", "show", file, *folder, "-o", "json").records) == 1

@@ -94,12 +94,12 @@ SHOTS: list[tuple[str, str, int, int, str, Callable[[Page], None]]] = [
 def take(link: str) -> None:
     """Every picture, from a browser of its own."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    for name, place, width, height, scheme, act in SHOTS:
+    for name, folder, width, height, scheme, act in SHOTS:
         with browser(width=width, height=height, scheme=scheme) as browsed:
             page = browsed.page
             page.goto(link)
             expect(page.get_by_role("heading", name="Jobs", exact=True)).to_be_visible()
-            page.goto(link.partition("#")[0] + place)
+            page.goto(link.partition("#")[0] + folder)
             expect(page.locator("main .wait")).to_have_count(0, timeout=PATIENCE)
             expect(page.locator("main .card").first).to_be_visible(timeout=PATIENCE)
             act(page)

@@ -18,9 +18,9 @@ from starlette.routing import Route
 from millstream.console.app import Console, application
 from millstream.console.guard.limits import Limits
 from millstream.console.server import configured
-from millstream.jobs.folders import StackPlace, stack_place
-from millstream.jobs.registry import Book, JobRow
-from millstream.jobs.reports.run_log import Diary
+from millstream.jobs.folders import StackFolder, stack_folder
+from millstream.jobs.registry import JobRegistry, JobRow
+from millstream.jobs.reports.run_log import RunLog
 from millstream.jobs.stack import KAFKA
 
 if TYPE_CHECKING:
@@ -78,14 +78,14 @@ class Asked:
 class Served:
     """A console that answers, and the stack it shows."""
 
-    place: StackPlace
+    folder: StackFolder
     port: int
     app: Starlette
     console: Console
 
     @property
     def token(self) -> str:
-        return self.place.token()
+        return self.folder.token()
 
     @property
     def link(self) -> str:
@@ -132,15 +132,15 @@ class Served:
         job = JobRow(name=name, application="shop", owner="ann", file="hot.py", pipeline=name,
                      kafka=None, checkpoint=checkpoint, lane=None, submitted=time.time(),
                      since=time.time(), wanted="stopped", state="stopped")  # fmt: skip
-        with Book(self.place.book) as book:
-            book.add(job)
-        self.place.job(name).path.mkdir(parents=True, exist_ok=True)
-        diary = Diary(self.place.job(name).facts, "r1", 1)
-        diary.about({**ABOUT, "plan": {**PLAN, "pipeline": name}, **(about or {})})
+        with JobRegistry(self.folder.registry) as registry:
+            registry.add(job)
+        self.folder.job(name).path.mkdir(parents=True, exist_ok=True)
+        run_log = RunLog(self.folder.job(name).run_log, "r1", 1)
+        run_log.about({**ABOUT, "plan": {**PLAN, "pipeline": name}, **(about or {})})
         for batch in range(1, batches + 1):
-            diary.batch(facts(batch))
-        diary.beat(time.time(), {"bids": {0: 10}})
-        diary.close()
+            run_log.batch(facts(batch))
+        run_log.beat(time.time(), {"bids": {0: 10}})
+        run_log.close()
         return job
 
 
@@ -158,16 +158,16 @@ def served(
 
     A `port` is that of a console before, which this one follows.
     """
-    place, limits = stack_place(home), limits or Limits()
-    place.make()
-    with Book(place.book) as book:
-        book.tell("up")
-        book.set(KAFKA, kafka)
-    console = Console(place, limits)
+    folder, limits = stack_folder(home), limits or Limits()
+    folder.make()
+    with JobRegistry(folder.registry) as registry:
+        registry.add_event("up")
+        registry.set(KAFKA, kafka)
+    console = Console(folder, limits)
     with listening(port) as (held, at):
-        app = application(place, port=at, page=page, urls=urls, limits=limits, console=console)
+        app = application(folder, port=at, page=page, urls=urls, limits=limits, console=console)
         with running(app, limits, held, at):
-            yield Served(place, at, app.app, console)
+            yield Served(folder, at, app.app, console)
 
 
 @contextmanager

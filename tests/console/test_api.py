@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from millstream.jobs.registry import Book
+from millstream.jobs.registry import JobRegistry
 
 if TYPE_CHECKING:
     from tests.console.serving import Served
@@ -69,8 +69,8 @@ def test_a_verb_is_written_into_the_book(
 ) -> None:
     console.add_job()
     assert console(path, method).status == 202
-    with Book(console.place.book, read_only=True) as book:
-        job = book.job("hot")
+    with JobRegistry(console.folder.registry, read_only=True) as registry:
+        job = registry.job("hot")
     assert (job.wanted, job.asked) == (wanted, asked)
     assert console(path.replace("hot", "cold"), method).status == 404
 
@@ -95,7 +95,7 @@ def test_a_route_that_is_not_there_gets_one_sentence(
 def test_the_log_is_given_as_it_is(console: Served) -> None:
     console.add_job()
     lines = [json.dumps({"event": f"e{number}"}) for number in range(5)]
-    console.place.job("hot").log.write_text("".join(f"{line}\n" for line in lines))
+    console.folder.job("hot").log.write_text("".join(f"{line}\n" for line in lines))
     assert console("/api/jobs/hot/log?last=2").body.decode().splitlines() == lines[-2:]
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import millstream as ms
 from millstream.engine.checkpoint.checkpoint import Checkpoint
-from millstream.jobs.registry import Book
+from millstream.jobs.registry import JobRegistry
 from millstream.sinks.alerts.notice_writer import NoticeWriter
 from millstream.sinks.spec import Opening, Staged
 
@@ -56,7 +56,7 @@ def test_alerts_are_listed_bounded_and_harmless(alerted: Served) -> None:
     assert len(answer.body) < 10_000
     assert "\u202e" not in rows[1]["key"]["page"]
     assert alerted("/api/alerts?job=hot&alert=other").json == []
-    assert alerted("/api/alerts/hot/pages%20fail/told").status == 200
+    assert alerted("/api/alerts/hot/pages%20fail/notifications").status == 200
 
 
 def test_an_alert_is_silenced_for_so_long_and_no_longer(alerted: Served) -> None:
@@ -67,8 +67,8 @@ def test_an_alert_is_silenced_for_so_long_and_no_longer(alerted: Served) -> None
     assert {row["silenced_until"] is None for row in alerted("/api/alerts").json} == {False}
     assert silenced(alerted, {"for": None}).json["silenced_until"] is None
     assert {row["silenced_until"] for row in alerted("/api/alerts").json} == {None}
-    with Book(alerted.place.book, read_only=True) as book:
-        told = [event.detail for event in book.events("hot") if event.event == "alert"]
+    with JobRegistry(alerted.folder.registry, read_only=True) as registry:
+        told = [event.detail for event in registry.events("hot") if event.event == "alert"]
     assert told == [f"pages fail: silent until {done.json['silenced_until']}",
                     "pages fail: no longer silent"]  # fmt: skip
 
@@ -85,9 +85,9 @@ def test_one_key_of_an_alert_is_silenced_alone(alerted: Served) -> None:
         ({"for": "1 hour"}, "other", 404, "needs an alert 'other' of the job hot; got pages fail"),
         ({"for": "a while"}, "pages%20fail", 400, "for needs"),
         ({"for": "90 days"}, "pages%20fail", 400, "from 1 second to 30 days"),
-        ({"for": None}, "pages%20fail", 404, "needs a silence of the alert"),
+        ({"for": None}, "pages%20fail", 404, "must be silenced to end its silence"),
         ({}, "pages%20fail", 400, "a silence needs `for`"),
-        ({"for": "1 hour", "key": {"page": "no"}}, "pages%20fail", 404, "needs a key"),
+        ({"for": "1 hour", "key": {"page": "no"}}, "pages%20fail", 404, "needs an active key"),
         ({"for": 3600}, "pages%20fail", 400, "for needs to be of another type"),
     ],
 )

@@ -61,10 +61,10 @@ def values(page: Any) -> list[str]:
 def test_dead_rows_in_files_are_paged_forward_and_back_each_once(
     console: Served, tmp_path: Path
 ) -> None:
-    place = run(console, tmp_path)
+    stack = run(console, tmp_path)
     every = [f"no json {n}" for n in range(BAD)]
     page = asked(console, "dead")
-    assert page["topic"] == str(place / "dead")
+    assert page["topic"] == str(stack / "dead")
     assert values(page) == every[-50:]
     assert (page["later"], page["complete"]) == (None, True)
     back = values(page)
@@ -85,8 +85,8 @@ def test_dead_rows_in_files_are_paged_forward_and_back_each_once(
 
 
 def test_what_became_of_dead_rows_in_files_is_told(console: Served, tmp_path: Path) -> None:
-    place = run(console, tmp_path)
-    kept = KeptRows(Files(place / "dead", format="json"), "dead")
+    stack = run(console, tmp_path)
+    kept = KeptRows(Files(stack / "dead", format="json"), "dead")
     DeadFiles(kept).drop(Selection(places=((None, 7),)))
     [row] = asked(console, "dead?state=dropped")["rows"]
     assert row["record"]["value"]["text"].strip() == "no json 6"
@@ -98,10 +98,10 @@ def test_what_became_of_dead_rows_in_files_is_told(console: Served, tmp_path: Pa
 def test_late_rows_in_files_are_told_with_where_they_came_from(
     console: Served, tmp_path: Path
 ) -> None:
-    place = run(console, tmp_path)
+    stack = run(console, tmp_path)
     page = asked(console, "late")
-    folder = str(place / "late")
-    assert (page["topic"], page["topics"], page["elsewhere"]) == (folder, [folder], [])
+    folder = str(stack / "late")
+    assert (page["topic"], page["topics"], page["other_sinks"]) == (folder, [folder], [])
     assert [row["origin"]["offset"] for row in page["rows"]] == [131, 132, 133]
     assert [json.loads(row["row"]["text"])["page"] for row in page["rows"]] == [0, 1, 2]
     assert asked(console, f"late?topic={folder}&limit=1")["rows"]
@@ -119,8 +119,8 @@ def test_folders_that_were_named_are_read_and_other_sinks_are_named(
     assert json.loads(page["rows"][0]["row"]["text"])["page"] == 0
     dead = asked(console, "dead")
     assert (dead["topic"], dead["rows"]) == (None, [])
-    [elsewhere] = dead["elsewhere"]
-    assert "Sqlite" in elsewhere
+    [other] = dead["other_sinks"]
+    assert "Sqlite" in other
 
 
 @pytest.mark.parametrize("door", ["late", "dead"])

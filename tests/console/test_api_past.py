@@ -14,8 +14,8 @@ from millstream.cli.terminal.pipelines import load
 from millstream.engine.dead_letters.rows import Selection
 from millstream.engine.dead_letters.topic import DeadRows
 from millstream.engine.inspection.inspect import looked_at
-from millstream.jobs.registry import Book
-from millstream.jobs.reports.run_log import Diary
+from millstream.jobs.registry import JobRegistry
+from millstream.jobs.reports.run_log import RunLog
 from millstream.kafka.admin.topics import Topics
 from millstream.kafka.clients.producing.producer import Producer
 from millstream.kafka.settings import Cluster
@@ -60,12 +60,12 @@ def past(
     job = kafka_console.add_job(NAME, checkpoint=str(checkpoint), batches=0,
                                 about=about_run(loaded, pipeline, cluster, checkpoint))  # fmt: skip
     told = looked_at(checkpoint)
-    diary = Diary(kafka_console.place.job(NAME).facts, "r2", 2)
+    run_log = RunLog(kafka_console.folder.job(NAME).run_log, "r2", 2)
     for number in told.batches("commit"):
         commit = told.read_commit(number)
-        diary.batch(commit["facts"], commit["clock"] / 1e6)
-    diary.beat(0.0, None)
-    diary.close()
+        run_log.batch(commit["facts"], commit["clock"] / 1e6)
+    run_log.beat(0.0, None)
+    run_log.close()
     assert job.pipeline == NAME
     return kafka_console
 
@@ -111,7 +111,7 @@ def test_the_watermark_is_told_for_each_batch_with_how_far_behind_it_was(past: S
 def test_late_rows_are_told_with_their_windows_and_where_they_came_from(past: Served) -> None:
     page = asked(past, "late")
     topic = f"{NAME}.late"
-    assert (page["topic"], page["topics"], page["elsewhere"]) == (topic, [topic], [])
+    assert (page["topic"], page["topics"], page["other_sinks"]) == (topic, [topic], [])
     assert [row["origin"] for row in page["rows"]] == [
         {"source": NAME, "partition": 0, "offset": offset, "index": 0} for offset in (4, 5)
     ]
@@ -164,9 +164,9 @@ def test_what_strangers_write_into_the_topics_is_counted_or_bounded(
                      {**MARK, "what": "blessed"}):  # fmt: skip
             producer.send(f"{NAME}.dead.done", mark)
     late, dead = asked(past, "late"), asked(past, "dead")
-    assert (late["strange"], len(late["rows"])) == (3, 3)
+    assert (late["unreadable"], len(late["rows"])) == (3, 3)
     assert len(late["rows"][-1]["step"]) <= 1_024
-    assert (dead["strange"], len(dead["rows"])) == (2, 3)
+    assert (dead["unreadable"], len(dead["rows"])) == (2, 3)
     assert sorted(row["state"] for row in dead["rows"]) == ["dropped", "waiting", "waiting"]
 
 
@@ -182,7 +182,7 @@ def test_a_rewind_that_is_refused_is_told_in_its_own_words_and_in_the_jobs_histo
     body = json.dumps({"to": "start", "again": True}).encode()
     refused = past(f"/api/jobs/{NAME}/rewind", "POST", body=body)
     assert refused.status in (400, 404, 503)
-    with Book(past.place.book, read_only=True) as book:
-        events = [(event.event, event.detail) for event in book.events(NAME)][-2:]
+    with JobRegistry(past.folder.registry, read_only=True) as registry:
+        events = [(event.event, event.detail) for event in registry.events(NAME)][-2:]
     assert events == [("rewind asked for", "--to=start --again"),
                       ("rewind refused", refused.json["error"])]  # fmt: skip

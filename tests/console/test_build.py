@@ -39,11 +39,11 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def cached(hook: Any, tree: Path) -> Path:
     """A page that was built earlier from these sources."""
-    place: Path = tree / "cache" / "page" / hook.source_hash(tree / "web")
-    place.mkdir(parents=True)
-    (place / "index.html").write_text("the page")
-    (place / "sources.txt").write_text(place.name)
-    return place
+    folder: Path = tree / "cache" / "page" / hook.source_hash(tree / "web")
+    folder.mkdir(parents=True)
+    (folder / "index.html").write_text("the page")
+    (folder / "sources.txt").write_text(folder.name)
+    return folder
 
 
 def test_a_page_built_before_is_taken_from_the_cache(hook: Any, tree: Path) -> None:

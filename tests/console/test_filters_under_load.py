@@ -14,7 +14,7 @@ from urllib.parse import quote
 import pytest
 from tests.jobs.stacks import Stack
 
-from millstream.jobs.registry import Book
+from millstream.jobs.registry import JobRegistry
 from millstream.jobs.stack import page_address
 from millstream.kafka.admin.topics import Topics
 from millstream.kafka.clients.producing.producer import Producer
@@ -64,9 +64,9 @@ class Real:
     """Asks the console's own process."""
 
     def __init__(self, stack: Stack, mark: str) -> None:
-        with Book(stack.place.book, read_only=True) as book:
-            self.port = page_address(book).port
-        self.token, self.mark = stack.place.token(), mark
+        with JobRegistry(stack.folder.registry, read_only=True) as registry:
+            self.port = page_address(registry).port
+        self.token, self.mark = stack.folder.token(), mark
 
     def ask(self, path: str) -> tuple[int, Any, float]:
         """The status, the answer and how long it took."""

@@ -17,7 +17,7 @@ from tests.console.serving import Served, served
 from millstream.console.api.routes import openapi
 from millstream.console.app import Console, application
 from millstream.console.guard.limits import Limits
-from millstream.jobs.folders import stack_place
+from millstream.jobs.folders import stack_folder
 from millstream.kafka.admin.topics import Topics
 from millstream.kafka.clients.producing.producer import Producer
 
@@ -50,7 +50,7 @@ MOST = 12
 def calm() -> list[tuple[str, str, Any]]:
     """Every route of the OpenAPI document but streams, which do not end, and what would take the
     fuzzed job away."""
-    document = openapi(Console(stack_place(Path("nowhere"))).endpoints(), "1")
+    document = openapi(Console(stack_folder(Path("nowhere"))).endpoints(), "1")
     return [
         (path, method, operation)
         for path, operations in document["paths"].items()
@@ -82,7 +82,7 @@ def test_whatever_is_asked_the_answer_is_foreseen(
     fuzzed: Served, route: tuple[str, str, Any], values: list[str | None], body: Any
 ) -> None:
     """None stands for what is known in a path, and for what is left out of a query."""
-    app = application(fuzzed.place, port=1, page=None, console=fuzzed.console,
+    app = application(fuzzed.folder, port=1, page=None, console=fuzzed.console,
                       limits=Limits(rate=1e9, burst=10**9))  # fmt: skip
     path, method, operation = route
     query = []

@@ -55,16 +55,16 @@ def by_word(page: Any) -> dict[str, Any]:
 def whole(console: Served, hostile: str) -> dict[str, Any]:
     """Every record, by as many pages as it takes."""
     found: dict[str, Any] = {}
-    place = "at=beginning"
+    folder = "at=beginning"
     while True:
-        answer = console(f"/api/topics/{hostile}/records?{place}&limit=200")
+        answer = console(f"/api/topics/{hostile}/records?{folder}&limit=200")
         assert answer.status == 200
         assert len(answer.body) < 2_000_000
         page = answer.json
         found |= by_word(page)
         if page["later"] is None:
             return found
-        place = f"from={quote(page['later'])}"
+        folder = f"from={quote(page['later'])}"
 
 
 def test_every_hostile_record_is_shown_bounded_and_steers_nothing(

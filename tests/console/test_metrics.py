@@ -12,7 +12,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from millstream.console import metrics
-from millstream.jobs.database import opened, transaction
+from millstream.jobs.database import open_database, transaction
 from millstream.jobs.reports.lag import SCHEMA, VERSION, lag_file
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def samples(console: Served) -> dict[tuple[str, frozenset[tuple[str, str]]], flo
 
 
 def add_lag(console: Served, warning: str | None) -> None:
-    connection = opened(lag_file(console.place), SCHEMA, version=VERSION, durable=False)
+    connection = open_database(lag_file(console.folder), SCHEMA, version=VERSION, durable=False)
     with transaction(connection):
         connection.execute("INSERT INTO lag VALUES ('hot', 'bids', 'bids', 0, 10, 0, 25, 15, 3.5, "
                            "?, 1.0)", (warning,))  # fmt: skip

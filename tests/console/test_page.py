@@ -14,8 +14,8 @@ from tests.jobs.test_live_store import staged
 
 from millstream.console.page import built_page
 from millstream.engine.checkpoint.checkpoint import Checkpoint
-from millstream.jobs.registry import Book
-from millstream.jobs.reports.run_log import Diary
+from millstream.jobs.registry import JobRegistry
+from millstream.jobs.reports.run_log import RunLog
 from millstream.sinks.live.live import Chart, LiveTable
 from millstream.sinks.live.store import LiveWriter
 from millstream.sinks.spec import Opening
@@ -40,17 +40,17 @@ class Shown:
         self._writer.recover(None)
         checkpoint.close()
         console.add_job(checkpoint=str(folder / "job"))
-        self._diary = Diary(console.place.job("hot").facts, "r2", 1)
+        self._run_log = RunLog(console.folder.job("hot").run_log, "r2", 1)
 
     def batch(self, batch: int, rows: list[tuple[int, str, int]]) -> None:
         """One more batch: its rows in the store, its facts in the diary."""
         self._writer.write(f"i{batch}", batch, [staged(CHART, rows), staged(TABLE, rows)])
-        self._diary.batch(facts(batch))
-        self._diary.beat(time.time(), None)
+        self._run_log.batch(facts(batch))
+        self._run_log.beat(time.time(), None)
 
     def close(self) -> None:
         self._writer.close()
-        self._diary.close()
+        self._run_log.close()
 
 
 @pytest.fixture
@@ -101,8 +101,8 @@ def test_a_job_is_stopped_and_started_from_the_page(page_console: Served) -> Non
         browsed.page.locator("[data-job=hot] a").click()
         browsed.page.get_by_role("button", name="Start").click()
         expect(browsed.page.get_by_text("asked to start")).to_be_visible(timeout=PATIENCE)
-    with Book(page_console.place.book, read_only=True) as book:
-        assert book.job("hot").wanted == "running"
+    with JobRegistry(page_console.folder.registry, read_only=True) as registry:
+        assert registry.job("hot").wanted == "running"
 
 
 def test_without_the_token_the_page_shows_nothing_but_where_to_get_it(
@@ -118,8 +118,8 @@ def test_without_the_token_the_page_shows_nothing_but_where_to_get_it(
 
 def test_hostile_text_is_shown_as_text(page_console: Served) -> None:
     page_console.add_job()
-    with Book(page_console.place.book) as book:
-        book.note("hot", reason=HOSTILE)
+    with JobRegistry(page_console.folder.registry) as registry:
+        registry.update("hot", reason=HOSTILE)
     with browser() as browsed:
         browsed.page.goto(page_console.link)
         expect(browsed.page.get_by_text(HOSTILE)).to_be_visible(timeout=PATIENCE)

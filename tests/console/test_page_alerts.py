@@ -47,7 +47,7 @@ def alerted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]
 
 def test_an_alert_is_seen_silenced_and_heard_again(alerted: Served) -> None:
     def quiet() -> list[bool]:
-        return [row["silenced_until"] is not None for row in alerts(alerted.place)]
+        return [row["silenced_until"] is not None for row in alerts(alerted.folder)]
 
     with browser() as browsed:
         page = browsed.page

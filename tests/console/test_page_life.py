@@ -11,8 +11,8 @@ from tests.console.browsing import PATIENCE, Browsed, browser
 from tests.console.serving import Served, facts, served
 
 from millstream.console.page import built_page
-from millstream.jobs.registry import Book
-from millstream.jobs.reports.run_log import Diary
+from millstream.jobs.registry import JobRegistry
+from millstream.jobs.reports.run_log import RunLog
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,10 +31,10 @@ def built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def one_more_batch(console: Served, batch: int) -> None:
     """The job has read another hundred rows."""
-    diary = Diary(console.place.job("hot").facts, f"r{batch}", 1)
-    diary.batch(facts(batch))
-    diary.beat(time.time(), None)
-    diary.close()
+    run_log = RunLog(console.folder.job("hot").run_log, f"r{batch}", 1)
+    run_log.batch(facts(batch))
+    run_log.beat(time.time(), None)
+    run_log.close()
 
 
 def test_a_server_that_restarts_is_found_again_and_the_page_goes_on(
@@ -68,8 +68,8 @@ def test_a_job_that_dies_and_comes_back_is_seen_doing_so(built: Path, tmp_path: 
         page.goto(console.link)
         state = page.locator("[data-job=hot] [data-fact=state]")
         for name, restarts in (("running", 0), ("failing", 0), ("running", 1)):
-            with Book(console.place.book) as book:
-                book.note("hot", state=name, restarts=restarts,
+            with JobRegistry(console.folder.registry) as registry:
+                registry.update("hot", state=name, restarts=restarts,
                           reason="killed by SIGKILL" if name == "failing" else None)  # fmt: skip
             expect(state).to_have_text(name, timeout=PATIENCE)
         expect(page.locator("[data-job=hot] [data-fact=restarts]")).to_have_text("1")

@@ -12,8 +12,8 @@ from tests.console.browsing import PATIENCE, Browsed, browser
 from tests.console.serving import ABOUT, PLAN, Served, facts, served
 
 from millstream.console.page import built_page
-from millstream.jobs.registry import Book, JobRow
-from millstream.jobs.reports.run_log import Diary
+from millstream.jobs.registry import JobRegistry, JobRow
+from millstream.jobs.reports.run_log import RunLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,12 +56,12 @@ def hostile_job(console: Served) -> None:
                  pipeline=named("hot"), kafka=None, checkpoint="nowhere", lane=None,
                  submitted=time.time(), since=time.time(), wanted="stopped", state="stopped",
                  reason=named("why"))  # fmt: skip
-    with Book(console.place.book) as book:
-        book.add(job)
-    console.place.job("hot").path.mkdir(parents=True, exist_ok=True)
+    with JobRegistry(console.folder.registry) as registry:
+        registry.add(job)
+    console.folder.job("hot").path.mkdir(parents=True, exist_ok=True)
     plan = hostile({**PLAN})
-    diary = Diary(console.place.job("hot").facts, "r1", 1)
-    diary.about({**ABOUT, "topics": {named("bids"): named("bids")}, "writes": [named("hot")],
+    run_log = RunLog(console.folder.job("hot").run_log, "r1", 1)
+    run_log.about({**ABOUT, "topics": {named("bids"): named("bids")}, "writes": [named("hot")],
                  "plan": plan, "leaving": [named("one transaction")]})  # fmt: skip
     for batch in range(1, 4):
         told = facts(batch)
@@ -69,9 +69,9 @@ def hostile_job(console: Served) -> None:
         told["read"] = {named("bids"): 100}
         told["watermarks"] = {named("bids"): "2026-01-01T00:00:00+00:00"}
         told["steps"] = {named(step): counts for step, counts in told["steps"].items()}
-        diary.batch(told)
-    diary.beat(time.time(), {named("bids"): {0: 10}})
-    diary.close()
+        run_log.batch(told)
+    run_log.beat(time.time(), {named("bids"): {0: 10}})
+    run_log.close()
 
 
 def hostile(value: Any) -> Any:

@@ -16,8 +16,8 @@ from millstream.console.page import built_page
 from millstream.engine.inspection.inspect import commits, looked_at
 from millstream.engine.recovery.rewind import suffix_of
 from millstream.jobs.queries import state_of_key
-from millstream.jobs.registry import Book
-from millstream.jobs.reports.run_log import Diary
+from millstream.jobs.registry import JobRegistry
+from millstream.jobs.reports.run_log import RunLog
 from millstream.kafka.admin.topics import Topics
 from millstream.kafka.clients.producing.producer import Producer
 from millstream.kafka.settings import Cluster
@@ -56,14 +56,14 @@ def past(folder: Path, broker: ThrowAwayBroker, spark: SparkSession) -> Iterator
     with served(folder / "home", page, kafka=broker.address) as console:
         console.add_job(NAME, checkpoint=str(folder / "job"),
                         about=about_run(loaded, pipeline, cluster, folder / "job"))  # fmt: skip
-        with Book(console.place.book) as book:
-            book.note(NAME, file=file)
-        diary = Diary(console.place.job(NAME).facts, "r2", 2)
+        with JobRegistry(console.folder.registry) as registry:
+            registry.update(NAME, file=file)
+        run_log = RunLog(console.folder.job(NAME).run_log, "r2", 2)
         for number in looked_at(folder / "job").batches("commit"):
             commit = looked_at(folder / "job").read_commit(number)
-            diary.batch(commit["facts"], commit["clock"] / 1e6)
-        diary.beat(0.0, None)
-        diary.close()
+            run_log.batch(commit["facts"], commit["clock"] / 1e6)
+        run_log.beat(0.0, None)
+        run_log.close()
         yield console
 
 
@@ -95,7 +95,7 @@ def test_late_and_dead_rows_are_shown_with_where_they_came_from(past: Served) ->
 
 def test_a_key_looked_up_on_the_page_has_the_value_of_the_checkpoint(past: Served) -> None:
     step = "tumbling(auction)"
-    [row] = state_of_key(past.place, NAME, step, ["auction=7"])["rows"]
+    [row] = state_of_key(past.folder, NAME, step, ["auction=7"])["rows"]
     with browser() as browsed:
         page = browsed.page
         opened(browsed, past, "state")
@@ -138,5 +138,5 @@ def test_a_job_is_rewound_from_the_page_once_it_has_said_what_will_happen(
         expect(dialog.get_by_label("added to the name")).to_have_value("-3", timeout=PATIENCE)
         page.keyboard.press("Escape")
         assert browsed.complaints == []
-    with Book(past.place.book, read_only=True) as book:
-        assert book.events(NAME)[-1].event == "rewound"
+    with JobRegistry(past.folder.registry, read_only=True) as registry:
+        assert registry.events(NAME)[-1].event == "rewound"

@@ -175,8 +175,8 @@ def test_hostile_records_are_shown_harmless(
         page.on("dialog", lambda dialog: browsed.complaints.append(dialog.message))
         opened(browsed, page_console, topic)
         expect(page.locator("li.record")).to_have_count(4, timeout=PATIENCE)
-        for place in ("0@0", "0@1", "0@2", "0@3"):
-            page.locator(f"[data-place='{place}'] .record-line").click()
+        for folder in ("0@0", "0@1", "0@2", "0@3"):
+            page.locator(f"[data-place='{folder}'] .record-line").click()
         expect(page.locator("[data-place='0@0']")).to_contain_text(SCRIPT)
         expect(page.locator("[data-place='0@0'] .tree .strange").first).to_have_text("U+202E")
         twists = page.locator("[data-place='0@1'] .twist[aria-expanded=false]")

@@ -92,8 +92,8 @@ def test_a_request_sent_ahead_is_held_to_the_limit_too(small: Served) -> None:
 def test_requests_sent_ahead_are_answered_in_their_order(small: Served) -> None:
     path = b"GET /%s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n%s\r\n"
     names = [b"healthz", b"none", b"readyz", b"healthz"] * 100
-    sent = [path % (name, small.port, b"Connection: close\r\n" * (place == len(names) - 1))
-            for place, name in enumerate(names)]  # fmt: skip
+    sent = [path % (name, small.port, b"Connection: close\r\n" * (folder == len(names) - 1))
+            for folder, name in enumerate(names)]  # fmt: skip
     with connected(small) as connection:
         connection.sendall(b"".join(sent))
         answers = received(connection).split(b"HTTP/1.1 ")[1:]

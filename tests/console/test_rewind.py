@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from millstream.console import rewind
-from millstream.jobs.registry import Book
+from millstream.jobs.registry import JobRegistry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,8 +45,8 @@ def rewound(console: Served, job: str = "hot") -> Asked:
 
 
 def events(console: Served) -> list[str]:
-    with Book(console.place.book, read_only=True) as book:
-        return [event.event for event in book.events("hot")]
+    with JobRegistry(console.folder.registry, read_only=True) as registry:
+        return [event.event for event in registry.events("hot")]
 
 
 def test_what_a_request_says_reaches_the_command_as_checked_words(

@@ -9,7 +9,7 @@ import pytest
 
 from millstream.cli.job_process import about_run
 from millstream.cli.terminal.pipelines import load
-from millstream.jobs.registry import Book
+from millstream.jobs.registry import JobRegistry
 from millstream.jobs.stack import KAFKA
 from millstream.kafka.settings import Cluster
 
@@ -44,8 +44,8 @@ def kept(console: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Se
     loaded, pipeline = load(str(tmp_path / "hot.py"))
     cluster = Cluster("127.0.0.1:1", {"sasl.password": CANARY})
     console.add_job(about=about_run(loaded, pipeline, cluster, tmp_path))
-    with Book(console.place.book) as book:
-        book.set(KAFKA, "127.0.0.1:1")
+    with JobRegistry(console.folder.registry) as registry:
+        registry.set(KAFKA, "127.0.0.1:1")
     return console
 
 
@@ -64,7 +64,7 @@ def test_the_plan_still_says_where_rows_go(kept: Served) -> None:
     assert "***" in text
     late = kept("/api/jobs/hot/late").json
     assert late["topics"] == []
-    assert len(late["elsewhere"]) == 1
+    assert len(late["other_sinks"]) == 1
 
 
 def test_the_token_is_in_no_file_but_its_own(kept: Served, tmp_path: Path) -> None:

@@ -43,10 +43,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def installed(wheel: Path, tmp_path: Path) -> Iterator[tuple[Path, dict[str, str]]]:
     """The `millstream` command of a fresh environment, and what it sees: no Node, no repository."""
-    place = tmp_path / "venv"
-    run([sys.executable, "-m", "venv", "--without-pip", str(place)])
+    folder = tmp_path / "venv"
+    run([sys.executable, "-m", "venv", "--without-pip", str(folder)])
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    packages = place / "lib" / version / "site-packages"
+    packages = folder / "lib" / version / "site-packages"
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(packages)
     (packages / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
@@ -55,8 +55,8 @@ def installed(wheel: Path, tmp_path: Path) -> Iterator[tuple[Path, dict[str, str
     (programs / "sh").symlink_to("/bin/sh")
     environment = {"PATH": str(programs), "MILLSTREAM_HOME": str(tmp_path / "home"),
                    "HOME": str(tmp_path), "PYTHONPATH": ""}  # fmt: skip
-    yield place / "bin" / "python", environment
-    run([str(place / "bin" / "python"), "-m", "millstream.cli.main", "down"], **environment)
+    yield folder / "bin" / "python", environment
+    run([str(folder / "bin" / "python"), "-m", "millstream.cli.main", "down"], **environment)
 
 
 def test_the_wheel_holds_the_page_its_licences_and_the_demo_and_no_sources_of_the_page(

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import psutil
 from tests.cli.command import Command
 
-from millstream.jobs.folders import StackPlace, stack_place
-from millstream.jobs.registry import Book
+from millstream.jobs.folders import StackFolder, stack_folder
+from millstream.jobs.registry import JobRegistry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,9 +57,9 @@ class Stack:
         return Command(self.kafka, {"MILLSTREAM_HOME": str(self.home), "JAVA_TOOL_OPTIONS": JAVA})
 
     @property
-    def place(self) -> StackPlace:
+    def folder(self) -> StackFolder:
         """The stack's folder."""
-        return stack_place(self.home)
+        return stack_folder(self.home)
 
     def up(self) -> str:
         """Bring it up; the address of its page, without the token."""
@@ -68,8 +68,8 @@ class Stack:
 
     def job(self, name: str) -> JobRow:
         """How a job stands in the book."""
-        with Book(self.place.book, read_only=True) as book:
-            return book.job(name)
+        with JobRegistry(self.folder.registry, read_only=True) as registry:
+            return registry.job(name)
 
     def await_state(self, name: str, *states: str, patience: float = PATIENCE) -> JobRow:
         """Until the job is in one of these states."""
@@ -85,18 +85,18 @@ class Stack:
 
     def story(self, name: str) -> str:
         """What everybody wrote down about a job, newest last."""
-        with Book(self.place.book, read_only=True) as book:
-            told = [str(book.job(name)), *(f"{e.at:.3f} {e.event} {e.detail}"
-                                           for e in book.events(name, 30))]  # fmt: skip
-        files = (self.place.log("supervisor"), self.place.job(name).log,
-                 self.place.job(name).output)  # fmt: skip
+        with JobRegistry(self.folder.registry, read_only=True) as registry:
+            told = [str(registry.job(name)), *(f"{e.at:.3f} {e.event} {e.detail}"
+                                           for e in registry.events(name, 30))]  # fmt: skip
+        files = (self.folder.log("supervisor"), self.folder.job(name).log,
+                 self.folder.job(name).output)  # fmt: skip
         for file in files:
             told += [f"-- {file.name}", *file.read_text(errors="replace").splitlines()[-30:]]
         return "\n".join(told)
 
     def supervisor(self) -> psutil.Process | None:
         """The process of the supervisor."""
-        return self.place.life("supervisor").holder()
+        return self.folder.lock("supervisor").holder()
 
     def kill_supervisor(self) -> None:
         """SIGKILL; the console brings another."""
@@ -107,7 +107,7 @@ class Stack:
 
     def holder(self, name: str) -> psutil.Process | None:
         """The process of a job."""
-        return self.place.job(name).life.holder()
+        return self.folder.job(name).lock.holder()
 
     def freeze(self, name: str) -> int:
         """SIGSTOP to a job's process; its id."""

@@ -16,9 +16,9 @@ from tests.jobs.stacks import until
 from tests.jobs.test_supervisor import sleeper
 
 from millstream.jobs import logs
-from millstream.jobs.folders import stack_place
+from millstream.jobs.folders import stack_folder
 from millstream.jobs.logs import Log
-from millstream.jobs.registry import Book
+from millstream.jobs.registry import JobRegistry
 from millstream.jobs.stack import page_address
 from millstream.jobs.supervisor import Supervisor
 from millstream.kafka.local.processes import LifeLock
@@ -110,15 +110,15 @@ def test_the_supervisor_keeps_what_the_parts_of_the_stack_print_small(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MILLSTREAM_HOME", str(tmp_path))
-    place = stack_place(tmp_path)
-    place.make()
-    printed = [place.path / "console.out", place.path / "supervisor.out",
+    folder = stack_folder(tmp_path)
+    folder.make()
+    printed = [folder.path / "console.out", folder.path / "supervisor.out",
                tmp_path / "broker" / "broker.out"]  # fmt: skip
     for file in printed:
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(b"x" * (logs.LARGEST + 1))
-    log = Log(place.log("supervisor"))
-    supervisor = Supervisor(place, lambda job: None, log)
+    log = Log(folder.log("supervisor"))
+    supervisor = Supervisor(folder, lambda job: None, log)
     supervisor.turn()
     supervisor.close()
     log.close()
@@ -162,10 +162,10 @@ def test_malformed_requests_and_a_chatty_job_leave_the_stacks_files_small(
     stack: Stack, tmp_path: Path
 ) -> None:
     stack.up()
-    with Book(stack.place.book, read_only=True) as book:
-        port = page_address(book).port
+    with JobRegistry(stack.folder.registry, read_only=True) as registry:
+        port = page_address(registry).port
     sleeper(stack, "chatty", tmp_path, CHATTY.format(lines=60_000, pause=0.05))
-    output = stack.place.job("chatty").output
+    output = stack.folder.job("chatty").output
     began = time.monotonic()
     for sent in MALFORMED:
         for _ in range(2_000):
@@ -174,11 +174,11 @@ def test_malformed_requests_and_a_chatty_job_leave_the_stacks_files_small(
                 one.recv(100)
     assert time.monotonic() - began < 120
 
-    def quiet() -> bool:
+    def idle_for() -> bool:
         assert size_of(output, output.with_name("output.log.1")) < 5 * logs.LARGEST
         return output.exists() and ended(output)
 
-    until(quiet, "the last line")
-    sizes = {one.name: one.stat().st_size for one in stack.place.path.iterdir() if one.is_file()}
-    assert sizes["console.out"] < 2_000, (stack.place.path / "console.out").read_text()[-2_000:]
+    until(idle_for, "the last line")
+    sizes = {one.name: one.stat().st_size for one in stack.folder.path.iterdir() if one.is_file()}
+    assert sizes["console.out"] < 2_000, (stack.folder.path / "console.out").read_text()[-2_000:]
     assert sizes["console.log"] < 2_000

@@ -40,9 +40,9 @@ def test_a_job_is_listed_and_shown_for_people_and_programs(steady: Stack) -> Non
 
 
 def test_a_log_is_printed_from_its_end(steady: Stack) -> None:
-    place = steady.place.job("steady")
-    until(lambda: place.log.exists() and "started" in place.log.read_text(), "its first line")
-    log = Log(place.log)
+    folder = steady.folder.job("steady")
+    until(lambda: folder.log.exists() and "started" in folder.log.read_text(), "its first line")
+    log = Log(folder.log)
     log("hello", text="a\x1b[31mred")
     log.close()
     said = steady.millstream.ok("jobs", "logs", "steady", "--last", "1")
@@ -68,4 +68,4 @@ def test_the_same_pipeline_is_not_submitted_twice(steady: Stack, tmp_path: Path)
     )
     said = steady.millstream("jobs", "submit", str(file))
     assert said.code == 1
-    assert "a job needs a name of its own: 'steady'" in said.err
+    assert "a new job needs an unused name, not 'steady'" in said.err

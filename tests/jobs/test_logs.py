@@ -72,4 +72,4 @@ def test_following_goes_on_over_a_rotation(tmp_path: Path) -> None:
             step()
         return step is None
 
-    assert list(logs.followed(path, ended)) == ["one", "two"]
+    assert list(logs.follow(path, ended)) == ["one", "two"]

@@ -43,7 +43,7 @@ def test_a_job_that_shall_stop_is_asked_once_and_killed_after_its_grace() -> Non
     assert decide(job, WELL, NOW).action == "stop"
     asked = replace(job, stopping=NOW)
     assert decide(asked, WELL, NOW + 1).action == "nothing"
-    assert decide(asked, WELL, NOW + policy.GRACE + 1).action == "kill"
+    assert decide(asked, WELL, NOW + policy.STOP_TIMEOUT + 1).action == "kill"
 
 
 def test_a_new_run_that_was_asked_for_ends_the_old_one_first() -> None:
@@ -55,20 +55,22 @@ def test_a_new_run_that_was_asked_for_ends_the_old_one_first() -> None:
 
 
 def test_a_frozen_process_is_hung_and_killed_in_seconds() -> None:
-    seen = Seen(alive=True, running=True, frozen=True, silent=policy.FROZEN + 0.1)
+    seen = Seen(alive=True, running=True, frozen=True, heartbeat_age=policy.FROZEN_TIMEOUT + 0.1)
     verdict = decide(JOB, seen, NOW)
     assert (verdict.action, verdict.state) == ("kill", "hung")
-    assert decide(JOB, replace(seen, silent=0.5), NOW).action == "nothing"
+    assert decide(JOB, replace(seen, heartbeat_age=0.5), NOW).action == "nothing"
 
 
 def test_a_process_that_is_only_slow_gets_more_time_than_a_frozen_one() -> None:
-    seen = Seen(alive=True, running=True, silent=policy.FROZEN + 5)
+    seen = Seen(alive=True, running=True, heartbeat_age=policy.FROZEN_TIMEOUT + 5)
     assert decide(JOB, seen, NOW).action == "nothing"
-    assert decide(JOB, replace(seen, silent=policy.SILENT + 1), NOW).action == "kill"
+    assert (
+        decide(JOB, replace(seen, heartbeat_age=policy.HEARTBEAT_TIMEOUT + 1), NOW).action == "kill"
+    )
 
 
 def test_a_run_that_lives_without_progress_is_called_hung_and_not_killed() -> None:
-    verdict = decide(JOB, Seen(alive=True, running=True, stuck=policy.STUCK + 1), NOW)
+    verdict = decide(JOB, Seen(alive=True, running=True, loop_age=policy.PROGRESS_TIMEOUT + 1), NOW)
     assert (verdict.action, verdict.state) == ("nothing", "hung")
 
 
@@ -76,8 +78,8 @@ def test_a_run_that_lives_without_progress_is_called_hung_and_not_killed() -> No
     ("seen", "state"),
     [
         (Seen(alive=True), "starting"),
-        (Seen(alive=True, running=True, quiet=policy.QUIET + 1), "idle"),
-        (Seen(alive=True, running=True, late_by=policy.BEHIND + 1), "catching up"),
+        (Seen(alive=True, running=True, idle_for=policy.IDLE_AFTER + 1), "idle"),
+        (Seen(alive=True, running=True, catch_up_time=policy.CATCHING_UP_AFTER + 1), "catching up"),
         (Seen(alive=True, running=True), "running"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -101,11 +103,11 @@ def test_runs_that_die_wait_longer_and_longer_until_the_job_has_failed() -> None
 
 
 def test_a_run_that_lived_long_enough_makes_earlier_failures_forgotten() -> None:
-    job = replace(JOB, failures=9, launched=NOW - policy.STABLE - 1)
+    job = replace(JOB, failures=9, launched=NOW - policy.STABLE_AFTER - 1)
     assert settle(job, None, NOW).failures == 1
 
 
-@pytest.mark.parametrize("kind", sorted(policy.HOPELESS))
+@pytest.mark.parametrize("kind", sorted(policy.FINAL_ERRORS))
 def test_what_would_only_fail_again_is_not_tried_again(kind: str) -> None:
     settled = settle(JOB, crashed(kind), NOW)
     assert (settled.state, settled.reason) == ("failed", "it broke")

@@ -96,13 +96,13 @@ def job(stack: Stack, topic: str, tmp_path: Path) -> RealJob:
 def asked(stack: Stack, path: str) -> Any:
     page = stack.millstream.ok("status", "-o", "json").json["page"].partition("#")[0]
     request = urllib.request.Request(
-        f"{page}{path}", headers={"Authorization": f"Bearer {stack.place.token()}"}
+        f"{page}{path}", headers={"Authorization": f"Bearer {stack.folder.token()}"}
     )
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:
             return json.loads(answer.read())
     except urllib.error.HTTPError as error:
-        said = (stack.place.path / "console.out").read_text()[-3000:]
+        said = (stack.folder.path / "console.out").read_text()[-3000:]
         raise AssertionError(f"{path}: {error.code} {error.read()!r}\n{said}") from error
 
 

@@ -12,8 +12,8 @@ import pytest
 from millstream.errors import AlreadyRunning, Damaged, NotFound, Unavailable
 from millstream.jobs import database
 from millstream.jobs.policy import Ending
-from millstream.jobs.registry import Book, JobRow
-from millstream.jobs.reports.run_log import BATCHES_KEPT, Diary, DiaryReader
+from millstream.jobs.registry import JobRegistry, JobRow
+from millstream.jobs.reports.run_log import BATCHES_KEPT, RunLog, RunLogReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,112 +31,110 @@ def facts(batch: int, rows: int = 10, seconds: float = 0.2) -> dict[str, Any]:
 
 
 def test_a_job_is_found_again_by_another_reader(tmp_path: Path) -> None:
-    with Book(tmp_path / "jobs.db") as book:
-        book.add(job())
-        with Book(tmp_path / "jobs.db", read_only=True) as other:
+    with JobRegistry(tmp_path / "jobs.db") as registry:
+        registry.add(job())
+        with JobRegistry(tmp_path / "jobs.db", read_only=True) as other:
             assert other.job("hot") == job()
 
 
 def test_a_second_job_of_the_same_name_is_refused(tmp_path: Path) -> None:
-    with Book(tmp_path / "jobs.db") as book:
-        book.add(job())
+    with JobRegistry(tmp_path / "jobs.db") as registry:
+        registry.add(job())
         with pytest.raises(AlreadyRunning, match="jobs restart hot"):
-            book.add(job())
+            registry.add(job())
 
 
 def test_a_job_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) -> None:
-    with Book(tmp_path / "jobs.db") as book:
-        book.add(job())
+    with JobRegistry(tmp_path / "jobs.db") as registry:
+        registry.add(job())
         with pytest.raises(NotFound, match="'cold'; got hot"):
-            book.job("cold")
+            registry.job("cold")
 
 
 def test_a_reader_comes_before_the_first_job(tmp_path: Path) -> None:
-    with Book(tmp_path / "jobs.db", read_only=True) as early:
+    with JobRegistry(tmp_path / "jobs.db", read_only=True) as early:
         assert early.all() == []
-        with Book(tmp_path / "jobs.db") as book:
-            book.add(job())
+        with JobRegistry(tmp_path / "jobs.db") as registry:
+            registry.add(job())
         assert [found.name for found in early.all()] == ["hot"]
 
 
 def test_a_wish_for_a_new_run_forgives_earlier_failures(tmp_path: Path) -> None:
-    with Book(tmp_path / "jobs.db") as book:
-        book.add(job())
-        book.note("hot", failures=9, retry_at=5.0)
-        wished = book.want("hot", "running", anew=True)
+    with JobRegistry(tmp_path / "jobs.db") as registry:
+        registry.add(job())
+        registry.update("hot", failures=9, retry_at=5.0)
+        wished = registry.want("hot", "running", restart=True)
         assert (wished.asked, wished.failures, wished.retry_at) == (2, 0, 0.0)
 
 
 def test_a_removed_job_is_not_brought_back_by_a_later_wish(tmp_path: Path) -> None:
-    with Book(tmp_path / "jobs.db") as book:
-        book.add(job())
-        book.want("hot", "removed")
-        assert book.want("hot", "running").wanted == "removed"
+    with JobRegistry(tmp_path / "jobs.db") as registry:
+        registry.add(job())
+        registry.want("hot", "removed")
+        assert registry.want("hot", "running").wanted == "removed"
 
 
 def test_what_happened_is_told_oldest_first_and_per_job(tmp_path: Path) -> None:
-    with Book(tmp_path / "jobs.db") as book:
-        book.add(job())
-        book.add(job("cold"))
-        book.note("hot", "launched", "r1")
-        assert [event.event for event in book.events("hot")] == ["submitted", "launched"]
-        assert len(book.events()) == 3
+    with JobRegistry(tmp_path / "jobs.db") as registry:
+        registry.add(job())
+        registry.add(job("cold"))
+        registry.update("hot", "launched", "r1")
+        assert [event.event for event in registry.events("hot")] == ["submitted", "launched"]
+        assert len(registry.events()) == 3
 
 
 def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
     (tmp_path / "jobs.db").write_text("no database, but long enough to look like one" * 100)
-    with pytest.raises(Damaged, match=r"jobs\.db needs to be a database"):
-        Book(tmp_path / "jobs.db")
+    with pytest.raises(Damaged, match=r"jobs\.db must be a database"):
+        JobRegistry(tmp_path / "jobs.db")
 
 
 def test_a_book_that_somebody_holds_is_named_and_the_next_wish_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "_PATIENCE", 0.05)
-    with Book(tmp_path / "jobs.db") as book, Book(tmp_path / "jobs.db") as other:
-        book.add(job())
+    with JobRegistry(tmp_path / "jobs.db") as registry, JobRegistry(tmp_path / "jobs.db") as other:
+        registry.add(job())
         with (
             database.transaction(other._writing),
-            pytest.raises(
-                Unavailable, match=r"jobs\.db needs to be open .* got database is locked"
-            ),
+            pytest.raises(Unavailable, match=r"jobs\.db must be readable.* got database is locked"),
         ):
-            book.want("hot", "stopped")
-        assert book.job("hot").wanted == "running"
-        assert book.want("hot", "stopped").wanted == "stopped"
+            registry.want("hot", "stopped")
+        assert registry.job("hot").wanted == "running"
+        assert registry.want("hot", "stopped").wanted == "stopped"
 
 
 def test_a_folder_in_the_place_of_the_book_is_named(tmp_path: Path) -> None:
     (tmp_path / "jobs.db").mkdir()
-    with pytest.raises(Unavailable, match=r"jobs\.db needs to be open .* unable to open"):
-        Book(tmp_path / "jobs.db")
+    with pytest.raises(Unavailable, match=r"jobs\.db must be readable.* unable to open"):
+        JobRegistry(tmp_path / "jobs.db")
 
 
 def _come_and_go(path: str) -> None:
-    with Book(_path(path)) as book:
-        book.tell("passed by")
+    with JobRegistry(_path(path)) as registry:
+        registry.add_event("passed by")
 
 
 def test_a_second_opening_takes_no_lock_from_the_first(tmp_path: Path) -> None:
     """Closing a descriptor of the file beside SQLite would: the log is then removed in use."""
     path = tmp_path / "jobs.db"
-    with Book(path) as book:
-        book.add(job())
-        Book(path).close()
+    with JobRegistry(path) as registry:
+        registry.add(job())
+        JobRegistry(path).close()
         _in_a_process(_come_and_go, path)
-        book.want("hot", "stopped")
-        with Book(path, read_only=True) as reader:
+        registry.want("hot", "stopped")
+        with JobRegistry(path, read_only=True) as reader:
             assert [event.event for event in reader.events()] == [
                 "submitted", "passed by", "asked for",
             ]  # fmt: skip
         _in_a_process(_come_and_go, path)
-        assert [event.event for event in book.events()][3:] == ["passed by"]
+        assert [event.event for event in registry.events()][3:] == ["passed by"]
 
 
 def _write_and_die(path: str) -> None:
-    with Book(_path(path)) as book:
-        book.add(job())
-        book.want("hot", "stopped")
+    with JobRegistry(_path(path)) as registry:
+        registry.add(job())
+        registry.want("hot", "stopped")
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -155,18 +153,18 @@ def _in_a_process(target: Callable[[str], None], path: Path) -> int | None:
 
 def test_what_was_written_outlives_a_writer_that_is_killed(tmp_path: Path) -> None:
     assert _in_a_process(_write_and_die, tmp_path / "jobs.db") == -signal.SIGKILL
-    with Book(tmp_path / "jobs.db") as book:
-        assert book.job("hot").wanted == "stopped"
+    with JobRegistry(tmp_path / "jobs.db") as registry:
+        assert registry.job("hot").wanted == "stopped"
 
 
 def test_a_diary_adds_batches_up_over_runs(tmp_path: Path) -> None:
     for run, batches in (("r1", (1, 2)), ("r2", (3,))):
-        diary = Diary(tmp_path / "facts.db", run, 1)
+        run_log = RunLog(tmp_path / "facts.db", run, 1)
         for batch in batches:
-            diary.batch(facts(batch))
-        diary.beat(0.0, {"bids": {0: 7}})
-        diary.close()
-    reader = DiaryReader(tmp_path / "facts.db")
+            run_log.batch(facts(batch))
+        run_log.beat(0.0, {"bids": {0: 7}})
+        run_log.close()
+    reader = RunLogReader(tmp_path / "facts.db")
     totals = reader.totals()
     assert totals["rows"] == {"": 30}
     assert totals["out"] == {"hot": 9}
@@ -177,13 +175,13 @@ def test_a_diary_adds_batches_up_over_runs(tmp_path: Path) -> None:
 
 
 def test_a_diary_keeps_only_the_last_batches(tmp_path: Path) -> None:
-    diary = Diary(tmp_path / "facts.db", "r1", 1)
+    run_log = RunLog(tmp_path / "facts.db", "r1", 1)
     for batch in range(1, BATCHES_KEPT + 11):
-        diary.batch(facts(batch))
-    diary.beat(0.0, None)
-    assert diary.last_batch() == BATCHES_KEPT + 10
-    diary.close()
-    reader = DiaryReader(tmp_path / "facts.db")
+        run_log.batch(facts(batch))
+    run_log.beat(0.0, None)
+    assert run_log.last_batch() == BATCHES_KEPT + 10
+    run_log.close()
+    reader = RunLogReader(tmp_path / "facts.db")
     assert len(reader.batches()) == BATCHES_KEPT
     assert reader.totals()["batches"] == {"": BATCHES_KEPT + 10}
     reader.close()
@@ -192,11 +190,11 @@ def test_a_diary_keeps_only_the_last_batches(tmp_path: Path) -> None:
 def test_a_diary_tells_how_a_run_ended_and_a_killed_one_says_nothing(tmp_path: Path) -> None:
     ending = Ending(code=3, kind="InvalidSpec", sentence="a column is needed")
     for run in ("r1", "r2"):
-        diary = Diary(tmp_path / "facts.db", run, 1)
+        run_log = RunLog(tmp_path / "facts.db", run, 1)
         if run == "r1":
-            diary.end(ending)
-        diary.close()
-    reader = DiaryReader(tmp_path / "facts.db")
+            run_log.end(ending)
+        run_log.close()
+    reader = RunLogReader(tmp_path / "facts.db")
     first, second = reader.run("r1"), reader.run("r2")
     assert first is not None
     assert second is not None
@@ -205,5 +203,5 @@ def test_a_diary_tells_how_a_run_ended_and_a_killed_one_says_nothing(tmp_path: P
 
 
 def test_a_diary_that_nobody_has_begun_is_empty(tmp_path: Path) -> None:
-    reader = DiaryReader(tmp_path / "facts.db")
+    reader = RunLogReader(tmp_path / "facts.db")
     assert (reader.run(), reader.batches(), reader.totals()) == (None, [], {})

@@ -11,7 +11,7 @@ from tests.cli.bids import lines, pipeline_file
 from tests.jobs.stacks import Stack, until
 
 from millstream.engine.inspection.inspect import looked_at
-from millstream.jobs.registry import Book
+from millstream.jobs.registry import JobRegistry
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,14 +57,17 @@ def test_a_job_is_stopped_rewound_and_started_again(
     assert status == 200, told
     assert f"{topic} is back at the start, into outputs that end in -2" in " ".join(told["said"])
     assert [row["lane"] for row in _commits(stack, job)] == ["short", "rewind", "rewind"]
-    with Book(stack.place.book, read_only=True) as book:
-        events = [event.event for event in book.events(topic)]
+    with JobRegistry(stack.folder.registry, read_only=True) as registry:
+        events = [event.event for event in registry.events(topic)]
     assert events[-1] == "rewound"
 
 
 def posted(stack: Stack, url: str, wish: dict[str, object]) -> tuple[int, dict[str, Any]]:
     """What the page's server answers to a wish."""
-    headers = {"Authorization": f"Bearer {stack.place.token()}", "Content-Type": "application/json"}
+    headers = {
+        "Authorization": f"Bearer {stack.folder.token()}",
+        "Content-Type": "application/json",
+    }
     request = urllib.request.Request(url, json.dumps(wish).encode(), headers)
     try:
         with urllib.request.urlopen(request, timeout=280) as answer:
@@ -72,7 +75,7 @@ def posted(stack: Stack, url: str, wish: dict[str, object]) -> tuple[int, dict[s
     except urllib.error.HTTPError as error:
         told = json.loads(error.read())
         if error.code == 500:
-            told["console"] = (stack.place.path / "console.out").read_text()[-4000:]
+            told["console"] = (stack.folder.path / "console.out").read_text()[-4000:]
         return error.code, told
 
 

@@ -15,7 +15,7 @@ import pytest
 from tests.jobs.stacks import SLEEPER, Stack, until
 
 from millstream.jobs.process import leftovers
-from millstream.jobs.registry import Book, JobRow
+from millstream.jobs.registry import JobRegistry, JobRow
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,8 +32,8 @@ def sleeper(stack: Stack, name: str, folder: Path, text: str = SLEEPER) -> JobRo
     job = JobRow(name=name, application="test", owner="ann", file=str(file), pipeline=name,
                  kafka=stack.kafka, checkpoint=str(folder / name), lane=None,
                  submitted=time.time())  # fmt: skip
-    with Book(stack.place.book) as book:
-        book.add(job)
+    with JobRegistry(stack.folder.registry) as registry:
+        registry.add(job)
     return job
 
 
@@ -113,7 +113,7 @@ def test_a_job_that_is_stopped_restarted_and_removed_obeys(stack: Stack, tmp_pat
     stack.millstream.ok("jobs", "remove", "steady", "--yes")
     assert stack.holder("steady") is None
     assert stack.millstream.ok("jobs", "list", "-o", "json").json == []
-    assert not stack.place.job("steady").path.exists()
+    assert not stack.folder.job("steady").path.exists()
 
 
 def test_a_file_that_is_wrong_fails_at_once_and_says_why(stack: Stack, tmp_path: Path) -> None:

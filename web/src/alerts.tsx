@@ -8,7 +8,7 @@ import { Empty, Pill, Tile, Tiles, Trouble, Wait } from "./parts/facts";
 import { Given } from "./parts/given";
 import { Icon } from "./parts/icon";
 import { address } from "./route";
-import type { AlertFacts, AlertTold, SilenceWish, Value } from "./types";
+import type { AlertFacts, Notification, SilenceWish, Value } from "./types";
 
 export const ALERTS = "/api/alerts";
 const EVERY = 2;
@@ -117,14 +117,14 @@ function Keys({ keys, of, silence }: { keys: AlertFacts[]; of: string; silence: 
 }
 
 function Told({ one }: { one: Standing }) {
-  const { answer, error } = useAsked<AlertTold[]>(`${pathOf(one)}/told?last=20`, EVERY);
+  const { answer, error } = useAsked<Notification[]>(`${pathOf(one)}/notifications?last=20`, EVERY);
   if (answer === null) return error ? <Trouble text={error} /> : <Wait />;
   if (!answer.length) return <p class="quiet">Nothing was told yet.</p>;
   return (
     <div class="scroll tall" tabIndex={0} role="region" aria-label={`what was told of ${one.alert}`}><table>
       <thead><tr><th scope="col">at</th><th scope="col">what</th><th scope="col">of</th><th scope="col">came of it</th><th scope="col" class="number">tries</th></tr></thead>
       <tbody>{answer.map((line, i) => (
-        <tr key={i}><td>{clock(line.at)}</td><td><Pill state={line.state} /></td><td><Given text={inWords(line.key)} first={120} /></td><td class="long">{line.outcome}{line.told && ` at ${clock(line.told)}`}{line.problem && <span class="warn"> {line.problem}</span>}</td><td class="number">{count(line.tries)}</td></tr>
+        <tr key={i}><td>{clock(line.at)}</td><td><Pill state={line.state} /></td><td><Given text={inWords(line.key)} first={120} /></td><td class="long">{line.outcome}{line.sent_at && ` at ${clock(line.sent_at)}`}{line.problem && <span class="warn"> {line.problem}</span>}</td><td class="number">{count(line.tries)}</td></tr>
       ))}</tbody>
     </table></div>
   );

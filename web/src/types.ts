@@ -34,7 +34,7 @@
 //   GET    /api/groups/{group}                              GroupDetail
 // alerts
 //   GET    /api/alerts?job=&alert=                          AlertFacts[]   the worst first
-//   GET    /api/alerts/{job}/{alert}/told?last=50           AlertTold[]    newest first
+//   GET    /api/alerts/{job}/{alert}/notifications?last=50  Notification[]  newest first
 //   POST   /api/alerts/{job}/{alert}/silence   body SilenceWish   { job, alert, key, silenced_until }
 
 export type State =
@@ -136,7 +136,7 @@ export interface Commit {
 export interface Commits { job: string; commits: Commit[]; earlier: number | null; suffix: string }
 /** One of `into` (a suffix such as "-2": new outputs) and `again: true` (the same outputs). `to`: a batch number, start, or a time. */
 export interface RewindWish { to: string; into?: string; again?: boolean }
-export interface RewindDone { job: string; said: string[] }
+export interface RewindDone { job: string; messages: string[] }
 
 /** `delay` is by how many seconds the watermark was behind the wall clock when the batch was committed; null before the
  * first row and at the end of time. `clock` is the batch clock (null in old entries), `held_by` the partition that
@@ -148,21 +148,21 @@ export interface WatermarkPoint {
 export interface WatermarkHistory { job: string; now: string; sources: string[]; points: WatermarkPoint[] }
 
 /** `topics` are the topics, or folders of files, that take late rows of this job, `topic` the one shown (null: there is
- * none); `elsewhere` are other sinks. `strange` records are not of this job. */
+ * none); `other_sinks` are other sinks. `unreadable` records are not of this job. */
 export interface LatePage {
-  job: string; topic: string | null; topics: string[]; elsewhere: string[]; rows: LateRow[]; scanned: number; strange: number;
+  job: string; topic: string | null; topics: string[]; other_sinks: string[]; rows: LateRow[]; scanned: number; unreadable: number;
   complete: boolean; earlier: string | null; later: string | null;
 }
 export interface LateRow {
-  place: string; at: string; step: string; reason: string; watermark: string | null; windows: { start: string; end: string }[];
+  position: string; at: string; step: string; reason: string; watermark: string | null; windows: { start: string; end: string }[];
   origin: { source: string; partition: number; offset: number; index: number }; row: Body;
 }
 export interface DeadPage {
-  job: string; topic: string | null; elsewhere: string[]; rows: DeadRow[]; scanned: number; strange: number; complete: boolean;
+  job: string; topic: string | null; other_sinks: string[]; rows: DeadRow[]; scanned: number; unreadable: number; complete: boolean;
   earlier: string | null; later: string | null;
 }
-/** `record` is as it was, with the topic, partition and offset it came from; `place` is where it lies in the dead topic. */
-export interface DeadRow { place: string; step: string; reason: string; state: "waiting" | "retried" | "dropped"; record: StoredRecord }
+/** `record` is as it was, with the topic, partition and offset it came from; `position` is its own in the dead-letter topic. */
+export interface DeadRow { position: string; step: string; reason: string; state: "waiting" | "retried" | "dropped"; record: StoredRecord }
 
 // ---- alerts
 
@@ -176,9 +176,9 @@ export interface AlertFacts {
   problem: string | null; to: string[]; untracked: number;
 }
 /** What was told of an alert. */
-export interface AlertTold {
+export interface Notification {
   at: string; state: string; key: Record<string, Value>; episode: string; outcome: string; tries: number;
-  problem: string | null; told: string | null;
+  problem: string | null; sent_at: string | null;
 }
 /** `for`: a duration such as "1 hour", or null to end a silence; `key`: only this key of it. */
 export interface SilenceWish { for: string | null; key?: Record<string, Value> | null }

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from millstream.cli.terminal.pipelines import Loaded, load
 from millstream.errors import MillstreamError
 from millstream.jobs.alerts.rules import rules_of
-from millstream.jobs.folders import JobPlace, stack_place
+from millstream.jobs.folders import JobFolder, stack_folder
 from millstream.jobs.logs import Log, rotate_open_file
 from millstream.jobs.policy import FINISHED, Ending
-from millstream.jobs.registry import Book
-from millstream.jobs.reports.run_log import BATCHES_KEPT, RUNNING, Diary
+from millstream.jobs.registry import JobRegistry
+from millstream.jobs.reports.run_log import BATCHES_KEPT, RUNNING, RunLog
 from millstream.jobs.stack import KAFKA
 
 if TYPE_CHECKING:
@@ -50,10 +50,10 @@ class _StoppedEarly(BaseException):
 class JobProcess:
     """One run of one job, from the book's entry to the diary's ending."""
 
-    def __init__(self, job: JobRow, place: JobPlace, run: str, kafka: str | None) -> None:
-        self._job, self._place, self._kafka = job, place, kafka
-        self._log = Log(place.log, pipeline=job.name, run_id=run)
-        self._diary = Diary(place.facts, run, os.getpid())
+    def __init__(self, job: JobRow, folder: JobFolder, run: str, kafka: str | None) -> None:
+        self._job, self._folder, self._kafka = job, folder, kafka
+        self._log = Log(folder.log, pipeline=job.name, run_id=run)
+        self._run_log = RunLog(folder.run_log, run, os.getpid())
         self._run: Job | None = None
         self._over = threading.Event()
         self._beating = threading.Thread(target=self._beat, name="beat", daemon=True)
@@ -73,7 +73,7 @@ class JobProcess:
         self._beating.join(_WAITED)
         with suppress(Exception):
             self._tell()
-        self._diary.end(ending)
+        self._run_log.end(ending)
         self._log("ended", "info" if ending.code == 0 else "error", code=ending.code,
                   kind=ending.kind, error=ending.sentence)  # fmt: skip
         return ending.code
@@ -94,7 +94,7 @@ class JobProcess:
     def _whole_run(self) -> Ending:
         loaded, pipeline = load(f"{self._job.file}:{self._job.pipeline}")
         cluster = _cluster(self._kafka)
-        self._diary.about(about_run(loaded, pipeline, cluster, Path(self._job.checkpoint)))
+        self._run_log.about(about_run(loaded, pipeline, cluster, Path(self._job.checkpoint)))
         self._catch_up()
         loaded.for_spark()
         from millstream.engine.job import Job
@@ -120,14 +120,14 @@ class JobProcess:
             return
         from millstream.engine.inspection.inspect import looked_at
 
-        known, checkpoint = self._diary.last_batch(), looked_at(folder)
+        known, checkpoint = self._run_log.last_batch(), looked_at(folder)
         for number in [n for n in checkpoint.batches("commit") if n > known][-BATCHES_KEPT:]:
             commit = checkpoint.read_commit(number)
-            self._diary.batch(commit["facts"], commit["clock"] / 1e6)
+            self._run_log.batch(commit["facts"], commit["clock"] / 1e6)
 
     def _batch(self, facts: Facts, lag: dict[str, int]) -> None:
-        self._diary.phase = RUNNING
-        self._diary.batch(facts.body())
+        self._run_log.phase = RUNNING
+        self._run_log.batch(facts.body())
         if facts.rows or facts.late or facts.dead:
             self._log("batch", batch_id=facts.batch, rows=facts.rows, late=facts.late,
                       dead=facts.dead, lane=facts.lane, outputs=facts.outputs,
@@ -135,24 +135,24 @@ class JobProcess:
 
     def _phase(self, phase: str) -> None:
         """What the run does; once it runs, what it waits for until the next batch."""
-        begun = self._diary.phase.startswith(RUNNING) and phase != RUNNING
+        begun = self._run_log.phase.startswith(RUNNING) and phase != RUNNING
         now = f"{RUNNING}: {phase}" if begun else phase
-        if now != self._diary.phase:
-            self._diary.phase = now
+        if now != self._run_log.phase:
+            self._run_log.phase = now
             self._log("phase", phase=phase)
 
     def _beat(self) -> None:
         while not self._over.wait(_BEAT):
             try:
                 self._tell()
-                rotate_open_file(self._place.output)
+                rotate_open_file(self._folder.output)
             except Exception as error:
                 self._log("beat failed", "error", kind=type(error).__name__, error=str(error))
 
     def _tell(self) -> None:
         run = self._run
         turned = time.time() if run is None else run.turned
-        self._diary.beat(turned, None if run is None else run.positions())
+        self._run_log.beat(turned, None if run is None else run.positions())
 
 
 def _cluster(kafka: str | None) -> Cluster:
@@ -230,13 +230,13 @@ def _print_into(path: Path) -> None:
 
 def main(name: str, run: str) -> int:
     """Run the job of that name; the exit code."""
-    stack = stack_place()
-    place = stack.job(name)
-    _print_into(place.output)
-    with Book(stack.book) as book:
-        job = book.job(name)
-        kafka = job.kafka or book.setting(KAFKA)
-    here = JobProcess(job, place, run, kafka)
+    stack = stack_folder()
+    folder = stack.job(name)
+    _print_into(folder.output)
+    with JobRegistry(stack.registry) as registry:
+        job = registry.job(name)
+        kafka = job.kafka or registry.setting(KAFKA)
+    here = JobProcess(job, folder, run, kafka)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, here.hear)
     return here.run()

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from millstream.jobs.folders import StackPlace
+    from millstream.jobs.folders import StackFolder
 
 _HEALTHY = frozenset({"starting", "running", "catching up", "idle", "stopped"})
 
@@ -40,16 +40,16 @@ _HEALTHY = frozenset({"starting", "running", "catching up", "idle", "stopped"})
 class Console:
     """What the routes do, on one stack."""
 
-    def __init__(self, place: StackPlace, limits: Limits | None = None) -> None:
-        self._place, self._limits = place, limits or Limits()
+    def __init__(self, stack: StackFolder, limits: Limits | None = None) -> None:
+        self._stack, self._limits = stack, limits or Limits()
         self._pulse, self._following, self._shared = Pulse(), Following(), Shared()
-        self.rewinds = Rewinds(place, self._limits.rewinds)
+        self.rewinds = Rewinds(stack, self._limits.rewinds)
         scans = Few(self._limits.scans)
         self._parts = (
-            JobsApi(place, self._pulse, self.rewinds, self._room, self._limits),
-            PastApi(place, scans),
-            TopicsApi(place, self._shared, scans, self._following, self._room),
-            AlertsApi(place, self._limits),
+            JobsApi(stack, self._pulse, self.rewinds, self._room, self._limits),
+            PastApi(stack, scans),
+            TopicsApi(stack, self._shared, scans, self._following, self._room),
+            AlertsApi(stack, self._limits),
         )
 
     @property
@@ -69,16 +69,16 @@ class Console:
 
     async def readyz(self, request: Request) -> Response:
         """The supervisor lives, and every job that should run does."""
-        found = await self._shared.ask(overview, None, self._place)
+        found = await self._shared.ask(overview, None, self._stack)
         jobs = {row["job"]: row["state"] for row in found}
-        supervised = await aside(self._place.life("supervisor").held)
+        supervised = await aside(self._stack.lock("supervisor").held)
         ready = supervised and all(state in _HEALTHY for state in jobs.values())
         return JSONResponse({"ready": ready, "supervisor": supervised, "jobs": jobs},
                             200 if ready else 503)  # fmt: skip
 
     async def metrics(self, request: Request) -> Response:
         """Prometheus' text format."""
-        text = await self._shared.ask(exposition, self._place, self.readers)
+        text = await self._shared.ask(exposition, self._stack, self.readers)
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def document(self, request: Request) -> Response:
@@ -100,7 +100,7 @@ class Console:
 
 
 def application(
-    place: StackPlace,
+    stack: StackFolder,
     *,
     port: int,
     page: Path | None,
@@ -113,12 +113,12 @@ def application(
     `urls` are the addresses that others reach it at, beside the loopback's.
     """
     limits = limits or Limits()
-    console = console or Console(place, limits)
+    console = console or Console(stack, limits)
     routes = [endpoint.route() for endpoint in console.endpoints()]
     app = Starlette(routes=[*routes, *page_routes(page)],
                     exception_handlers={HTTPException: _no_route})  # fmt: skip
     app.router.redirect_slashes = False
-    return Guard(app, port=port, token=place.token(), urls=urls, limits=limits)
+    return Guard(app, port=port, token=stack.token(), urls=urls, limits=limits)
 
 
 async def _no_route(request: Request, error: Exception) -> Response:

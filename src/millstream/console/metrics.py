@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from millstream.jobs.registry import STATES, Book
+from millstream.jobs.registry import STATES, JobRegistry
 from millstream.jobs.reports.instances import totals_by_instance
 from millstream.jobs.reports.lag import lags
-from millstream.jobs.reports.run_log import BUCKETS, DiaryReader
+from millstream.jobs.reports.run_log import BUCKETS, RunLogReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from millstream.jobs.folders import StackPlace
+    from millstream.jobs.folders import StackFolder
     from millstream.jobs.registry import JobRow
 
 HELP: dict[str, tuple[str, str]] = {
@@ -75,16 +75,16 @@ class _Metrics:
                 yield from samples
 
 
-def exposition(place: StackPlace, readers: int = 0) -> str:
+def exposition(stack: StackFolder, readers: int = 0) -> str:
     """Everything, as text."""
     metrics = _Metrics()
-    metrics.add("millstream_supervisor_up", place.life("supervisor").held())
+    metrics.add("millstream_supervisor_up", stack.lock("supervisor").held())
     metrics.add("millstream_page_readers", readers)
-    with Book(place.book, read_only=True) as book:
-        jobs = book.all()
+    with JobRegistry(stack.registry, read_only=True) as registry:
+        jobs = registry.all()
     for job in jobs:
-        _of_job(metrics, place, job)
-    for lag in lags(place):
+        _of_job(metrics, stack, job)
+    for lag in lags(stack):
         labels = {"pipeline": lag.job, "source": lag.source, "topic": lag.topic,
                   "partition": str(lag.partition)}  # fmt: skip
         metrics.add("millstream_lag_records", lag.lag, **labels)
@@ -93,17 +93,17 @@ def exposition(place: StackPlace, readers: int = 0) -> str:
     return "\n".join(metrics.lines()) + "\n"
 
 
-def _of_job(metrics: _Metrics, place: StackPlace, job: JobRow) -> None:
+def _of_job(metrics: _Metrics, stack: StackFolder, job: JobRow) -> None:
     name = job.name
-    metrics.add("millstream_pipeline_up", place.job(name).life.held(), pipeline=name)
+    metrics.add("millstream_pipeline_up", stack.job(name).lock.held(), pipeline=name)
     for state in STATES:
         metrics.add("millstream_job_state", job.state == state, pipeline=name, state=state)
     metrics.add("millstream_restarts_total", job.restarts, pipeline=name)
-    diary = DiaryReader(place.job(name).facts)
+    run_log = RunLogReader(stack.job(name).run_log)
     try:
-        totals, batches = diary.totals(), diary.batches(last=1)
+        totals, batches = run_log.totals(), run_log.batches(last=1)
     finally:
-        diary.close()
+        run_log.close()
     if totals:
         _totals(metrics, name, totals)
     if batches:

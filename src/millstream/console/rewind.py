@@ -21,12 +21,12 @@ from millstream.errors import (
     NotFound,
     Unavailable,
 )
-from millstream.jobs.registry import Book
+from millstream.jobs.registry import JobRegistry
 from millstream.viewing.escape import one_line, shortened
 from millstream.viewing.points_in_time import iso, point
 
 if TYPE_CHECKING:
-    from millstream.jobs.folders import StackPlace
+    from millstream.jobs.folders import StackFolder
 
 PROGRAM = "millstream.cli.main"
 _PATIENCE = 300.0
@@ -42,8 +42,8 @@ _KINDS: dict[int, type[MillstreamError]] = {
 class Rewinds:
     """Rewinds that are under way: one at a time for each job, and few in all."""
 
-    def __init__(self, place: StackPlace, most: int) -> None:
-        self._place, self._most = place, most
+    def __init__(self, stack: StackFolder, most: int) -> None:
+        self._stack, self._most = stack, most
         self._lock = threading.Lock()
         self._running: dict[str, subprocess.Popen[str] | None] = {}
 
@@ -55,8 +55,8 @@ class Rewinds:
                 and while another rewind of the job is under way.
         """
         words = _words(to, into, again=again)
-        with Book(self._place.book) as book:
-            book.job(job)
+        with JobRegistry(self._stack.registry) as registry:
+            registry.job(job)
             with self._lock:
                 if job in self._running or len(self._running) >= self._most:
                     raise AlreadyRunning(f"a rewind of {job} needs others to have ended",
@@ -64,11 +64,11 @@ class Rewinds:
                                          do="wait for their end")  # fmt: skip
                 self._running[job] = None
             try:
-                book.tell("rewind asked for", " ".join(words), job)
+                registry.add_event("rewind asked for", " ".join(words), job)
                 said = self._ran(job, words)
-                book.tell("rewound", said[-1] if said else None, job)
+                registry.add_event("rewound", said[-1] if said else None, job)
             except MillstreamError as error:
-                book.tell("rewind refused", str(error), job)
+                registry.add_event("rewind refused", str(error), job)
                 raise
             finally:
                 with self._lock:
@@ -84,11 +84,11 @@ class Rewinds:
 
     def _ran(self, job: str, words: list[str]) -> list[str]:
         command = [sys.executable, "-m", PROGRAM, "jobs", "rewind", "--no-wait", *words, "--", job]
-        environment = {**os.environ, "MILLSTREAM_HOME": str(self._place.path.parent),
+        environment = {**os.environ, "MILLSTREAM_HOME": str(self._stack.path.parent),
                        "NO_COLOR": "1"}  # fmt: skip
         with subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-            text=True, errors="replace", env=environment, cwd=self._place.path,
+            text=True, errors="replace", env=environment, cwd=self._stack.path,
         ) as process:  # fmt: skip
             with self._lock:
                 self._running[job] = process
@@ -122,10 +122,10 @@ def _words(to: str, into: str | None, *, again: bool) -> list[str]:
         raise InvalidInput("into needs 1 to 50 letters, digits, dashes or underscores",
                            got=shortened(into), do='write for instance "-2"')  # fmt: skip
     how = "--again" if into is None else f"--into={into}"
-    return [f"--to={_place(to)}", how]
+    return [f"--to={_stack(to)}", how]
 
 
-def _place(to: str) -> str:
+def _stack(to: str) -> str:
     if to == "start" or _BATCH.fullmatch(to):
         return to
     return iso(point(to, what="to"))

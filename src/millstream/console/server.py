@@ -13,10 +13,10 @@ from millstream.console.app import Console, application
 from millstream.console.guard.connections import connection
 from millstream.console.guard.limits import Limits
 from millstream.console.page import built_page
-from millstream.jobs.folders import StackPlace, stack_place
+from millstream.jobs.folders import StackFolder, stack_folder
 from millstream.jobs.logs import Log
-from millstream.jobs.registry import Book
-from millstream.jobs.stack import UP, keep, page_address
+from millstream.jobs.registry import JobRegistry
+from millstream.jobs.stack import UP, ensure_running, page_address
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -42,18 +42,18 @@ def configured(app: ASGIApp, limits: Limits, *, host: str, port: int) -> uvicorn
 def run() -> None:
     """Serve until SIGTERM, or until the stack is no longer meant to be up."""
     signal.signal(signal.SIGTERM, _leave)
-    place = stack_place()
-    log = Log(place.log("console"), process="console")
-    with Book(place.book, read_only=True) as book:
-        address = page_address(book)
+    stack = stack_folder()
+    log = Log(stack.log("console"), process="console")
+    with JobRegistry(stack.registry, read_only=True) as registry:
+        address = page_address(registry)
     page, limits = built_page(), Limits()
-    console = Console(place, limits)
-    app = application(place, port=address.port, page=page, urls=address.urls, limits=limits,
+    console = Console(stack, limits)
+    app = application(stack, port=address.port, page=page, urls=address.urls, limits=limits,
                       console=console)  # fmt: skip
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     server = uvicorn.Server(configured(app, limits, host=address.host, port=address.port))
     log("console began", host=address.host, port=address.port, page=page is not None)
-    watching = threading.Thread(target=_look_after, args=(place, server, log), daemon=True)
+    watching = threading.Thread(target=_look_after, args=(stack, server, log), daemon=True)
     watching.start()
     try:
         server.run()
@@ -68,16 +68,16 @@ def _leave(number: int, frame: FrameType | None) -> None:
     raise SystemExit(0)
 
 
-def _look_after(place: StackPlace, server: uvicorn.Server, log: Log) -> None:
+def _look_after(stack: StackFolder, server: uvicorn.Server, log: Log) -> None:
     """Bring a supervisor back that was killed; end with the stack."""
     wait = threading.Event()
-    with Book(place.book, read_only=True) as book:
+    with JobRegistry(stack.registry, read_only=True) as registry:
         while not wait.wait(_LOOK):
-            up = book.setting(UP) is not None
+            up = registry.setting(UP) is not None
             if not up:
                 server.should_exit = True
                 return
-            if keep(place, "supervisor", up=up):
+            if ensure_running(stack, "supervisor", up=up):
                 log("the supervisor was gone and is started again", "warning")
 
 

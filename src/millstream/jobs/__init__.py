@@ -1,4 +1,4 @@
-"""Jobs: pipelines that run in processes of their own, watched and started again.
+"""Jobs: pipelines that run as supervised background processes.
 
-book (what is wanted) → supervisor (what is done about it) → job processes → diaries (what was)
+job registry (desired state) → supervisor (starts and stops) → job processes → run logs (what ran)
 """

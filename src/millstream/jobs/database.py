@@ -1,4 +1,4 @@
-"""SQLite as facts need it: write-ahead log, short transactions, readers that never block."""
+"""SQLite databases of the local stack: write-ahead log, short transactions, readers never block."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 _PATIENCE = 30.0
 
 
-def opened(path: Path, schema: str, *, version: int, durable: bool) -> sqlite3.Connection:
-    """A database opened for writing, made if there is none, for its owner alone.
+def open_database(path: Path, schema: str, *, version: int, durable: bool) -> sqlite3.Connection:
+    """Open a database for writing; a missing one is created, readable by its owner only.
 
-    With `durable` a transaction outlives the machine, otherwise only the process. One
-    connection is used by one thread at a time.
+    With `durable`, a committed transaction survives a power failure, otherwise only the death of
+    the process. A connection must be used by one thread at a time.
 
     Raises:
-        Damaged: it is no database, or one of another version.
-        Unavailable: it cannot be written, or somebody holds it for longer than half a minute.
+        Damaged: the file is not a database, or has another version.
+        Unavailable: it cannot be written, or has been locked for more than 30 seconds.
     """
     made(path)
     try:
@@ -39,7 +39,7 @@ def opened(path: Path, schema: str, *, version: int, durable: bool) -> sqlite3.C
         connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
         connection.execute("PRAGMA foreign_keys = ON")
         with transaction(connection):
-            _lay_out(connection, schema, version, path)
+            _create_tables(connection, schema, version, path)
     except sqlite3.OperationalError as error:
         connection.close()
         raise _unavailable(str(path), error) from error
@@ -52,8 +52,8 @@ def opened(path: Path, schema: str, *, version: int, durable: bool) -> sqlite3.C
     return connection
 
 
-def looked_at(path: Path) -> sqlite3.Connection | None:
-    """A database opened for reading only, or None when there is none yet."""
+def open_read_only(path: Path) -> sqlite3.Connection | None:
+    """Open a database for reading, or return None if it does not exist yet."""
     if not path.exists():
         return None
     try:
@@ -72,12 +72,12 @@ def looked_at(path: Path) -> sqlite3.Connection | None:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All of it or nothing; nobody else writes meanwhile.
+    """Run the block as one exclusive write transaction; an exception rolls it back.
 
     Raises:
-        Unavailable: the disk is full, or somebody holds the file for longer than half a minute.
+        Unavailable: the disk is full, or the file has been locked for more than 30 seconds.
     """
-    with _foreseen(connection):
+    with _as_unavailable(connection):
         connection.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -89,17 +89,17 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def rows_of(connection: sqlite3.Connection, sql: str, values: Any = ()) -> list[sqlite3.Row]:
-    """What a query finds.
+    """Return all rows of a query.
 
     Raises:
         Unavailable: the file cannot be read now.
     """
-    with _foreseen(connection):
+    with _as_unavailable(connection):
         return connection.execute(sql, values).fetchall()
 
 
 @contextmanager
-def _foreseen(connection: sqlite3.Connection) -> Iterator[None]:
+def _as_unavailable(connection: sqlite3.Connection) -> Iterator[None]:
     try:
         yield
     except sqlite3.OperationalError as error:
@@ -107,12 +107,12 @@ def _foreseen(connection: sqlite3.Connection) -> Iterator[None]:
         raise _unavailable(path, error) from error
 
 
-def _lay_out(connection: sqlite3.Connection, schema: str, version: int, path: Path) -> None:
+def _create_tables(connection: sqlite3.Connection, schema: str, version: int, path: Path) -> None:
     known = connection.execute("PRAGMA user_version").fetchone()[0]
     if known == version:
         return
     if known:
-        raise _damaged(path, f"format {known}, where this version writes {version}")
+        raise _damaged(path, f"format {known}; this version writes format {version}")
     for statement in filter(str.strip, schema.split(";")):
         connection.execute(statement)
     connection.execute(f"PRAGMA user_version = {version}")
@@ -120,15 +120,15 @@ def _lay_out(connection: sqlite3.Connection, schema: str, version: int, path: Pa
 
 def _unavailable(path: str, error: sqlite3.OperationalError) -> Unavailable:
     return Unavailable(
-        f"{path} needs to be open to whoever reads and writes it",
+        f"{path} must be readable and writable",
         got=str(error),
-        do="see whether the disk is full or somebody holds it",
+        do="check whether the disk is full or another process has locked the file",
     )
 
 
 def _damaged(path: Path, got: str) -> Damaged:
     return Damaged(
-        f"{path} needs to be a database of this version",
+        f"{path} must be a database of this version",
         got=got,
-        do="move it away; what runs goes on from its checkpoint",
+        do="move it away; running jobs continue from their checkpoints",
     )

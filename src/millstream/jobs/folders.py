@@ -1,16 +1,16 @@
-"""Where the local stack keeps things: one folder in the home, one below it for each job.
+"""The folder of the local stack in MILLSTREAM_HOME, with one subfolder per job.
 
 stack/
-  jobs.db            the book: every job and what is wanted of it
-  supervisor.lock    held while the supervisor lives; console.lock likewise
-  supervisor.log     JSON lines, rotated; console.log likewise
-  supervisor.out     what it prints beside it, at most a few megabytes; console.out likewise
-  token              what a reader of the page has to show
+  jobs.db            the job registry: every job and its desired state
+  supervisor.lock    held while the supervisor runs; console.lock likewise
+  supervisor.log     its log: JSON lines, rotated; console.log likewise
+  supervisor.out     its stdout and stderr, at most a few megabytes; console.out likewise
+  token              the access token of the page
   jobs/<name>/
-    process.lock     held while the job's process lives
-    facts.db         the diary: beats, batches, totals, how runs ended
-    job.log          JSON lines, rotated
-    output.log       what Python, Java and the user's code print beside it, a few megabytes of it
+    process.lock     held while the job's process runs
+    facts.db         the run log: heartbeats, batches, totals, how runs ended
+    job.log          the job's log: JSON lines, rotated
+    output.log       what Python, Java and user code print, at most a few megabytes
 """
 
 from __future__ import annotations
@@ -28,67 +28,67 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class JobPlace:
+class JobFolder:
     """The folder of one job."""
 
     path: Path
 
     @property
-    def life(self) -> LifeLock:
-        """Held while the job's process lives."""
+    def lock(self) -> LifeLock:
+        """The lock held while the job's process runs."""
         return LifeLock(self.path / "process.lock")
 
     @property
-    def facts(self) -> Path:
-        """The diary."""
+    def run_log(self) -> Path:
+        """The database of the job's runs and batches."""
         return self.path / "facts.db"
 
     @property
     def log(self) -> Path:
-        """What the run says, as JSON lines."""
+        """The job's log: JSON lines."""
         return self.path / "job.log"
 
     @property
     def output(self) -> Path:
-        """What anything else in the process prints."""
+        """Stdout and stderr of the job's process."""
         return self.path / "output.log"
 
 
 @dataclass(frozen=True)
-class StackPlace:
+class StackFolder:
     """The folder of the whole stack."""
 
     path: Path
 
     @property
-    def book(self) -> Path:
-        """Every job and what is wanted of it."""
+    def registry(self) -> Path:
+        """The database of all jobs and their desired state."""
         return self.path / "jobs.db"
 
-    def life(self, part: str) -> LifeLock:
-        """Held while that part (`supervisor`, `console`) lives."""
+    def lock(self, part: str) -> LifeLock:
+        """The lock held while that part (`supervisor`, `console`) runs."""
         return LifeLock(self.path / f"{part}.lock")
 
     def log(self, part: str) -> Path:
-        """What a part says, as JSON lines."""
+        """A part's log: JSON lines."""
         return self.path / f"{part}.log"
 
     def output(self, part: str) -> Path:
-        """What a part prints beside it; emptied where it grows."""
+        """Stdout and stderr of a part; truncated when it grows."""
         return self.path / f"{part}.out"
 
-    def job(self, name: str) -> JobPlace:
-        """Where a job keeps what is not in its checkpoint."""
-        return JobPlace(self.path / "jobs" / name)
+    def job(self, name: str) -> JobFolder:
+        """The folder for what a job keeps outside its checkpoint."""
+        return JobFolder(self.path / "jobs" / name)
 
     def make(self) -> None:
-        """Make the folders, for their owner alone."""
+        """Create the folders, accessible to their owner only."""
         with written_in(self.path, "MILLSTREAM_HOME"):
             for folder in (self.path, self.path / "jobs"):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def token(self) -> str:
-        """The secret a reader of the page shows, made at the first call, for the owner alone."""
+        """Return the access token of the page; the first call creates it."""
         file = self.path / "token"
         try:
             return file.read_text().strip()
@@ -102,8 +102,8 @@ class StackPlace:
                 draft.unlink()
             return file.read_text().strip()
 
-    def take_token(self, token: str) -> None:
-        """From now on this is the secret; a console that runs still wants the one before."""
+    def set_token(self, token: str) -> None:
+        """Replace the access token; a running console keeps the previous one."""
         self.make()
         self._token_draft(token).replace(self.path / "token")
 
@@ -114,6 +114,6 @@ class StackPlace:
         return draft
 
 
-def stack_place(home: Path | None = None) -> StackPlace:
-    """The stack of this user's home, or of another."""
-    return StackPlace((home or home_folder()) / "stack")
+def stack_folder(home: Path | None = None) -> StackFolder:
+    """Return the stack folder of MILLSTREAM_HOME, or of another home."""
+    return StackFolder((home or home_folder()) / "stack")

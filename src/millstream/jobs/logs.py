@@ -1,4 +1,4 @@
-"""Structured logs: JSON lines, rotated, the same keys everywhere.
+"""Structured logs: JSON lines with the same keys everywhere, rotated.
 
 {"ts": "2026-01-01T00:00:00.000000Z", "level": "info", "event": "batch", "pipeline": "hot", …}
 """
@@ -26,7 +26,7 @@ _LOOK = 0.2
 
 
 class Log:
-    """A log file for one process; lines of one call stay together."""
+    """A log file written by one process."""
 
     def __init__(self, path: Path, **always: Any) -> None:
         self._always = always
@@ -36,22 +36,22 @@ class Log:
         path.chmod(0o600)
 
     def __call__(self, event: str, level: str = "info", **facts: Any) -> None:
-        """Write one line; a fact that is no JSON is written as text, a long text is cut."""
+        """Write one line. Values that are not JSON are written as text; long ones are cut."""
         now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         line = json.dumps(
             {"ts": now, "level": level, "event": event, **self._always,
-             **{name: _bounded(fact) for name, fact in facts.items()}},
+             **{name: _shorten(fact) for name, fact in facts.items()}},
             ensure_ascii=False, default=str,
         )  # fmt: skip
         self._handler.emit(logging.LogRecord("millstream", logging.INFO, "", 0, line, (), None))
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._handler.close()
 
 
 def rotate_open_file(path: Path) -> None:
-    """Keep a file that others go on appending to below its limit: copied aside, then emptied."""
+    """Rotate a file that other processes hold open: copy its end to `<name>.1`, truncate it."""
     with suppress(FileNotFoundError):
         size = path.stat().st_size
         if size <= LARGEST:
@@ -65,8 +65,8 @@ def rotate_open_file(path: Path) -> None:
 
 
 @contextmanager
-def kept_small(path: Path) -> Iterator[None]:
-    """Keep a file that others append to below its limit for the length of the block."""
+def limit_size(path: Path) -> Iterator[None]:
+    """Rotate a file whenever it grows too large, for the length of the block."""
     over = threading.Event()
 
     def look() -> None:
@@ -84,7 +84,7 @@ def kept_small(path: Path) -> Iterator[None]:
         rotate_open_file(path)
 
 
-def _bounded(fact: Any) -> Any:
+def _shorten(fact: Any) -> Any:
     text = fact if isinstance(fact, str) else json.dumps(fact, ensure_ascii=False, default=str)
     if len(text) <= LONGEST_FACT:
         return fact
@@ -92,7 +92,7 @@ def _bounded(fact: Any) -> Any:
 
 
 def last_lines(path: Path, count: int) -> list[str]:
-    """The last lines of a log, also from the files that were rotated away."""
+    """Return the last lines of a log, including its rotated files."""
     lines: list[str] = []
     for file in (path, *(path.with_name(f"{path.name}.{age}") for age in range(1, KEPT + 1))):
         lines = _tail_of(file, count - len(lines)) + lines
@@ -115,8 +115,8 @@ def _tail_of(file: Path, count: int) -> list[str]:
     return text.decode("utf-8", errors="replace").splitlines()[-count:]
 
 
-def followed(path: Path, ended: Callable[[], bool]) -> Iterator[str]:
-    """New lines as they come, over rotations, until `ended`."""
+def follow(path: Path, ended: Callable[[], bool]) -> Iterator[str]:
+    """Yield new lines as they are written, across rotations, until `ended` returns true."""
     stream = path.open("rb") if path.exists() else None
     if stream is not None:
         stream.seek(0, os.SEEK_END)
@@ -128,7 +128,7 @@ def followed(path: Path, ended: Callable[[], bool]) -> Iterator[str]:
         if stream is not None:
             *lines, rest = (rest + stream.read()).split(b"\n")
             yield from (line.decode("utf-8", errors="replace") for line in lines)
-            if not _is(path, stream):
+            if not _is_current(path, stream):
                 stream.close()
                 stream = None
                 continue
@@ -139,8 +139,8 @@ def followed(path: Path, ended: Callable[[], bool]) -> Iterator[str]:
         stream.close()
 
 
-def _is(path: Path, stream: BinaryIO) -> bool:
-    """Whether an open file is still the one of that name."""
+def _is_current(path: Path, stream: BinaryIO) -> bool:
+    """Whether the open file is still the one at that path."""
     try:
         return os.fstat(stream.fileno()).st_ino == path.stat().st_ino
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""What to do about a job: a pure decision from what is wanted and what is seen.
+"""The supervisor's decisions: pure functions of a job's desired and observed state.
 
-Every state has one reason here. The supervisor asks again and again and does what it is told,
-so a supervisor that was killed between asking and doing is simply asked anew.
+The supervisor evaluates them again and again and carries out the result. One that is killed in
+between is replaced by another that comes to the same decision.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ Action = Literal["nothing", "start", "stop", "kill", "settle", "forget"]
 
 BACKOFF = (0.0, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 MOST_FAILURES = 10
-STABLE = 60.0
-FROZEN = 2.0
-SILENT = 20.0
-STUCK = 300.0
-GRACE = 30.0
-QUIET = 10.0
-BEHIND = 5.0
-HOPELESS = frozenset(
+STABLE_AFTER = 60.0
+FROZEN_TIMEOUT = 2.0
+HEARTBEAT_TIMEOUT = 20.0
+PROGRESS_TIMEOUT = 300.0
+STOP_TIMEOUT = 30.0
+IDLE_AFTER = 10.0
+CATCHING_UP_AFTER = 5.0
+FINAL_ERRORS = frozenset(
     {"InvalidSpec", "InvalidInput", "DataGone", "Damaged", "Fenced", "AlreadyFinished"}
 )
 FINISHED = "finished"
@@ -31,7 +31,7 @@ FINISHED = "finished"
 
 @dataclass(frozen=True, kw_only=True)
 class Ending:
-    """How a run ended by its own account: `kind` names the error, or says it was finished."""
+    """How a run ended, as it reported: `kind` is the error's class, `stopped` or `finished`."""
 
     code: int
     kind: str
@@ -40,25 +40,26 @@ class Ending:
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """A job's process as it looks from outside. Times are seconds from now.
+    """A job's process as observed from outside. Times are in seconds.
 
-    `silent` since it last said it is alive, `stuck` since its run last came round, `quiet`
-    since it last read a row; `late_by` how long the unread records take at the present rate.
+    `heartbeat_age` is the time since the last heartbeat, `loop_age` since the run last completed
+    a round of its loop, `idle_for` since it last read a row; `catch_up_time` is how long the
+    unread records take at the current rate.
     """
 
     alive: bool
     frozen: bool = False
-    silent: float = 0.0
-    stuck: float = 0.0
-    quiet: float = 0.0
-    late_by: float = 0.0
+    heartbeat_age: float = 0.0
+    loop_age: float = 0.0
+    idle_for: float = 0.0
+    catch_up_time: float = 0.0
     running: bool = False
     ending: Ending | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What to do now, and how the job stands."""
+    """The action to take, and the job's state and its reason."""
 
     action: Action
     state: State
@@ -66,7 +67,7 @@ class Verdict:
 
 
 def decide(job: JobRow, seen: Seen, now: float) -> Verdict:
-    """What to do about a job."""
+    """Decide what to do about a job."""
     if seen.alive:
         return _living(job, seen, now)
     if job.run is not None:
@@ -85,27 +86,27 @@ def decide(job: JobRow, seen: Seen, now: float) -> Verdict:
 
 def _living(job: JobRow, seen: Seen, now: float) -> Verdict:
     if job.wanted != "running" or job.asked != job.ran:
-        patient = job.stopping is None or now - job.stopping < GRACE
+        patient = job.stopping is None or now - job.stopping < STOP_TIMEOUT
         if seen.frozen or not patient:
-            return Verdict(action="kill", state=job.state, reason="it did not stop when asked to")
+            return Verdict(action="kill", state=job.state, reason="it did not stop in time")
         return Verdict(action="nothing" if job.stopping else "stop", state=job.state)
-    if seen.frozen and seen.silent > FROZEN:
+    if seen.frozen and seen.heartbeat_age > FROZEN_TIMEOUT:
         return Verdict(action="kill", state="hung", reason="its process was frozen")
-    if seen.silent > SILENT:
+    if seen.heartbeat_age > HEARTBEAT_TIMEOUT:
         return Verdict(action="kill", state="hung",
-                       reason=f"no sign of life for {seen.silent:.0f} s")  # fmt: skip
-    if seen.running and seen.stuck > STUCK:
+                       reason=f"no heartbeat for {seen.heartbeat_age:.0f} s")  # fmt: skip
+    if seen.running and seen.loop_age > PROGRESS_TIMEOUT:
         return Verdict(action="nothing", state="hung",
-                       reason=f"alive, but no progress for {seen.stuck:.0f} s")  # fmt: skip
-    return Verdict(action="nothing", state=_pace(job, seen), reason=_why(job, seen))
+                       reason=f"running, but no progress for {seen.loop_age:.0f} s")  # fmt: skip
+    return Verdict(action="nothing", state=_running_state(job, seen), reason=_why(job, seen))
 
 
-def _pace(job: JobRow, seen: Seen) -> State:
+def _running_state(job: JobRow, seen: Seen) -> State:
     if not seen.running:
         return "failing" if job.failures else "starting"
-    if seen.late_by > BEHIND:
+    if seen.catch_up_time > CATCHING_UP_AFTER:
         return "catching up"
-    return "idle" if seen.quiet > QUIET else "running"
+    return "idle" if seen.idle_for > IDLE_AFTER else "running"
 
 
 def _why(job: JobRow, seen: Seen) -> str | None:
@@ -114,7 +115,7 @@ def _why(job: JobRow, seen: Seen) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Settled:
-    """What a run's end means for its job."""
+    """The job's columns after the end of a run."""
 
     failures: int
     restarts: int
@@ -125,18 +126,18 @@ class Settled:
 
 
 def settle(job: JobRow, ending: Ending | None, now: float) -> Settled:
-    """Deal with the end of a run: was it wished for, is it final, when is the next one due?"""
+    """Decide what follows the end of a run: whether it is final, and when to restart."""
     lived = now - (job.launched or now)
-    failures = 1 if lived > STABLE else job.failures + 1
+    failures = 1 if lived > STABLE_AFTER else job.failures + 1
     if job.wanted != "running" or job.asked != job.ran:
-        wished: State = "starting" if job.wanted == "running" else "stopped"
+        state: State = "starting" if job.wanted == "running" else "stopped"
         return Settled(failures=0, restarts=job.restarts, retry_at=0.0, wanted=job.wanted,
-                       state=wished, reason=None)  # fmt: skip
+                       state=state, reason=None)  # fmt: skip
     if ending is not None and ending.kind == FINISHED:
         return Settled(failures=0, restarts=job.restarts, retry_at=0.0, wanted="stopped",
                        state="stopped", reason=ending.sentence)  # fmt: skip
-    reason = _told(job, ending)
-    if (ending is not None and ending.kind in HOPELESS) or failures > MOST_FAILURES:
+    reason = _reason(job, ending)
+    if (ending is not None and ending.kind in FINAL_ERRORS) or failures > MOST_FAILURES:
         return Settled(failures=failures, restarts=job.restarts, retry_at=0.0, wanted="stopped",
                        state="failed", reason=reason)  # fmt: skip
     wait = BACKOFF[min(failures, len(BACKOFF)) - 1]
@@ -144,7 +145,7 @@ def settle(job: JobRow, ending: Ending | None, now: float) -> Settled:
                    wanted="running", state="failing", reason=reason)  # fmt: skip
 
 
-def _told(job: JobRow, ending: Ending | None) -> str:
+def _reason(job: JobRow, ending: Ending | None) -> str:
     if ending is not None:
         return ending.sentence
     return job.reason or "it hung" if job.state == "hung" else "its process was killed"

@@ -1,8 +1,7 @@
-"""A job's process: launched on its own, found again by its lock, ended with all it started.
+"""A job's process: launched detached, found again by its lock, ended with all its children.
 
-Every process of a run (Python, its Java, Spark's workers) carries the run's id in its
-environment: what is left of a run is found by that, never by a process id that the system may
-have given to a stranger.
+Every process of a run (Python, its JVM, Spark's workers) has the run's id in its environment.
+Leftovers of a run are found by this id, because the system may have reused a process id.
 """
 
 from __future__ import annotations
@@ -17,43 +16,43 @@ from typing import TYPE_CHECKING
 import psutil
 
 if TYPE_CHECKING:
-    from millstream.jobs.folders import JobPlace
+    from millstream.jobs.folders import JobFolder
 
-MARK = "MILLSTREAM_RUN"
+RUN_VARIABLE = "MILLSTREAM_RUN"
 PROGRAM = "millstream.cli.job_process"
 _SETTLE = 0.05
 _LAST_RESORT = 15.0  # seconds the system gets to end processes after SIGKILL
 TIDY = 3.0
 
 
-def launch(place: JobPlace, name: str, run: str) -> bool:
-    """Start the job's process; False when one is living already."""
-    place.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = place.life.take()
+def launch(folder: JobFolder, name: str, run: str) -> bool:
+    """Start the job's process; return False if one is running already."""
+    folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = folder.lock.take()
     if descriptor is None:
         return False
-    home = place.path.parent.parent.parent
-    place.life.launch(
+    home = folder.path.parent.parent.parent
+    folder.lock.launch(
         [sys.executable, "-m", PROGRAM, name, run],
         descriptor=descriptor,
-        folder=place.path,
-        output=place.path / "start.log",
-        environment={**os.environ, MARK: run, "MILLSTREAM_HOME": str(home)},
+        folder=folder.path,
+        output=folder.path / "start.log",
+        environment={**os.environ, RUN_VARIABLE: run, "MILLSTREAM_HOME": str(home)},
     )
     return True
 
 
 def is_frozen(process: psutil.Process) -> bool:
-    """Whether somebody has stopped the process in its tracks (SIGSTOP)."""
+    """Whether the process has been suspended (SIGSTOP)."""
     try:
         return bool(process.status() == psutil.STATUS_STOPPED)
     except psutil.Error:
         return False
 
 
-def ask_to_stop(place: JobPlace) -> bool:
-    """SIGTERM to the job's own process, not to its Java: it ends after the batch in hand."""
-    process = place.life.holder(wait=2)
+def ask_to_stop(folder: JobFolder) -> bool:
+    """Send SIGTERM to the job's Python process, not its JVM: it ends after the current batch."""
+    process = folder.lock.holder(wait=2)
     if process is None:
         return False
     with suppress(psutil.NoSuchProcess):
@@ -62,21 +61,21 @@ def ask_to_stop(place: JobPlace) -> bool:
     return True
 
 
-def kill(place: JobPlace, run: str | None) -> None:
-    """SIGKILL to the job's process and to everything of its run."""
-    process = place.life.holder()
+def kill(folder: JobFolder, run: str | None) -> None:
+    """Send SIGKILL to the job's process and to every process of its run."""
+    process = folder.lock.holder()
     if process is not None:
         with suppress(psutil.NoSuchProcess):
             process.kill()
     if run is not None:
         sweep(run)
-    place.life.ended(10)
+    folder.lock.ended(10)
 
 
 def sweep(run: str, patience: float = 0.0) -> int:
-    """End what is left of a run whose process is gone; how many processes had to be killed.
+    """End the leftovers of a run whose process is gone; return how many had to be killed.
 
-    A Java whose Python is gone ends by itself and tidies up: it gets so many seconds.
+    A JVM whose Python process is gone cleans up and exits by itself; it gets `patience` seconds.
     """
     count, deadline = 0, time.monotonic() + patience + _LAST_RESORT
     psutil.wait_procs(leftovers(run), timeout=patience)
@@ -91,16 +90,16 @@ def sweep(run: str, patience: float = 0.0) -> int:
 
 
 def leftovers(run: str) -> list[psutil.Process]:
-    """Living processes that carry the run's id."""
-    return [process for process in psutil.process_iter() if _carries(process, run)]
+    """Return the running processes that have the run's id in their environment."""
+    return [process for process in psutil.process_iter() if _belongs_to(process, run)]
 
 
-def _carries(process: psutil.Process, run: str) -> bool:
+def _belongs_to(process: psutil.Process, run: str) -> bool:
     try:
         return bool(
             process.pid != os.getpid()
             and process.status() != psutil.STATUS_ZOMBIE
-            and process.environ().get(MARK) == run
+            and process.environ().get(RUN_VARIABLE) == run
         )
     except (psutil.Error, OSError):
         return False

@@ -1,4 +1,4 @@
-"""Asking a job's state: the value of one key, and the batch it is true for."""
+"""Queries on a job's state, as of its last commit."""
 
 from __future__ import annotations
 
@@ -6,51 +6,55 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import InvalidInput
-from millstream.jobs.registry import Book
+from millstream.jobs.registry import JobRegistry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from millstream.engine.inspection.inspect import States
-    from millstream.jobs.folders import StackPlace
+    from millstream.jobs.folders import StackFolder
 
 _TRIES = 5
 
 
-def state(place: StackPlace, name: str) -> dict[str, Any]:
-    """What the steps of a job remember, as of its last commit.
+def state(stack: StackFolder, name: str) -> dict[str, Any]:
+    """Return the size of each step's state as of the job's last commit.
 
     Raises:
         NotFound: no such job, or it has no checkpoint yet.
     """
     from millstream.engine.inspection.inspect import looked_at, states
 
-    told = states(looked_at(_checkpoint(place, name)))
-    return {"job": name, "batch": told.batch, "at": _text(told.at), "steps": _plain(told.steps)}
+    found = states(looked_at(_checkpoint(stack, name)))
+    return {
+        "job": name,
+        "batch": found.batch,
+        "at": _text(found.at),
+        "steps": _plain(found.steps),
+    }
 
 
-def state_of_key(place: StackPlace, name: str, step: str, key: Sequence[str]) -> dict[str, Any]:
-    """What one step remembers of one key; `key` is `NAME=VALUE` for each of its columns.
+def state_of_key(stack: StackFolder, name: str, step: str, key: Sequence[str]) -> dict[str, Any]:
+    """Return one step's state for one key; `key` has `NAME=VALUE` for each key column.
 
-    A step with one key column takes the bare value too.
+    A step with a single key column accepts the bare value too.
 
     Raises:
         NotFound: no such job or step.
-        InvalidInput: the key is not one of that step.
+        InvalidInput: these are not the step's key columns.
     """
     from millstream.engine.inspection.inspect import looked_at, of_key, spec_on_disk, states
 
-    found = looked_at(_checkpoint(place, name))
-    known = [row["step"] for row in states(found).steps]
-    wanted = pairs(key, spec_on_disk(found, step)["keys"] if step in known else [])
-    told = _while_it_runs(lambda: of_key(found, step, wanted))
-    return {"job": name, "step": step, "key": wanted, "batch": told.batch, "at": _text(told.at),
-            "rows": _plain(told.steps)}  # fmt: skip
+    checkpoint = looked_at(_checkpoint(stack, name))
+    known = [row["step"] for row in states(checkpoint).steps]
+    wanted = pairs(key, spec_on_disk(checkpoint, step)["keys"] if step in known else [])
+    found = _while_it_runs(lambda: of_key(checkpoint, step, wanted))
+    return {"job": name, "step": step, "key": wanted, "batch": found.batch, "at": _text(found.at),
+            "rows": _plain(found.steps)}  # fmt: skip
 
 
 def _while_it_runs(ask: Callable[[], States]) -> States:
-    """A job that runs may sweep a file between its naming and its reading: then newer ones are
-    there, and asking again finds them."""
+    """Retry when a running job has deleted a file between its listing and its reading."""
     for _ in range(_TRIES):
         try:
             return ask()
@@ -60,7 +64,7 @@ def _while_it_runs(ask: Callable[[], States]) -> States:
 
 
 def pairs(texts: Sequence[str], names: Sequence[str]) -> dict[str, str]:
-    """`NAME=VALUE` texts as a mapping.
+    """Parse `NAME=VALUE` texts into a mapping.
 
     >>> pairs(["auction=7"], ["auction"]), pairs(["a=b"], ["page"])
     ({'auction': '7'}, {'page': 'a=b'})
@@ -78,9 +82,9 @@ def pairs(texts: Sequence[str], names: Sequence[str]) -> dict[str, str]:
     return wanted
 
 
-def _checkpoint(place: StackPlace, name: str) -> Path:
-    with Book(place.book, read_only=True) as book:
-        return Path(book.job(name).checkpoint)
+def _checkpoint(stack: StackFolder, name: str) -> Path:
+    with JobRegistry(stack.registry, read_only=True) as registry:
+        return Path(registry.job(name).checkpoint)
 
 
 def _plain(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

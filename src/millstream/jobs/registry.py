@@ -1,7 +1,7 @@
-"""The book: every job, what is wanted of it and how it stands, in one SQLite file.
+"""The job registry: every job, its desired state and its current state, in one SQLite file.
 
-Commands and the console write wishes (`wanted`, `asked`), the supervisor writes what came of
-them. All of it outlives `kill -9` of whoever wrote it.
+Commands and the console write what is wanted (`wanted`, `asked`), the supervisor writes the rest.
+All of it survives `kill -9` of the writer.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from millstream.errors import AlreadyRunning, NotFound
-from millstream.jobs.database import looked_at, opened, rows_of, transaction
+from millstream.jobs.database import open_database, open_read_only, rows_of, transaction
 
 if TYPE_CHECKING:
     import sqlite3
@@ -48,9 +48,9 @@ CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL)
 class JobRow:
     """One job. Times are seconds since the epoch.
 
-    `asked` counts the times somebody wanted a new run, `ran` how many of them were heard.
-    `run` is the id of the run whose end has not been dealt with yet; `failures` counts runs
-    in a row that ended by themselves, `restarts` all of them.
+    `asked` counts the requests for a new run, `ran` is the last request that was carried out.
+    `run` is the id of the run whose end has not been handled yet; `failures` counts the
+    consecutive runs that ended by themselves, `restarts` all of them.
     """
 
     name: str
@@ -78,7 +78,7 @@ class JobRow:
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened to a job, or to the stack (`job` is None)."""
+    """An event in the history of a job, or of the stack (`job` is None)."""
 
     id: int
     at: float
@@ -90,14 +90,16 @@ class Event:
 _COLUMNS = tuple(field.name for field in fields(JobRow))
 
 
-class Book:
-    """The book opened by one process; its calls may come from any thread."""
+class JobRegistry:
+    """A connection to the job registry; its methods may be called from any thread."""
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self._lock = threading.Lock()
         self._path = path
         self._connection: sqlite3.Connection | None = (
-            looked_at(path) if read_only else opened(path, _SCHEMA, version=VERSION, durable=True)
+            open_read_only(path)
+            if read_only
+            else open_database(path, _SCHEMA, version=VERSION, durable=True)
         )
 
     def __enter__(self) -> Self:
@@ -112,36 +114,36 @@ class Book:
         self.close()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._connection is not None:
             self._connection.close()
 
     def add(self, job: JobRow) -> None:
-        """A new job.
+        """Add a job.
 
         Raises:
-            AlreadyRunning: there is one of that name.
+            AlreadyRunning: there is a job of that name.
         """
         values = asdict(job)
         names, marks = ", ".join(_COLUMNS), ", ".join(f":{name}" for name in _COLUMNS)
         with self._lock, transaction(self._writing):
             if self._one(job.name) is not None:
                 raise AlreadyRunning(
-                    f"a job needs a name of its own: {job.name!r}",
-                    got="one that is there already",
+                    f"a new job needs an unused name, not {job.name!r}",
+                    got="an existing job of that name",
                     do=f"restart it with `millstream jobs restart {job.name}`, or remove it first",
                 )
             self._writing.execute(f"INSERT INTO jobs ({names}) VALUES ({marks})", values)  # noqa: S608
-            self._tell(job.name, "submitted", f"{job.file} by {job.owner}")
+            self._add_event(job.name, "submitted", f"{job.file} by {job.owner}")
 
     def all(self) -> list[JobRow]:
-        """Every job, by name."""
+        """Return every job, ordered by name."""
         with self._lock:
             rows = self._rows("SELECT * FROM jobs ORDER BY name")
         return [_job(row) for row in rows]
 
     def job(self, name: str) -> JobRow:
-        """The job of that name.
+        """Return the job of that name.
 
         Raises:
             NotFound: there is none.
@@ -154,21 +156,21 @@ class Book:
                            do="see `millstream jobs list`")  # fmt: skip
         return found
 
-    def want(self, name: str, wanted: Wanted, *, anew: bool = False) -> JobRow:
-        """Write a wish down; with `anew` a new run is wanted even if one is running."""
+    def want(self, name: str, wanted: Wanted, *, restart: bool = False) -> JobRow:
+        """Set a job's desired state; with `restart`, request a new run even if one is running."""
         self.job(name)
-        again = ", asked = asked + 1, failures = 0, retry_at = 0" if anew else ""
+        again = ", asked = asked + 1, failures = 0, retry_at = 0" if restart else ""
         with self._lock, transaction(self._writing):
             self._writing.execute(
                 f"UPDATE jobs SET wanted = ?{again} WHERE name = ? AND wanted <> 'removed'",  # noqa: S608
                 (wanted, name),
             )
-            self._tell(name, "asked for", "a new run" if anew else wanted)
+            self._add_event(name, "asked for", "a new run" if restart else wanted)
         return self.job(name)
 
-    def note(self, name: str, event: str | None = None, detail: str | None = None,
+    def update(self, name: str, event: str | None = None, detail: str | None = None,
              **changes: Any) -> None:  # fmt: skip
-        """What came of it: columns of the job, and an event for its history."""
+        """Set columns of the job, and add an event to its history."""
         assert set(changes) <= set(_COLUMNS), changes
         with self._lock, transaction(self._writing):
             if changes:
@@ -178,21 +180,21 @@ class Book:
                     {**changes, "_name": name},
                 )
             if event is not None:
-                self._tell(name, event, detail)
+                self._add_event(name, event, detail)
 
     def forget(self, name: str) -> None:
-        """The job is no more."""
+        """Delete the job."""
         with self._lock, transaction(self._writing):
             self._writing.execute("DELETE FROM jobs WHERE name = ?", (name,))
-            self._tell(name, "removed", None)
+            self._add_event(name, "removed", None)
 
-    def tell(self, event: str, detail: str | None = None, job: str | None = None) -> None:
-        """Something happened that changes no job."""
+    def add_event(self, event: str, detail: str | None = None, job: str | None = None) -> None:
+        """Add an event that changes no job."""
         with self._lock, transaction(self._writing):
-            self._tell(job, event, detail)
+            self._add_event(job, event, detail)
 
     def events(self, job: str | None = None, last: int = 100) -> list[Event]:
-        """The last events, oldest first: of one job, or of all."""
+        """Return the last events of one job, or of all, oldest first."""
         where = "" if job is None else "WHERE job = :job"
         with self._lock:
             rows = self._rows(
@@ -202,13 +204,13 @@ class Book:
         return [Event(**dict(row)) for row in reversed(rows)]
 
     def setting(self, name: str) -> str | None:
-        """What the stack was told, by name."""
+        """Return a setting of the stack."""
         with self._lock:
             rows = self._rows("SELECT value FROM settings WHERE name = ?", (name,))
         return str(rows[0]["value"]) if rows else None
 
     def set(self, name: str, value: str | None) -> None:
-        """Tell the stack something it keeps."""
+        """Store a setting of the stack; None removes it."""
         with self._lock, transaction(self._writing):
             self._writing.execute("DELETE FROM settings WHERE name = ?", (name,))
             if value is not None:
@@ -221,14 +223,14 @@ class Book:
 
     def _rows(self, sql: str, values: Any = ()) -> list[sqlite3.Row]:
         if self._connection is None:
-            self._connection = looked_at(self._path)
+            self._connection = open_read_only(self._path)
         return [] if self._connection is None else rows_of(self._connection, sql, values)
 
     def _one(self, name: str) -> JobRow | None:
         rows = self._rows("SELECT * FROM jobs WHERE name = ?", (name,))
         return _job(rows[0]) if rows else None
 
-    def _tell(self, job: str | None, event: str, detail: str | None) -> None:
+    def _add_event(self, job: str | None, event: str, detail: str | None) -> None:
         cursor = self._writing.execute(
             "INSERT INTO events (at, job, event, detail) VALUES (?, ?, ?, ?)",
             (time.time(), job, event, detail),

@@ -1,7 +1,6 @@
-"""The local stack: broker, supervisor and console, started in the background and ended again.
+"""The local stack: broker, supervisor and console, run as background processes.
 
-Each part is a process of its own that outlives its starter. The console looks after the
-supervisor and the supervisor after the console: whichever is killed is back in a second.
+Supervisor and console watch each other: whichever is killed is restarted within a second.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from typing import TYPE_CHECKING, Literal
 
 from millstream.errors import Unavailable
 from millstream.jobs import process
-from millstream.jobs.folders import StackPlace, stack_place
-from millstream.jobs.policy import GRACE
-from millstream.jobs.registry import Book
+from millstream.jobs.folders import StackFolder, stack_folder
+from millstream.jobs.policy import STOP_TIMEOUT
+from millstream.jobs.registry import JobRegistry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +36,7 @@ _POLL = 0.05
 
 @dataclass(frozen=True)
 class StackStatus:
-    """Which parts live, and where the page is."""
+    """The process ids of the running parts, and the page's address."""
 
     supervisor: int | None
     console: int | None
@@ -46,7 +45,7 @@ class StackStatus:
 
 @dataclass(frozen=True)
 class PageAddress:
-    """Where the page listens, and the addresses (`https://jobs.example`) others know it by."""
+    """Where the page listens, and its public addresses (`https://jobs.example`)."""
 
     port: int
     host: str = LOOPBACK
@@ -54,114 +53,114 @@ class PageAddress:
 
     @property
     def url(self) -> str:
-        """What to type to reach it."""
+        """The address to open in a browser."""
         return self.urls[0] if self.urls else f"http://{LOOPBACK}:{self.port}"
 
 
-def page_address(book: Book) -> PageAddress:
-    """Where the page of a stack is, or will be."""
+def page_address(registry: JobRegistry) -> PageAddress:
+    """Return the configured address of the page."""
     return PageAddress(
-        port=int(book.setting(PAGE_PORT) or 0),
-        host=book.setting(PAGE_HOST) or LOOPBACK,
-        urls=tuple((book.setting(PAGE_URLS) or "").split()),
+        port=int(registry.setting(PAGE_PORT) or 0),
+        host=registry.setting(PAGE_HOST) or LOOPBACK,
+        urls=tuple((registry.setting(PAGE_URLS) or "").split()),
     )
 
 
-def launch(place: StackPlace, part: Part) -> bool:
-    """Start a part of the stack; False when it is living already."""
-    life = place.life(part)
-    descriptor = life.take()
+def launch(stack: StackFolder, part: Part) -> bool:
+    """Start a part of the stack; return False if it is running already."""
+    lock = stack.lock(part)
+    descriptor = lock.take()
     if descriptor is None:
         return False
-    life.launch(
+    lock.launch(
         [sys.executable, "-m", PROGRAMS[part]],
         descriptor=descriptor,
-        folder=place.path,
-        output=place.output(part),
-        environment={**os.environ, "MILLSTREAM_HOME": str(place.path.parent)},
+        folder=stack.path,
+        output=stack.output(part),
+        environment={**os.environ, "MILLSTREAM_HOME": str(stack.path.parent)},
     )
     return True
 
 
-def keep(place: StackPlace, part: Part, *, up: bool) -> bool:
-    """Start a part that should live and does not; True when that was so."""
-    return up and not place.life(part).held() and launch(place, part)
+def ensure_running(stack: StackFolder, part: Part, *, up: bool) -> bool:
+    """Start a part that should run and does not; return whether it was started."""
+    return up and not stack.lock(part).held() and launch(stack, part)
 
 
 def up(*, kafka: str | None, page: PageAddress) -> StackStatus:
-    """Start supervisor and console, and return when the page answers.
+    """Start supervisor and console, and wait until the page answers.
 
     Raises:
         Unavailable: a part ended while starting, or the page does not answer.
     """
-    place = stack_place()
-    place.make()
-    place.token()
-    with Book(place.book) as book:
-        book.set(KAFKA, kafka)
-        book.set(PAGE_PORT, str(page.port))
-        book.set(PAGE_HOST, None if page.host == LOOPBACK else page.host)
-        book.set(PAGE_URLS, " ".join(page.urls) or None)
-        book.set(UP, "yes")
-        book.tell("up")
+    stack = stack_folder()
+    stack.make()
+    stack.token()
+    with JobRegistry(stack.registry) as registry:
+        registry.set(KAFKA, kafka)
+        registry.set(PAGE_PORT, str(page.port))
+        registry.set(PAGE_HOST, None if page.host == LOOPBACK else page.host)
+        registry.set(PAGE_URLS, " ".join(page.urls) or None)
+        registry.set(UP, "yes")
+        registry.add_event("up")
     for part in PARTS:
-        launch(place, part)
+        launch(stack, part)
     deadline = time.monotonic() + _READY
-    while not _answers(page, place.token()):
+    while not _answers(page, stack.token()):
         if time.monotonic() > deadline:
-            raise _silent(place)
+            raise _not_ready(stack)
         time.sleep(_POLL)
     return status()
 
 
 def down(say: Callable[[str], None]) -> int:
-    """End console, supervisor and every job's process; how many processes there were.
+    """Stop console, supervisor and every job's process; return how many processes there were.
 
-    Jobs end after the batch in hand; one that does not is killed. What is wanted of jobs
-    stays: the next `up` starts those again that were running.
+    Jobs end after the current batch; one that does not end in time is killed. The jobs' desired
+    state is kept: the next `up` starts those that were running.
     """
-    place = stack_place()
-    if not place.book.exists():
+    stack = stack_folder()
+    if not stack.registry.exists():
         return 0
-    with Book(place.book) as book:
-        book.set(UP, None)
-        jobs = book.all()
-        count = sum(_ended(place, part) for part in PARTS)
-        running = [job for job in jobs if place.job(job.name).life.held()]
+    with JobRegistry(stack.registry) as registry:
+        registry.set(UP, None)
+        jobs = registry.all()
+        count = sum(_stop(stack, part) for part in PARTS)
+        running = [job for job in jobs if stack.job(job.name).lock.held()]
         if running:
             say(f"stopping {', '.join(job.name for job in running)} …")
         with ThreadPoolExecutor(max_workers=8) as pool:
-            list(pool.map(lambda job: _end_job(place, job.name, job.run), running))
+            list(pool.map(lambda job: _end_job(stack, job.name, job.run), running))
         for job in jobs:
             if job.run is not None:
                 process.sweep(job.run, process.TIDY)
-                book.note(job.name, "ended", "the stack was stopped", run=None, stopping=None,
+                registry.update(job.name, "ended", "the stack was stopped", run=None, stopping=None,
                           failures=0, retry_at=0.0, asked=job.asked + 1)  # fmt: skip
-        book.tell("down")
+        registry.add_event("down")
     return count + len(running)
 
 
 def status() -> StackStatus:
-    """How the stack stands."""
-    place = stack_place()
-    with Book(place.book, read_only=True) as book:
-        address = page_address(book)
+    """Return which parts run, and where the page is."""
+    stack = stack_folder()
+    with JobRegistry(stack.registry, read_only=True) as registry:
+        address = page_address(registry)
     pids = {}
     for part in PARTS:
-        holder = place.life(part).holder()
+        holder = stack.lock(part).holder()
         pids[part] = None if holder is None else holder.pid
     page = f"{address.url}/" if address.port and pids["console"] else None
     return StackStatus(pids["supervisor"], pids["console"], page)
 
 
 def page_link(page: str) -> str:
-    """The address with the token in its fragment, which no browser sends anywhere."""
-    return f"{page}#token={stack_place().token()}"
+    """Return the page's address with the token in its fragment, which browsers do not send."""
+    return f"{page}#token={stack_folder().token()}"
 
 
 def need_supervisor() -> None:
-    """Raise a sentence when nobody is there to look after jobs."""
-    if stack_place().life("supervisor").held():
+    """Raise Unavailable unless the supervisor is running."""
+    if stack_folder().lock("supervisor").held():
         return
     raise Unavailable(
         "jobs need the local stack to be up",
@@ -170,27 +169,27 @@ def need_supervisor() -> None:
     )
 
 
-def _end_job(place: StackPlace, name: str, run: str | None) -> None:
-    job = place.job(name)
+def _end_job(stack: StackFolder, name: str, run: str | None) -> None:
+    job = stack.job(name)
     process.ask_to_stop(job)
-    if not job.life.ended(GRACE):
+    if not job.lock.ended(STOP_TIMEOUT):
         process.kill(job, run)
 
 
-def _ended(place: StackPlace, part: Part) -> int:
-    life = place.life(part)
-    if not life.send(SIGTERM):
+def _stop(stack: StackFolder, part: Part) -> int:
+    lock = stack.lock(part)
+    if not lock.send(SIGTERM):
         return 0
-    if not life.ended(_ENDING):
-        life.send(SIGKILL)
-        life.ended(_ENDING)
+    if not lock.ended(_ENDING):
+        lock.send(SIGKILL)
+        lock.ended(_ENDING)
     return 1
 
 
 def _answers(page: PageAddress, token: str) -> bool:
     import http.client
 
-    connection = http.client.HTTPConnection(_near(page.host), page.port, timeout=1)
+    connection = http.client.HTTPConnection(_reachable_host(page.host), page.port, timeout=1)
     try:
         shown = {"Host": f"{LOOPBACK}:{page.port}", "Authorization": f"Bearer {token}"}
         connection.request("GET", "/healthz", headers=shown)
@@ -201,23 +200,23 @@ def _answers(page: PageAddress, token: str) -> bool:
         connection.close()
 
 
-def _near(host: str) -> str:
-    """The address on this machine at which who listens on a host is asked."""
+def _reachable_host(host: str) -> str:
+    """Return the address at which a server that listens on `host` can be reached from here."""
     address = ip_address(host)
     if not address.is_unspecified:
         return host
     return LOOPBACK if address.version == 4 else "::1"
 
 
-def _silent(place: StackPlace) -> Unavailable:
+def _not_ready(stack: StackFolder) -> Unavailable:
     for part in PARTS:
-        if not place.life(part).held():
-            words = place.output(part).read_text(errors="replace").strip()
+        if not stack.lock(part).held():
+            words = stack.output(part).read_text(errors="replace").strip()
             last = words.splitlines()[-1] if words else "nothing"
-            return Unavailable(f"the {part} must come up", got=f"one that ended, saying: {last}",
-                               do=f"see {place.log(part)}")  # fmt: skip
+            return Unavailable(f"the {part} must start", got=f"it exited with: {last}",
+                               do=f"see {stack.log(part)}")  # fmt: skip
     return Unavailable(
         "the page must answer",
         got=f"no answer in {_READY:.0f} s",
-        do=f"see {place.log('console')}",
+        do=f"see {stack.log('console')}",
     )

@@ -1,8 +1,8 @@
-"""The supervisor: looks at every job again and again, and does what the policy says.
+"""The supervisor: observes every job again and again, and carries out the policy's decisions.
 
-It holds nothing in memory that matters. What is wanted stands in the book, whether a process
-lives is told by its lock, what it did by its diary: a supervisor that was killed is replaced by
-another that looks at the same things and goes on. Jobs live on meanwhile.
+It keeps nothing important in memory: the desired state is in the job registry, a lock shows
+whether a process runs, the run log what it did. A supervisor that was killed is replaced by
+another that reads the same; jobs keep running meanwhile.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 
 from millstream.jobs import policy, process
 from millstream.jobs.alerts.rules import AlertWatch
-from millstream.jobs.folders import StackPlace, stack_place
+from millstream.jobs.folders import StackFolder, stack_folder
 from millstream.jobs.logs import Log, rotate_open_file
-from millstream.jobs.registry import Book
+from millstream.jobs.registry import JobRegistry
 from millstream.jobs.reports.lag import LagWatch
-from millstream.jobs.reports.run_log import RUNNING, DiaryReader
-from millstream.jobs.stack import PARTS, UP, keep
+from millstream.jobs.reports.run_log import RUNNING, RunLogReader
+from millstream.jobs.stack import PARTS, UP, ensure_running
 from millstream.kafka.local import running as local
 
 if TYPE_CHECKING:
@@ -38,80 +38,80 @@ _ASLEEP = 5.0
 
 
 class Supervisor:
-    """The jobs of one stack, watched by one process.
+    """Supervises the jobs of one stack.
 
-    Silence counts from when the supervisor itself was last awake: a laptop that was closed for
-    an hour has not made its jobs hang.
+    Heartbeats are overdue only while the supervisor itself was awake: a laptop that was closed
+    for an hour does not make its jobs hang.
     """
 
-    def __init__(self, place: StackPlace, lag: Callable[[str], int | None], log: Log) -> None:
-        self._place, self._lag, self._log = place, lag, log
-        self._book = Book(place.book)
-        self._diaries: dict[str, DiaryReader] = {}
+    def __init__(self, stack: StackFolder, lag: Callable[[str], int | None], log: Log) -> None:
+        self._stack, self._lag, self._log = stack, lag, log
+        self._registry = JobRegistry(stack.registry)
+        self._run_logs: dict[str, RunLogReader] = {}
         self._turned = self._awake = time.time()
 
-    def wanted(self) -> bool:
+    def should_run(self) -> bool:
         """Whether the stack is meant to be up."""
-        return self._book.setting(UP) is not None
+        return self._registry.setting(UP) is not None
 
     def turn(self) -> None:
-        """Look at every job once, and do what is to be done."""
-        keep(self._place, "console", up=self.wanted())
-        for printed in (*map(self._place.output, PARTS), *local.outputs()):
+        """Check every job once, and do what the policy decides."""
+        ensure_running(self._stack, "console", up=self.should_run())
+        for printed in (*map(self._stack.output, PARTS), *local.outputs()):
             rotate_open_file(printed)
         now = time.time()
         if now - self._turned > _ASLEEP:
             self._awake = now
-        for job in self._book.all():
-            self._deal(job, now)
+        for job in self._registry.all():
+            self._handle(job, now)
         self._turned = time.time()
 
     def close(self) -> None:
-        """Let go of files; jobs are left as they are."""
-        for diary in self._diaries.values():
-            diary.close()
-        self._book.close()
+        """Close files; jobs keep running."""
+        for run_log in self._run_logs.values():
+            run_log.close()
+        self._registry.close()
 
-    def _deal(self, job: JobRow, now: float) -> None:
-        seen = self._seen(job, now)
+    def _handle(self, job: JobRow, now: float) -> None:
+        seen = self._observe(job, now)
         verdict = policy.decide(job, seen, now)
         if verdict.state != job.state or verdict.reason != job.reason:
-            self._stands(job, verdict, now)
+            self._record_state(job, verdict, now)
         if verdict.action == "start":
             self._start(job, now)
         elif verdict.action == "stop":
-            self._book.note(job.name, "stopping", stopping=now)
-            process.ask_to_stop(self._place.job(job.name))
+            self._registry.update(job.name, "stopping", stopping=now)
+            process.ask_to_stop(self._stack.job(job.name))
         elif verdict.action == "kill":
             self._log("kill", "warning", pipeline=job.name, run=job.run, reason=verdict.reason)
-            self._book.tell("killed", verdict.reason, job.name)
-            process.kill(self._place.job(job.name), job.run)
+            self._registry.add_event("killed", verdict.reason, job.name)
+            process.kill(self._stack.job(job.name), job.run)
         elif verdict.action == "settle":
             self._settle(job, seen.ending, now)
         elif verdict.action == "forget":
             self._forget(job)
 
-    def _stands(self, job: JobRow, verdict: policy.Verdict, now: float) -> None:
+    def _record_state(self, job: JobRow, verdict: policy.Verdict, now: float) -> None:
         since = {"since": now} if verdict.state != job.state else {}
         event = verdict.state if verdict.state != job.state else None
-        self._book.note(job.name, event, verdict.reason, state=verdict.state,
+        self._registry.update(job.name, event, verdict.reason, state=verdict.state,
                         reason=verdict.reason, **since)  # fmt: skip
         if event:
             self._log("state", pipeline=job.name, state=event, reason=verdict.reason)
 
     def _start(self, job: JobRow, now: float) -> None:
-        """The run is in the book before it is launched, so that none is ever forgotten."""
+        """Record the run before launching it, so that a crash in between loses no process."""
         run = uuid.uuid4().hex
-        self._book.note(job.name, "launched", run, run=run, ran=job.asked, launched=now,
+        self._registry.update(job.name, "launched", run, run=run, ran=job.asked, launched=now,
                         stopping=None)  # fmt: skip
-        launched = process.launch(self._place.job(job.name), job.name, run)
+        launched = process.launch(self._stack.job(job.name), job.name, run)
         self._log("launch" if launched else "found alive", pipeline=job.name, run=run)
 
     def _settle(self, job: JobRow, ending: policy.Ending | None, now: float) -> None:
         assert job.run is not None
         swept = process.sweep(job.run, process.TIDY)
         settled = policy.settle(job, ending, now)
-        self._book.note(
+        self._registry.update(
             job.name, "ended", settled.reason or (ending.sentence if ending else None),
             run=None, stopping=None, failures=settled.failures, restarts=settled.restarts,
             retry_at=settled.retry_at, wanted=settled.wanted, state=settled.state, since=now,
@@ -121,58 +121,60 @@ class Supervisor:
                   run=job.run, state=settled.state, reason=settled.reason, swept=swept)  # fmt: skip
 
     def _forget(self, job: JobRow) -> None:
-        diary = self._diaries.pop(job.name, None)
-        if diary is not None:
-            diary.close()
-        shutil.rmtree(self._place.job(job.name).path, ignore_errors=True)
-        self._book.forget(job.name)
+        run_log = self._run_logs.pop(job.name, None)
+        if run_log is not None:
+            run_log.close()
+        shutil.rmtree(self._stack.job(job.name).path, ignore_errors=True)
+        self._registry.forget(job.name)
         self._log("removed", pipeline=job.name)
 
-    # -- what a job looks like ---------------------------------------------------
+    # -- observing a job ---------------------------------------------------------
 
-    def _seen(self, job: JobRow, now: float) -> policy.Seen:
-        place = self._place.job(job.name)
-        diary = self._diaries.setdefault(job.name, DiaryReader(place.facts))
-        if not place.life.held():
-            entry = None if job.run is None else diary.run(job.run)
+    def _observe(self, job: JobRow, now: float) -> policy.Seen:
+        folder = self._stack.job(job.name)
+        run_log = self._run_logs.setdefault(job.name, RunLogReader(folder.run_log))
+        if not folder.lock.held():
+            entry = None if job.run is None else run_log.run(job.run)
             return policy.Seen(alive=False, ending=entry.ending if entry else None)
-        holder: psutil.Process | None = place.life.holder()
-        entry = diary.run(job.run)
+        holder: psutil.Process | None = folder.lock.holder()
+        entry = run_log.run(job.run)
         launched = job.launched or now
         if entry is None:
-            return policy.Seen(alive=True, silent=now - max(launched, self._awake),
+            return policy.Seen(alive=True, heartbeat_age=now - max(launched, self._awake),
                                frozen=holder is not None and process.is_frozen(holder))  # fmt: skip
-        rate = diary.rows_since(now - _RATE_WINDOW) / _RATE_WINDOW
+        rate = run_log.rows_since(now - _RATE_WINDOW) / _RATE_WINDOW
         lag = self._lag(job.name) or 0
         return policy.Seen(
             alive=True,
             frozen=holder is not None and process.is_frozen(holder),
-            silent=now - max(entry.beat, self._awake),
-            stuck=now - max(entry.turned, self._awake),
-            quiet=now - max(entry.began, diary.last_rows_at() or 0.0),
-            late_by=lag / rate if rate else (policy.BEHIND + 1 if lag > 1000 else 0.0),
+            heartbeat_age=now - max(entry.beat, self._awake),
+            loop_age=now - max(entry.turned, self._awake),
+            idle_for=now - max(entry.began, run_log.last_rows_at() or 0.0),
+            catch_up_time=lag / rate
+            if rate
+            else (policy.CATCHING_UP_AFTER + 1 if lag > 1000 else 0.0),
             running=entry.phase.startswith(RUNNING),
         )
 
 
 def run(home: Path | None = None) -> None:
-    """Supervise until SIGTERM or SIGINT; the process holds the lock it was launched with."""
-    place = stack_place(home)
-    place.make()
+    """Supervise until SIGTERM or SIGINT; the process inherits its lock from the launcher."""
+    stack = stack_folder(home)
+    stack.make()
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
-    log = Log(place.log("supervisor"), process="supervisor")
+    log = Log(stack.log("supervisor"), process="supervisor")
     log("supervisor began")
-    watch = LagWatch(place, log)
+    watch = LagWatch(stack, log)
     watch.start()
-    alerts = AlertWatch(place, watch.of, log)
+    alerts = AlertWatch(stack, watch.of, log)
     alerts.start()
-    supervisor = Supervisor(place, watch.of, log)
+    supervisor = Supervisor(stack, watch.of, log)
     try:
-        while not ended.is_set() and supervisor.wanted():
+        while not ended.is_set() and supervisor.should_run():
             began = time.monotonic()
-            _guarded(supervisor, log)
+            _turn_safely(supervisor, log)
             ended.wait(max(0.01, _TURN - (time.monotonic() - began)))
     finally:
         alerts.close()
@@ -182,8 +184,8 @@ def run(home: Path | None = None) -> None:
         log.close()
 
 
-def _guarded(supervisor: Supervisor, log: Log) -> None:
-    """One turn; what goes wrong in it is written down and tried again in the next."""
+def _turn_safely(supervisor: Supervisor, log: Log) -> None:
+    """Run one turn; an error is logged, and the next turn tries again."""
     try:
         supervisor.turn()
     except Exception as error:

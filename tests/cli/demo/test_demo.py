@@ -23,7 +23,7 @@ from tests.jobs.stacks import Stack, until
 
 from millstream.engine.inspection.inspect import commits, looked_at
 from millstream.jobs.alerts.alerts import alerts
-from millstream.jobs.folders import StackPlace
+from millstream.jobs.folders import StackFolder
 from millstream.kafka.clients.consuming.consumer import Consumer
 from millstream.sinks.files.writer import committed
 from millstream.viewing.points_in_time import iso
@@ -219,7 +219,7 @@ def balanced(demo: Demo, browsed: Browsed, sent: int) -> None:
 def alerted(demo: Demo) -> None:
     """The owner has a mail that the checkout fails, and so it does."""
     demo.until(r"mail for owner@shop\.example: \[.*firing.*\] shop-visitors: pages fail")
-    [found] = alerts(StackPlace(demo.stack.home / "stack"), "shop-visitors", "pages fail")
+    [found] = alerts(StackFolder(demo.stack.home / "stack"), "shop-visitors", "pages fail")
     assert found["key"] == {"page": "/checkout"}
     assert found["state"] in ("firing", "pending", "resolved")
     row = found["row"]

@@ -18,16 +18,16 @@ pytestmark = pytest.mark.usefixtures("spark")
 def test_a_pipeline_that_never_ran_is_new_and_nothing_is_made(
     nowhere: Command, tmp_path: Path
 ) -> None:
-    place = tmp_path / "job"
+    folder = tmp_path / "job"
     [found] = nowhere.ok(
-        "check", pipeline_file(tmp_path, "bids"), "--checkpoint", str(place), "-o", "json"
+        "check", pipeline_file(tmp_path, "bids"), "--checkpoint", str(folder), "-o", "json"
     ).json
 
     assert [(row["step"], row["verdict"]) for row in found["steps"]] == [
         ("tumbling(auction)", "new")
     ]
     assert found["outputs"][0]["columns"].endswith("n long, total double")
-    assert not place.exists()
+    assert not folder.exists()
 
 
 def test_a_changed_step_is_refused_and_an_unchanged_one_kept(
@@ -35,19 +35,19 @@ def test_a_changed_step_is_refused_and_an_unchanged_one_kept(
 ) -> None:
     millstream.ok("topics", "create", topic)
     millstream.ok("produce", topic, stdin=lines([1, 2]))
-    place = ["--checkpoint", str(tmp_path / "job")]
-    millstream.ok("run", pipeline_file(tmp_path, topic), *place, "--until", "caught-up")
+    folder = ["--checkpoint", str(tmp_path / "job")]
+    millstream.ok("run", pipeline_file(tmp_path, topic), *folder, "--until", "caught-up")
 
-    assert "kept" in millstream.ok("check", pipeline_file(tmp_path, topic), *place).out
+    assert "kept" in millstream.ok("check", pipeline_file(tmp_path, topic), *folder).out
 
     before = sorted((tmp_path / "job").rglob("*"))
-    said = millstream("check", pipeline_file(tmp_path, topic, size="20 seconds"), *place)
+    said = millstream("check", pipeline_file(tmp_path, topic, size="20 seconds"), *folder)
     assert said.code == 3
     assert 'window tumbling("10 seconds") → tumbling("20 seconds")' in said.out
     assert "another spec for tumbling(auction)" in said.err
     assert sorted((tmp_path / "job").rglob("*")) == before
 
-    other = millstream("check", pipeline_file(tmp_path, "another"), *place)
+    other = millstream("check", pipeline_file(tmp_path, "another"), *folder)
     assert other.code == 3
     assert topic in other.err
 
@@ -57,7 +57,7 @@ def test_aggregates_in_another_order_are_refused(
 ) -> None:
     millstream.ok("topics", "create", topic)
     millstream.ok("produce", topic, stdin=lines([1, 2]))
-    place = ["--checkpoint", str(tmp_path / "job")]
+    folder = ["--checkpoint", str(tmp_path / "job")]
     two, turned = "a=ms.min('price'), b=ms.max('price')", "b=ms.max('price'), a=ms.min('price')"
 
     def file(aggregates: str) -> str:
@@ -71,12 +71,12 @@ def test_aggregates_in_another_order_are_refused(
         )
         return str(path)
 
-    millstream.ok("run", file(two), *place, "--until", "caught-up")
+    millstream.ok("run", file(two), *folder, "--until", "caught-up")
 
-    assert millstream.ok("check", file(two), *place, "-o", "json").json[0]["steps"] == [
+    assert millstream.ok("check", file(two), *folder, "-o", "json").json[0]["steps"] == [
         {"step": "tumbling(auction)", "verdict": "kept", "why": "goes on with its state"}
     ]
-    assert millstream("check", file(turned), *place).code == 3
+    assert millstream("check", file(turned), *folder).code == 3
 
 
 @pytest.mark.parametrize(

@@ -105,10 +105,10 @@ def test_files_are_developed_over_without_kafka_and_a_finished_job_says_why_it_s
         'pipeline = ms.Pipeline("views", views.to(out))\n'
     )
     file.write_text(text)
-    place = ["--checkpoint", str(tmp_path / "job")]
-    nowhere.ok("run", str(file), *place, "--until", "finished")
+    folder = ["--checkpoint", str(tmp_path / "job")]
+    nowhere.ok("run", str(file), *folder, "--until", "finished")
     file.write_text(text.replace("views.to(out)", 'views.where("page > 1").to(out)'))
-    process = nowhere.process("dev", str(file), *place, stdout=subprocess.DEVNULL)
+    process = nowhere.process("dev", str(file), *folder, stdout=subprocess.DEVNULL)
     talk = Talk(process)
     try:
         talk.until("another pipeline: where page > 1 (new)")

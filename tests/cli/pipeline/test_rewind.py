@@ -27,50 +27,50 @@ def records(millstream: Command, topic: str) -> list[dict[str, Any]]:
 def test_a_job_is_rewound_into_new_outputs_then_again_in_those(
     millstream: Command, topic: str, tmp_path: Path
 ) -> None:
-    place = ["--checkpoint", str(tmp_path / "job")]
+    folder = ["--checkpoint", str(tmp_path / "job")]
     file = pipeline_file(tmp_path, topic)
     millstream.ok("topics", "create", topic)
     for seconds in ([1, 2, 11], [12, 21]):
         millstream.ok("produce", topic, stdin=lines(seconds))
-        millstream.ok("run", file, *place, "--until", "caught-up")
+        millstream.ok("run", file, *folder, "--until", "caught-up")
     millstream.ok("produce", topic, "--format", "text", stdin="no JSON\n")
-    said = millstream.ok("rewind", file, *place, "--to", "start", "--into", "-2").err
+    said = millstream.ok("rewind", file, *folder, "--to", "start", "--into", "-2").err
     assert f"{topic} is back at the start, into outputs that end in -2; this was batch 3" in said
-    millstream.ok("run", file, *place, "--until", "caught-up")
+    millstream.ok("run", file, *folder, "--until", "caught-up")
 
     first = records(millstream, f"{topic}.out-2")
     assert windows(first) == windows(records(millstream, f"{topic}.out"))
     assert all(record["headers"] == [] for record in first)
-    lanes = [row["lane"] for row in millstream.ok("commits", *place, "-o", "json").json]
+    lanes = [row["lane"] for row in millstream.ok("commits", *folder, "-o", "json").json]
     assert lanes == ["short", "short", "rewind", "short"]
-    [dead] = millstream.ok("dead", "list", file, *place, "-o", "json").json
+    [dead] = millstream.ok("dead", "list", file, *folder, "-o", "json").json
     assert (dead["source"], dead["waiting"]) == (topic, 1)
     assert "no dead rows in" in millstream.ok("dead", "list", file).err
 
-    taken = millstream("rewind", file, *place, "--to", "start", "--into", "-2")
+    taken = millstream("rewind", file, *folder, "--to", "start", "--into", "-2")
     assert (taken.code, f"got the topic '{topic}.out-2'" in taken.err) == (2, True)
 
-    millstream.ok("rewind", file, *place, "--to", "3", "--again")
-    millstream.ok("run", file, *place, "--until", "caught-up")
+    millstream.ok("rewind", file, *folder, "--to", "3", "--again")
+    millstream.ok("run", file, *folder, "--until", "caught-up")
     second = records(millstream, f"{topic}.out-2")
     assert windows(second) == sorted([*windows(first), *windows(first)])
     assert [record["headers"] for record in second[len(first) :]] == [
         [{"name": "millstream.again", "value": "5"}] for _ in first
     ]
-    [dead] = millstream.ok("dead", "list", file, *place, "-o", "json").json
+    [dead] = millstream.ok("dead", "list", file, *folder, "-o", "json").json
     assert dead["waiting"] == 2
-    assert "1 dead row" in millstream.ok("dead", "retry", file, *place, "--dry-run").err
+    assert "1 dead row" in millstream.ok("dead", "retry", file, *folder, "--dry-run").err
 
 
 def test_what_cannot_be_rewound_is_told_and_left_alone(
     millstream: Command, topic: str, tmp_path: Path
 ) -> None:
-    place = two_batches(millstream, topic, tmp_path)
+    folder = two_batches(millstream, topic, tmp_path)
     file = tmp_path / "hot.py"
     before = sorted((tmp_path / "job" / "batches").iterdir())
 
     def refused(*words: str) -> tuple[int, str]:
-        said = millstream("rewind", str(file), *place, *words)
+        said = millstream("rewind", str(file), *folder, *words)
         return said.code, said.err
 
     assert refused("--to", "1") == (
@@ -103,25 +103,25 @@ def test_what_cannot_be_rewound_is_told_and_left_alone(
 def test_a_job_goes_on_without_what_is_gone_only_when_told_so(
     millstream: Command, topic: str, tmp_path: Path
 ) -> None:
-    place = two_batches(millstream, topic, tmp_path)
+    folder = two_batches(millstream, topic, tmp_path)
     file = str(tmp_path / "hot.py")
     millstream.ok("produce", topic, stdin=lines([13, 14, 15, 31]))
     ms.Topics(millstream.environment["MILLSTREAM_KAFKA"]).truncate(topic, {0: 9})
 
-    stopped = millstream("run", file, *place, "--until", "caught-up")
+    stopped = millstream("run", file, *folder, "--until", "caught-up")
     assert stopped.code == 6
     assert "2 records are gone; go on without them by `millstream run … --skip-lost`" in stopped.err
-    gone_on = millstream.ok("run", file, *place, "--until", "caught-up", "--skip-lost")
+    gone_on = millstream.ok("run", file, *folder, "--until", "caught-up", "--skip-lost")
     assert f"warning: {topic}/0: 2 records, from offset 7 on, are skipped" in gone_on.err
     assert windows(records(millstream, f"{topic}.out"))[-1] == ("2026-01-01T00:00:10.000000Z", 3)
-    again = millstream.ok("run", file, *place, "--until", "caught-up", "--skip-lost")
+    again = millstream.ok("run", file, *folder, "--until", "caught-up", "--skip-lost")
     assert "skipped" not in again.err
 
 
 def test_a_job_goes_on_behind_a_damaged_record_batch_by_a_word(
     millstream: Command, broker: ThrowAwayBroker, topic: str, tmp_path: Path
 ) -> None:
-    place = two_batches(millstream, topic, tmp_path)
+    folder = two_batches(millstream, topic, tmp_path)
     file = str(tmp_path / "hot.py")
     before = len(batch_places(log_file(broker, topic).read_bytes()))
     for seconds in ([13, 14], [31]):
@@ -129,16 +129,16 @@ def test_a_job_goes_on_behind_a_damaged_record_batch_by_a_word(
     offset = flip(broker, topic, batch=before)
 
     for _ in range(2):
-        stopped = millstream("run", file, *place, "--until", "caught-up")
+        stopped = millstream("run", file, *folder, "--until", "caught-up")
         assert stopped.code == 6
         assert f"{topic}/0 needs an intact record batch at offset {offset}; got" in stopped.err
         assert "go on behind that batch by `millstream run … --skip-damaged`" in stopped.err
-    gone_on = millstream.ok("run", file, *place, "--until", "caught-up", "--skip-damaged")
+    gone_on = millstream.ok("run", file, *folder, "--until", "caught-up", "--skip-damaged")
     said = f"{topic}/0: offsets {offset} to {offset + 1} (2 records at most), which are damaged"
     assert f"warning: {said}, are passed over" in gone_on.err
-    lanes = [row["lane"] for row in millstream.ok("commits", *place, "-o", "json").json]
+    lanes = [row["lane"] for row in millstream.ok("commits", *folder, "-o", "json").json]
     assert lanes.count("skip") == 1
-    again = millstream.ok("run", file, *place, "--until", "caught-up", "--skip-damaged")
+    again = millstream.ok("run", file, *folder, "--until", "caught-up", "--skip-damaged")
     assert "passed over" not in again.err
 
 
@@ -146,7 +146,7 @@ def test_a_checkpoint_says_of_each_step_whether_it_is_kept_new_dropped_or_refuse
     millstream: Command, topic: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "steps.py"
-    place = ["--checkpoint", str(tmp_path / "job")]
+    folder = ["--checkpoint", str(tmp_path / "job")]
 
     def steps(*names: str, size: str = "10 seconds") -> str:
         made = ", ".join(
@@ -163,8 +163,8 @@ def test_a_checkpoint_says_of_each_step_whether_it_is_kept_new_dropped_or_refuse
 
     millstream.ok("topics", "create", topic)
     millstream.ok("produce", topic, stdin=lines([1]))
-    millstream.ok("run", steps("a", "b", "c"), *place, "--until", "caught-up")
-    said = millstream("check", steps("a", "b", "d", size="20 seconds"), *place, "-o", "json")
+    millstream.ok("run", steps("a", "b", "c"), *folder, "--until", "caught-up")
+    said = millstream("check", steps("a", "b", "d", size="20 seconds"), *folder, "-o", "json")
     assert said.code == 3
     assert {row["step"]: row["verdict"] for row in said.json[0]["steps"]} == {
         "a": "kept", "b": "refused", "d": "new", "c": "dropped",
@@ -176,7 +176,7 @@ def test_files_are_read_and_written_once_more_without_any_kafka(
 ) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.json").write_text('{"k": 1}\n{"k": 2}\n')
-    file, place = tmp_path / "files.py", ["--checkpoint", str(tmp_path / "job")]
+    file, folder = tmp_path / "files.py", ["--checkpoint", str(tmp_path / "job")]
     file.write_text(
         "import millstream as ms\n"
         f'rows = ms.read(ms.Files("{tmp_path}/in", format="json", schema="k long"))\n'
@@ -186,16 +186,16 @@ def test_files_are_read_and_written_once_more_without_any_kafka(
     def out(folder: str = "out") -> list[str]:
         return sorted(path.read_text() for path in (tmp_path / folder).glob("*.json"))
 
-    nowhere.ok("run", str(file), *place, "--until", "caught-up")
+    nowhere.ok("run", str(file), *folder, "--until", "caught-up")
     (tmp_path / "in" / "b.json").write_text('{"k": 3}\n')
-    nowhere.ok("run", str(file), *place, "--until", "caught-up")
+    nowhere.ok("run", str(file), *folder, "--until", "caught-up")
     whole = out()
-    nowhere.ok("rewind", str(file), *place, "--to", "1", "--again")
+    nowhere.ok("rewind", str(file), *folder, "--to", "1", "--again")
     assert out() == ['{"k":1}\n{"k":2}\n']
-    nowhere.ok("run", str(file), *place, "--until", "caught-up")
+    nowhere.ok("run", str(file), *folder, "--until", "caught-up")
     assert out() == whole
-    nowhere.ok("rewind", str(file), *place, "--to", "start", "--into", "-2")
-    said = nowhere.ok("run", str(file), *place, "--until", "caught-up")
+    nowhere.ok("rewind", str(file), *folder, "--to", "start", "--into", "-2")
+    said = nowhere.ok("run", str(file), *folder, "--until", "caught-up")
     assert "its outputs end in -2" in said.err
     assert out("out-2") == ['{"k":1}\n{"k":2}\n{"k":3}\n']
     assert out() == whole

@@ -32,23 +32,23 @@ def results(millstream: Command, topic: str) -> list[tuple[str, int]]:
 def test_caught_up_leaves_windows_open_and_finished_closes_them(
     millstream: Command, bids: str, tmp_path: Path, spark: SparkSession
 ) -> None:
-    file, place = pipeline_file(tmp_path, bids), str(tmp_path / "job")
+    file, folder = pipeline_file(tmp_path, bids), str(tmp_path / "job")
     millstream.ok("produce", bids, stdin=lines([1, 2, 11]))
 
-    said = millstream.ok("run", file, "--checkpoint", place, "--until", "caught-up")
+    said = millstream.ok("run", file, "--checkpoint", folder, "--until", "caught-up")
     assert "caught up: 3 rows read in 1 batch, 1 written, 0 late, 0 dead\n" in said.err
     assert results(millstream, bids) == [(START.format(0), 2)]
 
-    said = millstream.ok("run", file, "--checkpoint", place, "--until", "finished")
+    said = millstream.ok("run", file, "--checkpoint", folder, "--until", "finished")
     assert "finished: " in said.err
     assert results(millstream, bids) == [(START.format(0), 2), (START.format(10), 1)]
 
-    again = millstream.ok("run", file, "--checkpoint", place, "--until", "finished")
+    again = millstream.ok("run", file, "--checkpoint", folder, "--until", "finished")
     assert "it is finished already" in again.err
 
     millstream.ok("produce", bids, stdin=lines([30]))
     for more in (["--until", "finished"], []):
-        refused = millstream("run", file, "--checkpoint", place, *more)
+        refused = millstream("run", file, "--checkpoint", folder, *more)
         assert refused.code == 1
         assert f"new records: up to 1 in {bids}" in refused.err
         assert "another --checkpoint" in refused.err
@@ -114,18 +114,18 @@ def test_the_ends_of_a_finished_run_survive_a_crash(
     from millstream.engine.spark.session import Spark
 
     millstream.ok("produce", bids, stdin=lines([1, 2, 11]))
-    file, place = pipeline_file(tmp_path, bids), tmp_path / "job"
+    file, folder = pipeline_file(tmp_path, bids), tmp_path / "job"
     environment = KafkaEnvironment(bids, millstream.environment["MILLSTREAM_KAFKA"])
-    engine = Engine(load(file)[1], Checkpoint(place), Spark.of(spark), environment)
+    engine = Engine(load(file)[1], Checkpoint(folder), Spark.of(spark), environment)
     engine.open()
     engine.end_here(final=True)
     engine.step()
     engine.close()
     millstream.ok("produce", bids, stdin=lines([12, 13]))
 
-    said = millstream.ok("run", file, "--checkpoint", str(place), "--until", "finished")
+    said = millstream.ok("run", file, "--checkpoint", str(folder), "--until", "finished")
 
     assert "finished: 0 rows read in 1 batch" in said.err
     assert results(millstream, bids) == [(START.format(0), 2), (START.format(10), 1)]
-    again = millstream("run", file, "--checkpoint", str(place), "--until", "finished")
+    again = millstream("run", file, "--checkpoint", str(folder), "--until", "finished")
     assert f"new records: up to 3 in {bids}" in again.err  # two, and the mark of their transaction

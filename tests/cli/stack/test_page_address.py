@@ -10,7 +10,7 @@ from tests.cli.command import Command
 from millstream.cli.stack.page_address import Others
 from millstream.errors import InvalidInput, InvalidSpec
 from millstream.jobs import stack
-from millstream.jobs.folders import stack_place
+from millstream.jobs.folders import stack_folder
 from millstream.jobs.stack import PageAddress
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def test_another_address_needs_a_token_and_the_names_people_type(host: str) -> N
     [("0.0.0.0", "127.0.0.1"), ("::", "::1"), ("0::0", "::1"), ("10.0.0.5", "10.0.0.5")],
 )
 def test_a_page_for_everybody_is_asked_on_the_loopback_of_its_kind(host: str, near: str) -> None:
-    assert stack._near(host) == near
+    assert stack._reachable_host(host) == near
 
 
 @pytest.mark.parametrize(
@@ -84,11 +84,11 @@ def test_a_token_is_given_by_reference_and_is_long_enough(
 
 
 def test_the_token_that_is_given_is_kept_for_its_owner_alone(tmp_path: Path) -> None:
-    place = stack_place(tmp_path)
-    place.take_token(TOKEN)
-    assert place.token() == TOKEN
-    assert (place.path / "token").stat().st_mode & 0o777 == 0o600
-    assert [file.name for file in place.path.iterdir() if "token" in file.name] == ["token"]
+    folder = stack_folder(tmp_path)
+    folder.set_token(TOKEN)
+    assert folder.token() == TOKEN
+    assert (folder.path / "token").stat().st_mode & 0o777 == 0o600
+    assert [file.name for file in folder.path.iterdir() if "token" in file.name] == ["token"]
 
 
 def test_up_refuses_a_page_for_others_without_a_token_before_anything_starts(

@@ -146,6 +146,6 @@ def test_an_upgrade_to_another_protocol_is_not_made(console: Served) -> None:
 
 
 def test_the_token_is_readable_by_its_owner_alone(console: Served) -> None:
-    file = console.place.path / "token"
+    file = console.folder.path / "token"
     assert file.stat().st_mode & 0o777 == 0o600
     assert len(console.token) >= 40

@@ -51,8 +51,8 @@ def test_no_stretch_of_time_has_more_than_the_burst_and_the_rate(
         clock.now += pause
         if not bucket.refused():
             taken.append(clock.now)
-    for place, begin in enumerate(taken):
-        for further, end in enumerate(taken[place:], start=1):
+    for folder, begin in enumerate(taken):
+        for further, end in enumerate(taken[folder:], start=1):
             assert further <= burst + rate * (end - begin) + 1e-6
 
 
@@ -226,7 +226,7 @@ def test_there_is_room_for_so_many_connections_and_no_more(tmp_path: Path) -> No
 def test_a_log_is_given_up_to_so_much_and_never_half_a_line(tmp_path: Path) -> None:
     with served(tmp_path / "home", limits=Limits(log=35)) as console:
         console.add_job()
-        console.place.job("hot").log.write_text("".join(f'{{"n": {n:03d}}}\n' for n in range(50)))
+        console.folder.job("hot").log.write_text("".join(f'{{"n": {n:03d}}}\n' for n in range(50)))
         answer = console("/api/jobs/hot/log?last=40")
     assert answer.body.decode().splitlines() == ['{"n": 047}', '{"n": 048}', '{"n": 049}']
 

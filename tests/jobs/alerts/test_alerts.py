@@ -16,10 +16,10 @@ from millstream.engine.checkpoint.checkpoint import Checkpoint
 from millstream.errors import InvalidInput, InvalidSpec, NotFound
 from millstream.jobs.alerts.alerts import alerts, job_alerts_file, notifications, silence, unsilence
 from millstream.jobs.alerts.rules import AlertWatch, rules_of
-from millstream.jobs.folders import StackPlace, stack_place
+from millstream.jobs.folders import StackFolder, stack_folder
 from millstream.jobs.logs import Log, last_lines
-from millstream.jobs.registry import Book, JobRow
-from millstream.jobs.reports.run_log import Diary
+from millstream.jobs.registry import JobRegistry, JobRow
+from millstream.jobs.reports.run_log import RunLog
 from millstream.sinks.alerts import notice_writer
 from millstream.sinks.alerts.notice_store import NoticeStore
 from millstream.sinks.alerts.notice_writer import NoticeWriter
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StackPlace:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StackFolder:
     monkeypatch.setenv("MILLSTREAM_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(notice_writer, "_LAST_TURN", 300.0)
-    place = stack_place()
-    place.make()
-    return place
+    folder = stack_folder()
+    folder.make()
+    return folder
 
 
 @pytest.fixture
@@ -46,19 +46,19 @@ def receiver() -> Iterator[Receiver]:
         yield running
 
 
-def submitted(place: StackPlace, name: str = "shop") -> JobRow:
+def submitted(folder: StackFolder, name: str = "shop") -> JobRow:
     row = JobRow(name=name, application="shop", owner="ann", file="shop.py", pipeline=name,
-                 kafka=None, checkpoint=str(place.path.parent / "jobs" / name), lane=None,
+                 kafka=None, checkpoint=str(folder.path.parent / "jobs" / name), lane=None,
                  submitted=1.0, state="running")  # fmt: skip
-    with Book(place.book) as book:
-        book.add(row)
-    place.job(name).path.mkdir()
+    with JobRegistry(folder.registry) as registry:
+        registry.add(row)
+    folder.job(name).path.mkdir()
     return row
 
 
-def fired(place: StackPlace, *rows: tuple[str, int], to: Any = ()) -> ms.Alert:
+def fired(folder: StackFolder, *rows: tuple[str, int], to: Any = ()) -> ms.Alert:
     """Rows of (page, n), taken in by an alert of the job `shop`."""
-    checkpoint = Checkpoint(place.path.parent / "jobs" / "shop")
+    checkpoint = Checkpoint(folder.path.parent / "jobs" / "shop")
     checkpoint.open("shop", 256)
     sink = ms.Alert("pages fail", when="n > 5", to=to)
     table = pa.table({"page": [page for page, _ in rows], "n": [n for _, n in rows],
@@ -75,11 +75,13 @@ def fired(place: StackPlace, *rows: tuple[str, int], to: Any = ()) -> ms.Alert:
 # -- reading and silencing ------------------------------------------------------------
 
 
-def test_an_alert_is_listed_with_how_its_keys_stand(place: StackPlace, receiver: Receiver) -> None:
-    submitted(place)
-    assert alerts(place) == []
-    fired(place, ("/", 9), ("/cart", 1), to=ms.Webhook(receiver.url, allow_private=True))
-    [row] = alerts(place)
+def test_an_alert_is_listed_with_how_its_keys_stand(
+    folder: StackFolder, receiver: Receiver
+) -> None:
+    submitted(folder)
+    assert alerts(folder) == []
+    fired(folder, ("/", 9), ("/cart", 1), to=ms.Webhook(receiver.url, allow_private=True))
+    [row] = alerts(folder)
     episode = row.pop("episode")
     assert receiver.posts[0].id == f"msg_{episode}_firing"
     assert row == {
@@ -88,56 +90,56 @@ def test_an_alert_is_listed_with_how_its_keys_stand(place: StackPlace, receiver:
         "row": {"page": "/", "n": 9}, "silenced_until": None, "notified": "yes", "problem": None,
         "to": [f"Webhook('{receiver.url.split('hook')[0]}***')"], "untracked": 0,
     }  # fmt: skip
-    [told] = notifications(place, "shop", "pages fail")
+    [told] = notifications(folder, "shop", "pages fail")
     assert (told["state"], told["outcome"], told["tries"]) == ("firing", "sent", 1)
 
 
-def test_an_alert_nobody_stands_out_of_is_ok(place: StackPlace) -> None:
-    submitted(place)
-    fired(place, ("/", 1))
-    [row] = alerts(place, "shop")
+def test_an_alert_nobody_stands_out_of_is_ok(folder: StackFolder) -> None:
+    submitted(folder)
+    fired(folder, ("/", 1))
+    [row] = alerts(folder, "shop")
     assert (row["state"], row["key"], row["notified"]) == ("ok", None, None)
     with pytest.raises(NotFound, match="pages fail"):
-        notifications(place, "shop", "pages fall")
+        notifications(folder, "shop", "pages fall")
 
 
-def test_what_could_not_be_told_says_why(place: StackPlace, receiver: Receiver) -> None:
+def test_what_could_not_be_told_says_why(folder: StackFolder, receiver: Receiver) -> None:
     receiver.answering(404)
-    submitted(place)
-    fired(place, ("/", 9), to=ms.Webhook(receiver.url, allow_private=True))
-    [row] = alerts(place)
+    submitted(folder)
+    fired(folder, ("/", 9), to=ms.Webhook(receiver.url, allow_private=True))
+    [row] = alerts(folder)
     assert row["notified"] == "failed"
     assert "the answer 404" in row["problem"]
 
 
-def test_a_silence_is_seen_and_ends(place: StackPlace) -> None:
-    submitted(place)
-    fired(place, ("/", 9), ("/cart", 9))
-    done = silence(place, "shop", "pages fail", seconds=60, key={"page": "/"})
-    assert [row["silenced_until"] for row in alerts(place)] == [done["silenced_until"], None]
-    silence(place, "shop", "pages fail", seconds=3600)
-    assert None not in [row["silenced_until"] for row in alerts(place)]
-    unsilence(place, "shop", "pages fail")
-    unsilence(place, "shop", "pages fail", key={"page": "/"})
-    assert [row["silenced_until"] for row in alerts(place)] == [None, None]
-    with pytest.raises(NotFound, match="a silence of the alert"):
-        unsilence(place, "shop", "pages fail")
-    with pytest.raises(NotFound, match="that stands out"):
-        silence(place, "shop", "pages fail", seconds=60, key={"page": "/x"})
+def test_a_silence_is_seen_and_ends(folder: StackFolder) -> None:
+    submitted(folder)
+    fired(folder, ("/", 9), ("/cart", 9))
+    done = silence(folder, "shop", "pages fail", seconds=60, key={"page": "/"})
+    assert [row["silenced_until"] for row in alerts(folder)] == [done["silenced_until"], None]
+    silence(folder, "shop", "pages fail", seconds=3600)
+    assert None not in [row["silenced_until"] for row in alerts(folder)]
+    unsilence(folder, "shop", "pages fail")
+    unsilence(folder, "shop", "pages fail", key={"page": "/"})
+    assert [row["silenced_until"] for row in alerts(folder)] == [None, None]
+    with pytest.raises(NotFound, match="must be silenced"):
+        unsilence(folder, "shop", "pages fail")
+    with pytest.raises(NotFound, match="an active key of the alert"):
+        silence(folder, "shop", "pages fail", seconds=60, key={"page": "/x"})
     with pytest.raises(NotFound, match="'x' of the job shop; got pages fail"):
-        silence(place, "shop", "x", seconds=60)
+        silence(folder, "shop", "x", seconds=60)
     with pytest.raises(NotFound, match="a job named 'shops'"):
-        silence(place, "shops", "pages fail", seconds=60)
+        silence(folder, "shops", "pages fail", seconds=60)
     for length in (0, -1, 1e9, float("nan"), "1"):
         with pytest.raises(InvalidInput, match="from 1 second to 30 days"):
-            silence(place, "shop", "pages fail", seconds=length)  # type: ignore[arg-type]
+            silence(folder, "shop", "pages fail", seconds=length)  # type: ignore[arg-type]
 
 
-def test_the_command_lists_shows_and_silences(place: StackPlace) -> None:
+def test_the_command_lists_shows_and_silences(folder: StackFolder) -> None:
     run = Command(None)
-    submitted(place)
+    submitted(folder)
     assert "no alerts" in run.ok("alerts", "list").err
-    fired(place, ("/", 9), ("/c\x1b[31m", 9))
+    fired(folder, ("/", 9), ("/c\x1b[31m", 9))
     listed = run.ok("alerts", "list")
     assert "pages fail" in listed.out
     assert "\x1b" not in listed.out
@@ -161,12 +163,12 @@ def test_the_command_lists_shows_and_silences(place: StackPlace) -> None:
         assert refused.err.count("\n") == 1
 
 
-def test_a_store_that_is_damaged_is_named(place: StackPlace) -> None:
-    submitted(place)
-    job_alerts_file(place).write_bytes(b"no database" * 1000)
+def test_a_store_that_is_damaged_is_named(folder: StackFolder) -> None:
+    submitted(folder)
+    job_alerts_file(folder).write_bytes(b"no database" * 1000)
     refused = Command(None)("alerts", "list")
     assert refused.code == 6
-    assert "alerts.db needs to be a store of alerts" in refused.err
+    assert "alerts.db must be a database of alerts" in refused.err
     assert refused.err.count("\n") == 1
 
 
@@ -176,54 +178,54 @@ def test_a_store_that_is_damaged_is_named(place: StackPlace) -> None:
 class Watched:
     """A job in the book and its diary, and what the supervisor's watch makes of them."""
 
-    def __init__(self, place: StackPlace, *rules: ms.JobAlert, late: float | None = None) -> None:
-        self.place, self.lag = place, 0
-        submitted(place)
+    def __init__(self, folder: StackFolder, *rules: ms.JobAlert, late: float | None = None) -> None:
+        self.folder, self.lag = folder, 0
+        submitted(folder)
         views = ms.read(ms.Topic("views", schema="page string, ts timestamp"), time="ts")
         counts = views.by("page").window(ms.tumbling("5 seconds"))
         if late is not None:
             counts = counts.late(alert_above=late)
         out = counts.agg(n=ms.count()).to(ms.Topic("counts"))
         pipeline = ms.Pipeline("shop", out, alerts=list(rules))
-        self.diary = Diary(place.job("shop").facts, "run", 1)
-        self.diary.about({"alerts": json.loads(json.dumps(rules_of(pipeline)))})
-        self.diary.beat(0.0, None)
-        self.log = Log(place.log("supervisor"))
-        self.watch = AlertWatch(place, lambda job: self.lag, self.log)
-        self.store = NoticeStore(job_alerts_file(place))
+        self.run_log = RunLog(folder.job("shop").run_log, "run", 1)
+        self.run_log.about({"alerts": json.loads(json.dumps(rules_of(pipeline)))})
+        self.run_log.beat(0.0, None)
+        self.log = Log(folder.log("supervisor"))
+        self.watch = AlertWatch(folder, lambda job: self.lag, self.log)
+        self.store = NoticeStore(job_alerts_file(folder))
         self.batches = 0
 
     def look(self) -> list[tuple[str, str]]:
         """One look; the alerts and how they stand."""
-        with Book(self.place.book, read_only=True) as book:
-            self.watch.look(book, self.store)
+        with JobRegistry(self.folder.registry, read_only=True) as registry:
+            self.watch.look(registry, self.store)
         Outbox(self.store, self.watch.targets).turn()
-        return [(row["alert"], row["state"]) for row in alerts(self.place, "shop")]
+        return [(row["alert"], row["state"]) for row in alerts(self.folder, "shop")]
 
     def batch(self, **counts: int) -> None:
         self.batches += 1
         steps = {"tumbling(page)": {"in": counts.get("rows", 0), "late": counts.get("late", 0)}}
-        self.diary.batch({"batch": self.batches, "rows": 0, "late": 0, "dead": 0, "extra": 0,
+        self.run_log.batch({"batch": self.batches, "rows": 0, "late": 0, "dead": 0, "extra": 0,
                           "bytes": 0, "seconds": 0.1, "outputs": {}, "phases": {}, **counts,
                           "steps": steps})  # fmt: skip
-        self.diary.beat(0.0, None)
+        self.run_log.beat(0.0, None)
 
     def stands(self, state: Any, reason: str | None = None) -> None:
-        with Book(self.place.book) as book:
-            book.note("shop", state=state, reason=reason)
+        with JobRegistry(self.folder.registry) as registry:
+            registry.update("shop", state=state, reason=reason)
 
     def close(self) -> None:
         self.store.close()
-        self.diary.close()
+        self.run_log.close()
         self.log.close()
 
 
 def test_lag_above_a_number_fires_and_is_told_to_a_receiver(
-    place: StackPlace, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    folder: StackFolder, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPS_HOOK", receiver.url)
     hook = ms.Webhook("${env:OPS_HOOK}", allow_private=True)
-    watched = Watched(place, ms.JobAlert("lag", above=100, to=hook))
+    watched = Watched(folder, ms.JobAlert("lag", above=100, to=hook))
     assert watched.look() == [("lag above 100", "ok")]
     watched.lag = 101
     assert watched.look() == [("lag above 100", "firing")]
@@ -237,48 +239,50 @@ def test_lag_above_a_number_fires_and_is_told_to_a_receiver(
     watched.lag = 1000
     assert watched.look() == [("lag above 100", "pending")]
     watched.close()
-    assert "alert firing" in "".join(last_lines(place.log("supervisor"), 10))
+    assert "alert firing" in "".join(last_lines(folder.log("supervisor"), 10))
 
 
-def test_a_job_that_is_dead_is_told_of_by_the_supervisor(place: StackPlace) -> None:
-    watched = Watched(place, ms.JobAlert("down"), ms.JobAlert("failed", for_="1 hour"))
-    watched.stands("hung", "no sign of life for 21 s")
+def test_a_job_that_is_dead_is_told_of_by_the_supervisor(folder: StackFolder) -> None:
+    watched = Watched(folder, ms.JobAlert("down"), ms.JobAlert("failed", for_="1 hour"))
+    watched.stands("hung", "no heartbeat for 21 s")
     assert watched.look() == [("down", "firing"), ("failed", "ok")]
-    [row] = alerts(place, "shop", "down")
-    assert row["row"] == {"state": "hung", "reason": "no sign of life for 21 s"}
+    [row] = alerts(folder, "shop", "down")
+    assert row["row"] == {"state": "hung", "reason": "no heartbeat for 21 s"}
     assert row["on"] == "job"
     watched.stands("failed")
     assert watched.look() == [("down", "firing"), ("failed", "pending")]
     watched.stands("running")
     assert watched.look() == [("down", "resolved"), ("failed", "ok")]
-    silence(place, "shop", "down", seconds=60)
-    assert alerts(place, "shop", "down")[0]["silenced_until"] is not None
+    silence(folder, "shop", "down", seconds=60)
+    assert alerts(folder, "shop", "down")[0]["silenced_until"] is not None
     watched.close()
 
 
-def test_shares_of_late_and_dead_rows_are_those_of_a_minute(place: StackPlace) -> None:
-    watched = Watched(place, ms.JobAlert("dead", above=0.1), late=0.5)
+def test_shares_of_late_and_dead_rows_are_those_of_a_minute(folder: StackFolder) -> None:
+    watched = Watched(folder, ms.JobAlert("dead", above=0.1), late=0.5)
     watched.batch(rows=100, dead=10, late=50)
     assert [state for _, state in watched.look()] == ["ok", "ok"]
     watched.batch(rows=10, dead=2, late=9)
     assert sorted(watched.look()) == [
         ("dead above 0.1", "firing"), ("late rows of tumbling(page)", "firing"),
     ]  # fmt: skip
-    [row] = alerts(place, "shop", "dead above 0.1")
+    [row] = alerts(folder, "shop", "dead above 0.1")
     assert row["row"] == {"rows": 110, "dead": 12, "share": 0.1091}
     watched.close()
 
 
-def test_an_alert_that_is_no_more_is_forgotten_with_its_rule_or_its_job(place: StackPlace) -> None:
-    watched = Watched(place, ms.JobAlert("lag", above=1), ms.JobAlert("hung"))
+def test_an_alert_that_is_no_more_is_forgotten_with_its_rule_or_its_job(
+    folder: StackFolder,
+) -> None:
+    watched = Watched(folder, ms.JobAlert("lag", above=1), ms.JobAlert("hung"))
     watched.lag = 5
     watched.look()
-    watched.diary.about({"alerts": [ms.JobAlert("hung").as_json()]})
-    watched.diary.beat(0.0, None)
+    watched.run_log.about({"alerts": [ms.JobAlert("hung").as_json()]})
+    watched.run_log.beat(0.0, None)
     assert watched.look() == [("hung", "ok")]
-    with Book(place.book) as book:
-        book.forget("shop")
-        watched.watch.look(book, watched.store)
+    with JobRegistry(folder.registry) as registry:
+        registry.forget("shop")
+        watched.watch.look(registry, watched.store)
     assert watched.store.rows("SELECT alert FROM alerts") == []
     watched.close()
 
@@ -295,21 +299,21 @@ def test_a_plan_names_the_alerts_on_the_job_and_no_secret() -> None:
         ms.Pipeline("p", out, alerts=[ms.Alert("a", when="n > 1")])  # type: ignore[list-item]
 
 
-def test_the_watch_survives_a_rule_it_cannot_read(place: StackPlace) -> None:
-    watched = Watched(place, ms.JobAlert("hung"))
+def test_the_watch_survives_a_rule_it_cannot_read(folder: StackFolder) -> None:
+    watched = Watched(folder, ms.JobAlert("hung"))
     rules = [{"fact": "moon", "name": "x", "above": None}, ms.JobAlert("hung").as_json()]
-    watched.diary.about({"alerts": rules})
-    watched.diary.beat(0.0, None)
+    watched.run_log.about({"alerts": rules})
+    watched.run_log.beat(0.0, None)
     assert watched.look() == [("hung", "ok")]
     watched.close()
 
 
-def test_the_thread_of_the_watch_looks_by_itself(place: StackPlace) -> None:
-    watched = Watched(place, ms.JobAlert("lag", above=1))
+def test_the_thread_of_the_watch_looks_by_itself(folder: StackFolder) -> None:
+    watched = Watched(folder, ms.JobAlert("lag", above=1))
     watched.lag = 5
     watched.watch.start()
     deadline = time.monotonic() + 60
-    while [row["state"] for row in alerts(place)] != ["firing"]:
+    while [row["state"] for row in alerts(folder)] != ["firing"]:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     watched.watch.close()

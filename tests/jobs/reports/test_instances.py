@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from tests.cli.command import Command
 from tests.console.serving import facts
 
-from millstream.jobs.folders import StackPlace, stack_place
-from millstream.jobs.registry import Book, JobRow
+from millstream.jobs.folders import StackFolder, stack_folder
+from millstream.jobs.registry import JobRegistry, JobRow
 from millstream.jobs.reports.detail import SHOWN_BATCHES, detail
 from millstream.jobs.reports.instances import SHOWN, instances_of, totals_by_instance
-from millstream.jobs.reports.run_log import Diary
+from millstream.jobs.reports.run_log import RunLog
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,37 +38,39 @@ def told(batch: int, *instances: dict[str, Any]) -> dict[str, Any]:
                                  "instances": partitions}}}  # fmt: skip
 
 
-def placed(folder: Path, patch: pytest.MonkeyPatch, *batches: dict[str, Any]) -> StackPlace:
+def placed(folder: Path, patch: pytest.MonkeyPatch, *batches: dict[str, Any]) -> StackFolder:
     """A job that has run these batches."""
     patch.setenv("MILLSTREAM_HOME", str(folder))
-    place = stack_place()
-    place.job("hot").path.mkdir(parents=True, exist_ok=True)
+    stack = stack_folder()
+    stack.job("hot").path.mkdir(parents=True, exist_ok=True)
     now = time.time()
     job = JobRow(name="hot", application="shop", owner="ann", file="hot.py", pipeline="hot",
                  kafka=None, checkpoint="nowhere", lane=None, submitted=now, since=now,
                  wanted="stopped", state="stopped")  # fmt: skip
-    with Book(place.book) as book:
-        book.add(job)
-    diary = Diary(place.job("hot").facts, "r1", 1)
+    with JobRegistry(stack.registry) as registry:
+        registry.add(job)
+    run_log = RunLog(stack.job("hot").run_log, "r1", 1)
     for batch in batches:
-        diary.batch(batch, at=now + 3600)  # however slow the machine, they are of the last seconds
-    diary.beat(now, {"bids": {0: 10}})
-    diary.close()
-    return place
+        run_log.batch(
+            batch, at=now + 3600
+        )  # however slow the machine, they are of the last seconds
+    run_log.beat(now, {"bids": {0: 10}})
+    run_log.close()
+    return stack
 
 
 def test_an_instance_has_its_totals_its_rate_and_what_it_remembers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = {"state_rows": 7, "state_bytes": 700}
-    place = placed(
+    stack = placed(
         tmp_path, monkeypatch,
         told(1, instance("take 0", 40), instance("buckets 0-127", 4, **state)),
         told(2, instance("take 10", 1), instance("take 2", 2), instance("take 0", 60),
              instance("buckets 0-127", 6, **state)),
     )  # fmt: skip
 
-    step = detail(place, "hot")["steps"][STEP]
+    step = detail(stack, "hot")["steps"][STEP]
 
     assert step["behind"] == 6
     names = [one["instance"] for one in step["instances"]]
@@ -84,9 +86,9 @@ def test_an_instance_has_its_totals_its_rate_and_what_it_remembers(
 def test_a_source_tells_who_holds_its_watermark_back_and_who_is_idle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = placed(tmp_path, monkeypatch, *(told(batch) for batch in range(1, 131)))
+    stack = placed(tmp_path, monkeypatch, *(told(batch) for batch in range(1, 131)))
 
-    shown = detail(place, "hot")
+    shown = detail(stack, "hot")
 
     source = shown["sources"]["bids"]
     assert (source["held_by"], source["idle"], source["partitions"]) == (0, [1], 2)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.jobs.stacks import until
 
-from millstream.jobs.folders import StackPlace, stack_place
+from millstream.jobs.folders import StackFolder, stack_folder
 from millstream.jobs.logs import Log, last_lines
-from millstream.jobs.registry import Book, JobRow
+from millstream.jobs.registry import JobRegistry, JobRow
 from millstream.jobs.reports.lag import LagWatch, Retention, danger, lags
-from millstream.jobs.reports.run_log import Diary
+from millstream.jobs.reports.run_log import RunLog
 from millstream.kafka.admin.topics import Topics
 from millstream.kafka.clients.producing.producer import Producer
 
@@ -55,46 +55,46 @@ def test_unread_records_in_the_oldest_quarter_of_a_log_that_is_cut(
 
 
 def test_records_that_are_gone_are_told_as_gone() -> None:
-    assert warned(position=90) == "10 unread records are gone already"
+    assert warned(position=90) == "10 unread records have been deleted already"
 
 
-def reading(place: StackPlace, kafka: str, topic: str, position: int) -> None:
+def reading(folder: StackFolder, kafka: str, topic: str, position: int) -> None:
     """A job that has read a topic so far, as its book and diary tell it."""
-    with Book(place.book) as book:
-        book.add(JobRow(name=topic, application="a", owner="ann", file="f.py", pipeline=topic,
+    with JobRegistry(folder.registry) as registry:
+        registry.add(JobRow(name=topic, application="a", owner="ann", file="f.py", pipeline=topic,
                         kafka=kafka, checkpoint="c", lane=None, submitted=0.0))  # fmt: skip
-    place.job(topic).path.mkdir()
-    diary = Diary(place.job(topic).facts, "r1", 1)
-    diary.about({"kafka": kafka, "topics": {"bids": topic}})
-    diary.beat(time.time(), {"bids": {0: position}})
-    diary.close()
+    folder.job(topic).path.mkdir()
+    run_log = RunLog(folder.job(topic).run_log, "r1", 1)
+    run_log.about({"kafka": kafka, "topics": {"bids": topic}})
+    run_log.beat(time.time(), {"bids": {0: position}})
+    run_log.close()
 
 
 def test_the_lag_of_a_job_that_is_down_is_told_with_a_warning_before_records_are_gone(
     broker: ThrowAwayBroker, topic: str, tmp_path: Path
 ) -> None:
     young, old = f"{topic}-young", f"{topic}-old"
-    place = stack_place(tmp_path)
-    place.make()
+    folder = stack_folder(tmp_path)
+    folder.make()
     then = datetime.now(UTC) - timedelta(minutes=50)
     with Producer(broker.address) as producer:
         for name, at in ((young, datetime.now(UTC)), (old, then)):
             Topics(broker.address).create(name, retention="1 hour")
             for number in range(5):
                 producer.send(name, {"n": number}, timestamp=at)
-            reading(place, broker.address, name, position=2)
+            reading(folder, broker.address, name, position=2)
     log = Log(tmp_path / "lag.log")
-    watch = LagWatch(place, log)
+    watch = LagWatch(folder, log)
     watch.start()
     try:
         until(lambda: watch.of(old) is not None, "the lag")
-        found = {lag.job: lag for lag in lags(place)}
+        found = {lag.job: lag for lag in lags(folder)}
         assert {lag.lag for lag in found.values()} == {3} == {watch.of(young), watch.of(old)}
         assert found[young].warning is None
         assert found[old].warning == (
             "3 unread records have used up 75% of the retention of 3,600 s"
         )
-        until(lambda: lags(place, old)[0].seconds > 0, "the time they have waited")
+        until(lambda: lags(folder, old)[0].seconds > 0, "the time they have waited")
     finally:
         watch.close()
         log.close()

@@ -19,8 +19,8 @@ from millstream.cli.terminal.connect import cluster_of
 from millstream.cli.terminal.options import Kafka, command
 from millstream.cli.terminal.output import say
 from millstream.errors import AlreadyRunning, InvalidInput, SetupFailed
-from millstream.jobs.folders import stack_place
-from millstream.jobs.registry import Book
+from millstream.jobs.folders import stack_folder
+from millstream.jobs.registry import JobRegistry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -263,7 +263,7 @@ def _has_read(name: str) -> bool:
 
 def _kill(shop: Shop, name: str) -> None:
     """`kill -9` for a job, and a word when it is back."""
-    holder = stack_place().job(name).life.holder()
+    holder = stack_folder().job(name).lock.holder()
     if holder is None:
         return
     holder.kill()
@@ -301,9 +301,9 @@ def _balance(shop: Shop) -> str:
 
 
 def _remove() -> None:
-    with Book(stack_place().book) as book:
+    with JobRegistry(stack_folder().registry) as registry:
         for row in _jobs():
-            book.want(row["job"], "removed")
+            registry.want(row["job"], "removed")
 
 
 def _await_gone() -> None:
@@ -314,10 +314,10 @@ def _await_gone() -> None:
 
 def _forget() -> None:
     """Jobs of an earlier demo whose process is gone are no longer in the book."""
-    with Book(stack_place().book) as book:
+    with JobRegistry(stack_folder().registry) as registry:
         for row in _jobs():
             if row["pid"] is None:
-                book.forget(row["job"])
+                registry.forget(row["job"])
 
 
 def _introduce(page: str, cluster: "Cluster", kafka: str | None) -> None:

@@ -67,11 +67,11 @@ def folder_of(file: str | None, checkpoint: Path | None) -> Path:
 
 
 def _checkpoint_of_job(name: str) -> Path | None:
-    from millstream.jobs.folders import stack_place
-    from millstream.jobs.registry import Book
+    from millstream.jobs.folders import stack_folder
+    from millstream.jobs.registry import JobRegistry
 
-    with Book(stack_place().book, read_only=True) as book:
-        found = {job.name: job.checkpoint for job in book.all()}.get(name)
+    with JobRegistry(stack_folder().registry, read_only=True) as registry:
+        found = {job.name: job.checkpoint for job in registry.all()}.get(name)
     return None if found is None else Path(found)
 
 

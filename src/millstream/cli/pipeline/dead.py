@@ -219,11 +219,11 @@ def _named(target: str, checkpoint: Path | None, kafka: str | None) -> _Named:
 
 
 def _job(name: str) -> Any:
-    from millstream.jobs.folders import stack_place
-    from millstream.jobs.registry import Book
+    from millstream.jobs.folders import stack_folder
+    from millstream.jobs.registry import JobRegistry
 
-    with Book(stack_place().book, read_only=True) as book:
-        return {job.name: job for job in book.all()}.get(name)
+    with JobRegistry(stack_folder().registry, read_only=True) as registry:
+        return {job.name: job for job in registry.all()}.get(name)
 
 
 def _selection(

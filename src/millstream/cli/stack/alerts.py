@@ -11,7 +11,7 @@ from millstream.duration import micros
 from millstream.errors import NotFound
 
 if TYPE_CHECKING:
-    from millstream.jobs.folders import StackPlace
+    from millstream.jobs.folders import StackFolder
 
 COLUMNS = ["job", "alert", "key", "state", "since", "notified", "silenced_until", "problem"]
 TOLD = ["at", "state", "key", "outcome", "tries", "problem", "episode"]
@@ -55,7 +55,7 @@ def list_alerts(
     """
     from millstream.jobs.alerts.alerts import alerts
 
-    found = [row for row in alerts(_place(), job) if not firing or row["state"] == "firing"]
+    found = [row for row in alerts(_stack(), job) if not firing or row["state"] == "firing"]
     rows = found if output is Output.json else [_for_people(row) for row in found]
     none = "nothing fires" if firing else "no alerts; stream.to(ms.Alert(…)) makes one"
     print_rows(rows, COLUMNS, output, none=none)
@@ -65,12 +65,12 @@ def show(job: Job, alert: Alert, output: Shape = Output.table) -> None:
     """Show one alert: its rule, how its keys stand, and what was told of it."""
     from millstream.jobs.alerts.alerts import alerts, notifications
 
-    found = alerts(_place(), job, alert)
+    found = alerts(_stack(), job, alert)
     if not found:
-        known = sorted({row["alert"] for row in alerts(_place(), job)})
+        known = sorted({row["alert"] for row in alerts(_stack(), job)})
         raise NotFound(f"this needs an alert {alert!r} of the job {job}",
                        got=", ".join(known) or "no alerts")  # fmt: skip
-    told = notifications(_place(), job, alert)
+    told = notifications(_stack(), job, alert)
     facts = {name: found[0][name] for name in ("job", "alert", "on", "when", "for", "to",
                                                "untracked")}  # fmt: skip
     keys = [row for row in found if row["key"] is not None]
@@ -95,7 +95,7 @@ def silence(
     from millstream.jobs.alerts.alerts import silence as silenced
 
     seconds = micros(length, what="--for") / 1e6
-    done = silenced(_place(), job, alert, seconds=seconds, key=key_pairs(key) if key else None)
+    done = silenced(_stack(), job, alert, seconds=seconds, key=key_pairs(key) if key else None)
     if output is Output.json:
         print_json(done)
     else:
@@ -106,17 +106,17 @@ def unsilence(job: Job, alert: Alert, key: Keys = None, output: Shape = Output.t
     """End a silence."""
     from millstream.jobs.alerts.alerts import unsilence as heard
 
-    done = heard(_place(), job, alert, key=key_pairs(key) if key else None)
+    done = heard(_stack(), job, alert, key=key_pairs(key) if key else None)
     if output is Output.json:
         print_json(done)
     else:
         say(f"{alert} of {job} is heard again")
 
 
-def _place() -> "StackPlace":
-    from millstream.jobs.folders import stack_place
+def _stack() -> "StackFolder":
+    from millstream.jobs.folders import stack_folder
 
-    return stack_place()
+    return stack_folder()
 
 
 def _for_people(row: dict[str, Any]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from millstream.viewing.points_in_time import iso
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.jobs.registry import Book, JobRow
+    from millstream.jobs.registry import JobRegistry, JobRow
 
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's name.")]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait until it has happened.")]
@@ -76,9 +76,9 @@ def submit(
     need_supervisor()
     name = handed_over(file, application=application, checkpoint=checkpoint, kafka=kafka,
                        lane=lane.value if lane else None)  # fmt: skip
-    with _book() as book:
+    with _registry() as registry:
         if not no_wait:
-            _await(book, name, _has_started, "started")
+            _await(registry, name, _has_started, "started")
     say(f"next: `millstream jobs show {name}`, `millstream jobs logs {name}`")
 
 
@@ -101,8 +101,8 @@ def handed_over(
     loaded, pipeline = load(file)
     folder = checkpoint or checkpoint_folder(pipeline.name)
     now = time.time()
-    with _book() as book:
-        book.add(
+    with _registry() as registry:
+        registry.add(
             JobRow(
                 name=pipeline.name,
                 application=application or loaded.file.stem,
@@ -137,21 +137,21 @@ def show(
     output: Shape = Output.table,
 ) -> None:
     """Show one job: how it stands, what it runs, what happened to it."""
-    from millstream.jobs.folders import stack_place
+    from millstream.jobs.folders import stack_folder
     from millstream.jobs.reports.overview import overview
 
     if instances:
         _show_instances(name, output)
         return
-    with _book() as book:
-        job, events = book.job(name), book.events(name, last=10)
+    with _registry() as registry:
+        job, events = registry.job(name), registry.events(name, last=10)
     [row] = overview(name)
     facts = {
         **row,
         "reason": job.reason,
         "file": job.file,
         "checkpoint": job.checkpoint,
-        "log_file": str(stack_place().job(name).log),
+        "log_file": str(stack_folder().job(name).log),
         "submitted": _when(job.submitted),
     }
     history = [{**asdict(event), "at": _when(event.at)} for event in events]
@@ -164,10 +164,10 @@ def show(
 
 
 def _show_instances(name: str, output: Output) -> None:
-    from millstream.jobs.folders import stack_place
+    from millstream.jobs.folders import stack_folder
     from millstream.jobs.reports.detail import detail
 
-    told = detail(stack_place(), name)
+    told = detail(stack_folder(), name)
     rows = [
         {"operator": operator, **one}
         for kind in ("sources", "steps")
@@ -179,20 +179,20 @@ def _show_instances(name: str, output: Output) -> None:
 
 def stop(name: JobName, no_wait: NoWait = False) -> None:
     """Stop a job after the batch in hand; `restart` lets it go on from there."""
-    with _book() as book:
-        _wish(book, name, "stopped")
+    with _registry() as registry:
+        _wish(registry, name, "stopped")
         if not no_wait:
-            _await(book, name, lambda job: job.state in ("stopped", "failed") and not job.run,
+            _await(registry, name, lambda job: job.state in ("stopped", "failed") and not job.run,
                    "stopped")  # fmt: skip
     say(f"{name} has stopped" if not no_wait else f"{name} will stop after the batch in hand")
 
 
 def restart(name: JobName, no_wait: NoWait = False) -> None:
     """Start a job anew, with the file as it is now; it goes on where it was."""
-    with _book() as book:
-        asked = _wish(book, name, "running", anew=True).asked
+    with _registry() as registry:
+        asked = _wish(registry, name, "running", restart=True).asked
         if not no_wait:
-            _await(book, name, lambda job: job.ran >= asked and _has_started(job), "started")
+            _await(registry, name, lambda job: job.ran >= asked and _has_started(job), "started")
     say(f"{name} is running anew" if not no_wait else f"{name} will be started anew")
 
 
@@ -202,14 +202,14 @@ def rewind(
     """Stop a job, rewind it, and start it again if it was running; see `millstream rewind`."""
     from millstream.jobs.stack import KAFKA
 
-    with _book() as book:
-        job = book.job(name)
-        kafka = job.kafka or book.setting(KAFKA)
+    with _registry() as registry:
+        job = registry.job(name)
+        kafka = job.kafka or registry.setting(KAFKA)
         wanted, asked = job.wanted, job.asked
         runs = job.run is not None or wanted == "running"
         if runs:
-            _wish(book, name, "stopped")
-            _await(book, name, lambda job: not job.run and job.state in ("stopped", "failed"),
+            _wish(registry, name, "stopped")
+            _await(registry, name, lambda job: not job.run and job.state in ("stopped", "failed"),
                    "stopped")  # fmt: skip
         try:
             _, pipeline = load(f"{job.file}:{job.pipeline}")
@@ -217,20 +217,20 @@ def rewind(
                     checkpoint=Path(job.checkpoint))  # fmt: skip
         finally:
             if runs:
-                asked = _wish(book, name, wanted, anew=wanted == "running").asked
+                asked = _wish(registry, name, wanted, restart=wanted == "running").asked
         if wanted == "running" and not no_wait:
-            _await(book, name, lambda job: job.ran >= asked and _has_started(job), "started")
-    say(f"{name} is {'started anew' if wanted == 'running' else 'still stopped'}")
+            _await(registry, name, lambda job: job.ran >= asked and _has_started(job), "started")
+    say(f"{name} is {'started restart' if wanted == 'running' else 'still stopped'}")
 
 
 def remove(name: JobName, yes: Yes = False, no_wait: NoWait = False) -> None:
     """Stop a job and forget it; its checkpoint and its results stay."""
-    with _book() as book:
-        job = book.job(name)
+    with _registry() as registry:
+        job = registry.job(name)
         confirm(f"remove the job {name}", yes=yes)
-        _wish(book, name, "removed")
+        _wish(registry, name, "removed")
         if not no_wait:
-            _await(book, name, None, "removed")
+            _await(registry, name, None, "removed")
     say(f"{name} is removed; its checkpoint is still in {job.checkpoint}")
 
 
@@ -244,50 +244,53 @@ def logs(
     ] = False,
 ) -> None:
     """Print a job's log: JSON lines with `ts`, `level`, `event` and the facts."""
-    from millstream.jobs.folders import stack_place
-    from millstream.jobs.logs import followed, last_lines
+    from millstream.jobs.folders import stack_folder
+    from millstream.jobs.logs import follow as follow_lines
+    from millstream.jobs.logs import last_lines
 
     if last < 1:
         raise InvalidInput("--last needs a number of 1 or more", got=str(last))
-    with _book() as book:
-        book.job(name)
-    place = stack_place().job(name)
-    file = place.output if libraries else place.log
+    with _registry() as registry:
+        registry.job(name)
+    stack = stack_folder().job(name)
+    file = stack.output if libraries else stack.log
     for line in last_lines(file, last):
         sys.stdout.write(one_line(line) + "\n")
     if follow:
         sys.stdout.flush()
-        for line in followed(file, lambda: False):
+        for line in follow_lines(file, lambda: False):
             sys.stdout.write(one_line(line) + "\n")
             sys.stdout.flush()
 
 
-def _book() -> "Book":
-    from millstream.jobs.folders import stack_place
-    from millstream.jobs.registry import Book
+def _registry() -> "JobRegistry":
+    from millstream.jobs.folders import stack_folder
+    from millstream.jobs.registry import JobRegistry
 
-    place = stack_place()
-    place.make()
-    return Book(place.book)
+    stack = stack_folder()
+    stack.make()
+    return JobRegistry(stack.registry)
 
 
-def _wish(book: "Book", name: str, wanted: Any, *, anew: bool = False) -> "JobRow":
+def _wish(registry: "JobRegistry", name: str, wanted: Any, *, restart: bool = False) -> "JobRow":
     from millstream.jobs.stack import need_supervisor
 
-    book.job(name)
+    registry.job(name)
     need_supervisor()
-    return book.want(name, wanted, anew=anew)
+    return registry.want(name, wanted, restart=restart)
 
 
 def _has_started(job: "JobRow") -> bool:
     return job.state in ("running", "catching up", "idle")
 
 
-def _await(book: "Book", name: str, done: "Callable[[JobRow], bool] | None", word: str) -> None:
+def _await(
+    registry: "JobRegistry", name: str, done: "Callable[[JobRow], bool] | None", word: str
+) -> None:
     """Until the supervisor has done it; `done=None` waits until the job is gone."""
     deadline, state = time.monotonic() + _PATIENCE, None
     while time.monotonic() < deadline:
-        found = {job.name: job for job in book.all()}.get(name)
+        found = {job.name: job for job in registry.all()}.get(name)
         if found is None or (done is not None and done(found)):
             return
         if found.state == "failed" and word != "removed":

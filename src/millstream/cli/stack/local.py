@@ -120,15 +120,15 @@ def _refuse_another(
 def start_stack(kafka: str | None, page_port: int | None, others: Others | None = None) -> None:
     """Start the supervisor and the page; what is up already stays as it is."""
     from millstream.jobs import stack
-    from millstream.jobs.folders import stack_place
-    from millstream.jobs.registry import Book
+    from millstream.jobs.folders import stack_folder
+    from millstream.jobs.registry import JobRegistry
     from millstream.kafka.local.broker_folder import free_port, refuse_taken
 
     now, others = stack.status(), others or Others()
     if now.supervisor is None or now.console is None:
         say("starting the supervisor and the page …")
-    with Book(stack_place().book, read_only=True) as book:
-        before = stack.page_address(book)
+    with JobRegistry(stack_folder().registry, read_only=True) as registry:
+        before = stack.page_address(registry)
     page = others.address(page_port or before.port or free_port())
     if now.console is None:
         refuse_taken(page.port)
@@ -139,7 +139,7 @@ def start_stack(kafka: str | None, page_port: int | None, others: Others | None 
     else:
         page = before
     if others.token is not None and now.console is None:
-        stack_place().take_token(str(others.own_token()))
+        stack_folder().set_token(str(others.own_token()))
     if any(url.startswith("http://") for url in page.urls):
         warn("the page and its token go over the network unencrypted: put a proxy with TLS before "
              "it, and give its https address as --page-url")  # fmt: skip

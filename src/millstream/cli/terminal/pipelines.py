@@ -20,7 +20,7 @@ import typer
 
 from millstream.cli.terminal.output import screen
 from millstream.errors import InvalidInput, InvalidSpec, MillstreamError, NotFound
-from millstream.jobs.logs import kept_small
+from millstream.jobs.logs import limit_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,7 +101,7 @@ def libraries_print_to(log: Path) -> Iterator[None]:
         sys.stderr = os.fdopen(mine, "w", buffering=1, encoding="utf-8",
                                errors="backslashreplace", closefd=False)  # fmt: skip
     try:
-        with kept_small(log):
+        with limit_size(log):
             yield
     finally:
         sys.stderr.flush()

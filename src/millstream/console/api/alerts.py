@@ -11,14 +11,14 @@ from millstream.console.api.routes import JOB, Endpoint, Parameter, asked_for
 from millstream.duration import positive_micros
 from millstream.errors import InvalidInput
 from millstream.jobs.alerts.alerts import alerts, notifications, silence, unsilence
-from millstream.jobs.registry import Book
+from millstream.jobs.registry import JobRegistry
 from millstream.viewing.record_json import bounded
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
     from millstream.console.guard.limits import Limits
-    from millstream.jobs.folders import StackPlace
+    from millstream.jobs.folders import StackFolder
 
 _TOLD, _MOST_TOLD = 50, 500
 _ALERT = Parameter("alert", "the alert's name")
@@ -36,18 +36,18 @@ _SILENCE = {
 class AlertsApi:
     """Alerts of the stack's jobs."""
 
-    def __init__(self, place: StackPlace, limits: Limits) -> None:
-        self._place, self._limits = place, limits
+    def __init__(self, stack: StackFolder, limits: Limits) -> None:
+        self._stack, self._limits = stack, limits
 
     async def alerts(self, request: Request) -> Response:
         """Every alert as it stands."""
-        found = await aside(alerts, self._place, word(request, "job"), word(request, "alert"))
+        found = await aside(alerts, self._stack, word(request, "job"), word(request, "alert"))
         return JSONResponse(bounded(found))
 
-    async def told(self, request: Request) -> Response:
+    async def notifications(self, request: Request) -> Response:
         """What was told of an alert."""
         path, last = request.path_params, number(request, "last", _TOLD, most=_MOST_TOLD)
-        found = await aside(notifications, self._place, path["job"], path["alert"], last)
+        found = await aside(notifications, self._stack, path["job"], path["alert"], last)
         return JSONResponse(bounded(found))
 
     async def silence(self, request: Request) -> Response:
@@ -64,13 +64,13 @@ class AlertsApi:
     ) -> dict[str, Any]:
         """Do it, and write it into the job's history."""
         if length is None:
-            done, word = unsilence(self._place, job, alert, key=key), "no longer silent"
+            done, word = unsilence(self._stack, job, alert, key=key), "no longer silent"
         else:
             seconds = positive_micros(length, what="for") / 1e6
-            done = silence(self._place, job, alert, seconds=seconds, key=key)
+            done = silence(self._stack, job, alert, seconds=seconds, key=key)
             word = f"silent until {done['silenced_until']}"
-        with Book(self._place.book) as book:
-            book.tell("alert", f"{alert}: {word}", job)
+        with JobRegistry(self._stack.registry) as registry:
+            registry.add_event("alert", f"{alert}: {word}", job)
         return done
 
     def endpoints(self) -> list[Endpoint]:
@@ -81,7 +81,7 @@ class AlertsApi:
         return [
             Endpoint("GET", "/api/alerts", self.alerts, "every alert as it stands, worst first",
                      chosen, also=(404,)),
-            Endpoint("GET", "/api/alerts/{job}/{alert:path}/told", self.told,
+            Endpoint("GET", "/api/alerts/{job}/{alert:path}/notifications", self.notifications,
                      "what was told of an alert, newest first", [JOB, _ALERT, last]),
             Endpoint("POST", "/api/alerts/{job}/{alert:path}/silence", self.silence,
                      "keep an alert quiet for a while, or no longer", [JOB, _ALERT],

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from millstream.console.shared import Few
-    from millstream.jobs.folders import StackPlace
+    from millstream.jobs.folders import StackFolder
 
 _COMMITS, _MOST_COMMITS, _POINTS = 50, 200, 300
 _MOST_BATCH = 10**10
@@ -26,27 +26,27 @@ _MOST_BATCH = 10**10
 class PastApi:
     """What jobs have been through."""
 
-    def __init__(self, place: StackPlace, scans: Few) -> None:
-        self._place, self._scans = place, scans
+    def __init__(self, stack: StackFolder, scans: Few) -> None:
+        self._stack, self._scans = stack, scans
 
     async def commits(self, request: Request) -> Response:
         """The last commits of a job."""
         last = number(request, "last", _COMMITS, most=_MOST_COMMITS)
         before = number(request, "before", 0, most=_MOST_BATCH) or None
         job = request.path_params["job"]
-        return JSONResponse(await aside(commits_of, self._place, job, last, before))
+        return JSONResponse(await aside(commits_of, self._stack, job, last, before))
 
     async def watermarks(self, request: Request) -> Response:
         """How the watermarks of a job went."""
         last = number(request, "last", _POINTS, most=BATCHES_KEPT)
         job = request.path_params["job"]
-        return JSONResponse(await aside(watermarks_of, self._place, job, last))
+        return JSONResponse(await aside(watermarks_of, self._stack, job, last))
 
     async def late(self, request: Request) -> Response:
         """A page of the rows that came too late."""
         job, page = request.path_params["job"], page_of(request)
         topic, step = word(request, "topic"), word(request, "step")
-        found = await self._scans.ask(late_rows, self._place, job, page, topic=topic, step=step)
+        found = await self._scans.ask(late_rows, self._stack, job, page, topic=topic, step=step)
         return JSONResponse(found)
 
     async def dead(self, request: Request) -> Response:
@@ -57,7 +57,7 @@ class PastApi:
         chosen = Selection(word(request, "reason"), word(request, "step"), word(request, "source"))
         state = word(request, "state")
         found = await self._scans.ask(
-            dead_rows, self._place, job, page, selection=chosen, state=state
+            dead_rows, self._stack, job, page, selection=chosen, state=state
         )
         return JSONResponse(found)
 

@@ -11,7 +11,7 @@ from millstream.console.api.routes import JOB, Endpoint, Parameter, asked_for
 from millstream.errors import InvalidInput
 from millstream.jobs.logs import last_lines
 from millstream.jobs.queries import state, state_of_key
-from millstream.jobs.registry import Book
+from millstream.jobs.registry import JobRegistry
 from millstream.jobs.reports.detail import detail, results
 from millstream.jobs.reports.overview import overview
 from millstream.viewing.record_json import bounded
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from millstream.console.guard.limits import Limits
     from millstream.console.live.updates import Pulse
     from millstream.console.rewind import Rewinds
-    from millstream.jobs.folders import StackPlace
+    from millstream.jobs.folders import StackFolder
 
 _MOST_LINES = 5000
 _REWIND = {
@@ -43,54 +43,56 @@ class JobsApi:
     """Jobs of the stack."""
 
     def __init__(
-        self, place: StackPlace, pulse: Pulse, rewinds: Rewinds, room: Callable[[], None],
+        self, stack: StackFolder, pulse: Pulse, rewinds: Rewinds, room: Callable[[], None],
         limits: Limits,
     ) -> None:  # fmt: skip
-        self._place, self._pulse, self._rewinds = place, pulse, rewinds
+        self._stack, self._pulse, self._rewinds = stack, pulse, rewinds
         self._room, self._limits = room, limits
 
     async def jobs(self, request: Request) -> Response:
         """Every job in a few facts."""
-        return JSONResponse(await aside(overview, None, self._place))
+        return JSONResponse(await aside(overview, None, self._stack))
 
     async def job(self, request: Request) -> Response:
         """One job in full."""
-        return JSONResponse(await aside(detail, self._place, request.path_params["job"]))
+        return JSONResponse(await aside(detail, self._stack, request.path_params["job"]))
 
     async def log(self, request: Request) -> Response:
         """The last lines of a job's log."""
         name, last = request.path_params["job"], number(request, "last", 100, most=_MOST_LINES)
-        await aside(overview, name, self._place)
-        lines = await aside(last_lines, self._place.job(name).log, last)
+        await aside(overview, name, self._stack)
+        lines = await aside(last_lines, self._stack.job(name).log, last)
         return PlainTextResponse(_last_of(lines, self._limits.log),
                                  media_type="application/x-ndjson")  # fmt: skip
 
     async def state(self, request: Request) -> Response:
         """What each step of a job remembers."""
-        return JSONResponse(await aside(state, self._place, request.path_params["job"]))
+        return JSONResponse(await aside(state, self._stack, request.path_params["job"]))
 
     async def state_of_key(self, request: Request) -> Response:
         """One key's value, and the batch it is true for."""
         job, step = request.path_params["job"], request.path_params["step"]
         keys = request.query_params.getlist("key")
-        return JSONResponse(bounded(await aside(state_of_key, self._place, job, step, keys)))
+        return JSONResponse(bounded(await aside(state_of_key, self._stack, job, step, keys)))
 
     async def results(self, request: Request) -> Response:
         """A job's charts and live tables."""
-        found = await aside(results, self._place, request.path_params["job"])
+        found = await aside(results, self._stack, request.path_params["job"])
         return JSONResponse(bounded(found))
 
     async def stop(self, request: Request) -> Response:
         """End a job after the batch in hand."""
-        return await self._wish(request, lambda book, name: book.want(name, "stopped"))
+        return await self._wish(request, lambda registry, name: registry.want(name, "stopped"))
 
     async def restart(self, request: Request) -> Response:
         """Start a job anew."""
-        return await self._wish(request, lambda book, name: book.want(name, "running", anew=True))
+        return await self._wish(
+            request, lambda registry, name: registry.want(name, "running", restart=True)
+        )
 
     async def remove(self, request: Request) -> Response:
         """Stop a job and forget it."""
-        return await self._wish(request, lambda book, name: book.want(name, "removed"))
+        return await self._wish(request, lambda registry, name: registry.want(name, "removed"))
 
     async def rewind(self, request: Request) -> Response:
         """Go back to an earlier commit."""
@@ -104,27 +106,27 @@ class JobsApi:
 
     async def watch_jobs(self, request: Request) -> Response:
         """Every job in a few facts, once a second."""
-        return self._stream("jobs", lambda: {"jobs": overview(None, self._place)})
+        return self._stream("jobs", lambda: {"jobs": overview(None, self._stack)})
 
     async def watch_job(self, request: Request) -> Response:
         """One job in full with its results, once a second."""
         name = request.path_params["job"]
-        await aside(overview, name, self._place)
+        await aside(overview, name, self._stack)
 
         def look() -> dict[str, Any]:
             return {
-                "job": detail(self._place, name),
-                "results": bounded(results(self._place, name)),
+                "job": detail(self._stack, name),
+                "results": bounded(results(self._stack, name)),
             }
 
         return self._stream(f"job {name}", look)
 
-    async def _wish(self, request: Request, wish: Callable[[Book, str], Any]) -> Response:
+    async def _wish(self, request: Request, wish: Callable[[JobRegistry, str], Any]) -> Response:
         name = request.path_params["job"]
 
         def write() -> None:
-            with Book(self._place.book) as book:
-                wish(book, name)
+            with JobRegistry(self._stack.registry) as registry:
+                wish(registry, name)
 
         await aside(write)
         return JSONResponse({"job": name, "asked": request.url.path.rpartition("/")[2]}, 202)

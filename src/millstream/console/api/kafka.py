@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.errors import NotFound
 from millstream.jobs.kafka import cluster_of
-from millstream.jobs.registry import Book
-from millstream.jobs.reports.run_log import DiaryReader
+from millstream.jobs.registry import JobRegistry
+from millstream.jobs.reports.run_log import RunLogReader
 from millstream.kafka.admin import groups
 from millstream.kafka.admin.topic_info import TopicInfo, infos
 from millstream.kafka.librdkafka import Link
@@ -23,7 +23,7 @@ from millstream.viewing.binary_values import Wire
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from millstream.jobs.folders import StackPlace
+    from millstream.jobs.folders import StackFolder
     from millstream.kafka.admin.groups import GroupInfo, GroupListing
     from millstream.kafka.settings import Cluster
 
@@ -34,8 +34,8 @@ Facts = dict[str, Any]
 class Kafka:
     """One connection for all questions; another where the stack's Kafka has changed."""
 
-    def __init__(self, place: StackPlace) -> None:
-        self._place = place
+    def __init__(self, stack: StackFolder) -> None:
+        self._stack = stack
         self._known: tuple[Cluster, Link] | None = None
 
     def cluster(self) -> Cluster:
@@ -44,7 +44,7 @@ class Kafka:
         Raises:
             Unavailable: none is named and none runs here.
         """
-        return cluster_of(self._place)
+        return cluster_of(self._stack)
 
     def topics(self, *, internal: bool) -> list[Facts]:
         """Every topic in a few facts; Kafka's own only where asked for."""
@@ -120,20 +120,20 @@ class Kafka:
 
     def _abouts(self) -> Iterator[tuple[str, Facts]]:
         """What each job has written down about itself."""
-        with Book(self._place.book, read_only=True) as book:
-            jobs = [job.name for job in book.all()]
+        with JobRegistry(self._stack.registry, read_only=True) as registry:
+            jobs = [job.name for job in registry.all()]
         for job in jobs:
-            with DiaryReader(self._place.job(job).facts).at_once() as diary:
-                yield job, diary.about() or {}
+            with RunLogReader(self._stack.job(job).run_log).at_once() as run_log:
+                yield job, run_log.about() or {}
 
     def _users(self) -> dict[str, tuple[list[str], list[str]]]:
         """By topic the jobs that read it, and those that write to it."""
         users: dict[str, tuple[list[str], list[str]]] = {}
         for job, about in self._abouts():
-            for place, topics in enumerate((about.get("topics", {}).values(),
+            for side, topics in enumerate((about.get("topics", {}).values(),
                                             about.get("writes", ()))):  # fmt: skip
                 for topic in sorted(set(topics)):
-                    users.setdefault(topic, ([], []))[place].append(job)
+                    users.setdefault(topic, ([], []))[side].append(job)
         return users
 
 

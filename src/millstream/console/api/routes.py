@@ -66,7 +66,7 @@ class Parameter:
 
     name: str
     about: str
-    place: str = "path"
+    location: str = "path"
     kind: str = "string"
     many: bool = False
     default: Any = None
@@ -124,7 +124,7 @@ class Endpoint:
             return JSONResponse({"error": sentence}, 500)
 
     def _check_query(self, request: Request) -> None:
-        known = {one.name: one for one in self.parameters if one.place == "query"}
+        known = {one.name: one for one in self.parameters if one.location == "query"}
         for name in request.query_params:
             if name not in known:
                 raise InvalidInput(f"this route needs parameters from {', '.join(known) or 'none'}",
@@ -175,11 +175,11 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
 
 def _refusals(endpoint: Endpoint) -> set[int]:
     """What else a route may answer with."""
-    places = {parameter.place for parameter in endpoint.parameters}
+    locations = {parameter.location for parameter in endpoint.parameters}
     found = {400, 429, *endpoint.also}
     if endpoint.path not in OPEN:
         found.add(401)
-    if "path" in places:
+    if "path" in locations:
         found.add(404)
     if endpoint.body is not None:
         found |= {413, 415}
@@ -199,5 +199,5 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
     if parameter.default is not None:
         one["default"] = parameter.default
     schema = {"type": "array", "items": one} if parameter.many else one
-    return {"name": parameter.name, "in": parameter.place, "description": parameter.about,
-            "required": parameter.place == "path", "schema": schema}  # fmt: skip
+    return {"name": parameter.name, "in": parameter.location, "description": parameter.about,
+            "required": parameter.location == "path", "schema": schema}  # fmt: skip

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from millstream.console.api.paging import Asked
     from millstream.console.live.topics import Following
     from millstream.console.shared import Few, Shared
-    from millstream.jobs.folders import StackPlace
+    from millstream.jobs.folders import StackFolder
     from millstream.viewing.record_json import Form
 
 LONGEST_WHERE = 2_000
@@ -48,10 +48,10 @@ class TopicsApi:
     """Topics and groups of the stack's Kafka."""
 
     def __init__(
-        self, place: StackPlace, shared: Shared, scans: Few, following: Following,
+        self, stack: StackFolder, shared: Shared, scans: Few, following: Following,
         room: Callable[[], None],
     ) -> None:  # fmt: skip
-        self._kafka, self._shared, self._scans = Kafka(place), shared, scans
+        self._kafka, self._shared, self._scans = Kafka(stack), shared, scans
         self._following, self._room = following, room
 
     async def topics(self, request: Request) -> Response:
@@ -73,8 +73,8 @@ class TopicsApi:
     async def record(self, request: Request) -> Response:
         """One record, nearly whole."""
         path = request.path_params
-        place = [_whole(path[name], name) for name in ("partition", "offset")]
-        found = await self._scans.ask(self._one, path["topic"], *place, _form(request))
+        position = [_whole(path[name], name) for name in ("partition", "offset")]
+        found = await self._scans.ask(self._one, path["topic"], *position, _form(request))
         return JSONResponse(found)
 
     async def follow(self, request: Request) -> Response:
@@ -127,7 +127,7 @@ class TopicsApi:
     def endpoints(self) -> list[Endpoint]:
         """Every route with its description."""
         internal = asked_for("internal", "Kafka's own topics too", kind="boolean", default=False)
-        place = [Parameter("partition", "the record's partition", kind="integer"),
+        position = [Parameter("partition", "the record's partition", kind="integer"),
                  Parameter("offset", "the record's offset", kind="integer")]  # fmt: skip
         away = (503,)
         return [
@@ -139,7 +139,7 @@ class TopicsApi:
                      "a page of a topic's records", [_TOPIC, *PARAMETERS, *_CHOICE],
                      also=(410, 503)),
             Endpoint("GET", "/api/topics/{topic}/records/{partition}/{offset}", self.record,
-                     "one record", [_TOPIC, *place, _FORMAT], also=(410, 503)),
+                     "one record", [_TOPIC, *position, _FORMAT], also=(410, 503)),
             Endpoint("GET", "/api/topics/{topic}/follow", self.follow, "records as they come",
                      [_TOPIC, *_CHOICE], gives="text/event-stream", also=away),
             Endpoint("GET", "/api/groups", self.groups, "every consumer group", also=away),

@@ -1,6 +1,6 @@
-"""Alerts on jobs' own facts, watched by the supervisor: a dead job cannot tell that it is dead.
+"""Alerts on jobs themselves, evaluated by the supervisor, because a dead job cannot report itself.
 
-Each run writes its rules down in its diary; they hold until the next one writes others.
+Each run writes its rules into its run log; they apply until the next run writes others.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.errors import MillstreamError
 from millstream.jobs.alerts.alerts import job_alerts_file
-from millstream.jobs.registry import Book
-from millstream.jobs.reports.run_log import DiaryReader
+from millstream.jobs.registry import JobRegistry
+from millstream.jobs.reports.run_log import RunLogReader
 from millstream.sinks.alerts.alert import JobAlert, from_json
 from millstream.sinks.alerts.notice_store import NoticeStore
 from millstream.sinks.alerts.outbox import Outbox, Target, addresses
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.api.pipeline import Pipeline
-    from millstream.jobs.folders import StackPlace
+    from millstream.jobs.folders import StackFolder
     from millstream.jobs.logs import Log
     from millstream.jobs.registry import JobRow
     from millstream.sinks.alerts.rule import Standing
@@ -39,8 +39,8 @@ _KEY = "{}"
 
 
 def rules_of(pipeline: Pipeline) -> list[dict[str, Any]]:
-    """A pipeline's rules for its diary: those it was given, and one for each step that says
-    how many of its rows may be late (`late(alert_above=…)`)."""
+    """Return a pipeline's alert rules for its run log: its own, and one for each step with
+    `late(alert_above=…)`."""
     from millstream.plan.graph import Aggregated
     from millstream.plan.stages import cut
 
@@ -48,40 +48,40 @@ def rules_of(pipeline: Pipeline) -> list[dict[str, Any]]:
     for name, node in cut(pipeline.outputs).steps.items():
         limit = node.policy.alert_above if isinstance(node, Aggregated) and node.policy else None
         if limit is not None:
-            made = JobAlert("late", above=limit, name=f"late rows of {name}"[:100])
-            rules.append({**made.as_json(), "step": name})
+            alert = JobAlert("late", above=limit, name=f"late rows of {name}"[:100])
+            rules.append({**alert.as_json(), "step": name})
     return rules
 
 
 @dataclass(frozen=True)
 class Shares:
-    """A minute's rows of a job or of one of its steps, and how many of them left otherwise."""
+    """A minute's rows of a job or of one of its steps, and how many were late or dead."""
 
     rows: int
     late: int
     dead: int
 
     def share(self, fact: str) -> float | None:
-        """How much of the rows that is; None without rows."""
+        """The share of late or dead rows; None without rows."""
         return getattr(self, fact) / self.rows if self.rows else None
 
 
 class AlertWatch:
-    """Looks at the rules of all jobs once a second, in a thread of its own."""
+    """Evaluates the rules of all jobs once a second, in a background thread."""
 
-    def __init__(self, place: StackPlace, lag: Callable[[str], int | None], log: Log) -> None:
-        self._place, self._lag, self._log = place, lag, log
+    def __init__(self, stack: StackFolder, lag: Callable[[str], int | None], log: Log) -> None:
+        self._stack, self._lag, self._log = stack, lag, log
         self._end = threading.Event()
         self.targets: dict[str, Target] = {}
-        self._introduced: dict[str, dict[str, Any]] = {}
+        self._registered: dict[str, dict[str, Any]] = {}
         self._thread = threading.Thread(target=self._watch, name="alerts", daemon=True)
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the thread."""
         self._thread.start()
 
     def close(self) -> None:
-        """Stop looking."""
+        """Stop the thread."""
         self._end.set()
         self._thread.join(_LEAVING)
 
@@ -94,75 +94,77 @@ class AlertWatch:
 
     def _watch_on(self) -> None:
         with (
-            closing(NoticeStore(job_alerts_file(self._place))) as store,
-            Book(self._place.book, read_only=True) as book,
+            closing(NoticeStore(job_alerts_file(self._stack))) as store,
+            JobRegistry(self._stack.registry, read_only=True) as registry,
         ):
             outbox = Outbox(store, self.targets, over=self._end.is_set)
             while not self._end.wait(_EVERY):
-                self.look(book, store)
+                self.look(registry, store)
                 outbox.turn(deadline=time.monotonic() + _SENDING)
 
-    def look(self, book: Book, store: NoticeStore) -> None:
-        """Look at every job once."""
+    def look(self, registry: JobRegistry, store: NoticeStore) -> None:
+        """Evaluate the rules of every job once."""
         known = set()
-        for job in book.all():
-            diary = DiaryReader(self._place.job(job.name).facts)
+        for job in registry.all():
+            run_log = RunLogReader(self._stack.job(job.name).run_log)
             try:
-                for body in (diary.about() or {}).get("alerts", []):
+                for body in (run_log.about() or {}).get("alerts", []):
                     known.add(f"{job.name}:{body['name']}")
-                    self._judge(job, body, diary, store)
+                    self._check(job, body, run_log, store)
             finally:
-                diary.close()
+                run_log.close()
         gone = [row["alert"] for row in store.rows("SELECT alert FROM alerts")
                 if row["alert"] not in known]  # fmt: skip
         for name in gone:
-            self._introduced.pop(name, None)
+            self._registered.pop(name, None)
             with store.transaction():
                 store.forget(name)
 
-    def _judge(
-        self, job: JobRow, body: dict[str, Any], diary: DiaryReader, store: NoticeStore
+    def _check(
+        self, job: JobRow, body: dict[str, Any], run_log: RunLogReader, store: NoticeStore
     ) -> None:
         try:
             alert = from_json(body)
         except (MillstreamError, KeyError, TypeError) as error:
             self._log("alert unreadable", "warning", pipeline=job.name, error=str(error))
             return
-        said = self._said(alert, job, body.get("step"), diary)
-        if said is None:
+        evaluated = self._evaluate(alert, job, body.get("step"), run_log)
+        if evaluated is None:
             return
-        raises, row = said
+        raises, row = evaluated
         name, rule = f"{job.name}:{alert.name}", Rule(alert.for_, alert.hold, level=True)
         now = time.time_ns() // 1000
         before = store.tracked(name).get(_KEY)
-        after, told = observe(before, Seen(now, raises, not raises), rule)
-        targets = self._known(name, alert, job.name, store)
+        after, notices = observe(before, Seen(now, raises, not raises), rule)
+        targets = self._targets_of(name, alert, job.name, store)
         if _same(before, after):
             return
         with store.transaction():
             kept = json.dumps(row) if raises else store.row_of(name, _KEY)
             store.stands(name, _KEY, after, rule, json.dumps(row) if raises else None)
-            for one in told:
+            for one in notices:
                 store.tell(name, _KEY, one, targets, 0, kept, called=alert.name)
-        for one in told:
+        for one in notices:
             self._log(f"alert {one.kind}", "warning" if one.kind == "firing" else "info",
                       pipeline=job.name, alert=alert.name, **row)  # fmt: skip
 
-    def _known(self, name: str, alert: JobAlert, job: str, store: NoticeStore) -> dict[str, float]:
-        """Who is told of an alert, and how long each gathers what there is to tell."""
-        if self._introduced.get(name) != alert.as_shown():
+    def _targets_of(
+        self, name: str, alert: JobAlert, job: str, store: NoticeStore
+    ) -> dict[str, float]:
+        """Return the recipients of an alert, and how long each collects notifications."""
+        if self._registered.get(name) != alert.as_shown():
             with store.transaction():
                 store.introduce(name, alert.as_shown())
-            self._introduced[name] = alert.as_shown()
-        told = addresses(name, alert.to)
-        for one, place in zip(alert.to, told, strict=True):
-            self.targets[place] = Target(one, job)
-        return told
+            self._registered[name] = alert.as_shown()
+        recipients = addresses(name, alert.to)
+        for one, address in zip(alert.to, recipients, strict=True):
+            self.targets[address] = Target(one, job)
+        return recipients
 
-    def _said(
-        self, alert: JobAlert, job: JobRow, step: str | None, diary: DiaryReader
+    def _evaluate(
+        self, alert: JobAlert, job: JobRow, step: str | None, run_log: RunLogReader
     ) -> tuple[bool, dict[str, Any]] | None:
-        """Whether a job's fact is as it should not be, and the fact; None where it is unknown."""
+        """Return whether the rule fires, and the observed values; None if they are unknown."""
         if alert.fact in (*DOWN, "down"):
             wrong = DOWN if alert.fact == "down" else (alert.fact,)
             return job.state in wrong, {"state": job.state, "reason": job.reason}
@@ -170,7 +172,7 @@ class AlertWatch:
         if alert.fact == "lag":
             lag = self._lag(job.name)
             return None if lag is None else (lag > alert.above, {"lag": lag})
-        shares = _shares(diary, step)
+        shares = _shares(run_log, step)
         share = shares.share(alert.fact)
         if share is None:
             return False, {alert.fact: 0.0}
@@ -179,15 +181,15 @@ class AlertWatch:
 
 
 def _same(before: Standing | None, after: Standing | None) -> bool:
-    """Whether nothing has changed but the time of the last look."""
+    """Whether nothing has changed but the time of the last observation."""
     if before is None or after is None:
         return before is after
     return replace(before, time=after.time) == after
 
 
-def _shares(diary: DiaryReader, step: str | None) -> Shares:
-    """The last minute's rows, of one step or of all."""
-    facts = [entry.facts for entry in diary.batches(since=time.time() - _MINUTE)]
+def _shares(run_log: RunLogReader, step: str | None) -> Shares:
+    """Return the last minute's rows of one step, or of all."""
+    facts = [entry.facts for entry in run_log.batches(since=time.time() - _MINUTE)]
     if step is None:
         return Shares(*(sum(int(one[name]) for one in facts) for name in ("rows", "late", "dead")))
     steps = [one.get("steps", {}).get(step, {}) for one in facts]

@@ -1,4 +1,4 @@
-"""One job in full: how it stands, its plan with figures on it, its last batches, its results."""
+"""One job in detail: its state, plan, metrics per operator, last batches and results."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from millstream.jobs.registry import Book
+from millstream.jobs.registry import JobRegistry
 from millstream.jobs.reports.instances import instances_of
 from millstream.jobs.reports.lag import lags
-from millstream.jobs.reports.overview import moment, row_of
-from millstream.jobs.reports.run_log import DiaryReader
+from millstream.jobs.reports.overview import iso_time, row_of
+from millstream.jobs.reports.run_log import RunLogReader
 
 if TYPE_CHECKING:
-    from millstream.jobs.folders import StackPlace
+    from millstream.jobs.folders import StackFolder
     from millstream.jobs.reports.run_log import BatchEntry
 
 SHOWN_BATCHES = 120
@@ -22,23 +22,23 @@ SHOWN_EVENTS = 30
 _RATE_WINDOW = 10.0
 
 
-def detail(place: StackPlace, name: str) -> dict[str, Any]:
-    """All there is to see of one job.
+def detail(stack: StackFolder, name: str) -> dict[str, Any]:
+    """Return everything the page shows about one job.
 
     Raises:
         NotFound: there is no such job.
     """
-    with Book(place.book, read_only=True) as book:
-        job, events = book.job(name), book.events(name, last=SHOWN_EVENTS)
-    waiting = lags(place, name)
-    with DiaryReader(place.job(name).facts).at_once() as diary:
-        facts = row_of(place, job, waiting, diary)
-        about, totals = diary.about() or {}, diary.totals()
-        batches = diary.batches(last=SHOWN_BATCHES)
+    with JobRegistry(stack.registry, read_only=True) as registry:
+        job, events = registry.job(name), registry.events(name, last=SHOWN_EVENTS)
+    waiting = lags(stack, name)
+    with RunLogReader(stack.job(name).run_log).at_once() as run_log:
+        facts = row_of(stack, job, waiting, run_log)
+        about, totals = run_log.about() or {}, run_log.totals()
+        batches = run_log.batches(last=SHOWN_BATCHES)
     return {
         **facts,
         "file": Path(job.file).name,
-        "submitted": moment(job.submitted),
+        "submitted": iso_time(job.submitted),
         "kafka": about.get("kafka"),
         "plan": about.get("plan"),
         "lanes": about.get("lanes"),
@@ -55,14 +55,14 @@ def detail(place: StackPlace, name: str) -> dict[str, Any]:
         "watermark_history": [_watermarks(entry) for entry in batches],
         "state_rows": batches[-1].facts["state_rows"] if batches else 0,
         "state_bytes": batches[-1].facts["state_bytes"] if batches else 0,
-        "events": [{"at": moment(e.at), "event": e.event, "detail": e.detail} for e in events],
+        "events": [{"at": iso_time(e.at), "event": e.event, "detail": e.detail} for e in events],
     }  # fmt: skip
 
 
 def _steps(totals: dict[str, dict[str, float]], batches: list[BatchEntry]) -> dict[str, Any]:
-    """Per operator: rows in and out, what left by other doors, rows a second, share of time.
+    """Return per operator: rows in, out, late and dead, rows per second, busy share, state.
 
-    `behind` are rows behind the watermark that were used all the same; late ones are not among
+    `behind` counts the rows behind the watermark that were still used; late rows are not among
     them.
     """
     since = time.time() - _RATE_WINDOW
@@ -91,8 +91,8 @@ def _steps(totals: dict[str, dict[str, float]], batches: list[BatchEntry]) -> di
 
 
 def _sources(totals: dict[str, dict[str, float]], batches: list[BatchEntry]) -> dict[str, Any]:
-    """Per source: its watermark, the partition that holds it back, those that are idle, and
-    what each partition has given."""
+    """Return per source: its watermark, the partition that holds it back, idle partitions, and
+    the rows of each partition."""
     if not batches:
         return {}
     last, since = batches[-1].facts, time.time() - _RATE_WINDOW
@@ -111,11 +111,11 @@ def _sources(totals: dict[str, dict[str, float]], batches: list[BatchEntry]) -> 
 
 
 def _watermarks(entry: BatchEntry) -> dict[str, Any]:
-    """How far event time had come after a batch, and which partition held each source back."""
+    """Return the watermarks after a batch, and the partition that held each source back."""
     facts = entry.facts
     return {
         "batch": facts["batch"],
-        "at": moment(entry.at),
+        "at": iso_time(entry.at),
         "clock": facts.get("clock"),
         "watermarks": facts["watermarks"],
         "held_by": facts.get("held_by", {}),
@@ -126,7 +126,7 @@ def _batch(entry: BatchEntry) -> dict[str, Any]:
     facts = entry.facts
     return {
         "batch": facts["batch"],
-        "at": moment(entry.at),
+        "at": iso_time(entry.at),
         "rows": facts["rows"],
         "late": facts["late"],
         "dead": facts["dead"],
@@ -137,10 +137,10 @@ def _batch(entry: BatchEntry) -> dict[str, Any]:
     }
 
 
-def results(place: StackPlace, name: str, output: str | None = None) -> list[dict[str, Any]]:
-    """The job's charts and live tables as they stand, each with the batch it is true for."""
-    with Book(place.book, read_only=True) as book:
-        folder = Path(book.job(name).checkpoint)
+def results(stack: StackFolder, name: str, output: str | None = None) -> list[dict[str, Any]]:
+    """Return the job's charts and live tables, each with the batch it belongs to."""
+    with JobRegistry(stack.registry, read_only=True) as registry:
+        folder = Path(registry.job(name).checkpoint)
     if not (folder / "job").exists():
         return []
     from millstream.engine.inspection.inspect import looked_at

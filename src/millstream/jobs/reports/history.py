@@ -1,4 +1,4 @@
-"""What a job has been through: its commits, and how its watermarks went."""
+"""A job's history: its commits, and its watermarks over time."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from millstream.jobs.registry import Book
-from millstream.jobs.reports.overview import moment
-from millstream.jobs.reports.run_log import DiaryReader
+from millstream.jobs.registry import JobRegistry
+from millstream.jobs.reports.overview import iso_time
+from millstream.jobs.reports.run_log import RunLogReader
 
 if TYPE_CHECKING:
-    from millstream.jobs.folders import StackPlace
+    from millstream.jobs.folders import StackFolder
     from millstream.jobs.reports.run_log import BatchEntry
 
 _END_OF_TIME = 9999
 _SHOWN = ("batch", "lane", "rows", "late", "dead", "finished", "outputs", "watermarks")
 
 
-def commits_of(place: StackPlace, name: str, last: int, before: int | None) -> dict[str, Any]:
-    """The last commits of a job (of those before a batch), oldest first, running or not.
+def commits_of(stack: StackFolder, name: str, last: int, before: int | None) -> dict[str, Any]:
+    """Return the last commits of a job (before a given batch), oldest first.
 
-    `reachable` are those that `rewind` can go to: the others were left behind by one.
+    `reachable` commits can be rewound to; the others were undone by an earlier rewind.
 
     Raises:
         NotFound: there is no such job.
     """
-    folder = _checkpoint(place, name)
+    folder = _checkpoint(stack, name)
     if not (folder / "job").exists():
         return {"job": name, "commits": [], "earlier": None, "suffix": ""}
     from millstream.engine.inspection.inspect import commits, looked_at
@@ -42,7 +42,7 @@ def commits_of(place: StackPlace, name: str, last: int, before: int | None) -> d
         "job": name,
         "commits": [
             {**{word: row[word] for word in _SHOWN}, "seconds": round(row["seconds"], 4),
-             "at": None if row["at"] is None else moment(row["at"].timestamp()),
+             "at": None if row["at"] is None else iso_time(row["at"].timestamp()),
              "reachable": row["batch"] in reachable}
             for row in rows
         ],
@@ -51,17 +51,17 @@ def commits_of(place: StackPlace, name: str, last: int, before: int | None) -> d
     }  # fmt: skip
 
 
-def watermarks_of(place: StackPlace, name: str, last: int) -> dict[str, Any]:
-    """Per batch where each source's watermark was, and how far behind the wall clock.
+def watermarks_of(stack: StackFolder, name: str, last: int) -> dict[str, Any]:
+    """Return per batch each source's watermark, and its delay behind the wall clock.
 
     Raises:
         NotFound: there is no such job.
     """
-    _checkpoint(place, name)
-    with DiaryReader(place.job(name).facts).at_once() as diary:
-        batches = diary.batches(last=last)
+    _checkpoint(stack, name)
+    with RunLogReader(stack.job(name).run_log).at_once() as run_log:
+        batches = run_log.batches(last=last)
     sources = {source for entry in batches for source in entry.facts["watermarks"]}
-    return {"job": name, "now": moment(time.time()), "sources": sorted(sources),
+    return {"job": name, "now": iso_time(time.time()), "sources": sorted(sources),
             "points": [_point(entry) for entry in batches]}  # fmt: skip
 
 
@@ -69,7 +69,7 @@ def _point(entry: BatchEntry) -> dict[str, Any]:
     marks = entry.facts["watermarks"]
     return {
         "batch": entry.facts["batch"],
-        "at": moment(entry.at),
+        "at": iso_time(entry.at),
         "clock": entry.facts.get("clock"),
         "watermarks": marks,
         "delay": {source: _delay(mark, entry.at) for source, mark in marks.items()},
@@ -84,6 +84,6 @@ def _delay(watermark: str | None, at: float) -> float | None:
     return None if reached.year >= _END_OF_TIME else round(at - reached.timestamp(), 3)
 
 
-def _checkpoint(place: StackPlace, name: str) -> Path:
-    with Book(place.book, read_only=True) as book:
-        return Path(book.job(name).checkpoint)
+def _checkpoint(stack: StackFolder, name: str) -> Path:
+    with JobRegistry(stack.registry, read_only=True) as registry:
+        return Path(registry.job(name).checkpoint)

@@ -1,4 +1,4 @@
-"""Operators by instance, as a job's diary tells of them: totals, and how busy each is now."""
+"""Metrics per instance of an operator, from a job's run log: totals, and current rates."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ if TYPE_CHECKING:
 _BETWEEN = "\x1f"
 COUNTS = ("in", "out", "late", "dead", "seconds")
 KINDS = ("steps", "sources")
-SHOWN = 64  # instances of one operator that are told of
+SHOWN = 64  # instances of one operator that are reported
 
 Totals = Mapping[str, Mapping[str, float]]
 Counts = dict[str, float]
 
 
-def counted(facts: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
-    """What a batch adds to the totals of each instance: metric, part, value."""
+def instance_counts(facts: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
+    """Yield what a batch adds to the totals of each instance: metric, part, value."""
     for kind in KINDS:
-        for operator, told in facts.get(kind, {}).items():
-            for one in told.get("instances", ()):
+        for operator, instances in facts.get(kind, {}).items():
+            for one in instances.get("instances", ()):
                 for count in COUNTS:
                     if one[count]:
                         yield f"{kind}_{count}", part_of(operator, one["instance"]), one[count]
 
 
 def part_of(operator: str, instance: str) -> str:
-    """How the totals call an instance of an operator."""
+    """Return the name of an operator's instance in the totals."""
     return f"{operator}{_BETWEEN}{instance}"
 
 
 def totals_by_instance(totals: Totals, kind: str) -> dict[tuple[str, str], Counts]:
-    """The totals of every instance there has been, by operator and instance."""
+    """Return the totals of every instance so far, by operator and instance."""
     found: dict[tuple[str, str], Counts] = {}
     for count in COUNTS:
         for part, value in totals.get(f"{kind}_{count}", {}).items():
@@ -48,37 +48,37 @@ def instances_of(
     operator: str, kind: str, totals: Totals, batches: Sequence[BatchEntry],
     *, since: float, window: float,
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """The instances of an operator: what each has done in all, and in the last seconds.
+    """Return the instances of an operator with their totals and current rates.
 
-    Rates and busy shares are over the `window` seconds after `since`. Those that the shown
-    batches do not tell of are gone: a job that runs with other tasks has other instances.
+    Rates and busy shares cover the `window` seconds after `since`. An instance that is in none
+    of these batches no longer exists: a job that runs with other tasks has other instances.
     """
     summed = totals_by_instance(totals, kind)
     newest: dict[str, dict[str, Any]] = {}
     recent: dict[str, Counts] = {}
     for entry in batches:
-        for one in _told(entry, kind, operator):
+        for one in _instances_in(entry, kind, operator):
             newest[one["instance"]] = one
             if entry.at > since:
                 sums = recent.setdefault(one["instance"], dict.fromkeys(("in", "seconds"), 0.0))
                 for count in sums:
                     sums[count] += one[count]
-    marks = _watermark(operator, kind, batches)
+    watermark = _watermark_of(operator, kind, batches)
     return [
-        _shown(one, summed.get((operator, name), one), recent.get(name), window, marks)
-        for name, one in sorted(newest.items(), key=lambda item: _place(item[0]))[:SHOWN]
+        _to_json(one, summed.get((operator, name), one), recent.get(name), window, watermark)
+        for name, one in sorted(newest.items(), key=lambda item: _stack(item[0]))[:SHOWN]
     ]
 
 
-def _told(entry: BatchEntry, kind: str, operator: str) -> Iterable[dict[str, Any]]:
-    told: Iterable[dict[str, Any]] = entry.facts.get(kind, {}).get(operator, {}).get(
+def _instances_in(entry: BatchEntry, kind: str, operator: str) -> Iterable[dict[str, Any]]:
+    instances: Iterable[dict[str, Any]] = entry.facts.get(kind, {}).get(operator, {}).get(
         "instances", ()
     )  # fmt: skip
-    return told
+    return instances
 
 
-def _watermark(operator: str, kind: str, batches: Sequence[BatchEntry]) -> str | None:
-    """The watermark of a step, which all its instances share."""
+def _watermark_of(operator: str, kind: str, batches: Sequence[BatchEntry]) -> str | None:
+    """Return the watermark of a step, which all its instances share."""
     for entry in reversed(batches):
         step = entry.facts.get(kind, {}).get(operator)
         if step is not None:
@@ -87,29 +87,29 @@ def _watermark(operator: str, kind: str, batches: Sequence[BatchEntry]) -> str |
     return None
 
 
-def _shown(
-    one: Mapping[str, Any], total: Mapping[str, float], now: Counts | None, window: float,
+def _to_json(
+    one: Mapping[str, Any], total: Mapping[str, float], recent: Counts | None, window: float,
     watermark: str | None,
 ) -> dict[str, Any]:  # fmt: skip
-    now = now or {"in": 0.0, "seconds": 0.0}
-    told = {
+    recent = recent or {"in": 0.0, "seconds": 0.0}
+    instances = {
         "instance": one["instance"],
         "where": one["where"],
         "in": int(total["in"]),
         "out": int(total["out"]),
-        "rows_per_second": round(now["in"] / window, 1),
-        "busy": round(min(1.0, now["seconds"] / window), 3),
+        "rows_per_second": round(recent["in"] / window, 1),
+        "busy": round(min(1.0, recent["seconds"] / window), 3),
         "watermark": one.get("watermark", watermark),
         "state_rows": one.get("state_rows"),
         "state_bytes": one.get("state_bytes"),
         "late": int(total["late"]),
         "dead": int(total["dead"]),
     }
-    return {**told, "idle": one["idle"]} if "idle" in one else told
+    return {**instances, "idle": one["idle"]} if "idle" in one else instances
 
 
-def _place(name: str) -> tuple[str, int]:
-    """Names in the order people count: 2 before 10."""
+def _stack(name: str) -> tuple[str, int]:
+    """Sort numbers in names as numbers: 2 before 10."""
     words, _, number = name.rpartition(" ")
     first = number.partition("-")[0]
     return words, int(first) if first.isdecimal() else -1

@@ -1,10 +1,10 @@
-"""Lag: what is in the log and not yet read, for every job, whether it runs or not.
+"""Consumer lag of every job, whether it runs or not.
 
-One thread of the supervisor asks Kafka for the ends and beginnings of all topics that jobs read
-and compares them with the positions in the diaries. What comes out stands in `lag.db`.
+One thread of the supervisor reads the first and last offsets of all topics that jobs read,
+compares them with the positions in the run logs, and writes the result to `lag.db`.
 
-A warning is given while there is still time: when unread records have used up three quarters of
-the topic's retention time, or lie in the oldest quarter of a log that is being cut meanwhile.
+It warns before data is lost: when unread records have used up three quarters of the topic's
+retention time, or lie in the oldest quarter of a log whose beginning is being deleted.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import MillstreamError
-from millstream.jobs.database import looked_at, opened, rows_of, transaction
-from millstream.jobs.registry import Book
-from millstream.jobs.reports.run_log import DiaryReader
+from millstream.jobs.database import open_database, open_read_only, rows_of, transaction
+from millstream.jobs.registry import JobRegistry
+from millstream.jobs.reports.run_log import RunLogReader
 
 if TYPE_CHECKING:
     import sqlite3
     from pathlib import Path
 
-    from millstream.jobs.folders import StackPlace
+    from millstream.jobs.folders import StackFolder
     from millstream.jobs.logs import Log
     from millstream.kafka.settings import Cluster
 
@@ -45,9 +45,9 @@ CREATE TABLE lag (
 
 @dataclass(frozen=True)
 class Lag:
-    """One partition of one source of one job: unread are the records from `position` to `end`.
+    """The lag of one partition: the records from `position` to `end` are unread.
 
-    `seconds` is for how long, at least, the oldest of them has been waiting.
+    `seconds` is the least time that the oldest of them has been waiting.
     """
 
     job: str
@@ -63,14 +63,14 @@ class Lag:
     at: float
 
 
-def lag_file(place: StackPlace) -> Path:
-    """Where the lag of all jobs stands."""
-    return place.path / "lag.db"
+def lag_file(stack: StackFolder) -> Path:
+    """Return the database of the jobs' lag."""
+    return stack.path / "lag.db"
 
 
-def lags(place: StackPlace, job: str | None = None) -> list[Lag]:
-    """The lag of one job, or of all, as last seen."""
-    connection = looked_at(lag_file(place))
+def lags(stack: StackFolder, job: str | None = None) -> list[Lag]:
+    """Return the lag of one job, or of all, as last observed."""
+    connection = open_read_only(lag_file(stack))
     if connection is None:
         return []
     try:
@@ -87,7 +87,7 @@ def lags(place: StackPlace, job: str | None = None) -> list[Lag]:
 
 @dataclass(frozen=True)
 class Retention:
-    """How long a topic keeps records: `None` without end."""
+    """How long a topic keeps records; None means forever."""
 
     seconds: float | None
 
@@ -95,71 +95,71 @@ class Retention:
 def danger(
     *, position: int, first: int, end: int, aged: int | None, retention: Retention, cut: bool
 ) -> str | None:
-    """Why unread records may soon be gone, or None.
+    """Return why unread records may soon be deleted, or None.
 
-    `aged` is the first offset younger than three quarters of the retention time, `cut` says
-    that the log's beginning has moved while it was watched.
+    `aged` is the first offset younger than three quarters of the retention time; `cut` says
+    that the log's beginning has moved since it has been watched.
     """
     unread = end - position
     if unread <= 0:
         return None
     if position < first:
-        return f"{first - position} unread records are gone already"
+        return f"{first - position} unread records have been deleted already"
     if retention.seconds is not None and aged is not None and position < aged:
         return (
             f"{min(aged, end) - position} unread records have used up {USED_UP:.0%} of the "
             f"retention of {retention.seconds:,.0f} s"
         )
     if cut and position - first < (1 - USED_UP) * (end - first):
-        return f"{unread} unread records begin {position - first} records before the log's edge"
+        return f"{unread} unread records begin {position - first} records after the log's beginning"
     return None
 
 
 class LagWatch:
-    """Looks at the lag of all jobs every two seconds, in a thread of its own."""
+    """Updates the lag of all jobs every two seconds, in a background thread."""
 
-    def __init__(self, place: StackPlace, log: Log) -> None:
-        self._place, self._log = place, log
+    def __init__(self, stack: StackFolder, log: Log) -> None:
+        self._stack, self._log = stack, log
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="lag", daemon=True)
         self._totals: dict[str, int] = {}
         self._firsts: dict[tuple[str, str, int], int] = {}
         self._ends: dict[tuple[str, str, int], deque[tuple[float, int]]] = {}
         self._cut: set[tuple[str, str, int]] = set()
-        self._clusters: dict[str, _Asked] = {}
+        self._clusters: dict[str, _TopicOffsets] = {}
         self._warned: dict[tuple[str, str, int], str | None] = {}
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the thread."""
         self._thread.start()
 
     def close(self) -> None:
-        """Stop looking."""
+        """Stop the thread."""
         self._end.set()
         self._thread.join(_ANSWER)
 
     def of(self, job: str) -> int | None:
-        """How many records wait for a job; None while that is not known."""
+        """Return a job's total lag in records; None while it is unknown."""
         return self._totals.get(job)
 
     def _watch(self) -> None:
-        connection = opened(lag_file(self._place), SCHEMA, version=VERSION, durable=False)
-        with Book(self._place.book, read_only=True) as book:
+        connection = open_database(lag_file(self._stack), SCHEMA, version=VERSION, durable=False)
+        with JobRegistry(self._stack.registry, read_only=True) as registry:
             while not self._end.wait(_EVERY if self._totals else 0.5):
                 try:
-                    self._look(book, connection)
+                    self._look(registry, connection)
                 except Exception as error:
                     self._log("lag unknown", "warning", kind=type(error).__name__, error=str(error))
         connection.close()
 
-    def _look(self, book: Book, connection: sqlite3.Connection) -> None:
+    def _look(self, registry: JobRegistry, connection: sqlite3.Connection) -> None:
         found: list[Lag] = []
-        for job in book.all():
-            diary = DiaryReader(self._place.job(job.name).facts)
+        for job in registry.all():
+            run_log = RunLogReader(self._stack.job(job.name).run_log)
             try:
-                about, positions = diary.about(), diary.positions()
+                about, positions = run_log.about(), run_log.positions()
             finally:
-                diary.close()
+                run_log.close()
             if about is not None:
                 found += self._of_job(job.name, about, positions or {})
         totals: dict[str, int] = {}
@@ -177,54 +177,54 @@ class LagWatch:
     def _of_job(
         self, job: str, about: dict[str, Any], positions: dict[str, dict[int, int]]
     ) -> list[Lag]:
-        asked = self._asked(about["kafka"])
+        offsets = self._offsets_of(about["kafka"])
         rows = []
         for source, topic in about["topics"].items():
             try:
-                seen = asked.topic(topic)
+                found_offsets = offsets.topic(topic)
             except MillstreamError as error:
                 self._log("lag unknown", "warning", pipeline=job, topic=topic, error=str(error))
                 continue
-            for partition, (first, end, aged) in seen.items():
+            for partition, (first, end, aged) in found_offsets.items():
                 at = positions.get(source, {}).get(partition, first)
-                place = (job, source, partition)
-                if self._firsts.get(place, first) < first:
-                    self._cut.add(place)
-                self._firsts[place] = first
+                key = (job, source, partition)
+                if self._firsts.get(key, first) < first:
+                    self._cut.add(key)
+                self._firsts[key] = first
                 warning = danger(position=at, first=first, end=end, aged=aged,
-                                 retention=asked.retention(topic),
-                                 cut=place in self._cut)  # fmt: skip
+                                 retention=offsets.retention(topic),
+                                 cut=key in self._cut)  # fmt: skip
                 rows.append(Lag(job, source, topic, partition, at, first, end,
-                                max(0, end - max(at, first)), self._waiting(place, at, end),
+                                max(0, end - max(at, first)), self._waiting(key, at, end),
                                 warning, time.time()))  # fmt: skip
         return rows
 
-    def _waiting(self, place: tuple[str, str, int], position: int, end: int) -> float:
-        """For how long the oldest unread record has been there, by what the ends were before."""
+    def _waiting(self, key: tuple[str, str, int], position: int, end: int) -> float:
+        """Return how long the oldest unread record has waited, from the history of end offsets."""
         now = time.time()
-        ends = self._ends.setdefault(place, deque(maxlen=_REMEMBERED))
+        ends = self._ends.setdefault(key, deque(maxlen=_REMEMBERED))
         ends.append((now, end))
         while len(ends) > 1 and ends[1][1] <= position:
             ends.popleft()
         return 0.0 if position >= end else now - ends[0][0]
 
     def _warn(self, row: Lag) -> None:
-        place = (row.job, row.source, row.partition)
-        if row.warning is not None and self._warned.get(place) is None:
+        key = (row.job, row.source, row.partition)
+        if row.warning is not None and self._warned.get(key) is None:
             self._log("retention", "warning", pipeline=row.job, source=row.source, topic=row.topic,
                       partition=row.partition, lag=row.lag, warning=row.warning)  # fmt: skip
-        self._warned[place] = row.warning
+        self._warned[key] = row.warning
 
-    def _asked(self, kafka: str) -> _Asked:
+    def _offsets_of(self, kafka: str) -> _TopicOffsets:
         if kafka not in self._clusters:
             from millstream.kafka.settings import Cluster
 
-            self._clusters[kafka] = _Asked(Cluster.resolve(kafka))
+            self._clusters[kafka] = _TopicOffsets(Cluster.resolve(kafka))
         return self._clusters[kafka]
 
 
-class _Asked:
-    """A cluster that is asked for offsets and retention."""
+class _TopicOffsets:
+    """Reads offsets and retention of a cluster's topics."""
 
     def __init__(self, cluster: Cluster) -> None:
         from millstream.kafka.librdkafka import Link
@@ -233,20 +233,20 @@ class _Asked:
         self._known: dict[str, tuple[float, list[tuple[str, int]], Retention]] = {}
 
     def retention(self, topic: str) -> Retention:
-        """How long the topic keeps records."""
+        """Return how long the topic keeps records."""
         return self._look(topic)[1]
 
     def _look(self, topic: str) -> tuple[list[tuple[str, int]], Retention]:
-        """Partitions and retention; asked once a minute."""
+        """Return partitions and retention, cached for a minute."""
         from millstream.kafka.admin.topic_info import slots_of
 
-        at, slots, kept = self._known.get(topic, (float("-inf"), [], Retention(None)))
+        at, slots, retention = self._known.get(topic, (float("-inf"), [], Retention(None)))
         if time.monotonic() - at > _SETTINGS_EVERY:
-            slots, kept = slots_of(self._link, [topic]), self._kept(topic)
-            self._known[topic] = (time.monotonic(), slots, kept)
-        return slots, kept
+            slots, retention = slots_of(self._link, [topic]), self._read_retention(topic)
+            self._known[topic] = (time.monotonic(), slots, retention)
+        return slots, retention
 
-    def _kept(self, topic: str) -> Retention:
+    def _read_retention(self, topic: str) -> Retention:
         from confluent_kafka.admin import ConfigResource, ResourceType
 
         resource = ConfigResource(ResourceType.TOPIC, topic)
@@ -263,15 +263,15 @@ class _Asked:
         return Retention(None if milliseconds < 0 else milliseconds / 1000)
 
     def topic(self, topic: str) -> dict[int, tuple[int, int, int | None]]:
-        """Per partition the first offset, the stable end, and the first that is not yet old."""
+        """Return per partition the first offset, the stable end, and the first recent offset."""
         from datetime import timedelta
 
         from millstream.kafka.positions import offsets_at
 
-        slots, kept = self._look(topic)
+        slots, retention = self._look(topic)
         firsts = offsets_at(self._link, slots, "start")
         ends = offsets_at(self._link, slots, "end", committed=True)
         aged: dict[tuple[str, int], int] = {}
-        if kept.seconds is not None:
-            aged = offsets_at(self._link, slots, timedelta(seconds=USED_UP * kept.seconds))
+        if retention.seconds is not None:
+            aged = offsets_at(self._link, slots, timedelta(seconds=USED_UP * retention.seconds))
         return {slot[1]: (firsts[slot], ends[slot], aged.get(slot)) for slot in slots}

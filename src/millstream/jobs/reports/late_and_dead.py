@@ -1,4 +1,4 @@
-"""Rows that left a job by the other doors: too late, or dead; a page of them at a time."""
+"""Late rows and dead letters of a job, one page at a time."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.errors import InvalidInput, NotFound
 from millstream.jobs.kafka import cluster_of
-from millstream.jobs.registry import Book
-from millstream.jobs.reports.run_log import DiaryReader
+from millstream.jobs.registry import JobRegistry
+from millstream.jobs.reports.run_log import RunLogReader
 from millstream.viewing.escape import harmless
 from millstream.viewing.points_in_time import iso
 from millstream.viewing.positions import text_of
@@ -20,7 +20,7 @@ from millstream.viewing.record_json import IN_A_LIST, body, shown
 if TYPE_CHECKING:
     from millstream.engine.dead_letters import rows as dead_letters
     from millstream.engine.dead_letters.kept_rows import KeptRows
-    from millstream.jobs.folders import StackPlace
+    from millstream.jobs.folders import StackFolder
     from millstream.jobs.registry import JobRow
     from millstream.kafka.records import Record
     from millstream.plan.side_outputs import SideOutput
@@ -30,38 +30,41 @@ if TYPE_CHECKING:
 Look = Callable[["Pages | KeptPages", "Takes"], "Page"]
 STATES = ("waiting", "retried", "dropped")
 _ENVELOPE = {"step", "reason", "watermark", "windows", "origin", "row"}
-_PLACE, _EDGES, _MOST_WINDOWS = ("partition", "offset", "index"), ("start", "end"), 100
+_ORIGIN, _EDGES, _MOST_WINDOWS = ("partition", "offset", "index"), ("start", "end"), 100
 
 
 def late_rows(
-    place: StackPlace, name: str, look: Look, *,
+    stack: StackFolder, name: str, look: Look, *,
     topic: str | None = None, step: str | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """A page of the rows that came too late; `look` says which page.
+    """Return a page of a job's late rows; `look` selects the page.
 
     Raises:
-        NotFound: no such job, or none of its late rows go to that topic or folder.
+        NotFound: no such job, or its late rows do not go to that topic or folder.
     """
-    job = _job(place, name)
-    taken = _taken_by(place, job, "late")
-    if topic is not None and topic not in taken.places:
-        raise NotFound(f"this needs a topic that takes late rows of {name}",
-                       got=", ".join(taken.places) or "none")  # fmt: skip
-    chosen = topic or next(iter(taken.places), None)
-    taking = _Late(step)
-    page = None if chosen is None else _page(place, name, taken.places[chosen], look, taking)
+    job = _job(stack, name)
+    destinations = _destinations_of(stack, job, "late")
+    if topic is not None and topic not in destinations.stores:
+        raise NotFound(f"this needs a topic of {name}'s late rows",
+                       got=", ".join(destinations.stores) or "none")  # fmt: skip
+    chosen = topic or next(iter(destinations.stores), None)
+    selected = _LateSelection(step)
+    page = (
+        None if chosen is None else _page(stack, name, destinations.stores[chosen], look, selected)
+    )
     return {
-        "job": name, "topic": chosen, "topics": list(taken.places), "elsewhere": taken.elsewhere,
+        "job": name, "topic": chosen, "topics": list(destinations.stores),
+        "other_sinks": destinations.other_sinks,
         "rows": [_late_row(record) for record in page.records] if page else [],
-        **_around(page, taking.seen, taking.strange),
+        **_cursors(page, selected.seen, selected.unreadable),
     }  # fmt: skip
 
 
 def dead_rows(
-    place: StackPlace, name: str, look: Look, *,
+    stack: StackFolder, name: str, look: Look, *,
     selection: dead_letters.Selection, state: str | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """A page of the rows that no step could take, each with what became of it.
+    """Return a page of a job's dead letters, each with its state.
 
     Raises:
         NotFound: there is no such job.
@@ -69,92 +72,94 @@ def dead_rows(
     """
     if state is not None and state not in STATES:
         raise InvalidInput(f"state needs one of {', '.join(STATES)}", got=repr(state[:40]))
-    job = _job(place, name)
-    taken = _taken_by(place, job, "dead")
-    chosen = next(iter(taken.places), None)
-    taking = _Dead(selection, _marks(place, job, taken, chosen), state)
-    page = None if chosen is None else _page(place, name, taken.places[chosen], look, taking)
+    job = _job(stack, name)
+    destinations = _destinations_of(stack, job, "dead")
+    chosen = next(iter(destinations.stores), None)
+    selected = _DeadSelection(selection, _marks_of(stack, job, destinations, chosen), state)
+    page = (
+        None if chosen is None else _page(stack, name, destinations.stores[chosen], look, selected)
+    )
     return {
-        "job": name, "topic": chosen, "elsewhere": taken.elsewhere,
-        "rows": [taking.shown(record) for record in page.records] if page else [],
-        **_around(page, taking.seen, taking.strange),
+        "job": name, "topic": chosen, "other_sinks": destinations.other_sinks,
+        "rows": [selected.to_json(record) for record in page.records] if page else [],
+        **_cursors(page, selected.seen, selected.unreadable),
     }  # fmt: skip
 
 
 @dataclass
-class _Late:
-    """Takes envelopes of late rows, of one step or of all."""
+class _LateSelection:
+    """Selects late rows of one step, or of all."""
 
     step: str | None
     seen: int = 0
-    strange: int = 0
+    unreadable: int = 0
 
     def takes(self, record: Record) -> bool:
         self.seen += 1
-        envelope = _opened(record)
+        envelope = _read_envelope(record)
         if envelope is None:
-            self.strange += 1
+            self.unreadable += 1
             return False
         return self.step is None or envelope["step"] == self.step
 
 
 @dataclass
-class _Dead:
-    """Takes dead rows that are selected and in a state."""
+class _DeadSelection:
+    """Selects dead letters by `selection` and state."""
 
     selection: dead_letters.Selection
     marks: dead_letters.Marks
     state: str | None
     seen: int = 0
-    strange: int = 0
+    unreadable: int = 0
 
     def takes(self, record: Record) -> bool:
-        from millstream.engine.dead_letters.rows import opened
+        from millstream.engine.dead_letters.rows import opened as read_dead_row
 
         self.seen += 1
-        row = opened(record)
+        row = read_dead_row(record)
         if row is None:
-            self.strange += 1
+            self.unreadable += 1
             return False
         if self.state not in (None, self.marks.state(row.origin)):
             return False
         return self.selection.takes(row)
 
-    def shown(self, record: Record) -> dict[str, Any]:
-        from millstream.engine.dead_letters.rows import opened
+    def to_json(self, record: Record) -> dict[str, Any]:
+        from millstream.engine.dead_letters.rows import opened as read_dead_row
 
-        row = opened(record)
+        row = read_dead_row(record)
         assert row is not None
         return {
-            "place": text_of({record.partition: record.offset}), "step": row.step,
+            "position": text_of({record.partition: record.offset}), "step": row.step,
             "reason": body(row.reason.encode(), "text", IN_A_LIST.value)["text"],
             "state": self.marks.state(row.origin), "record": shown(row.record),
         }  # fmt: skip
 
 
 def _late_row(record: Record) -> dict[str, Any]:
-    envelope = _opened(record)
+    envelope = _read_envelope(record)
     assert envelope is not None
     origin = envelope["origin"]
     return {
-        "place": text_of({record.partition: record.offset}),
+        "position": text_of({record.partition: record.offset}),
         "at": iso(record.timestamp),
-        "step": _word(envelope["step"]),
-        "reason": _word(envelope["reason"]),
-        "watermark": None if envelope["watermark"] is None else _word(envelope["watermark"]),
-        "windows": [{edge: _word(window[edge]) for edge in _EDGES}
+        "step": _escape(envelope["step"]),
+        "reason": _escape(envelope["reason"]),
+        "watermark": None if envelope["watermark"] is None else _escape(envelope["watermark"]),
+        "windows": [{edge: _escape(window[edge]) for edge in _EDGES}
                     for window in (envelope["windows"] or [])[:_MOST_WINDOWS]],
-        "origin": {**{word: origin[word] for word in _PLACE}, "source": _word(origin["source"])},
+        "origin": {**{word: origin[word] for word in _ORIGIN}, "source": _escape(origin["source"])},
         "row": body(envelope["row"].encode(errors="replace"), "auto", IN_A_LIST.value),
     }  # fmt: skip
 
 
-def _word(text: str) -> str:
+def _escape(text: str) -> str:
     return harmless(text[: IN_A_LIST.key])
 
 
-def _opened(record: Record) -> dict[str, Any] | None:
-    """The envelope of a late row; None where it is something else: anybody may write there."""
+def _read_envelope(record: Record) -> dict[str, Any] | None:
+    """Return the envelope of a late row; None if the record is not one of ours."""
     try:
         found = json.loads(record.value or b"")
     except (ValueError, RecursionError):
@@ -171,7 +176,7 @@ def _is_envelope(found: Any) -> bool:
         and isinstance(found["watermark"], str | None)
         and isinstance(origin, dict)
         and isinstance(origin.get("source"), str)
-        and all(isinstance(origin.get(word), int) for word in _PLACE)
+        and all(isinstance(origin.get(word), int) for word in _ORIGIN)
         and isinstance(windows, list)
         and all(_is_window(window) for window in windows)
     )
@@ -182,25 +187,25 @@ def _is_window(window: Any) -> bool:
 
 
 def _page(
-    place: StackPlace, name: str, store: str | KeptRows, look: Look, taking: Takes
+    stack: StackFolder, name: str, store: str | KeptRows, look: Look, selected: Takes
 ) -> Page | None:
-    """What `look` finds in a topic or in files; None where nothing has been written yet."""
+    """Apply `look` to a topic or to files; return None if nothing has been written yet."""
     from millstream.viewing.kept_pages import KeptPages
     from millstream.viewing.pages import Pages
 
     if not isinstance(store, str):
-        return look(KeptPages(store), taking) if store.folder.exists() else None
+        return look(KeptPages(store), selected) if store.folder.exists() else None
     try:
-        pages = Pages(cluster_of(place, name), store)
+        pages = Pages(cluster_of(stack, name), store)
     except NotFound:
         return None
-    return look(pages, taking)
+    return look(pages, selected)
 
 
-def _around(page: Page | None, scanned: int, strange: int) -> dict[str, Any]:
+def _cursors(page: Page | None, scanned: int, unreadable: int) -> dict[str, Any]:
     earlier, later = (None, None) if page is None else (page.earlier, page.later)
     return {
-        "scanned": scanned, "strange": strange, "complete": page is None or page.complete,
+        "scanned": scanned, "unreadable": unreadable, "complete": page is None or page.complete,
         "earlier": None if earlier is None else text_of(earlier),
         "later": None if later is None else text_of(later),
         "lost": [] if page is None else [asdict(one) for one in page.lost],
@@ -208,47 +213,49 @@ def _around(page: Page | None, scanned: int, strange: int) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class _Taken:
-    """What takes rows of a job: topics and folders that can be shown, and what else does.
+class _Destinations:
+    """Where a job's late or dead rows go: topics and folders, which can be shown, and others.
 
-    `marks` is where the state of dead rows is kept: "topic" or "files".
+    `marks` is where the state of dead letters is kept: "topic" or "files".
     """
 
-    places: dict[str, str | KeptRows]
-    elsewhere: list[str]
+    stores: dict[str, str | KeptRows]
+    other_sinks: list[str]
     marks: str
 
 
-def _taken_by(place: StackPlace, job: JobRow, kind: SideOutput) -> _Taken:
+def _destinations_of(stack: StackFolder, job: JobRow, kind: SideOutput) -> _Destinations:
     from millstream.engine.dead_letters.kept_rows import KeptRows
     from millstream.sources.files.files import Files
 
-    with DiaryReader(place.job(job.name).facts).at_once() as diary:
-        about = (diary.about() or {}).get(kind)
+    with RunLogReader(stack.job(job.name).run_log).at_once() as run_log:
+        about = (run_log.about() or {}).get(kind)
     if about is None:  # it has not run yet, or by an earlier version
         about = {"topics": [f"{job.pipeline}.dead"] if kind == "dead" else [], "elsewhere": []}
     suffix = _suffix(job)
-    places: dict[str, str | KeptRows] = {f"{t}{suffix}": f"{t}{suffix}" for t in about["topics"]}
+    stores: dict[str, str | KeptRows] = {f"{t}{suffix}": f"{t}{suffix}" for t in about["topics"]}
     for path, format_ in about.get("files", ()):
         files = Files(f"{path}{suffix}", format=format_)
-        places[harmless(str(files.path))] = KeptRows(files, kind)
-    return _Taken(places, list(about["elsewhere"]), about.get("marks", "topic"))
+        stores[harmless(str(files.path))] = KeptRows(files, kind)
+    return _Destinations(stores, list(about["elsewhere"]), about.get("marks", "topic"))
 
 
-def _marks(place: StackPlace, job: JobRow, taken: _Taken, chosen: str | None) -> dead_letters.Marks:
-    """What has been done about dead rows."""
+def _marks_of(
+    stack: StackFolder, job: JobRow, destinations: _Destinations, chosen: str | None
+) -> dead_letters.Marks:
+    """Return the states of the dead letters."""
     from millstream.engine.dead_letters.files import DeadFiles
     from millstream.engine.dead_letters.rows import Marks
     from millstream.engine.dead_letters.topic import DeadRows
 
-    store = None if chosen is None else taken.places[chosen]
+    store = None if chosen is None else destinations.stores[chosen]
     if store is None:
         return Marks()
     if isinstance(store, str):
-        return DeadRows(job.pipeline, cluster_of(place, job.name), topic=store).marks()
-    if taken.marks == "files":
+        return DeadRows(job.pipeline, cluster_of(stack, job.name), topic=store).marks()
+    if destinations.marks == "files":
         return DeadFiles(store).marks()
-    return DeadRows(job.pipeline, cluster_of(place, job.name), _suffix(job), kept=store).marks()
+    return DeadRows(job.pipeline, cluster_of(stack, job.name), _suffix(job), kept=store).marks()
 
 
 def _suffix(job: JobRow) -> str:
@@ -258,6 +265,6 @@ def _suffix(job: JobRow) -> str:
     return suffix_of(folder) if (folder / "job").exists() else ""
 
 
-def _job(place: StackPlace, name: str) -> JobRow:
-    with Book(place.book, read_only=True) as book:
-        return book.job(name)
+def _job(stack: StackFolder, name: str) -> JobRow:
+    with JobRegistry(stack.registry, read_only=True) as registry:
+        return registry.job(name)

@@ -1,14 +1,14 @@
-"""Jobs in a few facts each, for lists: from the book, the diaries and the lag."""
+"""A summary of each job, from the job registry, the run logs and the lag."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from millstream.jobs.folders import StackPlace, stack_place
-from millstream.jobs.registry import Book
+from millstream.jobs.folders import StackFolder, stack_folder
+from millstream.jobs.registry import JobRegistry
 from millstream.jobs.reports.lag import lags
-from millstream.jobs.reports.run_log import DiaryReader
+from millstream.jobs.reports.run_log import RunLogReader
 
 if TYPE_CHECKING:
     from millstream.jobs.registry import JobRow
@@ -18,31 +18,33 @@ RATE_WINDOW = 5
 RATES = 60
 
 
-def overview(name: str | None = None, place: StackPlace | None = None) -> list[dict[str, Any]]:
-    """Every job, or the one of that name."""
-    place = place or stack_place()
-    with Book(place.book, read_only=True) as book:
-        jobs = book.all() if name is None else [book.job(name)]
-    waiting = lags(place, name)
+def overview(name: str | None = None, stack: StackFolder | None = None) -> list[dict[str, Any]]:
+    """Return the summary of every job, or of the one of that name."""
+    stack = stack or stack_folder()
+    with JobRegistry(stack.registry, read_only=True) as registry:
+        jobs = registry.all() if name is None else [registry.job(name)]
+    waiting = lags(stack, name)
     rows = []
     for job in jobs:
-        with DiaryReader(place.job(job.name).facts).at_once() as diary:
-            rows.append(row_of(place, job, [lag for lag in waiting if lag.job == job.name], diary))
+        with RunLogReader(stack.job(job.name).run_log).at_once() as run_log:
+            rows.append(
+                row_of(stack, job, [lag for lag in waiting if lag.job == job.name], run_log)
+            )
     return rows
 
 
 def row_of(
-    place: StackPlace, job: JobRow, waiting: list[Lag], diary: DiaryReader
+    stack: StackFolder, job: JobRow, waiting: list[Lag], run_log: RunLogReader
 ) -> dict[str, Any]:
-    """One job in a few facts."""
-    entry, about = diary.run(job.run), diary.about()
-    rates = diary.rows_per_second(RATES)
-    totals = {name: int(sum(parts.values())) for name, parts in diary.totals().items()}
-    holder = place.job(job.name).life.holder()
+    """Return one job's summary."""
+    entry, about = run_log.run(job.run), run_log.about()
+    rates = run_log.rows_per_second(RATES)
+    totals = {name: int(sum(parts.values())) for name, parts in run_log.totals().items()}
+    holder = stack.job(job.name).lock.holder()
     return {
         "job": job.name,
         "state": job.state,
-        "since": moment(job.since),
+        "since": iso_time(job.since),
         "reason": job.reason,
         "application": job.application,
         "owner": job.owner,
@@ -63,6 +65,6 @@ def row_of(
     }  # fmt: skip
 
 
-def moment(at: float) -> str:
-    """A time in seconds since the epoch as ISO text."""
+def iso_time(at: float) -> str:
+    """Format seconds since the epoch as ISO text."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

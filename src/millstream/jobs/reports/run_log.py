@@ -1,8 +1,7 @@
-"""The diary of a job: what its runs did, kept in one SQLite file beside its log.
+"""The run log of a job: what its runs did, in one SQLite file.
 
-The job's process is the only writer; it writes once a second, all that has gathered since, so
-the cost does not follow the batches. A process that is frozen while it writes holds up nobody:
-readers see the last whole entry.
+The job's process is the only writer. It writes once a second, so that the cost does not grow
+with the number of batches. A writer that is suspended blocks no reader.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from millstream.jobs.database import looked_at, opened, rows_of, transaction
+from millstream.jobs.database import open_database, open_read_only, rows_of, transaction
 from millstream.jobs.policy import Ending
-from millstream.jobs.reports.instances import counted
+from millstream.jobs.reports.instances import instance_counts
 
 if TYPE_CHECKING:
     import sqlite3
@@ -46,11 +45,11 @@ CREATE TABLE totals (
 """
 
 
-class Diary:
-    """The diary as the job's process writes it, for one run."""
+class RunLog:
+    """The writer of a job's run log, for one run."""
 
     def __init__(self, path: Path, run: str, pid: int) -> None:
-        self._connection = opened(path, _SCHEMA, version=VERSION, durable=False)
+        self._connection = open_database(path, _SCHEMA, version=VERSION, durable=False)
         self._run, self._lock = run, threading.Lock()
         self._waiting: deque[tuple[float, dict[str, Any]]] = deque(maxlen=_PENDING)
         self._totals: dict[tuple[str, str], float] = {}
@@ -68,16 +67,16 @@ class Diary:
             )  # fmt: skip
 
     def last_batch(self) -> int:
-        """The newest batch that is written down; 0 if there is none."""
+        """Return the newest batch in the run log; 0 if there is none."""
         row = self._connection.execute("SELECT coalesce(max(batch), 0) FROM batches").fetchone()
         return int(row[0])
 
     def about(self, facts: Mapping[str, Any]) -> None:
-        """What this run is a run of: plan, sources, version of the file."""
+        """Set what this run executes: plan, sources, version of the file."""
         self._about = json.dumps(facts)
 
     def batch(self, facts: Mapping[str, Any], at: float | None = None) -> None:
-        """A batch has been committed (now, or then); it is written down with the next beat."""
+        """Record a batch committed now, or at a given time; the next heartbeat writes it."""
         with self._lock:
             self._waiting.append((at or time.time(), dict(facts)))
             self._add("batches", "", 1)
@@ -94,14 +93,14 @@ class Diary:
             for step, counts in facts.get("steps", {}).items():
                 for metric in ("in", "out", "late", "behind", "dead", "seconds"):
                     self._add(f"step_{metric}", step, counts.get(metric, 0))
-            for metric, part, value in counted(facts):
+            for metric, part, value in instance_counts(facts):
                 self._add(metric, part, value)
 
     def _add(self, metric: str, part: str, value: float) -> None:
         self._totals[metric, part] = self._totals.get((metric, part), 0.0) + value
 
     def beat(self, turned: float, positions: Mapping[str, Mapping[int, int]] | None) -> None:
-        """Say that this process is alive, and write down what has gathered."""
+        """Write a heartbeat, and everything recorded since the last one."""
         with self._lock:
             waiting, self._waiting = list(self._waiting), deque(maxlen=_PENDING)
             totals, self._totals = self._totals, {}
@@ -127,7 +126,7 @@ class Diary:
                 self._connection.execute("DELETE FROM batches WHERE batch <= ?", (oldest,))
 
     def end(self, ending: Ending) -> None:
-        """How the run ended, by its own account."""
+        """Record how the run ended."""
         with transaction(self._connection):
             self._connection.execute(
                 "UPDATE runs SET code = ?, kind = ?, sentence = ? WHERE run = ?",
@@ -135,13 +134,16 @@ class Diary:
             )
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._connection.close()
 
 
 @dataclass(frozen=True)
 class RunEntry:
-    """One run as its diary tells it. Times are seconds since the epoch."""
+    """One run. Times are seconds since the epoch.
+
+    `beat` is its last heartbeat, `turned` when its loop last completed a round.
+    """
 
     run: str
     pid: int
@@ -163,15 +165,15 @@ class BatchEntry:
 
 
 @dataclass
-class DiaryReader:
-    """A diary as others read it, whether the job is running or not."""
+class RunLogReader:
+    """A reader of a job's run log, whether the job is running or not."""
 
     path: Path
     _connection: sqlite3.Connection | None = field(default=None, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def run(self, run: str | None = None) -> RunEntry | None:
-        """A run by its id, or the newest."""
+        """Return a run by its id, or the newest."""
         where = "WHERE run = ?" if run is not None else ""
         rows = self._rows(
             f"SELECT * FROM runs {where} ORDER BY began DESC LIMIT 1",  # noqa: S608
@@ -180,49 +182,49 @@ class DiaryReader:
         return _run_entry(rows[0]) if rows else None
 
     def about(self) -> dict[str, Any] | None:
-        """What the newest run that got so far is a run of."""
+        """Return what the newest run executes, as set by `RunLog.about`."""
         rows = self._rows(
             "SELECT about FROM runs WHERE about IS NOT NULL ORDER BY began DESC LIMIT 1"
         )
         return json.loads(rows[0]["about"]) if rows else None
 
     def positions(self) -> dict[str, dict[int, int]] | None:
-        """What has been read, per source and partition: the next offset."""
+        """Return the next offset to read, per source and partition."""
         rows = self._rows(
             "SELECT positions FROM runs WHERE positions IS NOT NULL ORDER BY began DESC LIMIT 1"
         )
         return _positions(rows[0]["positions"]) if rows else None
 
     def batches(self, *, since: float = 0.0, last: int = BATCHES_KEPT) -> list[BatchEntry]:
-        """The last batches, oldest first."""
+        """Return the last batches, oldest first."""
         rows = self._rows(
             "SELECT at, facts FROM batches WHERE at > ? ORDER BY batch DESC LIMIT ?", (since, last)
         )
         return [BatchEntry(row["at"], json.loads(row["facts"])) for row in reversed(rows)]
 
     def rows_since(self, at: float) -> int:
-        """How many rows the batches since then have read."""
+        """Return how many rows the batches since then have read."""
         rows = self._rows("SELECT coalesce(sum(rows), 0) AS n FROM batches WHERE at > ?", (at,))
         return int(rows[0]["n"]) if rows else 0
 
     def rows_per_second(self, seconds: int) -> list[int]:
-        """How many rows were read in each of the last whole seconds, oldest first."""
+        """Return how many rows were read in each of the last whole seconds, oldest first."""
         now = int(time.time())
         rows = self._rows("SELECT at, rows FROM batches WHERE at >= ?", (now - seconds,))
         counts = [0] * seconds
         for row in rows:
-            place = int(row["at"]) - (now - seconds)
-            if 0 <= place < seconds:
-                counts[place] += row["rows"]
+            second = int(row["at"]) - (now - seconds)
+            if 0 <= second < seconds:
+                counts[second] += row["rows"]
         return counts
 
     def last_rows_at(self) -> float | None:
-        """When a batch last read a row."""
+        """Return when a batch last read a row."""
         rows = self._rows("SELECT at FROM batches WHERE rows > 0 ORDER BY batch DESC LIMIT 1")
         return float(rows[0]["at"]) if rows else None
 
     def totals(self) -> dict[str, dict[str, float]]:
-        """What all runs add up to, per metric and part."""
+        """Return the totals of all runs, per metric and part."""
         found: dict[str, dict[str, float]] = {}
         for row in self._rows("SELECT metric, part, value FROM totals"):
             found.setdefault(row["metric"], {})[row["part"]] = row["value"]
@@ -230,7 +232,7 @@ class DiaryReader:
 
     @contextmanager
     def at_once(self) -> Iterator[Self]:
-        """All that is read inside the block is from one moment; afterwards the file is let go."""
+        """Read one consistent snapshot inside the block; the file is closed afterwards."""
         try:
             self._rows("BEGIN")
             yield self
@@ -238,7 +240,7 @@ class DiaryReader:
             self.close()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         with self._lock:
             if self._connection is not None:
                 self._connection.close()
@@ -247,7 +249,7 @@ class DiaryReader:
     def _rows(self, sql: str, values: tuple[Any, ...] = ()) -> list[sqlite3.Row]:
         with self._lock:
             if self._connection is None:
-                self._connection = looked_at(self.path)
+                self._connection = open_read_only(self.path)
             if self._connection is None:
                 return []
             return rows_of(self._connection, sql, values)
