@@ -39,7 +39,7 @@ function Late({ job }: { job: JobDetail }) {
         <label class="field">step<select value={step} onChange={(event) => choose(event.currentTarget.value)}><option value="">every step</option>{steps.map((one) => <option key={one}>{one}</option>)}</select></label>
         {topics.length > 1 && <label class="field">topic<select value={topic} onChange={(event) => take(event.currentTarget.value)}><option value="">the first</option>{topics.map((one) => <option key={one}>{one}</option>)}</select></label>}
       </div>
-      <Paged<LatePage> path={`/api/jobs/${encodeURIComponent(job.job)}/late`} query={{ step, topic }} heard={(page) => know(page.topics)} rows={(page) => page.rows.length} mark={(page) => page.rows.at(-1)?.place ?? ""} none={(page) => page.topic === null
+      <Paged<LatePage> path={`/api/jobs/${encodeURIComponent(job.job)}/late`} query={{ step, topic }} heard={(page) => know(page.topics)} rows={(page) => page.rows.length} mark={(page) => page.rows.at(-1)?.position ?? ""} none={(page) => page.topic === null
         ? <Empty title="Late rows of this job are not shown here"><p>{page.other_sinks.length ? `They go to ${page.other_sinks.join(", ")}.` : "They are discarded, by the word ms.discard, and counted."}</p></Empty>
         : <Empty title="No late row here" />}>
         {(page) => <ul class="records">{[...page.rows].reverse().map((row) => <LateLine key={row.position} row={row} />)}</ul>}
@@ -52,7 +52,7 @@ function LateLine({ row }: { row: LateRow }) {
   const [open, set] = useState(false);
   const { source, partition, offset } = row.origin;
   return (
-    <li class="record" data-place={row.position}>
+    <li class="record" data-position={row.position}>
       <button type="button" class="record-line" aria-expanded={open} onClick={() => set(!open)}>
         <Icon name={open ? "down" : "right"} /><time dateTime={row.at}>{clock(row.at)}</time><span class="tag">{row.step}</span>
         <span class="value-line mono"><BodyLine body={row.row} /></span>
@@ -94,7 +94,7 @@ function Dead({ job }: { job: JobDetail }) {
         <label class="field">state<select value={state} onChange={(event) => choose(event.currentTarget.value)}>{STATES.map((one) => <option key={one} value={one}>{one || "all"}</option>)}</select></label>
         <button type="submit">Filter</button>
       </form>
-      <Paged<DeadPage> path={`/api/jobs/${encodeURIComponent(job.job)}/dead`} query={{ reason: asked, state }} rows={(page) => page.rows.length} mark={(page) => page.rows.at(-1)?.place ?? ""} none={(page) => page.topic === null
+      <Paged<DeadPage> path={`/api/jobs/${encodeURIComponent(job.job)}/dead`} query={{ reason: asked, state }} rows={(page) => page.rows.length} mark={(page) => page.rows.at(-1)?.position ?? ""} none={(page) => page.topic === null
         ? <Empty title="Dead rows of this job are not shown here"><p>They go to {page.other_sinks.join(", ")}.</p></Empty>
         : <Empty title="No dead row here"><p>{asked || state ? "None is like that." : `${page.topic} is empty: every row could be taken.`}</p></Empty>}>
         {(page) => (
@@ -112,7 +112,7 @@ function Dead({ job }: { job: JobDetail }) {
 function DeadLine({ row }: { row: DeadRow }) {
   const [open, set] = useState(false);
   return (
-    <li class="record" data-place={row.position}>
+    <li class="record" data-position={row.position}>
       <button type="button" class="record-line" aria-expanded={open} onClick={() => set(!open)}>
         <Icon name={open ? "down" : "right"} /><time dateTime={row.record.timestamp}>{clock(row.record.timestamp)}</time><span class={`tag ${row.state}`}>{row.state}</span>
         <span class="reason"><Given text={row.reason.slice(0, 160)} /></span>

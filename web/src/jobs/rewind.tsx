@@ -35,7 +35,7 @@ export function Rewind({ job, target, close }: { job: JobDetail; target: Target;
   const [suffix, write] = useState(nextSuffix(target.suffix));
   const [typed, type] = useState("");
   const [phase, become] = useState<"asking" | "working" | "done">("asking");
-  const [said, say] = useState<string[]>([]);
+  const [messages, setMessages] = useState<string[]>([]);
   const [refused, refuse] = useState<string | null>(null);
   const to = target.to ? String(target.to.batch) : "start";
   const ready = way === "into" ? /^[A-Za-z0-9_-]{1,50}$/.test(suffix) : typed === job.job;
@@ -46,7 +46,7 @@ export function Rewind({ job, target, close }: { job: JobDetail; target: Target;
     refuse(null);
     const wish: RewindWish = way === "into" ? { to, into: suffix } : { to, again: true };
     try {
-      say((await tell<RewindDone>("POST", `/api/jobs/${encodeURIComponent(job.job)}/rewind`, wish)).said);
+      setMessages((await tell<RewindDone>("POST", `/api/jobs/${encodeURIComponent(job.job)}/rewind`, wish)).messages);
       become("done");
     } catch (error) {
       refuse(told(error));
@@ -57,7 +57,7 @@ export function Rewind({ job, target, close }: { job: JobDetail; target: Target;
   if (phase === "done") {
     return (
       <Modal title={`${job.job} is back at ${where}`} close={() => close(true)}>
-        <ul class="will" role="status">{said.map((line, i) => <li key={i}>{line}</li>)}</ul>
+        <ul class="will" role="status">{messages.map((line, i) => <li key={i}>{line}</li>)}</ul>
         <div class="row"><button type="button" class="first" onClick={() => close(true)}>Close</button></div>
       </Modal>
     );

@@ -101,8 +101,8 @@ class JobsApi:
         if "to" not in wish:
             raise InvalidInput("rewind needs `to`", got="none", do="give a batch, a time or start")
         again = wish.get("again", False)
-        said = await aside(self._rewinds.rewind, name, wish["to"], wish.get("into"), again=again)
-        return JSONResponse({"job": name, "said": said})
+        messages = await aside(self._rewinds.rewind, name, wish["to"], wish.get("into"), again=again)
+        return JSONResponse({"job": name, "messages": messages})
 
     async def watch_jobs(self, request: Request) -> Response:
         """Every job in a few facts, once a second."""
