@@ -53,9 +53,10 @@ def test_a_job_is_stopped_rewound_and_started_again(
     url = f"{page}api/jobs/{topic}/rewind"
     status, told = posted(stack, url, {"to": "7", "again": True})
     assert (status, told["error"]) == (404, refused.err.strip().removeprefix("error: "))
-    status, told = posted(stack, url, {"to": "start", "into": "-2"})
-    assert status == 200, told
-    assert f"{topic} is back at the start, into outputs that end in -2" in " ".join(told["messages"])
+    status, answer = posted(stack, url, {"to": "start", "into": "-2"})
+    assert status == 200, answer
+    messages = " ".join(answer["messages"])
+    assert f"{topic} is back at the start, into outputs that end in -2" in messages
     assert [row["lane"] for row in _commits(stack, job)] == ["short", "rewind", "rewind"]
     with JobRegistry(stack.folder.registry, read_only=True) as registry:
         events = [event.event for event in registry.events(topic)]

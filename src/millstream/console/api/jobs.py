@@ -101,7 +101,9 @@ class JobsApi:
         if "to" not in wish:
             raise InvalidInput("rewind needs `to`", got="none", do="give a batch, a time or start")
         again = wish.get("again", False)
-        messages = await aside(self._rewinds.rewind, name, wish["to"], wish.get("into"), again=again)
+        messages = await aside(
+            self._rewinds.rewind, name, wish["to"], wish.get("into"), again=again
+        )
         return JSONResponse({"job": name, "messages": messages})
 
     async def watch_jobs(self, request: Request) -> Response:
