@@ -178,3 +178,28 @@ def test_a_fingerprint_is_the_same_in_every_process(seeds: tuple[str, str], tmp_
     ]  # fmt: skip
     assert found[0] == found[1]
     assert "the function cheap" in found[0]
+
+
+def test_a_fingerprint_that_an_earlier_version_stored_is_still_that_of_its_pipeline() -> None:
+    users = ms.table(ms.Topic("users", schema="id long, age long, ts timestamp"), key="id")
+    bids = ms.read(ms.Topic("bids", schema="user long, price double, ts timestamp"), time="ts")
+    joined = bids.lookup(users.where("age > 3"), on={"user": "id"}).where("price > 1")
+    folded = bids.fold(by="user", start={"n": 0}, step=counted)
+    windows = bids.by("user").window(ms.tumbling("1 minute")).agg(n=ms.count())
+    found = fingerprint(ms.Pipeline(
+        "p",
+        joined.to(ms.Topic("joined")),
+        users.by("age").agg(n=ms.count()).to(ms.Topic("ages")),
+        users.changes().to(ms.Topic("changes")),
+        folded.to(ms.Topic("folded")),
+        windows.to(ms.Topic("windows")),
+    ))  # fmt: skip
+    stable = {k: v for k, v in found.items() if k != PYTHON and not k.startswith("the function")}
+    assert stable == STORED
+
+
+def counted(state: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
+    return {"n": state["n"] + 1}
+
+
+STORED: dict[str, str] = {}
