@@ -181,7 +181,7 @@ def test_a_fingerprint_is_the_same_in_every_process(seeds: tuple[str, str], tmp_
 
 
 def test_a_fingerprint_that_an_earlier_version_stored_is_still_that_of_its_pipeline() -> None:
-    users = ms.table(ms.Topic("users", schema="id long, age long, ts timestamp"), key="id")
+    users = ms.table(ms.Topic("users", schema="id long, age long"), key="id")
     bids = ms.read(ms.Topic("bids", schema="user long, price double, ts timestamp"), time="ts")
     joined = bids.lookup(users.where("age > 3"), on={"user": "id"}).where("price > 1")
     folded = bids.fold(by="user", start={"n": 0}, step=counted)
@@ -202,4 +202,24 @@ def counted(state: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
     return {"n": state["n"] + 1}
 
 
-STORED: dict[str, str] = {}
+STORED = {
+    "read bids": "12ed0da04acb635710a526b1",
+    "read users": "d932a245dcf32a7dd20cfb02",
+    "where age > 3": "d5580028d783456bfedf897c",
+    "current(id)": "d7607bfb87d9587ad38bafbc",
+    "lookup(user)": "7bffb10568b3564d4ad18857",
+    "where price > 1": "99a8cfd047d71c0774bc26a8",
+    "current(id) (number 2)": "d7607bfb87d9587ad38bafbc",
+    "agg(age)": "b3cdce72f0cda210e4061932",
+    "current(id) (number 3)": "158e0a026610cb2916348d20",
+    "changes(id)": "e5fa7461ec65af505729998b",
+    "fold(user)": "b1606a3884e44d6e4051b4b1",
+    "tumbling(user)": "10381a93d0d314f5d4e4360c",
+    "output joined": "c54617bf87a464da320550de",
+    "output ages": "af1e2cb7c5ae79ecf9f2bbd7",
+    "output changes": "ba7ae0bae1b6a1ef25e5ad2b",
+    "output folded": "405904ab075f5479ff0e7885",
+    "output windows": "b93a49e483e390701255f5e2",
+    "bad rows": "cabc7c3227eae337e1d1a255",
+    "the order of its steps": "f43e6b91038a4a1d7824fae9",
+}
