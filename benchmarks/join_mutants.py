@@ -64,13 +64,13 @@ FAULTS: dict[str, Pairs] = {
     "operators/joins/stream_table/as_of_kernel.py": (
         ("times >= after if", "times > after if"),
         (
-            "int_values(plain(rows[TIME])) < moment.before",
-            "int_values(plain(rows[TIME])) <= moment.before",
+            "int_values(plain(rows[TIME])) < batch_time.before",
+            "int_values(plain(rows[TIME])) <= batch_time.before",
         ),
         ("waits &= present(", "waits |= ~present("),
         ("at[~present(self._events.shared_keys(events), len(at))] = NOWHERE", "pass"),
         (
-            "self._settled(changes, state, moment.after)",
+            "self._settled(changes, state, batch_time.after)",
             "self._settled(changes, state, END_OF_TIME)",
         ),
         ("bound == END_OF_TIME else bound + 1", "bound == END_OF_TIME else bound"),

@@ -59,10 +59,13 @@ BOUNDS = planted(
 TUMBLING = planted(
     "operators/windows/fixed/tumbling_kernel.py",
     ("gone = starts < first_open(", "gone = starts <= first_open("),
-    ("first_open(moment.before, self.spec)", "first_open(moment.after, self.spec)"),
+    ("first_open(batch_time.before, self.spec)", "first_open(batch_time.after, self.spec)"),
     ("np.flatnonzero(~gone)", "np.arange(len(gone))"),
     ("as_windows(starts[late], ends_of", "as_windows(late, ends_of"),
-    ("floor = first_open(moment.after, self.spec)", "floor = first_open(moment.before, self.spec)"),
+    (
+        "floor = first_open(batch_time.after, self.spec)",
+        "floor = first_open(batch_time.before, self.spec)",
+    ),
     ("_between(orders, floor, END_OF_TIME)", "_between(orders, MIN_TIME, END_OF_TIME)"),
     ("_between(orders, floor, END_OF_TIME)", "_between(orders, floor + 1, END_OF_TIME)"),
     ("_between(orders, MIN_TIME, floor)", "_between(orders, MIN_TIME, floor - 1)"),
@@ -82,7 +85,7 @@ IN_FILES = {
 DISTINCT = planted(
     "operators/distinct/kernel.py",
     ("late = times < max(", "late = times <= max("),
-    ("max(MIN_TIME, moment.before - self.spec.within)", "moment.before"),
+    ("max(MIN_TIME, batch_time.before - self.spec.within)", "batch_time.before"),
     ("late[:] = True", "pass"),
     ("orders = int_values(plain(rows[TIME]))", "orders = np.zeros(rows.num_rows, np.int64)"),
     ("by_key[starts], rows.num_rows)\n        return rows.take",
@@ -109,7 +112,7 @@ DISTINCT = planted(
     ('ORIGIN = ("_source", "_partition", "_offset", "_sub")', 'ORIGIN = ("_offset", "_partition")'),
 )  # fmt: skip
 APART = planted(
-    "operators/distinct/apart.py",
+    "operators/distinct/non_overlapping.py",
     ("gaps <= np.uint64(within)", "gaps < np.uint64(within)"),
     ("(groups[1:] == groups[:-1]) & ", ""),
     ("first_of, -1, within) - 1", "first_of, -1, within)"),

@@ -71,11 +71,11 @@ FAULTS: dict[str, Pairs] = {
         ("at <= clock) | forgotten", "at <= clock)"),
         ("early = ~ended & (at <= clock)", "early = ~ended & (at < clock)"),
         ("on_time = ended & ~left", "on_time = ended"),
-        ("windows < first_open(moment.before)", "windows < first_open(moment.after)"),
+        ("windows < first_open(batch_time.before)", "windows < first_open(batch_time.after)"),
         ("outside &= (orders < low)", "outside &= (orders <= low)"),
         ('shown=kind == "retracting" or keep > 0', 'shown=kind == "retracting"'),
     ),
-    "operators/windows/by_rows/touched.py": (
+    "operators/windows/by_rows/touched_windows.py": (
         ("numbers = cut.numbers - cut.ends[keyed.key_of]", "numbers = cut.numbers"),
         ("else ~keyed.kept & ~cut.outside", "else ~keyed.kept"),
         ("seen[of[first]] = int_values(plain(keyed.rows[ROWS]))[first]", "pass"),
@@ -104,12 +104,12 @@ FAULTS: dict[str, Pairs] = {
         ("told(has, _AFTER, _HAS)", "told(had, _AFTER, _HAS)"),
     ),
     "operators/windows/fixed/processing_time.py": (
-        ("Moment(moment.since, after", "Moment(MIN_TIME, after"),
-        ("else moment.clock", "else moment.clock - 1"),
+        ("BatchTime(batch_time.since, after", "BatchTime(MIN_TIME, after"),
+        ("else batch_time.clock", "else batch_time.clock - 1"),
     ),
 }
 _BY_ROWS = (
-    "operators/windows/by_rows/touched.py",
+    "operators/windows/by_rows/touched_windows.py",
     "operators/windows/by_rows/panes_kernel.py",
     "operators/windows/panes/clock_timers.py",
 )

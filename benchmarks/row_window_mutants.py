@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 FAULTS: dict[str, tuple[tuple[str, str], ...]] = {
-    "operators/windows/by_rows/beyond.py": (
+    "operators/windows/by_rows/delta_kernel.py": (
         (
             "climbing = ~hit & (right + 1 < len(least))",
             "climbing = ~hit & (right + 3 < len(least))",
@@ -18,8 +18,6 @@ FAULTS: dict[str, tuple[tuple[str, str], ...]] = {
         ("(most - value >= by) | (value - least >= by)", "most - value >= by"),
         ("if by >= 2**64:", "if by >= 2**63:"),
         ("np.append(values, values[-1:])", "np.append(values, values[:1])"),
-    ),
-    "operators/windows/by_rows/delta_kernel.py": (
         ("steps[steps >= beyond] = len(known)", "pass"),
         ("opens[known[opening & ~first]] = True", "opens[known[opening]] = True"),
         ("places[known[opening]] = True", "places[known] = True"),
@@ -46,8 +44,8 @@ FAULTS: dict[str, tuple[tuple[str, str], ...]] = {
         ),
         ("inside &= ~(keyed.kept & without_kept[keyed.key_of])", "pass"),
         (
-            "floors={OPEN: order + 1, TIMES: min(held, moment.after)}",
-            "floors={TIMES: min(held, moment.after)}",
+            "floors={OPEN: order + 1, TIMES: min(held, batch_time.after)}",
+            "floors={TIMES: min(held, batch_time.after)}",
         ),
         ("np.full(opened.num_rows, order + 1)", "np.full(opened.num_rows, order)"),
         ("if not finish:", "if finish:"),
@@ -97,11 +95,11 @@ FAULTS: dict[str, tuple[tuple[str, str], ...]] = {
         ("empty = None if self._known is None else", "empty = None if True else"),
     ),
     "operators/windows/sliding/kernel.py": (
-        ("gone = times < moment.before", "gone = times <= moment.before"),
+        ("gone = times < batch_time.before", "gone = times <= batch_time.before"),
         ("gone[:] = True", "pass"),
         (
-            'orders_of(batch), moment.after, side="left"',
-            'orders_of(batch), moment.after, side="right"',
+            'orders_of(batch), batch_time.after, side="left"',
+            'orders_of(batch), batch_time.after, side="right"',
         ),
         ("lows, asking + 1)", "lows, np.maximum(asking, lows + 1))"),
         ("MIN_TIME, times - self.spec.size + 1)", "MIN_TIME, times - self.spec.size)"),
@@ -109,7 +107,7 @@ FAULTS: dict[str, tuple[tuple[str, str], ...]] = {
             'np.searchsorted(upto, wanted, side="right")',
             'np.searchsorted(upto, wanted, side="left")',
         ),
-        ("self._cell_of(moment.before - 1)", "self._cell_of(moment.before - 1) - 1"),
+        ("self._cell_of(batch_time.before - 1)", "self._cell_of(batch_time.before - 1) - 1"),
         ("max(MIN_TIME, time - self.spec.size + 1)", "max(MIN_TIME, time - self.spec.size // 2)"),
         ("times.view(np.uint64) ^ _SIGN_BIT", "times.view(np.uint64)"),
         ("None if (signs == 1).all() else signs", "None"),
@@ -128,7 +126,7 @@ FAULTS: dict[str, tuple[tuple[str, str], ...]] = {
         ("yield None, batch.slice(taken)", "yield None, batch.slice(batch.num_rows)"),
     ),
     "operators/waiting.py": (
-        ("gone = times < moment.before", "gone = times <= moment.before"),
+        ("gone = times < batch_time.before", "gone = times <= batch_time.before"),
         ("gone[:] = True", "pass"),
         ('orders_of(batch), after, side="left"', 'orders_of(batch), after, side="right"'),
         ("twins += np.repeat(next_twin, counts)", "pass"),
@@ -161,7 +159,7 @@ _SCALE = "tests/operators/windows/by_rows/test_rows_scale.py"
 TESTS: dict[str, tuple[tuple[str, ...], list[str]]] = {
     "cut": (
         (
-            "operators/windows/by_rows/beyond.py",
+            "operators/windows/by_rows/delta_kernel.py",
             "operators/windows/by_rows/delta_kernel.py",
             "operators/windows/by_rows/punctuated_kernel.py",
             "operators/windows/by_rows/cut_kernel.py",

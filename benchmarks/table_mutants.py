@@ -14,8 +14,8 @@ FAULTS: dict[str, Pairs] = {
             'PLACE = ("_sub", "_source", "_partition", "_offset", POSITION, TIME)',
             'PLACE = ("_sub", "_source", "_partition", POSITION, "_offset", TIME)',
         ),
-        ("edge = before(moment.after, DAY)", "edge = before(moment.after, 0)"),
-        ("edge = before(moment.after, DAY)", "edge = before(moment.before, DAY)"),
+        ("edge = before(batch_time.after, DAY)", "edge = before(batch_time.after, 0)"),
+        ("edge = before(batch_time.after, DAY)", "edge = before(batch_time.before, DAY)"),
         ("{DELETED: edge}", "{}"),
         ("self._forgotten(state, edge), _forget(delta", "_forget(delta"),
         ("_forget(delta, gone & old)", "delta"),
@@ -60,7 +60,7 @@ FAULTS: dict[str, Pairs] = {
         ("(known is not None and known > come) else come", "False else come"),
         ("parts += [part.select(names)", "[part.select(names)"),
     ),
-    "operators/tables/changes_kernel.py": (
+    "operators/tables/changelog_kernel.py": (
         ("groups = Groups.of(_by_change(rows), [*self._keys, *ORIGIN])",
          "groups = Groups.of(_by_change(rows), self._keys)"),
         ("np.where(made, 0, int_values(plain(rows[name])))", "int_values(plain(rows[name]))"),
@@ -84,7 +84,7 @@ TESTS = {
             "operators/tables/current_kernel.py",
             "operators/tables/transitions.py",
             "operators/tables/aggregate_kernel.py",
-            "operators/tables/changes_kernel.py",
+            "operators/tables/changelog_kernel.py",
             "operators/tables/fold_kernel.py",
         ),
         [

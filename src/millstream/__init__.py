@@ -39,9 +39,7 @@ if TYPE_CHECKING:
     from millstream.operators.aggregates.functions import min as min
     from millstream.operators.aggregates.functions import sum as sum
     from millstream.operators.aggregates.user_aggregate import aggregate
-    from millstream.operators.windows.by_rows.delta import delta
-    from millstream.operators.windows.by_rows.punctuated import punctuated
-    from millstream.operators.windows.by_rows.rows import rows
+    from millstream.operators.windows.by_rows.spec import delta, punctuated, rows
     from millstream.operators.windows.sessions.spec import session
     from millstream.operators.windows.sliding.spec import sliding
     from millstream.operators.windows.spec import everything, hopping, tumbling
@@ -169,9 +167,7 @@ _HOMES = {
         "sum",
         "variance",
     ),
-    "millstream.operators.windows.by_rows.rows": ("rows",),
-    "millstream.operators.windows.by_rows.delta": ("delta",),
-    "millstream.operators.windows.by_rows.punctuated": ("punctuated",),
+    "millstream.operators.windows.by_rows.spec": ("delta", "punctuated", "rows"),
     "millstream.operators.windows.sessions.spec": ("session",),
     "millstream.operators.windows.sliding.spec": ("sliding",),
     "millstream.operators.windows.spec": (

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from millstream.operators.distinct.apart import last_smaller, passing, walked
+from millstream.operators.distinct.non_overlapping import last_smaller, passing, walked
 
 Ints = NDArray[np.int64]
 

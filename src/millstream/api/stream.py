@@ -28,9 +28,8 @@ from millstream.plan import graph
 from millstream.plan.graph import HIDDEN_TIME, EventTime, Output
 from millstream.plan.join_graph import enriched, joined
 from millstream.plan.names import check_given_name
-from millstream.plan.retractions import refuse_unmarked
+from millstream.plan.sink_checks import refuse_unmarked, watched
 from millstream.plan.table_graph import FoldedRows, Upheld
-from millstream.plan.watched_columns import watched
 from millstream.schema import Scalar, Schema, check_names
 from millstream.sinks.files.files import FilesSink
 from millstream.sinks.keys import Keyed

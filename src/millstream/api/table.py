@@ -28,8 +28,8 @@ from millstream.plan import graph
 from millstream.plan.graph import HIDDEN_TIME, EventTime, Node, Output
 from millstream.plan.join_graph import joined_tables
 from millstream.plan.names import check_given_name
+from millstream.plan.sink_checks import watched
 from millstream.plan.table_graph import KeptWhere, Tallied, Told, Upheld, is_table_of_changes
-from millstream.plan.watched_columns import watched
 from millstream.schema import Scalar, check_names
 from millstream.sinks.keys import Keyed, accepts_retractions
 from millstream.sinks.spec import Discard, Sink

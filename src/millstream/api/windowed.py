@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 from millstream.duration import Duration, not_negative_micros
 from millstream.errors import InvalidSpec
 from millstream.operators.aggregates.spec import Aggregate
-from millstream.operators.windows.by_rows.delta import Delta
-from millstream.operators.windows.by_rows.punctuated import PUNCTUATION, Punctuated
-from millstream.operators.windows.by_rows.rows import Rows
+from millstream.operators.windows.by_rows.spec import PUNCTUATION, Delta, Punctuated, Rows
 from millstream.operators.windows.sessions.spec import Session
 from millstream.operators.windows.sliding.spec import Sliding
 from millstream.operators.windows.spec import Everything, Hopping, Tumbling

@@ -171,7 +171,7 @@ def _given(rows: pa.Table) -> pa.Table:
     A row that is taken back goes there only where its stream marks it so (`retract`). What comes
     here without that mark are windows that begin elsewhere now (sessions absorbed by others,
     windows of rows): any other stream that takes rows back is refused while building
-    (`plan/retractions.py`).
+    (`plan/sink_checks.py`).
     """
     if "_sign" not in rows.column_names or "retract" in rows.column_names:
         return rows

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from millstream.event_time.batch_time import MIN_TIME
 from millstream.plan.graph import ancestry
-from millstream.plan.tables_first import waits
+from millstream.plan.join_graph import waits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -6,14 +6,15 @@ step with two readers.
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from millstream.plan.call_site import users_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from types import FrameType
 
     from millstream.event_time.clock_correction import ClockCorrection
     from millstream.operators.aggregates.spec import Aggregate
@@ -21,9 +22,7 @@ if TYPE_CHECKING:
     from millstream.operators.process.spec import Process
     from millstream.operators.tables.spec import ChangeLog
     from millstream.operators.top.spec import Top
-    from millstream.operators.windows.by_rows.delta import Delta
-    from millstream.operators.windows.by_rows.punctuated import Punctuated
-    from millstream.operators.windows.by_rows.rows import Rows
+    from millstream.operators.windows.by_rows.spec import Delta, Punctuated, Rows
     from millstream.operators.windows.sessions.spec import Session
     from millstream.operators.windows.sliding.spec import Sliding
     from millstream.operators.windows.spec import Everything, Hopping, Tumbling
@@ -33,7 +32,10 @@ if TYPE_CHECKING:
 
     Window = Tumbling | Hopping | Session | Sliding | Rows | Delta | Punctuated | Everything
 
+
 Columns = tuple[str, ...] | None
+PACKAGE = f"{Path(__file__).resolve().parent.parent}/"
+_GENERATED = "<string>"  # the `__init__` that dataclasses write
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,17 @@ class Policy:
     trigger: Trigger | None = None
     keep: int = 0
     alert_above: float | None = None
+
+
+def users_line() -> str | None:
+    """Return `file:line` of the user's call into this package; errors name it much later."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file != _GENERATED and not file.startswith(PACKAGE):
+            return f"{file}:{frame.f_lineno}"
+        frame = frame.f_back
+    return None
 
 
 @dataclass(frozen=True, eq=False)

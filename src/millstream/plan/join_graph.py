@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from millstream.errors import InvalidSpec
 from millstream.operators.joins.result_columns import EVENT_TIME, result_columns
-from millstream.operators.joins.stream_table.spec import AsOf
+from millstream.operators.joins.stream_table.spec import AsOf, Lookup
 from millstream.plan import columns as columns_of
 from millstream.plan.graph import HIDDEN_TIME, EventTime, Node, Read, Stateful
 from millstream.schema import Scalar, check_names
@@ -15,18 +15,18 @@ from millstream.sources.files.files import Files
 from millstream.sources.memory import Memory
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from millstream.operators.joins.interval.spec import Interval
     from millstream.operators.joins.on import Pairs
     from millstream.operators.joins.result_columns import Column
-    from millstream.operators.joins.stream_table.spec import Lookup
     from millstream.operators.joins.table_table.spec import TableJoin
     from millstream.plan.graph import Columns
     from millstream.schema import Type
     from millstream.sinks.spec import Sink
 
     Spec = Interval | AsOf | Lookup | TableJoin
+    Waits = dict[Read, tuple[Read, ...]]
 
 _WIDE = {"byte": "long", "short": "long", "int": "long", "float": "double"}
 
@@ -206,3 +206,42 @@ def joined_columns(
 
 def _wide(kind: Type | None) -> Type | None:
     return Scalar(_WIDE.get(kind.name, kind.name)) if isinstance(kind, Scalar) else kind
+
+
+def waits(nodes: Iterable[Node]) -> Waits:
+    """For each source that waits, the sources that are read before it."""
+    every: dict[Read, dict[Read, None]] = {}
+    for node in nodes:
+        if isinstance(node, Enriched) and isinstance(node.spec, Lookup):
+            tables = dict.fromkeys(_reads(node.other, lambda below: below.inputs))
+            for source in _reads(node.input, of_events):
+                every.setdefault(source, {}).update(tables)
+    kept = {
+        source: tuple(table for table in tables if source not in _all_before(table, every))
+        for source, tables in every.items()
+    }
+    return {source: tables for source, tables in kept.items() if tables}
+
+
+def _reads(node: Node, inputs: Callable[[Node], Sequence[Node]]) -> list[Read]:
+    """The sources behind a node, each once."""
+    found: dict[Read, None] = {}
+    seen, stack = {node}, [node]
+    while stack:
+        below = stack.pop()
+        if isinstance(below, Read):
+            found[below] = None
+        new = [one for one in inputs(below) if one not in seen]
+        seen.update(new)
+        stack += reversed(new)
+    return list(found)
+
+
+def _all_before(source: Read, every: dict[Read, dict[Read, None]]) -> set[Read]:
+    """A source, and all that are read before it."""
+    seen, stack = {source}, [source]
+    while stack:
+        new = [table for table in every.get(stack.pop(), ()) if table not in seen]
+        seen.update(new)
+        stack += new
+    return seen

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from millstream.errors import InvalidSpec
 from millstream.plan.graph import Read, Stateful, ancestry
-from millstream.plan.watched_columns import watched
+from millstream.plan.sink_checks import watched
 from millstream.sinks.alerts.alert import Alert
 from millstream.sinks.files.files import FilesSink
 from millstream.sinks.keys import Keyed

@@ -14,7 +14,7 @@ import millstream as ms
 from millstream.errors import InvalidInput
 from millstream.event_time.batch_time import MIN_TIME
 from millstream.operators.tables.aggregate_kernel import TallyKernel
-from millstream.operators.tables.changes_kernel import ToldKernel
+from millstream.operators.tables.changelog_kernel import ToldKernel
 from millstream.operators.tables.fold_kernel import FoldKernel
 from millstream.operators.tables.spec import folded
 

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from millstream.operators.tables.record_keys import RecordKeys
+from millstream.operators.tables.upserts import RecordKeys
 from millstream.schema import Schema
 
 COLUMNS = Schema.parse(

@@ -11,9 +11,7 @@ from millstream.errors import InvalidSpec
 from millstream.operators.joins.interval.spec import Interval
 from millstream.operators.joins.stream_table.spec import AsOf, Lookup
 from millstream.operators.joins.table_table.spec import TableJoin
-from millstream.operators.windows.by_rows.delta import Delta
-from millstream.operators.windows.by_rows.punctuated import Punctuated
-from millstream.operators.windows.by_rows.rows import Rows
+from millstream.operators.windows.by_rows.spec import Delta, Punctuated, Rows
 from millstream.operators.windows.sessions.spec import Session
 from millstream.operators.windows.sliding.spec import Sliding
 from millstream.operators.windows.spec import Everything, Hopping, Tumbling

@@ -15,8 +15,7 @@ from millstream.engine.checkpoint.stored_specs import told
 from millstream.engine.kernels.joins import join_spec
 from millstream.errors import InvalidSpec
 from millstream.operators.aggregates.functions import to_json
-from millstream.operators.windows.by_rows.delta import Delta
-from millstream.operators.windows.by_rows.punctuated import PUNCTUATION, Punctuated
+from millstream.operators.windows.by_rows.spec import PUNCTUATION, Delta, Punctuated
 from millstream.operators.windows.sessions.spec import Session
 from millstream.operators.windows.sliding.spec import Sliding
 from millstream.plan.graph import Aggregated, Deduplicated, Processed, Ranked

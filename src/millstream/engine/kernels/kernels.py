@@ -28,7 +28,7 @@ from millstream.plan.graph import (
     Stateful,
 )
 from millstream.plan.join_graph import Join
-from millstream.plan.retractions import refuse_unmarked
+from millstream.plan.sink_checks import refuse_unmarked
 from millstream.plan.stages import SIGN, TIME
 from millstream.plan.table_graph import FoldedRows, Tallied, Told, Upheld
 from millstream.schema import Schema

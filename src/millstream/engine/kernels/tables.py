@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.operators.aggregates.functions import from_json
 from millstream.operators.tables.aggregate_kernel import TallyKernel
-from millstream.operators.tables.changes_kernel import ToldKernel
+from millstream.operators.tables.changelog_kernel import ToldKernel
 from millstream.operators.tables.current_kernel import CurrentKernel
 from millstream.operators.tables.database_kernel import DatabaseKernel
 from millstream.operators.tables.fold_kernel import FoldKernel

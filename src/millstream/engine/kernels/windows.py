@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.operators.windows.by_rows.delta import Delta
 from millstream.operators.windows.by_rows.delta_kernel import Moved, delta_kernel
 from millstream.operators.windows.by_rows.panes_kernel import RowPanesKernel
 from millstream.operators.windows.by_rows.punctuated_kernel import punctuated_kernel, punctuating
-from millstream.operators.windows.by_rows.rows import Rows
 from millstream.operators.windows.by_rows.rows_kernel import RowsKernel
-from millstream.operators.windows.by_rows.touched import CountedWindows, CutWindows
+from millstream.operators.windows.by_rows.spec import Delta, Rows
+from millstream.operators.windows.by_rows.touched_windows import CountedWindows, CutWindows
 from millstream.operators.windows.fixed.hopping_kernel import SlicedKernel
 from millstream.operators.windows.fixed.processing_time import ProcessingTime
 from millstream.operators.windows.fixed.tumbling_kernel import TumblingKernel
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
     from millstream.operators.aggregates.spec import Aggregate
     from millstream.operators.kernel import Kernel
-    from millstream.operators.windows.by_rows.punctuated import Punctuated
+    from millstream.operators.windows.by_rows.spec import Punctuated
     from millstream.plan.graph import Policy, Window
 
 

@@ -14,9 +14,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import InvalidSpec, MillstreamError, UserCodeFailed
-from millstream.plan.call_site import OURS
 from millstream.plan.explain.explain import words
-from millstream.plan.graph import Node, Read, Select, Stateful, Where, WithColumns
+from millstream.plan.graph import PACKAGE, Node, Read, Select, Stateful, Where, WithColumns
 from millstream.sql import columns as sql
 
 if TYPE_CHECKING:
@@ -142,7 +141,7 @@ def _called_from(error: Exception) -> str | None:
     for context in _contexts(error):
         if context.contextType().name == "DataFrame":
             place = str(context.callSite())
-            if place and OURS not in place:
+            if place and PACKAGE not in place:
                 return place
     return None
 
@@ -181,7 +180,8 @@ def _ours(name: str, sentence: str) -> MillstreamError:
 def _users_frame(text: str) -> str | None:
     frames = [
         m for m in _FRAME.finditer(text)
-        if not m["file"].startswith(OURS) and not any(part in m["file"] for part in _NOT_THE_USERS)
+        if not m["file"].startswith(PACKAGE)
+        and not any(part in m["file"] for part in _NOT_THE_USERS)
     ]  # fmt: skip
     if not frames:
         return None

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from millstream.errors import InvalidSpec
 from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME
-from millstream.operators.distinct.apart import passing
+from millstream.operators.distinct.non_overlapping import passing
 from millstream.operators.kernel import ROWS, Outcome, Prepared
 from millstream.state.arrays.numpy_columns import int_values, plain
 from millstream.state.combine import combine

@@ -12,8 +12,7 @@ from millstream.operators.aggregates.aggregation import Aggregation
 from millstream.operators.aggregates.parts import ROWS as ROW_COUNT
 from millstream.operators.aggregates.parts import Part
 from millstream.operators.kernel import ROWS, Outcome, Prepared
-from millstream.operators.tables.grouping import Groups
-from millstream.operators.tables.transitions import NONE, Transitions
+from millstream.operators.tables.transitions import NONE, Groups, Transitions
 from millstream.state.arrays.numpy_columns import int_values, plain
 from millstream.state.combine import combine
 from millstream.state.keys.hashing import hash_keys

@@ -11,8 +11,7 @@ import pyarrow as pa
 from millstream.event_time.batch_time import MIN_TIME
 from millstream.event_time.watermark import before
 from millstream.operators.kernel import ROWS, Outcome, Prepared
-from millstream.operators.tables.grouping import Groups
-from millstream.operators.tables.transitions import NONE, SIGN, Transitions
+from millstream.operators.tables.transitions import NONE, SIGN, Groups, Transitions
 from millstream.state.arrays.numpy_columns import int_values, plain, validity
 from millstream.state.combine import combine
 from millstream.state.keys.hashing import hash_keys

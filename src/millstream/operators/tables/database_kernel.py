@@ -23,8 +23,7 @@ from millstream.operators.tables.current_kernel import (
     winners,
 )
 from millstream.operators.tables.debezium import TOMBSTONE, TRUNCATED, UNAVAILABLE
-from millstream.operators.tables.grouping import Groups
-from millstream.operators.tables.transitions import SIGN
+from millstream.operators.tables.transitions import SIGN, Groups
 from millstream.state.combine import combine
 from millstream.state.keys.hashing import hash_range
 from millstream.state.spec import HASH, ORDER, StateColumn, StateSpec

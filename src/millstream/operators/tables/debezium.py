@@ -20,8 +20,7 @@ import pyarrow.compute as pc
 
 from millstream.formats.json.format import Json
 from millstream.formats.spec import Decoded
-from millstream.operators.tables.record_keys import RecordKeys
-from millstream.operators.tables.upserts import AT, POSITION, SIGN, as_changes, in_order
+from millstream.operators.tables.upserts import AT, POSITION, SIGN, RecordKeys, as_changes, in_order
 from millstream.schema import Field, Schema, Struct
 from millstream.sources.spec import Opened
 

@@ -11,8 +11,7 @@ import pyarrow as pa
 from millstream.errors import InvalidInput
 from millstream.event_time.batch_time import MIN_TIME
 from millstream.operators.kernel import ROWS, Outcome, Prepared
-from millstream.operators.tables.grouping import Groups
-from millstream.operators.tables.transitions import NONE, Transitions
+from millstream.operators.tables.transitions import NONE, Groups, Transitions
 from millstream.state.arrays.numpy_columns import int_values, plain
 from millstream.state.combine import combine
 from millstream.state.keys.hashing import hash_keys

@@ -23,9 +23,9 @@ from millstream.plan.graph import (
     WithColumns,
     ancestry,
 )
+from millstream.plan.join_graph import waits
 from millstream.plan.side_outputs import default_of, uses_kafka
 from millstream.plan.stages import Stage, Stages, cut, leaves
-from millstream.plan.tables_first import waits
 from millstream.sinks.spec import Discard, Sink
 from millstream.sources.files.files import Files
 from millstream.sources.kafka.topic import Topic

@@ -5,22 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from millstream.duration import text as duration
-from millstream.operators.windows.by_rows.delta import Delta
-from millstream.operators.windows.by_rows.punctuated import Punctuated
-from millstream.operators.windows.by_rows.rows import Rows
+from millstream.operators.joins.stream_table.spec import SMALL, AsOf
+from millstream.operators.windows.by_rows.spec import Delta, Punctuated, Rows
 from millstream.operators.windows.sessions.spec import Session
 from millstream.operators.windows.sliding.spec import Sliding
 from millstream.operators.windows.spec import Everything, Hopping, Tumbling
-from millstream.plan.explain.join_promises import joining
-from millstream.plan.explain.table_promises import upholding
 from millstream.plan.graph import Aggregated, Deduplicated, Processed, Ranked, Stateful
-from millstream.plan.join_graph import Join
+from millstream.plan.join_graph import Enriched, Join, Joined, JoinedTables
 from millstream.plan.table_graph import FoldedRows, Tallied, Told, Upheld
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from millstream.plan.graph import Window
+
 
 Facts = dict[str, Any]
 
@@ -178,3 +176,146 @@ def _by_origin(keys: str, places: Sequence[str]) -> str:
         f"rows are taken as they stand in {places[0]}: the same under any batch cuts if each "
         f"{keys} lives in one partition"
     )
+
+
+_PLANS = {
+    "replicated": "the table is replicated, as plan= says; events stay evenly spread",
+    "repartitioned": "both sides are repartitioned by their keys, as plan= says",
+    None: f"the table is replicated as long as it takes at most {SMALL >> 20} MB, then both sides "
+    "are repartitioned by their keys",
+}
+_SAME = "does not matter: the same results under any batch cuts"
+
+
+def joining(node: Join, rest: str) -> Facts:
+    """A join's keys, state, results, late rows and order."""
+    facts: Facts = {"keys": list(node.keys)}
+    if isinstance(node, Joined):
+        return facts | {"join": str(node.spec)} | _joined(node, rest)
+    if isinstance(node, JoinedTables):
+        return facts | {
+            "join": str(node.spec),
+            "plan": "both sides are repartitioned by what they are joined on",
+            "state": "the rows of both tables",
+            "emits": f"{_columns(node)}: what a batch changes, the old row taken back and the "
+            "new one given",
+            "late": "none: a change behind the watermark is applied, and counted",
+            "order": _SAME,
+        }
+    assert isinstance(node, Enriched)
+    return facts | {"join": str(node.spec)} | _enriched(node, rest)
+
+
+def _joined(node: Joined, rest: str) -> Facts:
+    within = node.spec.within
+    facts: Facts = {"plan": "both sides are repartitioned by their keys"}
+    if within is None:
+        return facts | {
+            "state": "every row of both sides, for ever",
+            "warning": "without `within` the state only grows: give the join a within= if pairs "
+            "are near each other in time",
+            "emits": f"{_columns(node)}: each pair, when its second row comes",
+            "late": "none: every row is joined, however old",
+            "order": _SAME,
+        }
+    alone = {"inner": "", "left": "left", "right": "right", "full": "either"}[node.spec.how]
+    emits = f"{_columns(node)}: each pair, when its second row comes"
+    if alone:
+        emits += f"; a row of the {alone} side alone, when nothing can match it any more"
+    return facts | {
+        "state": "rows of each side, until the other's watermark is beyond what they could match",
+        "emits": emits,
+        "late": f"rows that can match nothing that is kept or still to come → {rest}",
+        "order": f"{_SAME}, as long as no row is later than the watermark allows",
+        "within": _within(*within),
+    }
+
+
+def _within(lower: int, upper: int) -> str:
+    if lower == -upper:
+        return f"{duration(upper)} before or after"
+    return f"from {duration(lower)} to {duration(upper)} after the left row"
+
+
+def _enriched(node: Enriched, rest: str) -> Facts:
+    left = node.spec.how == "left"
+    missing = "nulls if there is none" if left else "events without one do not leave"
+    plan = {"plan": _PLANS[node.spec.plan]}
+    if isinstance(node.spec, AsOf):
+        return plan | {
+            "state": "events the table's watermark has not passed; the rows a key has had, as "
+            "long as an event may need them",
+            "emits": f"{_columns(node)}: each event when the table's watermark has passed its "
+            f"time, with the row of that time; {missing}",
+            "late": f"events behind both watermarks → {rest}",
+            "order": f"{_SAME}, as long as no row is later than the watermark allows",
+        }
+    return plan | {
+        "state": "one row per key of the table",
+        "emits": f"{_columns(node)}: each event at once, with the row its key has now; {missing}",
+        "late": "none: every event is looked up, however old",
+        "order": "exempt: which row an event meets depends on when its batch ran",
+    }
+
+
+def _columns(node: Join) -> str:
+    return ", ".join(node.columns or ()) or "the columns of both sides"
+
+
+TableStep = Upheld | Tallied | FoldedRows | Told
+
+_LATE_CHANGE = "a change behind the watermark is applied all the same, and counted as late"
+
+
+def upholding(node: TableStep, order: str) -> Facts:
+    """A step's keys, state, results and order; `order` is what the rows' order means to it."""
+    facts: Facts = {"keys": list(node.keys)}
+    if isinstance(node, Upheld):
+        return facts | _upheld(node, order)
+    if isinstance(node, Told):
+        return facts | {
+            "state": "none",
+            "emits": f"{', '.join(node.columns or ())}: each change once, at once",
+            "late": _LATE_CHANGE,
+            "order": "that of the table's own changes",
+        }
+    if isinstance(node, FoldedRows):
+        return facts | {
+            "function": str(node.spec),
+            "state": f"per key {node.spec.gives.ddl()}, for ever",
+            "emits": _table_emits(node),
+            "late": "none: the function is given every row, however old",
+            "order": order,
+        }
+    in_order = any(aggregate.in_order for _, aggregate in node.aggregates)
+    signed = node.input.corrects
+    kept = [name for name, one in node.aggregates
+            if one.keeps_rows or (signed and not one.supports_retraction)]  # fmt: skip
+    if kept:
+        facts["keeps rows"] = f"{', '.join(kept)} cannot be added up: all values are kept"
+    return facts | {
+        "gives": [f"{name} = {aggregate}" for name, aggregate in node.aggregates],
+        "state": "one row of partial aggregates per key, for as long as it has rows",
+        "emits": _table_emits(node),
+        "late": "none: every row counts, however old",
+        "order": order if in_order else "does not matter: the same answers under any batch cuts",
+    }
+
+
+def _upheld(node: Upheld, order: str) -> Facts:
+    by_time = node.spec.order == "time"
+    return {
+        "state": "one row per key; of a deleted one its key, until a day behind the watermark"
+        if by_time
+        else "one row per key, for ever",
+        "emits": _table_emits(node),
+        "late": _LATE_CHANGE if by_time else "none: every row counts, however old",
+        "order": "by time, source position, offset: the largest counts, however changes arrive"
+        if by_time
+        else order,
+    }
+
+
+def _table_emits(node: TableStep) -> str:
+    each = "each change" if isinstance(node, Upheld) and node.spec.each else "what a batch changes"
+    return f"{', '.join(node.columns or ())}: {each}, the old row taken back and the new one given"

@@ -28,9 +28,13 @@ from tests.oracles import row_windows
 
 from millstream.errors import InvalidSpec
 from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME
-from millstream.operators.windows.by_rows.beyond import far_floats, far_integers, first_beyond
-from millstream.operators.windows.by_rows.delta import Delta, delta
-from millstream.operators.windows.by_rows.delta_kernel import delta_kernel
+from millstream.operators.windows.by_rows.delta_kernel import (
+    delta_kernel,
+    far_floats,
+    far_integers,
+    first_beyond,
+)
+from millstream.operators.windows.by_rows.spec import Delta, delta
 
 if TYPE_CHECKING:
     from millstream.operators.windows.by_rows.cut_kernel import CutKernel

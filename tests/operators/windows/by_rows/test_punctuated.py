@@ -22,8 +22,8 @@ from tests.oracles import row_windows
 
 from millstream.errors import InvalidSpec
 from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME
-from millstream.operators.windows.by_rows.punctuated import Punctuated, punctuated
 from millstream.operators.windows.by_rows.punctuated_kernel import punctuated_kernel
+from millstream.operators.windows.by_rows.spec import Punctuated, punctuated
 
 if TYPE_CHECKING:
     from millstream.operators.windows.by_rows.cut_kernel import CutKernel

@@ -28,13 +28,11 @@ from tests.oracles import row_panes, row_windows
 from millstream.event_time.batch_time import MIN_TIME
 from millstream.operators.windows import folding
 from millstream.operators.windows.by_rows import panes_kernel as row_panes_kernel
-from millstream.operators.windows.by_rows.delta import Delta
 from millstream.operators.windows.by_rows.delta_kernel import Moved
 from millstream.operators.windows.by_rows.panes_kernel import RowPanesKernel
-from millstream.operators.windows.by_rows.punctuated import Punctuated
 from millstream.operators.windows.by_rows.punctuated_kernel import punctuating
-from millstream.operators.windows.by_rows.rows import Rows
-from millstream.operators.windows.by_rows.touched import CountedWindows, CutWindows
+from millstream.operators.windows.by_rows.spec import Delta, Punctuated, Rows
+from millstream.operators.windows.by_rows.touched_windows import CountedWindows, CutWindows
 from millstream.operators.windows.trigger import (
     AllOf,
     AnyOf,
@@ -51,7 +49,7 @@ if TYPE_CHECKING:
 
     from tests.oracles.row_windows import Row, Rule
 
-    from millstream.operators.windows.by_rows.touched import Touching
+    from millstream.operators.windows.by_rows.touched_windows import Touching
 
 FIRINGS: list[tuple[Firing | None, row_panes.Trigger | None]] = [
     (None, None),

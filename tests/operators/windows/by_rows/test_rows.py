@@ -19,8 +19,8 @@ from tests.operators.windows.by_rows.row_feeding import (
 from tests.oracles import row_windows
 
 from millstream.errors import InvalidSpec
-from millstream.operators.windows.by_rows.rows import Rows, rows
 from millstream.operators.windows.by_rows.rows_kernel import RowsKernel
+from millstream.operators.windows.by_rows.spec import Rows, rows
 
 
 @settings(max_examples=30, deadline=None)

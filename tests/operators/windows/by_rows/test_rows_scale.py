@@ -14,14 +14,12 @@ from tests.operators.windows.driving import Driver
 from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME
 from millstream.operators.aggregates import functions as aggregates
 from millstream.operators.windows import folding, lifted
-from millstream.operators.windows.by_rows.delta import Delta
 from millstream.operators.windows.by_rows.delta_kernel import Moved, delta_kernel
 from millstream.operators.windows.by_rows.panes_kernel import RowPanesKernel
-from millstream.operators.windows.by_rows.punctuated import Punctuated
 from millstream.operators.windows.by_rows.punctuated_kernel import punctuated_kernel, punctuating
-from millstream.operators.windows.by_rows.rows import Rows
 from millstream.operators.windows.by_rows.rows_kernel import RowsKernel
-from millstream.operators.windows.by_rows.touched import CountedWindows, CutWindows
+from millstream.operators.windows.by_rows.spec import Delta, Punctuated, Rows
+from millstream.operators.windows.by_rows.touched_windows import CountedWindows, CutWindows
 from millstream.operators.windows.sliding import kernel as sliding_kernel
 from millstream.operators.windows.sliding.kernel import SlidingKernel
 from millstream.operators.windows.sliding.spec import Sliding
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.operators.kernel import Kernel
-    from millstream.operators.windows.by_rows.touched import Touching
+    from millstream.operators.windows.by_rows.touched_windows import Touching
     from millstream.operators.windows.trigger import Panes
 
 COLUMNS = pa.schema(

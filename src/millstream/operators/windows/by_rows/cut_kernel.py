@@ -16,8 +16,7 @@ import pyarrow as pa
 
 from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME
 from millstream.operators.kernel import Outcome, Prepared
-from millstream.operators.windows.by_rows.rule import RowRule, columns_beside, prepared
-from millstream.operators.windows.lifted import LAST, ORIGIN, Lifted
+from millstream.operators.windows.lifted import LAST, ORIGIN, Lifted, require_no_retraction
 from millstream.operators.windows.open_times import NO_TIME, TIMES, OpenTimes
 from millstream.state.arrays.numpy_columns import int_values, plain, validity
 from millstream.state.combine import combine, conform, reduce_groups
@@ -32,9 +31,43 @@ if TYPE_CHECKING:
     from millstream.event_time.batch_time import BatchTime
     from millstream.operators.aggregates.functions import Aggregate
     from millstream.state.runs.view import View
+    from millstream.state.spec import StateColumn
 
     Ints = NDArray[np.int64]
     Mask = NDArray[np.bool_]
+
+
+class RowRule(Protocol):
+    """A rule by which rows make windows."""
+
+    @property
+    def name(self) -> str:
+        """What users call it."""
+
+    @property
+    def remembered(self) -> tuple[StateColumn, ...]:
+        """What it keeps of an open window, beside the aggregates."""
+
+    @property
+    def carried(self) -> dict[str, pa.DataType]:
+        """Columns it needs of each row after the shuffle, beside what is remembered."""
+
+    def carry(self, rows: pa.Table) -> tuple[dict[str, pa.Array], pa.Table | None, int]:
+        """Its columns of each row, what must be seen everywhere, how many rows are outside."""
+
+
+def prepared(rule: RowRule, lifted: Lifted, rows: pa.Table) -> Prepared:
+    """Each row lifted, with what the rule carries along; no row is late."""
+    require_no_retraction(rows, rule.name)
+    columns, everywhere, outside = rule.carry(rows)
+    made = lifted.lift(rows) | {name: rows[name] for name in ORIGIN} | columns
+    return Prepared(pa.table(made), np.zeros(0, np.int64), unplaced=outside, everywhere=everywhere)
+
+
+def columns_beside(rule: RowRule) -> dict[str, pa.DataType]:
+    """The columns that rows have beside hash, keys, parts and origin."""
+    return {column.name: column.type for column in rule.remembered} | rule.carried
+
 
 OPEN = "open"
 

@@ -19,9 +19,8 @@ from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME
 from millstream.operators.aggregates.aggregation import BOUND, Aggregation
 from millstream.operators.aggregates.parts import ROWS
 from millstream.operators.kernel import Outcome, Prepared
-from millstream.operators.windows.by_rows.cut_kernel import OPEN
-from millstream.operators.windows.by_rows.rule import columns_beside, prepared
-from millstream.operators.windows.by_rows.touched import WINDOW
+from millstream.operators.windows.by_rows.cut_kernel import OPEN, columns_beside, prepared
+from millstream.operators.windows.by_rows.touched_windows import WINDOW
 from millstream.operators.windows.lifted import FIRST, LAST, Lifted, span_parts
 from millstream.operators.windows.open_times import NO_TIME, TIMES, OpenTimes
 from millstream.operators.windows.panes.clock_timers import TIMERS, ClockTimers
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
 
     from millstream.event_time.batch_time import BatchTime
     from millstream.operators.aggregates.spec import Aggregate
-    from millstream.operators.windows.by_rows.touched import Touching
+    from millstream.operators.windows.by_rows.touched_windows import Touching
     from millstream.operators.windows.trigger import Trigger
     from millstream.state.runs.view import View
 

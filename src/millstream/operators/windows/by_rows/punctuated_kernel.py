@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.operators.windows.by_rows.cut_kernel import Cut, CutKernel
-from millstream.operators.windows.by_rows.punctuated import PUNCTUATION
+from millstream.operators.windows.by_rows.spec import PUNCTUATION
 from millstream.operators.windows.lifted import ORIGIN
 from millstream.state.arrays.numpy_columns import int_values, plain
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from millstream.operators.aggregates.functions import Aggregate
     from millstream.operators.windows.by_rows.cut_kernel import Keyed
-    from millstream.operators.windows.by_rows.punctuated import Punctuated
+    from millstream.operators.windows.by_rows.spec import Punctuated
     from millstream.state.spec import StateColumn
 
     Ints = NDArray[np.int64]

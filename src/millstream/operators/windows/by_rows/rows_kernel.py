@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from millstream.event_time.batch_time import BatchTime
     from millstream.operators.aggregates.functions import Aggregate
-    from millstream.operators.windows.by_rows.rows import Rows
+    from millstream.operators.windows.by_rows.spec import Rows
     from millstream.state.runs.view import View
 
     Ints = NDArray[np.int64]

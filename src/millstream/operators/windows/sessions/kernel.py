@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME
 from millstream.operators.kernel import Late, Outcome, Prepared
-from millstream.operators.windows.sessions.chains import later
 from millstream.operators.windows.sessions.layout import (
     CLOCKS,
     DUE,
@@ -29,7 +28,7 @@ from millstream.operators.windows.sessions.layout import (
 )
 from millstream.operators.windows.sessions.merging import Chaining, Meeting, valid_numbers
 from millstream.operators.windows.sessions.panes import Once, Panes
-from millstream.operators.windows.sessions.pieces import late_rows, pieces
+from millstream.operators.windows.sessions.pieces import late_rows, later, pieces
 from millstream.operators.windows.sessions.points import Points
 from millstream.operators.windows.trigger import AllOf, AnyOf, Every, Trigger
 from millstream.state.arrays.numpy_columns import int_values, plain

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.operators.windows.panes.state import NEW_PARTS, numbers
-from millstream.operators.windows.sessions.chains import chain_heads
 from millstream.operators.windows.sessions.layout import FIRST, LAST, OPENED, SESSIONS, SUSPECT
+from millstream.operators.windows.sessions.pieces import chain_heads
 from millstream.state.arrays.numpy_columns import int_values, plain, taken
 from millstream.state.combine import reduce_values
 from millstream.state.keys.equality import canonical

@@ -20,7 +20,6 @@ from millstream.operators.windows.panes.state import (
     ON_TIME,
     numbers,
 )
-from millstream.operators.windows.sessions.chains import later
 from millstream.operators.windows.sessions.layout import (
     FIRED,
     FIRST,
@@ -34,6 +33,7 @@ from millstream.operators.windows.sessions.layout import (
     SHOWN,
 )
 from millstream.operators.windows.sessions.merging import valid_numbers
+from millstream.operators.windows.sessions.pieces import later
 from millstream.operators.windows.trigger import Each, Trigger
 from millstream.state.arrays.numpy_columns import plain
 from millstream.state.spec import LOW_PART

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from millstream.event_time.batch_time import END_OF_TIME
 from millstream.operators.aggregates.aggregation import as_windows, signs_of
-from millstream.operators.windows.sessions.chains import chain_heads, later
 from millstream.operators.windows.sessions.layout import FIRST, LAST, SUSPECT
 from millstream.state.arrays.numpy_columns import int_values, plain
 from millstream.state.combine import conform, reduce_values
 from millstream.state.keys.equality import canonical
 from millstream.state.keys.hashing import hash_keys
-from millstream.state.sorting import arrange
+from millstream.state.sorting import arrange, in_one_word
 from millstream.state.spec import HASH, ORDER
 
 if TYPE_CHECKING:
@@ -117,3 +117,37 @@ def _originals(rows: pa.Table, suspects: Mask, starts: Ints, order: Ints | None)
     return pa.ListArray.from_arrays(
         pa.array(offsets), structs, type=kind, mask=pa.array(~of_suspect)
     )
+
+
+def chain_heads(new_group: Mask, firsts: Ints, lasts: Ints, reach: int) -> Mask:
+    """Which spans begin a chain: no span before them in their group comes within `reach`.
+
+    Spans are sorted by (group, first); `new_group` marks the first one of each group.
+    """
+    heads = new_group.copy()
+    reached = _largest_so_far(new_group, lasts)[:-1]
+    away = firsts[1:].view(np.uint64) - reached.view(np.uint64)
+    heads[1:] |= (firsts[1:] > reached) & (away > np.uint64(reach))
+    return heads
+
+
+def _largest_so_far(new_group: Mask, values: Ints) -> Ints:
+    """For each place the largest value of its group up to it."""
+    if (new_group[1:] | (values[1:] >= values[:-1])).all():
+        return values
+    groups = np.cumsum(new_group, dtype=np.int64)
+    words = in_one_word(groups, values)
+    if words is not None:
+        largest: Ints = np.maximum.accumulate(words) - words + values
+        return largest
+    by_value = np.argsort(values, kind="stable")
+    ranks = np.empty(len(values), np.int64)
+    ranks[by_value] = np.arange(len(values))
+    groups *= len(values)
+    ranked: Ints = values[by_value[np.maximum.accumulate(groups + ranks) - groups]]
+    return ranked
+
+
+def later(times: Ints, by: int) -> Ints:
+    """The times so much later, at most the end of time."""
+    return np.where(times > END_OF_TIME - by, END_OF_TIME, times + by)

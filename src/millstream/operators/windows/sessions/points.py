@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from millstream.operators.aggregates.parts import ROWS
 from millstream.operators.windows.panes.state import ARRIVED, NEW_PARTS, numbers
-from millstream.operators.windows.sessions.chains import chain_heads
 from millstream.operators.windows.sessions.layout import (
     FIRST,
     LAST,
@@ -25,6 +24,7 @@ from millstream.operators.windows.sessions.layout import (
     SUSPECT,
 )
 from millstream.operators.windows.sessions.merging import Met, valid_numbers
+from millstream.operators.windows.sessions.pieces import chain_heads
 from millstream.state.arrays.numpy_columns import only, plain
 from millstream.state.combine import reduce_values
 from millstream.state.sorting import by_group, orders_of

@@ -15,8 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.operators.aggregates.parts import ROWS
-from millstream.operators.windows.by_rows.cut_kernel import Keyed
-from millstream.operators.windows.by_rows.rule import RowRule
+from millstream.operators.windows.by_rows.cut_kernel import Keyed, RowRule
 from millstream.operators.windows.folding import folded
 from millstream.state.arrays.numpy_columns import int_values, plain, spans_to_rows
 from millstream.state.combine import conform, reduce_groups
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from millstream.operators.windows.by_rows.cut_kernel import Cutter
-    from millstream.operators.windows.by_rows.rows import Rows
+    from millstream.operators.windows.by_rows.spec import Rows
     from millstream.operators.windows.lifted import Lifted
     from millstream.state.spec import StateColumn
 

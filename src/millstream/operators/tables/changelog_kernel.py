@@ -9,9 +9,8 @@ import pyarrow as pa
 
 from millstream.event_time.batch_time import MIN_TIME
 from millstream.operators.kernel import ROWS, Outcome, Prepared
-from millstream.operators.tables.grouping import Groups
 from millstream.operators.tables.spec import CHANGE, CHANGED_AT
-from millstream.operators.tables.transitions import NONE, SIGN, Transitions
+from millstream.operators.tables.transitions import NONE, SIGN, Groups, Transitions
 from millstream.operators.waiting import FLOW
 from millstream.state.arrays.numpy_columns import int_values, plain
 from millstream.state.keys.hashing import hash_keys
