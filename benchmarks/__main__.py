@@ -57,7 +57,7 @@ ALONE: Mapping[str, Callable[[], None]] = {
 
 
 def ends_on_sigterm() -> None:
-    """Let a bench that is told to end take its engines and its broker with it."""
+    """Let a benchmark that is stopped take its engines and its broker with it."""
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
 
 
@@ -70,15 +70,17 @@ def main(arguments: list[str] | None = None) -> int:
                         f"{', '.join(WHEN_NAMED)} take part only with --all")  # fmt: skip
     parser.add_argument("--all", action="store_true",
                         help="every row that this commit has no result of")  # fmt: skip
-    told = parser.parse_args(arguments)
-    engines = taking_part(told.engine, whole=told.all)
-    if unknown := set(told.engine.split(",")) - {*ENGINES, ""}:
+    options = parser.parse_args(arguments)
+    engines = taking_part(options.engine, whole=options.all)
+    if unknown := set(options.engine.split(",")) - {*ENGINES, ""}:
         parser.error(f"no engine is called {', '.join(unknown)}; there are {', '.join(ENGINES)}")
     rows = (*COMPARED, *ALONE)
-    chosen = [told.row] if told.row in rows else [n for n in rows if n.startswith(told.row)]
+    chosen = (
+        [options.row] if options.row in rows else [n for n in rows if n.startswith(options.row)]
+    )
     if not chosen:
-        parser.error(f"no row begins with {told.row!r}; there are {names}")
-    if told.all:
+        parser.error(f"no row begins with {options.row!r}; there are {names}")
+    if options.all:
         chosen = [name for name in COMPARED if not report.is_kept(name)]
     right = [COMPARED[name](engines) for name in chosen if name in COMPARED]
     for name in chosen:

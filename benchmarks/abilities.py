@@ -1,4 +1,4 @@
-"""Why an engine does not do a drained row: said in its cell of the page."""
+"""Why an engine is left out of a row: shown in its cell of the page."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ _NO_AS_OF = dict.fromkeys(("spark-heap", "spark-rocksdb"), "no as-of join in its
 WHY_NOT = {
     "decode": _NO_COLUMNS | _NO_STATE,
     "hopping": _CHECK,
-    "session": _CHECK | {"quix": "to close a session it walks over all keys: 92,000 bids took more "
+    "session": _CHECK | {"quix": "closing a session scans all keys: 92,000 bids took more "
                          "than five minutes",
-                         "pathway": "its sessions know no lateness: each is sent as it grows"},
+                         "pathway": "its sessions have no lateness: each update is sent"},
     "distinct": _CHECK,
-    "join": _CHECK | {"bytewax": "no join by the distance of times, only by windows",
+    "join": _CHECK | {"bytewax": "no interval join, only window joins",
                       "quix": "finds a pair only if its earlier row is read first: 121,412 of "
                       "150,815 were missing"},
     "as_of": _CHECK | _NO_AS_OF | {"bytewax": "no as-of join",
-                                   "quix": "needs topics cut alike, and no bid waits for prices"},
+                                   "quix": "needs co-partitioned topics, bids do not wait"},
     "q1": _CHECK,
     "q2": _CHECK,
-    "q5": _CHECK | {"quix": "no grouping of what was grouped: counts cannot be compared"},
+    "q5": _CHECK | {"quix": "no second grouping: counts cannot be compared"},
     "q7": _CHECK,
-    "q8": _CHECK | {"quix": "no join by windows; by its join of intervals 685 of 1,501 rows were "
+    "q8": _CHECK | {"quix": "no window join; with its interval join 685 of 1,501 rows were "
                     "missing, as a pair is found only if its earlier row is read first"},
 }  # fmt: skip
 

@@ -28,11 +28,11 @@ def backlog(engines: tuple[str, ...]) -> bool:
     with broker() as running:
         topic, rate = fill(running.address, load)
         print(f"generated {size / 1e6:,.0f} MB at {rate:,.0f} bids a second", flush=True)
-        told = {"topic": topic, "warm": None, "out": out, "window": f"{WINDOW} seconds",
+        spec = {"topic": topic, "warm": None, "out": out, "window": f"{WINDOW} seconds",
                 "delay": f"{DELAY} seconds", "batch": "3 seconds"}  # fmt: skip
         heap = {"MILLSTREAM_DRIVER_MEMORY": HEAP}
         with (
-            working("millstream", "drain", running.address, told, heap) as process,
+            working("millstream", "drain", running.address, spec, heap) as process,
             memory(process.pid) as peak,
         ):
             figures = process.result()
@@ -51,7 +51,7 @@ def backlog(engines: tuple[str, ...]) -> bool:
 
 
 def _load() -> tuple[Load, int]:
-    """The load whose bids weigh as much as was asked for, judged by its first block."""
+    """The load whose bids have the requested size, judged by its first block."""
     block = next(blocks(Load(200_000), "bids"))
     each = sum(map(len, block)) / len(block)
     load = Load(int(MEGABYTES * 1e6 / each * 50 / 46))

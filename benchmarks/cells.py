@@ -45,9 +45,9 @@ def tumbling(engines: tuple[str, ...], row: str = "tumbling", keys: int = 100_00
             if engine == "duckdb":
                 return oracle.duckdb_tumbling(running.address, topic, expected)
             out = f"out-{uuid.uuid4().hex[:8]}"
-            told = {"topic": topic, "warm": warm, "out": out, "window": f"{WINDOW} seconds",
+            spec = {"topic": topic, "warm": warm, "out": out, "window": f"{WINDOW} seconds",
                     "delay": f"{DELAY} seconds", "batch": "3 seconds", "rows": 500_000}  # fmt: skip
-            figures = work(engine, "drain", running.address, told)
+            figures = work(engine, "drain", running.address, spec)
             return {**figures, "check": expected.check(out)}
 
         return turns(row, engines, cell, keys)
@@ -64,8 +64,8 @@ def decode(engines: tuple[str, ...]) -> bool:
                 figures = oracle.duckdb_decode(running.address, topic)
             else:
                 out = f"out-{uuid.uuid4().hex[:8]}"
-                told = {"topic": topic, "warm": warm, "out": out}
-                figures = work(engine, "decode", running.address, told)
+                spec = {"topic": topic, "warm": warm, "out": out}
+                figures = work(engine, "decode", running.address, spec)
                 if "sums" not in figures:
                     figures["sums"] = oracle.sums_in(running.address, out)
             return {**figures, "check": oracle.check_sums(figures["sums"], sums)}

@@ -1,7 +1,7 @@
 """Decode of a six-field bid from JSON to columns, in rows per CPU-second of one process.
 
 Peers get the easier task: `pyarrow.json`, polars and DuckDB parse the same bytes without
-telling bad rows from good ones, counting extra fields, or turning the time's text into an
+separating bad rows from good ones, counting extra fields, or turning the time's text into an
 instant. What ours gives is checked against the generated rows.
 """
 
@@ -159,8 +159,8 @@ def _by_duckdb(values: pa.Array, *, numbers: bool) -> pa.Table:
         f'"url":"VARCHAR","ts":"{kind}"}}'
     )
     with duckdb.connect(config={"threads": 1}) as database:
-        database.register("told", pa.table({"v": values.cast(pa.string())}))
-        return database.sql(f"select unnest(from_json(v, '{form}')) from told").to_arrow_table()
+        database.register("given", pa.table({"v": values.cast(pa.string())}))
+        return database.sql(f"select unnest(from_json(v, '{form}')) from given").to_arrow_table()
 
 
 def report() -> None:

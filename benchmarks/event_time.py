@@ -117,12 +117,12 @@ def _drained(row: str, engines: tuple[str, ...], *, keys: int, sql: str | None, 
 
         def cell(engine: str) -> Round:
             out = f"out-{uuid.uuid4().hex[:8]}"
-            told: dict[str, Any] = {
+            spec: dict[str, Any] = {
                 "topic": topic, "warm": warm, "out": out, "work": row, "batch": "3 seconds",
                 "window": f"{SIZE} seconds", "every": f"{EVERY} seconds", "gap": f"{GAP} seconds",
                 "delay": f"{DELAY} seconds", "rows": 500_000,
             }  # fmt: skip
-            figures = work(engine, "drain", running.address, told)
+            figures = work(engine, "drain", running.address, spec)
             return {**figures, "check": expected.check(out)}
 
         return turns(row, engines, cell, keys)

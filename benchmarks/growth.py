@@ -47,9 +47,9 @@ def growth(engines: tuple[str, ...]) -> bool:
 def _cell(engine: str, address: str, keys: int) -> Round:
     with topics(address, partitions=1) as (topic, out), tempfile.TemporaryDirectory() as folder:
         state = f"{folder}/state"
-        told = {"topic": topic, "out": out, "keys": keys, "rows": ROWS, "state": state,
+        spec = {"topic": topic, "out": out, "keys": keys, "rows": ROWS, "state": state,
                 "batches": WARM_BATCHES + BATCHES}  # fmt: skip
-        figures = work(engine, "growth", address, told)
+        figures = work(engine, "growth", address, spec)
         expected = oracle.Counts(address, topic)
         ours = engine == "millstream"
         check = expected.check(out) if ours else expected.check_files(state)

@@ -71,12 +71,12 @@ def join(engines: tuple[str, ...]) -> bool:
 
         def cell(engine: str) -> Round:
             out = f"out-{uuid.uuid4().hex[:8]}"
-            told = {
+            spec = {
                 "topic": topic, "other": other, "warm": warm, "warm_other": warm_other, "out": out,
                 "work": "join", "within": f"{WITHIN} second", "delay": f"{DELAY} seconds",
                 "batch": "3 seconds", "rows": 500_000,
             }  # fmt: skip
-            figures = work(engine, "drain", running.address, told)
+            figures = work(engine, "drain", running.address, spec)
             return {**figures, "check": expected.check(out)}
 
         return turns("join", engines, cell, KEYS)
@@ -97,12 +97,12 @@ def as_of(engines: tuple[str, ...]) -> bool:
 
         def cell(engine: str) -> Round:
             out = f"out-{uuid.uuid4().hex[:8]}"
-            told = {
+            spec = {
                 "topic": topic, "other": other, "warm": warm, "warm_other": warm_other, "out": out,
                 "work": "as_of", "delay": f"{DELAY} seconds", "batch": "3 seconds",
                 "rows": 500_000,
             }  # fmt: skip
-            figures = work(engine, "drain", running.address, told)
+            figures = work(engine, "drain", running.address, spec)
             return {**figures, "check": expected.check(out, more=True)}
 
         return turns("as_of", engines, cell, KEYS)

@@ -47,7 +47,7 @@ PATIENCE = 60.0
 
 @dataclass(frozen=True)
 class Paced:
-    """What is fed, and what the engine is told; the first `warm` of its `seconds` do not count."""
+    """What is fed, and the workload; the first `warm` of its `seconds` do not count."""
 
     engine: str
     rate: int
@@ -102,11 +102,11 @@ def _line(rounds: list[Round]) -> str:
 
 def windowed(paced: Paced, address: str) -> Round:
     """Windows over a paced feed: what they took after their ends, what they cost, the check."""
-    told = {"window": f"{paced.window_ms} milliseconds", "delay": "0 seconds",
+    spec = {"window": f"{paced.window_ms} milliseconds", "delay": "0 seconds",
             "batch": f"{paced.batch_ms} milliseconds"}  # fmt: skip
     with topics(address, paced.partitions) as (topic, out):
-        told |= {"topic": topic, "out": out}
-        with working(paced.engine, "latency", address, told) as process:
+        spec |= {"topic": topic, "out": out}
+        with working(paced.engine, "latency", address, spec) as process:
             process.await_ready()
             reader, start = Reader(address, out), soon()
             spending = Spending(process.pid, start + paced.warm, start + paced.seconds)

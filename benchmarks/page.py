@@ -30,7 +30,7 @@ SETTINGS = {
     "flink-rocksdb": "the same with RocksDB, incremental checkpoints",
     "duckdb": "the same bytes in memory, two threads: the limit, no stream",
     "bytewax": "orjson, no cycle collector, two processes without state and one with it, "
-    "no recovery store, one epoch, a clock that stands still; in a join windows stay open for 60 s",
+    "no recovery store, one epoch, a frozen clock; in a join windows stay open for 60 s",
     "quix": "one process, no cycle collector, RocksDB, no changelog topics, keyed through a topic "
     "of its own, windows closed by partition without waiting for the slowest, commits every 5 s",
     "pathway": "two threads, static mode (it stops at the end of the topic) in steps of 3 s, "
@@ -80,7 +80,7 @@ _READERS = {
 
 @dataclass(frozen=True)
 class Row:
-    """What a row measures, how it is shown, what its engines were told."""
+    """What a row measures, how it is shown, the workload of its engines."""
 
     about: str
     show: Callable[[rows.Shown], str] = rows.drained
@@ -96,7 +96,7 @@ _STREAMS = _without("duckdb")
 _AT_LEAST_ONCE = dict.fromkeys(_CONTINUOUS, "at least once")
 ROWS = {
     "decode": Row("JSON of six fields to columns, each of which is summed up. Nothing is kept and "
-                  "only the sums are told, so each engine stands once and promises nothing.",
+                  "only the totals are reported: each engine is listed once, without a guarantee.",
                   settings=_DECODE, guarantees=dict.fromkeys(_DECODE, "–")),
     "q1": Row("Map: every bid in another currency.", settings=_STREAMS),
     "q2": Row("Filter: the bids of a few auctions.", settings=_STREAMS),
@@ -107,7 +107,7 @@ ROWS = {
     "session": Row("Count, sessions with a gap of 1 s, 50 k keys.", settings=_STREAMS),
     "distinct": Row("The first row of each of 1 M keys.", settings=_STREAMS),
     "join": Row("Two topics, pairs at most 1 s apart, 100 k keys.", settings=_STREAMS),
-    "as_of": Row("Bids with the price as of then, 100 k keys. Spark's streaming has no such join.",
+    "as_of": Row("Bids with the price at their event time, 100 k keys. Spark has no such join.",
                  settings=_without("duckdb", "spark-heap", "spark-rocksdb")),
     "q5": Row("Hot items: the most bids per window of 10 s every 2 s.", settings=_STREAMS),
     "q7": Row("The highest bids of each window of 10 s.", settings=_STREAMS),
@@ -115,59 +115,59 @@ ROWS = {
     "latency": Row("A window of 100 ms, Kafka to Kafka: from its end until a reader of committed "
                    "records has its row.", rows.latency, _PACED),
     "latency-rates": Row("The same at several rates.", rows.latency, _PACED),
-    "continuous": Row("A record, Kafka to Kafka, with nothing to remember: from when it was to be "
-                      "sent until a reader has its row.", rows.latency, _CONTINUOUS,
+    "continuous": Row("A stateless step, Kafka to Kafka: from the scheduled send time of a record "
+                      "until a reader has its row.", rows.latency, _CONTINUOUS,
                       _AT_LEAST_ONCE),
     "continuous-rates": Row("The same at several rates.", rows.latency, _CONTINUOUS,
                             _AT_LEAST_ONCE),
     "sweep": Row("Batches of several lengths over a steady feed, windows of a second, 1,000 keys. "
-                 "Spark starts a batch each interval. Millstream's `batch=` only bounds a batch: "
-                 "with less to read it begins the next one at once, so rows per batch tell what "
-                 "really ran.", rows.sweep, _SWEEP),
+                 "Spark starts a batch at each interval. Millstream's `batch=` is only an upper "
+                 "bound: with less to read it starts the next batch immediately, so see the "
+                 "rows per batch.", rows.sweep, _SWEEP),
     "growth": Row("A batch of 10 k rows with many keys open.", rows.growth, _GROWTH,
                   {"millstream": "exactly once", "spark-rocksdb": "none, no output"}),
-    "recovery": Row("Everything an engine runs is killed at peak, while Spark has a large batch in "
-                    "hand, and started again, JVM and all: until the first new answer.",
+    "recovery": Row("All processes of an engine are killed at peak load, during a large Spark "
+                    "batch, and restarted, including the JVM: time until the first new result.",
                     rows.recovery, _PACED),
     "backlog": Row("A backlog larger than the driver's heap.", rows.backlog,
                    {"millstream": "batches of about 3 s"}),
-    "readers": Row("What being looked at costs a job: CPU of the job's own processes.",
+    "readers": Row("What readers of the page cost a job: CPU of the job's own processes.",
                    rows.readers, _READERS, dict.fromkeys(_READERS, "exactly once")),
 }  # fmt: skip
 _HEAD = """# Benchmarks
 
-What Millstream does with a CPU-second, and how long a row takes through it, beside other engines
-on the same machine. Where it loses, that stands here too.
+Throughput per CPU-second and latency of Millstream and other engines on the same machine,
+including the rows that Millstream loses.
 
-## What was measured, and how
+## Method
 
-- **The same bytes.** A seeded generator (Nexmark's persons, auctions and bids as JSON) fills topics
-  of a local Kafka broker. Every engine reads the same topic and, where its row says nothing else,
-  writes its answers to a topic. DuckDB is no stream processor: it has the same bytes in memory
-  and shows the limit.
+- **Same input.** A seeded generator (Nexmark's persons, auctions and bids as JSON) fills topics
+  of a local Kafka broker. Every engine reads the same topic and, unless its row says otherwise,
+  writes its results to a topic. DuckDB is not a stream processor: it reads the same bytes from
+  memory and serves as an upper bound.
 - **Throughput** is events per CPU-second of the engine's whole process tree (Python, JVM, workers)
-  while it drains a full topic; the broker is not in it. Start-up and a warm-up run are left out.
-  Engines take turns, and ratios are taken within a round: “millstream does 2×” means twice the
-  events for the same CPU.
-- **Latency** is an open loop: records leave by a schedule, whether or not the engine keeps up, and
-  time counts from the schedule (for a window: from its end). A cell whose feed was more than a
-  second behind its schedule is void.
-- **Every answer is checked** against DuckDB's, row by row. A cell with a wrong, missing or doubled
-  answer is VOID: its reason stands in the table, its figures do not. Flink is told where its
-  topic ends and closes all windows there, the others leave the last ones open: hence more answers
-  to check. Where at least once is promised, answers repeated after a crash are counted, not held
-  against the engine.
-- **Guarantees differ** and stand beside each engine: exactly once costs more than at least once.
+  while it drains a full topic. The broker, start-up and a warm-up run are not counted. Engines
+  take turns, and ratios are computed within a round: “millstream does 2×” means twice the events
+  for the same CPU.
+- **Latency** is measured as an open loop: records are sent on a schedule whether or not the engine
+  keeps up, and latency counts from the scheduled time (for a window: from its end). A cell whose
+  feed fell more than a second behind its schedule is void.
+- **Every result is checked** against DuckDB's, row by row. A cell with a wrong, missing or
+  duplicated result is VOID: the table gives the reason instead of the figures. Flink is given the
+  end of its topic and closes all windows there; the other engines leave the last windows open, so
+  Flink has more results to check. For engines that promise at least once, results repeated after
+  a crash are counted but not treated as wrong.
+- **Guarantees differ** and are listed for each engine: exactly once costs more than at least once.
 - **Memory.** Flink's heap is Java's default, a quarter of 24 GB. Spark's was 1 GB in rows measured
-  before commit 981c9df and is 4 GB since: q5 does not fit into one. Elsewhere more did not help it
-  (tumbling: 25.7 CPU-seconds with 4 GB, 22.4–24.3 with 1 GB).
-- Figures are medians over the rounds, with (smallest–largest). A row says so when it has **fewer
-  than five rounds**, when the machine was **loaded** (a load above twice its cores at the end of a
-  round; the measured work is part of that load), or when what was measured is in no commit.
+  before commit 981c9df and is 4 GB since, because q5 does not fit into 1 GB. Other rows gained
+  nothing from it (tumbling: 25.7 CPU-seconds with 4 GB, 22.4–24.3 with 1 GB).
+- Figures are medians over the rounds, with (smallest–largest). A row is marked if it has **fewer
+  than five rounds**, if the machine was **loaded** (a load above twice its cores at the end of a
+  round, including the measured work), or if the measured code is not in a commit.
 
 `make bench ROW=tumbling ENGINE=spark-heap` measures a row again ([how](how-to/bench.md)),
-`make bench-all` all of them. This page is made from `benchmarks/results` by
-`python -m benchmarks.page`.
+`make bench-all` measures all of them. `python -m benchmarks.page` generates this page from
+`benchmarks/results`.
 """
 
 
@@ -201,17 +201,17 @@ def _machines(found: dict[str, Kept], versions: dict[str, str]) -> str:
     kinds = sorted({rows.machine(kept) for kept in found.values()})
     where = (f"The machine: {kinds[0]}." if len(kinds) == 1
              else f"The machines: {', '.join(kinds)}; each row names its own.")  # fmt: skip
-    told = ", ".join(f"{name} {number}" for name, number in versions.items())
-    return f"{where} Versions, where a row does not name another: {told}.\n"
+    listed = ", ".join(f"{name} {number}" for name, number in versions.items())
+    return f"{where} Versions, unless a row names another: {listed}.\n"
 
 
 def _not_measured(found: dict[str, Kept]) -> str:
     missing = [f"[{name}](#{name})" for name in ROWS if name not in found]
-    told = f"Rows that are not measured yet: {', '.join(missing)}.\n" if missing else ""
+    text = f"Rows that are not measured yet: {', '.join(missing)}.\n" if missing else ""
     commits = {rows.commit(kept) for kept in found.values()}
     if len(commits) > 1:
-        told += f"\nThe rows were measured at {len(commits)} commits; each names its own.\n"
-    return told
+        text += f"\nThe rows were measured at {len(commits)} commits; each names its own.\n"
+    return text
 
 
 if __name__ == "__main__":

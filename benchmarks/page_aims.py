@@ -1,4 +1,4 @@
-"""The aims the project has set itself, and whether the kept results reach them.
+"""The aims of the project, and whether the stored results reach them.
 
 Each has a figure of a kept row, a first aim and a next one. A figure of a void cell, or of one
 that was not measured, reaches nothing.
@@ -38,7 +38,7 @@ class Bound:
             self.most is None or figure <= self.most
         )
 
-    def told(self, unit: str) -> str:
+    def format(self, unit: str) -> str:
         """For people."""
         sign, bound = ("≥", self.least) if self.least is not None else ("≤", self.most)
         return f"{sign} {bound:g}{unit}"
@@ -142,7 +142,7 @@ AIMS = [
         "flink-heap": (2, 4), "flink-rocksdb": (5, 12)}),
     *_against("hopping", "windows of 10 s every second", {"spark-heap": (4, 10)}),
     *_against("join", "join within a second", {"spark-heap": (2, 5), "flink-heap": (1, 3)}),
-    *_against("as_of", "join as of then", {"flink-heap": (1, 3)}),
+    *_against("as_of", "as-of join", {"flink-heap": (1, 3)}),
     *_against("distinct", "distinct, 1 M keys", {"spark-rocksdb": (3, 8)}),
     Aim("growth", "batch of 10 k rows at 10 M open keys: time", "the same at 100 k",
         _batch_by("millstream, 10,000,000 keys", "millstream, 100,000 keys"), *_most(1.3, 1.1)),
@@ -187,10 +187,10 @@ def _count(which: str, marks: list[str]) -> str:
 
 
 def _line(aim: Aim, figure: Found, kept: Kept | None) -> str:
-    told = figure if isinstance(figure, str) else f"{_digits(figure)}{aim.unit}"
-    fields = [f"[{aim.row}](#{aim.row})", aim.work, aim.against, told]
+    shown = figure if isinstance(figure, str) else f"{_digits(figure)}{aim.unit}"
+    fields = [f"[{aim.row}](#{aim.row})", aim.work, aim.against, shown]
     for bound in (aim.first, aim.then):
-        fields += ["", ""] if bound is None else [bound.told(aim.unit), _mark(bound, figure)]
+        fields += ["", ""] if bound is None else [bound.format(aim.unit), _mark(bound, figure)]
     where = "" if kept is None or figure == NOT_MEASURED else f"{commit(kept)}, {rounds_of(kept)}"
     if where and kept is not None and is_loaded(kept):
         where += ", loaded machine"

@@ -33,8 +33,8 @@ _CLOSES = (
 )
 _HEAD = """## Peers beside earlier figures
 
-A prototype measured some of these peers before, on the same kind of machine: is what stands here
-what they can do? Where the difference is more than a fifth, its reason stands beside it.
+A prototype measured some of these peers before, on the same kind of machine: do these figures show
+what they can do? Differences of more than a fifth are explained.
 
 | row | peer | figure | then | here | |
 |---|---|---|---|---|---|
@@ -61,10 +61,10 @@ class Before:
         low, high = self.then
         near = (1 - NEAR) * low <= here <= (1 + NEAR) * high
         then = f"{low:,.0f}" if low == high else f"{low:,.0f}–{high:,.0f}"
-        told = "within a fifth" if near else self.why or "**not explained**"
+        verdict = "within a fifth" if near else self.why or "**not explained**"
         peer, _, at = self.cell.partition(", ")
         where = f"[{self.row}](#{self.row})" + (f", {at}" if at else "")
-        return f"| {where} | {peer} | {self.what} | {then} | {here:,.0f} | {told} |"
+        return f"| {where} | {peer} | {self.what} | {then} | {here:,.0f} | {verdict} |"
 
 
 def _a_second(kept: Kept, one: Round) -> float:

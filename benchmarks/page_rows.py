@@ -64,8 +64,8 @@ class Shown:
 
 def drained_count(kept: Kept) -> int:
     """How many events each engine of a row has drained."""
-    told = kept["settings"]
-    return drained_of(told["EVENTS"], told.get("kinds", ["bids"]))
+    settings = kept["settings"]
+    return drained_of(settings["EVENTS"], settings.get("kinds", ["bids"]))
 
 
 def drained(shown: Shown) -> str:
@@ -89,8 +89,8 @@ def latency(shown: Shown) -> str:
     columns = {f"{p} ms": _column(_latency(p), ",.1f") for p in ("p50", "p95", "p99", "p99.9")}
     columns["cores"] = _column(lambda one: one["cores"], ".2f")
     columns["p50 ÷ millstream's"] = _ratio(shown, _latency("p50"))
-    told = shown.kept["settings"]
-    rates = told["RATES"] if "RATES" in told else [told["RATE"]]
+    settings = shown.kept["settings"]
+    rates = settings["RATES"] if "RATES" in settings else [settings["RATE"]]
     if len(rates) > 1:
         figures = {p: _latency(p) for p in ("p50", "p99")}
         plots = _lines(shown, "rate", "records a second", {"latency": ("ms", figures)})
@@ -127,8 +127,8 @@ def growth(shown: Shown) -> str:
         "p50 ÷ millstream's": _ratio(shown, _batch_ms("p50")),
     }
     plots = _lines(shown, "keys", "open keys", {"ms": ("ms a batch", {"": _batch_ms("p50")})})
-    told = shown.kept["settings"]
-    what = f"{told['BATCHES']} batches of {told['rows']:,} rows"
+    settings = shown.kept["settings"]
+    what = f"{settings['BATCHES']} batches of {settings['rows']:,} rows"
     return _section(shown, columns, plots, what, "open")
 
 
@@ -153,8 +153,8 @@ def readers(shown: Shown) -> str:
         "CPU-ms for 1,000 records": _column(lambda one: one["cpu_ms"], ",.1f"),
         "by that of the engine alone": _column(lambda one: one["cpu_ms"] / base, ".3f"),
     }
-    told = shown.kept["settings"]
-    what = f"{told['RATE']:,} records a second, {told['READERS']} readers"
+    settings = shown.kept["settings"]
+    what = f"{settings['RATE']:,} records a second, {settings['READERS']} readers"
     return _section(shown, columns, [], what, "run")
 
 
@@ -166,8 +166,10 @@ def backlog(shown: Shown) -> str:
         "most memory, MB": _column(lambda one: one["peak"]["tree"] / 1e6, ",.0f"),
         "of it the JVM": _column(lambda one: one["peak"]["java"] / 1e6, ",.0f"),
     }
-    told = shown.kept["settings"]
-    return _section(shown, columns, [], f"{told['BACKLOG_MB']:,} MB, a heap of {told['heap']}")
+    settings = shown.kept["settings"]
+    return _section(
+        shown, columns, [], f"{settings['BACKLOG_MB']:,} MB, a heap of {settings['heap']}"
+    )
 
 
 # -- figures --------------------------------------------------------------------
@@ -269,9 +271,9 @@ def _section(
             verdict(rounds),
         ]))  # fmt: skip
     for engine, why in shown.absent.items():
-        told = [shown.settings.get(engine, ""), shown.guarantees.get(engine, "")]
+        settings = [shown.settings.get(engine, ""), shown.guarantees.get(engine, "")]
         empty = ["–"] * (len(titles) - 4)
-        table.append(_joined([engine, *told, *empty, why]))
+        table.append(_joined([engine, *settings, *empty, why]))
     return "\n".join([*plots, *table, "", _missing(shown) + origin(shown, what), ""])
 
 

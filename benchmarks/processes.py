@@ -1,4 +1,4 @@
-"""Engines run in processes of their own: started, told what to do, heard, ended."""
+"""Engines run in processes of their own: started with a spec, read, ended."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def work(
     engine: str,
     name: str,
     address: str,
-    told: dict[str, Any],
+    spec: dict[str, Any],
     environment: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Have an engine do one piece of work; what it says of it."""
-    with working(engine, name, address, told, environment) as engine_process:
+    with working(engine, name, address, spec, environment) as engine_process:
         return engine_process.result()
 
 
@@ -68,18 +68,18 @@ def working(
     engine: str,
     name: str,
     address: str,
-    told: dict[str, Any],
+    spec: dict[str, Any],
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[Working]:
     """An engine at one piece of work; it is killed if the block ends before it does."""
     module, _, store = engine.partition("-")
-    told = {**told, "store": store} if store else told
+    spec = {**spec, "store": store} if store else spec
     from benchmarks import peers
 
     if module == "flink":
-        told = {**told, "connector": str(peers.connector())}
+        spec = {**spec, "connector": str(peers.connector())}
     command = [peers.interpreter(module), "-m", f"benchmarks.engines.{module}_engine",
-               name, address, json.dumps(told)]  # fmt: skip
+               name, address, json.dumps(spec)]  # fmt: skip
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
             command,
@@ -98,8 +98,8 @@ def working(
 
 def main(works: Mapping[str, Any]) -> None:
     """What an engine's module does when it is run: `<work> <address> <json>`."""
-    name, address, told = sys.argv[1:]
-    print(json.dumps({"figures": works[name](address, json.loads(told))}), flush=True)
+    name, address, spec = sys.argv[1:]
+    print(json.dumps({"figures": works[name](address, json.loads(spec))}), flush=True)
 
 
 def ready() -> None:
@@ -107,6 +107,6 @@ def ready() -> None:
     print(json.dumps({"ready": True}), flush=True)
 
 
-def told_to_stop() -> None:
+def wait_for_stop() -> None:
     """Wait, in an engine, until it is asked to end."""
     sys.stdin.readline()

@@ -138,12 +138,12 @@ def query(name: str, engines: tuple[str, ...]) -> bool:
         def cell(engine: str) -> Round:
             out = f"out-{uuid.uuid4().hex[:8]}"
             first, *rest = topics
-            told: dict[str, Any] = {
+            spec: dict[str, Any] = {
                 "topic": topics[first], "warm": warm[first], "out": out, "work": name,
                 "delay": f"{DELAY} seconds", "batch": "3 seconds", "rows": 500_000,
                 **({"other": topics[rest[0]], "warm_other": warm[rest[0]]} if rest else {}),
             }  # fmt: skip
-            figures = work(engine, "drain", running.address, told)
+            figures = work(engine, "drain", running.address, spec)
             return {**figures, "check": expected.check(out)}
 
         return turns(name, engines, cell, kinds=tuple(asked.topics))

@@ -162,9 +162,9 @@ def _watching(folder: Path, job: str, topic: str, count: int) -> Iterator[None]:
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
-        told = process.stdout.readline()
-        if json.loads(told or "{}") != {"reading": count}:
-            raise SystemExit(f"{count} readers need to be let in; got {told!r}")
+        answer = process.stdout.readline()
+        if json.loads(answer or "{}") != {"reading": count}:
+            raise SystemExit(f"{count} readers need to be let in; got {answer!r}")
         yield
         if process.poll() is not None:
             raise SystemExit("the readers ended before the feed did")

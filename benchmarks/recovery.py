@@ -57,16 +57,16 @@ def _cell(engine: str, address: str, topic: str, expected: oracle.Windows) -> Ro
     out = f"out-{uuid.uuid4().hex[:8]}"
     Topics(address).create(out, partitions=1)
     with tempfile.TemporaryDirectory() as folder, closing(_Reader(address, out)) as reader:
-        told = {"topic": topic, "out": out, "window": "1 second", "delay": "0 seconds",
+        spec = {"topic": topic, "out": out, "window": "1 second", "delay": "0 seconds",
                 "batch": "1 second", "rows": 2 * EVENTS // SPAN, "folder": folder}  # fmt: skip
-        with working(engine, "lasting", address, told) as process:
+        with working(engine, "lasting", address, spec) as process:
             reader.until(expected.due // 3)
             if engine == "millstream":
                 _until_wide(Path(folder) / "checkpoint" / "batches")
             _kill(process.pid)
         reader.rest()
         began = time.monotonic()
-        with working(engine, "lasting", address, told) as process:
+        with working(engine, "lasting", address, spec) as process:
             reader.until(reader.seen + 1)
             back = time.monotonic() - began
             reader.until(expected.due)
@@ -78,7 +78,7 @@ def _cell(engine: str, address: str, topic: str, expected: oracle.Windows) -> Ro
 
 
 def _until_wide(batches: Path) -> None:
-    """Until a large batch is in hand: those that come before Spark is there are small."""
+    """Wait until a large batch is in progress; batches are small until Spark has started."""
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until:
         newest = max(batches.glob("*.intent"))

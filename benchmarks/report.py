@@ -95,8 +95,8 @@ def commit() -> str:
 def is_kept(row: str) -> bool:
     """Whether a row was measured at this very commit."""
     path = RESULTS / f"{row}.json"
-    told = json.loads(path.read_text())["commit"] if path.exists() else ""
-    return told == commit() and not told.endswith("+")
+    measured_at = json.loads(path.read_text())["commit"] if path.exists() else ""
+    return measured_at == commit() and not measured_at.endswith("+")
 
 
 def _git(*arguments: str) -> str:

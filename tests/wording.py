@@ -1,4 +1,4 @@
-"""Words the project does not use, and where they stand: `python -m tests.wording [PATH ...]`.
+"""Words the project does not use, and where they occur: `python -m tests.wording [PATH ...]`.
 
 Docstrings, messages, names, comments and documentation use the vocabulary of Spark, Flink and
 Kafka. This list holds what reviews have found instead, each with what to write. Run with paths, the
@@ -50,17 +50,30 @@ BANNED = {  # a regular expression: what to write instead
     "(?:result|late|dead|rest|named|these|those) doors?": "output kind, side output",
     "(?:t|w|h)hence": "from there, from where",
     "lest": "so that … not",
+    "in silence": "silently, without a message",
+    "(?:is|are|was|were|been) away": "is down, is unavailable",
+    "in the place of": "instead of",
+    "unless said(?: otherwise)?": "by default, unless specified",
+    "stands? still": "is stuck, does not advance",
+    "one's own": "your own, a separate",
+    "in vain": "without success",
+    "diary": "metrics store",
+    "what came": "input, the rows that arrived",
+    "as of then": "at that time",
+    "be it": "whether",
     "albeit": "although",
     "hitherto": "until now",
 }  # fmt: skip
+_GAP = r"[\s_#]+"  # also across a line break, in a comment, and in snake_case
 _WORDS = re.compile(
-    "|".join(f"(?P<w{n}>{pattern})" for n, pattern in enumerate(BANNED)).join(
-        [r"(?<![a-zA-Z])(?:", ")(?![a-z])"]
-    ),
+    "|".join(f"(?P<w{n}>{pattern})" for n, pattern in enumerate(BANNED))
+    .replace(" ", _GAP)
+    .join([r"(?<![a-zA-Z])(?:", ")(?![a-z])"]),
     re.IGNORECASE,
 )
+_CAMEL_CASE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
-# A file in which a word has to stand, and why.
+# Files that must contain a banned word: (path, word in lower case) -> why.
 ALLOWED: dict[tuple[str, str], str] = {}
 
 
@@ -88,10 +101,11 @@ def banned_words(root: Path, files: Iterable[str]) -> list[Offence]:
 
 
 def _in_text(file: str, text: str) -> Iterator[Offence]:
-    for number, line in enumerate(text.splitlines(), start=1):
-        for found in _WORDS.finditer(line):
-            pattern = list(BANNED)[int((found.lastgroup or "w0")[1:])]
-            yield Offence(file, number, found.group(), BANNED[pattern])
+    text = _CAMEL_CASE.sub("_", text)
+    for found in _WORDS.finditer(text):
+        pattern = list(BANNED)[int((found.lastgroup or "w0")[1:])]
+        line = text.count("\n", 0, found.start()) + 1
+        yield Offence(file, line, re.sub(_GAP, " ", found.group()), BANNED[pattern])
 
 
 def checked_files(root: Path = ROOT, paths: Iterable[str] = CHECKED) -> list[str]:

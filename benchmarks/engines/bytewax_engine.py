@@ -66,26 +66,26 @@ def _answers(rows: Iterable[Row]) -> list[Any]:
     return [KafkaSinkMessage(None, orjson.dumps(row)) for row in rows]
 
 
-def q1(read: Any, _told: Row) -> Any:
+def q1(read: Any, _spec: Row) -> Any:
     """Every bid in another currency."""
     return op.flat_map_batch("q1", read, lambda batch: _answers(
         {"auction": row["auction"], "bidder": row["bidder"], "price": row["price"] * 0.908,
          "ts": moment(row["ts"])} for row in _rows(batch)))  # fmt: skip
 
 
-def q2(read: Any, _told: Row) -> Any:
+def q2(read: Any, _spec: Row) -> Any:
     """The bids of a few auctions."""
     return op.flat_map_batch("q2", read, lambda batch: _answers(
         {"auction": row["auction"], "price": row["price"]}
         for row in _rows(batch) if row["auction"] % 123 == 0))  # fmt: skip
 
 
-def tumbling(read: Any, told: Row) -> Any:
+def tumbling(read: Any, spec: Row) -> Any:
     """Count and sum per auction and window."""
-    size = milliseconds(told["window"])
+    size = milliseconds(spec["window"])
     windower = windowing.TumblingWindower(length=_time(size), align_to=EPOCH)
     folded = windowing.fold_window(
-        "fold", _keyed(read, "auction", "price"), _clock(told), windower,
+        "fold", _keyed(read, "auction", "price"), _clock(spec), windower,
         lambda: (0, 0.0), lambda state, value: (state[0] + 1, state[1] + value[1]),
         lambda one, other: (one[0] + other[0], one[1] + other[1]), ordered=False,
     )  # fmt: skip
@@ -94,12 +94,12 @@ def tumbling(read: Any, told: Row) -> Any:
         for key, (place, (n, total)) in batch))  # fmt: skip
 
 
-def hopping(read: Any, told: Row) -> Any:
+def hopping(read: Any, spec: Row) -> Any:
     """Count per auction and hopping window."""
-    size, every = milliseconds(told["window"]), milliseconds(told["every"])
+    size, every = milliseconds(spec["window"]), milliseconds(spec["every"])
     windower = windowing.SlidingWindower(length=_time(size), offset=_time(every), align_to=EPOCH)
     folded = windowing.fold_window(
-        "fold", _keyed(read, "auction"), _clock(told), windower, lambda: 0,
+        "fold", _keyed(read, "auction"), _clock(spec), windower, lambda: 0,
         lambda count, _: count + 1, lambda one, other: one + other, ordered=False,
     )  # fmt: skip
     return op.flat_map_batch("answer", folded.down, lambda batch: _answers(
@@ -107,11 +107,11 @@ def hopping(read: Any, told: Row) -> Any:
         for key, (place, n) in batch))  # fmt: skip
 
 
-def session(read: Any, told: Row) -> Any:
+def session(read: Any, spec: Row) -> Any:
     """Count per bidder and session; its bounds are those of the records in it."""
-    gap = milliseconds(told["gap"])
+    gap = milliseconds(spec["gap"])
     folded = windowing.fold_window(
-        "fold", _keyed(read, "bidder"), _clock(told), windowing.SessionWindower(gap=_time(gap)),
+        "fold", _keyed(read, "bidder"), _clock(spec), windowing.SessionWindower(gap=_time(gap)),
         list, _with, lambda one, other: [one[0] + other[0], min(one[1], other[1]),
                                          max(one[2], other[2])], ordered=False,
     )  # fmt: skip
@@ -126,11 +126,11 @@ def _with(state: list[int], value: tuple[int, ...]) -> list[int]:
     return [state[0] + 1, min(state[1], value[0]), max(state[2], value[0])]
 
 
-def q5(read: Any, told: Row) -> Any:
+def q5(read: Any, spec: Row) -> Any:
     """The most bids an auction has per window of 10 s every 2 s: a window counts all auctions."""
     size, every = 10_000, 2_000
     windower = windowing.SlidingWindower(length=_time(size), offset=_time(every), align_to=EPOCH)
-    counted = windowing.fold_window("fold", _together(read, "auction"), _clock(told), windower,
+    counted = windowing.fold_window("fold", _together(read, "auction"), _clock(spec), windower,
                                     Counter, _one_more, operator.add, ordered=False)  # fmt: skip
     return op.flat_map_batch("answer", counted.down, lambda batch: _answers(
         {"window_start": moment(place * every), "n": max(counts.values())}
@@ -142,11 +142,11 @@ def _one_more(counts: Counter[int], value: tuple[int, int]) -> Counter[int]:
     return counts
 
 
-def q7(read: Any, told: Row) -> Any:
+def q7(read: Any, spec: Row) -> Any:
     """The bids with the highest price of their window of 10 s."""
     windower = windowing.TumblingWindower(length=_time(10_000), align_to=EPOCH)
     highest = windowing.fold_window(
-        "fold", _together(read, "price", "auction", "bidder"), _clock(told), windower, list,
+        "fold", _together(read, "price", "auction", "bidder"), _clock(spec), windower, list,
         lambda best, value: _highest(best, [value]), _highest, ordered=False,
     )  # fmt: skip
     return op.flat_map_batch("answer", highest.down, lambda batch: _answers(
@@ -160,7 +160,7 @@ def _highest(best: list[Any], others: list[Any]) -> list[Any]:
     return best if others[0][1] < best[0][1] else best + others
 
 
-def q8(persons: Any, auctions: Any, _told: Row) -> Any:
+def q8(persons: Any, auctions: Any, _spec: Row) -> Any:
     """Persons that opened an auction in the window in which they came.
 
     The fewer persons are read ahead of the auctions: windows wait for longer than the delay.
@@ -176,7 +176,7 @@ def q8(persons: Any, auctions: Any, _told: Row) -> Any:
         for key, (place, (person, auction)) in batch if person and auction))  # fmt: skip
 
 
-def distinct(read: Any, _told: Row) -> Any:
+def distinct(read: Any, _spec: Row) -> Any:
     """The first record of each auction, as it came."""
     keyed = op.flat_map_batch("key", read, lambda batch: [
         (str(orjson.loads(message.value)["auction"]), message.value) for message in batch
@@ -207,10 +207,10 @@ def _together(read: Any, *columns: str) -> Any:
     ])  # fmt: skip
 
 
-def _clock(told: Row) -> Any:
+def _clock(spec: Row) -> Any:
     return windowing.EventClock(
         ts_getter=lambda value: datetime.fromtimestamp(value[0] / 1000, UTC),
-        wait_for_system_duration=_time(milliseconds(told["delay"])),
+        wait_for_system_duration=_time(milliseconds(spec["delay"])),
         now_getter=lambda: EPOCH,
         to_system_utc=lambda _: None,
     )
@@ -224,16 +224,16 @@ def _bounds(first: int, last: int) -> dict[str, str]:
     return {"window_start": moment(first), "window_end": moment(last)}
 
 
-def flow(address: str, told: Row) -> Any:
-    """The work that is told, from topic to topic; it ends with the topic."""
+def flow(address: str, spec: Row) -> Any:
+    """The work that is spec, from topic to topic; it ends with the topic."""
     made = Dataflow("drain")
     sides = [
         op.input(f"read-{topic}", made, KafkaSource([address], [topic], tail=False,
                                                     add_config=FETCHING, batch_size=BATCH))
-        for topic in topics_of(told)
+        for topic in topics_of(spec)
     ]  # fmt: skip
-    answers = WORKS[told.get("work", "tumbling")](*sides, told)
-    op.output("write", answers, KafkaSink([address], told["out"], add_config=PRODUCING))
+    answers = WORKS[spec.get("work", "tumbling")](*sides, spec)
+    op.output("write", answers, KafkaSink([address], spec["out"], add_config=PRODUCING))
     return made
 
 
@@ -243,32 +243,32 @@ class Member:
     def __init__(self, number: int, addresses: list[str]) -> None:
         self._number, self._addresses = number, addresses
 
-    def __call__(self, address: str, told: Row) -> Cost:
+    def __call__(self, address: str, spec: Row) -> Cost:
         """Run a work together with the other process."""
-        made = flow(address, told)
+        made = flow(address, spec)
         time.sleep(self._number * LISTENING)
         with measured() as cost:
             cluster_main(made, self._addresses, self._number, epoch_interval=ONE_EPOCH)
         return cost
 
 
-def _alone(address: str, told: Row) -> Cost:
-    made = flow(address, told)
+def _alone(address: str, spec: Row) -> Cost:
+    made = flow(address, spec)
     with measured() as cost:
         run_main(made, epoch_interval=ONE_EPOCH)
     return cost
 
 
-def drain(address: str, told: Row) -> dict[str, float]:
-    """Drain a topic through the work that is told into a topic, at least once."""
-    if told.get("work", "tumbling") not in IN_TWO:
-        return drained(address, told, _alone)
+def drain(address: str, spec: Row) -> dict[str, float]:
+    """Drain a topic through the given workload into a topic, at least once."""
+    if spec.get("work", "tumbling") not in IN_TWO:
+        return drained(address, spec, _alone)
     addresses = _addresses()
     first = multiprocessing.get_context("spawn").Process(
-        target=drained, args=(address, told, Member(0, addresses)), daemon=True
+        target=drained, args=(address, spec, Member(0, addresses)), daemon=True
     )
     first.start()
-    figures = drained(address, told, Member(1, addresses))
+    figures = drained(address, spec, Member(1, addresses))
     first.join()
     return figures
 

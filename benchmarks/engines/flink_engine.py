@@ -31,35 +31,35 @@ def _seconds(text: str) -> str:
     return f"INTERVAL '{number}' {unit.rstrip('s').upper()}"
 
 
-def _windowed(told: dict[str, Any], window: str, key: str, figures: str) -> str:
+def _windowed(spec: dict[str, Any], window: str, key: str, figures: str) -> str:
     return f"""SELECT {key}, {_TIMES}, {figures} FROM TABLE({window})
                GROUP BY {key}, window_start, window_end"""
 
 
-def tumbling(told: dict[str, Any]) -> tuple[str, str]:
+def tumbling(spec: dict[str, Any]) -> tuple[str, str]:
     """Columns of the output, and the query."""
-    window = f"TUMBLE(TABLE ours, DESCRIPTOR(rt), {_seconds(told['window'])})"
+    window = f"TUMBLE(TABLE ours, DESCRIPTOR(rt), {_seconds(spec['window'])})"
     return (f"auction BIGINT, {_BOUNDS}, n BIGINT, total DOUBLE",
-            _windowed(told, window, "auction", "COUNT(*) AS n, SUM(price) AS total"))  # fmt: skip
+            _windowed(spec, window, "auction", "COUNT(*) AS n, SUM(price) AS total"))  # fmt: skip
 
 
-def hopping(told: dict[str, Any]) -> tuple[str, str]:
+def hopping(spec: dict[str, Any]) -> tuple[str, str]:
     """Columns of the output, and the query."""
     window = (
-        f"HOP(TABLE ours, DESCRIPTOR(rt), {_seconds(told['every'])}, {_seconds(told['window'])})"
+        f"HOP(TABLE ours, DESCRIPTOR(rt), {_seconds(spec['every'])}, {_seconds(spec['window'])})"
     )
     return (f"auction BIGINT, {_BOUNDS}, n BIGINT",
-            _windowed(told, window, "auction", "COUNT(*) AS n"))  # fmt: skip
+            _windowed(spec, window, "auction", "COUNT(*) AS n"))  # fmt: skip
 
 
-def session(told: dict[str, Any]) -> tuple[str, str]:
+def session(spec: dict[str, Any]) -> tuple[str, str]:
     """Columns of the output, and the query."""
-    window = f"SESSION(TABLE ours PARTITION BY bidder, DESCRIPTOR(rt), {_seconds(told['gap'])})"
+    window = f"SESSION(TABLE ours PARTITION BY bidder, DESCRIPTOR(rt), {_seconds(spec['gap'])})"
     return (f"bidder BIGINT, {_BOUNDS}, n BIGINT",
-            _windowed(told, window, "bidder", "COUNT(*) AS n"))  # fmt: skip
+            _windowed(spec, window, "bidder", "COUNT(*) AS n"))  # fmt: skip
 
 
-def distinct(told: dict[str, Any]) -> tuple[str, str]:
+def distinct(spec: dict[str, Any]) -> tuple[str, str]:
     """The first row of each auction, in order of arrival."""
     return (
         _BID,
@@ -69,16 +69,16 @@ def distinct(told: dict[str, Any]) -> tuple[str, str]:
     )
 
 
-def join(told: dict[str, Any]) -> tuple[str, str]:
+def join(spec: dict[str, Any]) -> tuple[str, str]:
     """Pairs of one auction so near in time."""
-    within = _seconds(told["within"])
+    within = _seconds(spec["within"])
     return ("auction BIGINT, bidder BIGINT, price DOUBLE",
             f"""SELECT l.auction, l.bidder, r.price FROM ours l JOIN theirs r ON
                 l.auction = r.auction AND r.rt BETWEEN l.rt - {within} AND l.rt + {within}
              """)  # fmt: skip
 
 
-def as_of(told: dict[str, Any]) -> tuple[str, str]:
+def as_of(spec: dict[str, Any]) -> tuple[str, str]:
     """Bids with the price of that moment, by a temporal join with a versioned view."""
     return ("auction BIGINT, bidder BIGINT, price DOUBLE",
             """SELECT l.auction, l.bidder, r.price FROM ours l
@@ -136,15 +136,15 @@ def _sink(env: Any, address: str, topic: str, columns: str) -> None:
         'sink.delivery-guarantee' = 'at-least-once')""")
 
 
-def _run(address: str, told: dict[str, Any], topic: str, other: str | None, out: str) -> Any:
-    columns, query = WORKS[told.get("work", "tumbling")](told)
+def _run(address: str, spec: dict[str, Any], topic: str, other: str | None, out: str) -> Any:
+    columns, query = WORKS[spec.get("work", "tumbling")](spec)
     with tempfile.TemporaryDirectory() as folder:
-        env = tables(told["store"], folder, told["connector"])
-        ours, theirs = _SIDES.get(told.get("work", ""), (_NARROW if other else _BID, _NARROW))
-        _source(env, "ours", address, topic, ours, told["delay"])
+        env = tables(spec["store"], folder, spec["connector"])
+        ours, theirs = _SIDES.get(spec.get("work", ""), (_NARROW if other else _BID, _NARROW))
+        _source(env, "ours", address, topic, ours, spec["delay"])
         if other is not None:
-            _source(env, "theirs", address, other, theirs, told["delay"])
-        if told.get("work") == "as_of":
+            _source(env, "theirs", address, other, theirs, spec["delay"])
+        if spec.get("work") == "as_of":
             env.execute_sql(_VERSIONS)
         _sink(env, address, out, columns)
         with measured() as cost:
@@ -152,14 +152,14 @@ def _run(address: str, told: dict[str, Any], topic: str, other: str | None, out:
     return cost
 
 
-def drain(address: str, told: dict[str, Any]) -> dict[str, Any]:
-    """Drain a topic through the work that is told into a topic, at least once."""
-    _run(address, told, told["warm"], told.get("warm_other"), f"warm-{uuid.uuid4().hex[:8]}")
-    cost = _run(address, told, told["topic"], told.get("other"), told["out"])
+def drain(address: str, spec: dict[str, Any]) -> dict[str, Any]:
+    """Drain a topic through the given workload into a topic, at least once."""
+    _run(address, spec, spec["warm"], spec.get("warm_other"), f"warm-{uuid.uuid4().hex[:8]}")
+    cost = _run(address, spec, spec["topic"], spec.get("other"), spec["out"])
     return {"wall": cost.wall, "cpu": cost.cpu}
 
 
-def decode(address: str, told: dict[str, Any]) -> dict[str, Any]:
+def decode(address: str, spec: dict[str, Any]) -> dict[str, Any]:
     """Read and decode every record to columns; use every column, in one window over all."""
     columns = ("window_end TIMESTAMP_LTZ(3), n DOUBLE, auction DOUBLE, bidder DOUBLE, "
                "price DOUBLE, channel DOUBLE, url DOUBLE, ts DOUBLE")  # fmt: skip
@@ -168,9 +168,9 @@ def decode(address: str, told: dict[str, Any]) -> dict[str, Any]:
     query = f"""SELECT CAST(window_end AS TIMESTAMP_LTZ(3)), CAST(COUNT(*) AS DOUBLE), {sums}
                 FROM TABLE(TUMBLE(TABLE ours, DESCRIPTOR(rt), INTERVAL '10000' DAY(5)))
                 GROUP BY window_start, window_end"""
-    WORKS["decode"] = lambda told: (columns, query)
-    told = {**told, "work": "decode", "delay": "5 seconds", "store": "heap"}
-    return drain(address, told)
+    WORKS["decode"] = lambda spec: (columns, query)
+    spec = {**spec, "work": "decode", "delay": "5 seconds", "store": "heap"}
+    return drain(address, spec)
 
 
 if __name__ == "__main__":

@@ -11,19 +11,19 @@ def _tumble(table: str) -> str:
     return f"TABLE(TUMBLE(TABLE {table}, DESCRIPTOR(rt), INTERVAL '10' SECOND))"
 
 
-def q1(_told: dict[str, Any]) -> tuple[str, str]:
+def q1(_spec: dict[str, Any]) -> tuple[str, str]:
     """Every bid in another currency."""
     return ("auction BIGINT, bidder BIGINT, price DOUBLE, ts TIMESTAMP_LTZ(3)",
             "SELECT auction, bidder, price * CAST(0.908 AS DOUBLE), rt FROM ours")  # fmt: skip
 
 
-def q2(_told: dict[str, Any]) -> tuple[str, str]:
+def q2(_spec: dict[str, Any]) -> tuple[str, str]:
     """The bids of a few auctions."""
     return ("auction BIGINT, price DOUBLE",
             "SELECT auction, price FROM ours WHERE MOD(auction, 123) = 0")  # fmt: skip
 
 
-def q5(_told: dict[str, Any]) -> tuple[str, str]:
+def q5(_spec: dict[str, Any]) -> tuple[str, str]:
     """The largest number of bids an auction has, per window of 10 s every 2 s."""
     return ("window_start TIMESTAMP_LTZ(3), n BIGINT",
             """SELECT CAST(window_start AS TIMESTAMP_LTZ(3)), MAX(n) FROM (
@@ -33,7 +33,7 @@ def q5(_told: dict[str, Any]) -> tuple[str, str]:
                GROUP BY window_start, window_end""")  # fmt: skip
 
 
-def q7(_told: dict[str, Any]) -> tuple[str, str]:
+def q7(_spec: dict[str, Any]) -> tuple[str, str]:
     """The bids with the highest price of their window."""
     return ("auction BIGINT, bidder BIGINT, price DOUBLE, ts TIMESTAMP_LTZ(3)",
             f"""SELECT b.auction, b.bidder, b.price, b.rt FROM ours b JOIN (
@@ -43,7 +43,7 @@ def q7(_told: dict[str, Any]) -> tuple[str, str]:
                 AND b.rt BETWEEN m.till - INTERVAL '9.999' SECOND(1, 3) AND m.till""")  # fmt: skip
 
 
-def q8(_told: dict[str, Any]) -> tuple[str, str]:
+def q8(_spec: dict[str, Any]) -> tuple[str, str]:
     """Persons that opened an auction in the window in which they came."""
     return ("window_start TIMESTAMP_LTZ(3), id BIGINT, name STRING",
             f"""SELECT {_START.format(window="p")}, p.id, p.name FROM

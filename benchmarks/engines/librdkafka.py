@@ -27,7 +27,7 @@ _UNITS = {"millisecond": 1, "second": 1000}
 
 
 def milliseconds(text: str) -> int:
-    """A duration that is told as text."""
+    """A duration given as text."""
     number, unit = text.split()
     return int(number) * _UNITS[unit.rstrip("s")]
 
@@ -37,20 +37,20 @@ def moment(at: int) -> str:
     return datetime.fromtimestamp(at / 1000, UTC).isoformat()
 
 
-def topics_of(told: dict[str, Any]) -> list[str]:
+def topics_of(spec: dict[str, Any]) -> list[str]:
     """The topics a work reads: one, or the two of a join."""
-    return [told["topic"], *([told["other"]] if told.get("other") else [])]
+    return [spec["topic"], *([spec["other"]] if spec.get("other") else [])]
 
 
 def drained(
-    address: str, told: dict[str, Any], run: Callable[[str, dict[str, Any]], Cost]
+    address: str, spec: dict[str, Any], run: Callable[[str, dict[str, Any]], Cost]
 ) -> dict[str, float]:
     """Run a work over the topic to warm up on, then over its own; the figures of the latter.
 
     Python looks for no cycles meanwhile: among the objects of many keys that takes half the time.
     """
     gc.disable()
-    run(address, {**told, "topic": told["warm"], "other": told.get("warm_other"),
+    run(address, {**spec, "topic": spec["warm"], "other": spec.get("warm_other"),
                   "out": f"warm-{uuid.uuid4().hex[:8]}"})  # fmt: skip
-    cost = run(address, told)
+    cost = run(address, spec)
     return {"wall": cost.wall, "cpu": cost.cpu}

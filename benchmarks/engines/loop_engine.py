@@ -9,34 +9,34 @@ from typing import Any
 import confluent_kafka
 
 from benchmarks.measure import measured
-from benchmarks.processes import main, ready, told_to_stop
+from benchmarks.processes import main, ready, wait_for_stop
 
 
-def continuous(address: str, told: dict[str, Any]) -> dict[str, Any]:
-    """Pass rows on until told to stop."""
+def continuous(address: str, spec: dict[str, Any]) -> dict[str, Any]:
+    """Pass rows on until it is stopped."""
     over, running = threading.Event(), threading.Event()
-    thread = threading.Thread(target=_loop, args=(address, told, running, over))
+    thread = threading.Thread(target=_loop, args=(address, spec, running, over))
     thread.start()
     running.wait()
     ready()
     with measured() as cost:
-        told_to_stop()
+        wait_for_stop()
     over.set()
     thread.join()
     return {"wall": cost.wall, "cpu": cost.cpu, "batches": []}
 
 
 def _loop(
-    address: str, told: dict[str, Any], running: threading.Event, over: threading.Event
+    address: str, spec: dict[str, Any], running: threading.Event, over: threading.Event
 ) -> None:
     consumer = confluent_kafka.Consumer(
-        {"bootstrap.servers": address, "group.id": told["out"], "auto.offset.reset": "earliest",
+        {"bootstrap.servers": address, "group.id": spec["out"], "auto.offset.reset": "earliest",
          "isolation.level": "read_committed"}
     )  # fmt: skip
     producer = confluent_kafka.Producer(
         {"bootstrap.servers": address, "acks": "all", "linger.ms": 0, "enable.idempotence": True}
     )
-    consumer.subscribe([told["topic"]], on_assign=lambda *_: running.set())
+    consumer.subscribe([spec["topic"]], on_assign=lambda *_: running.set())
     while not over.is_set():
         message = consumer.poll(0.1)
         producer.poll(0)
@@ -45,7 +45,7 @@ def _loop(
         row = json.loads(message.value() or b"{}")
         if row["auction"] != 3:
             made = {"auction": row["auction"], "euros": row["price"] * 0.9, "sent": row["ts"]}
-            producer.produce(told["out"], json.dumps(made).encode())
+            producer.produce(spec["out"], json.dumps(made).encode())
     producer.flush()
     consumer.close()
 

@@ -13,7 +13,7 @@ from benchmarks.engines import millstream_queries as queries
 from benchmarks.feeding import FED_SCHEMA, Feed
 from benchmarks.measure import Spent, measured
 from benchmarks.nexmark import BID_SCHEMA
-from benchmarks.processes import main, ready, told_to_stop
+from benchmarks.processes import main, ready, wait_for_stop
 from millstream.engine.inspection.sql_placement import in_java
 from millstream.engine.spark.session import session
 from millstream.plan.stages import cut
@@ -28,59 +28,59 @@ if TYPE_CHECKING:
 PATIENCE = 600
 
 
-def pipeline(out: str, told: dict[str, Any], schema: str = BID_SCHEMA) -> ms.Pipeline:
-    """The work that is told, from topic to topic."""
-    read = ms.Topic(told["topic"], schema=schema)
-    bids = ms.read(read, time="ts", watermark=told["delay"])
-    return ms.Pipeline(out, WORKS[told.get("work", "tumbling")](bids, told).to(ms.Topic(out)),
-                       batch=told["batch"])  # fmt: skip
+def pipeline(out: str, spec: dict[str, Any], schema: str = BID_SCHEMA) -> ms.Pipeline:
+    """The work that is spec, from topic to topic."""
+    read = ms.Topic(spec["topic"], schema=schema)
+    bids = ms.read(read, time="ts", watermark=spec["delay"])
+    return ms.Pipeline(out, WORKS[spec.get("work", "tumbling")](bids, spec).to(ms.Topic(out)),
+                       batch=spec["batch"])  # fmt: skip
 
 
-def _tumbling(bids: ms.Stream, told: dict[str, Any]) -> ms.Stream:
-    hot = bids.by("auction").window(ms.tumbling(told["window"]))
+def _tumbling(bids: ms.Stream, spec: dict[str, Any]) -> ms.Stream:
+    hot = bids.by("auction").window(ms.tumbling(spec["window"]))
     return hot.agg(n=ms.count(), total=ms.sum("price"))
 
 
-def _hopping(bids: ms.Stream, told: dict[str, Any]) -> ms.Stream:
-    window = ms.hopping(told["window"], every=told["every"])
+def _hopping(bids: ms.Stream, spec: dict[str, Any]) -> ms.Stream:
+    window = ms.hopping(spec["window"], every=spec["every"])
     return bids.by("auction").window(window).agg(n=ms.count())
 
 
-def _session(bids: ms.Stream, told: dict[str, Any]) -> ms.Stream:
-    return bids.by("bidder").window(ms.session(gap=told["gap"])).agg(n=ms.count())
+def _session(bids: ms.Stream, spec: dict[str, Any]) -> ms.Stream:
+    return bids.by("bidder").window(ms.session(gap=spec["gap"])).agg(n=ms.count())
 
 
-def _distinct(bids: ms.Stream, told: dict[str, Any]) -> ms.Stream:
+def _distinct(bids: ms.Stream, spec: dict[str, Any]) -> ms.Stream:
     return bids.distinct(by="auction")
 
 
-def _read(topic: str, columns: str, told: dict[str, Any]) -> ms.Stream:
+def _read(topic: str, columns: str, spec: dict[str, Any]) -> ms.Stream:
     source = ms.Topic(topic, schema=f"auction long, {columns}, ts timestamp")
-    return ms.read(source, time="ts", watermark=told["delay"])
+    return ms.read(source, time="ts", watermark=spec["delay"])
 
 
-def _other(told: dict[str, Any]) -> str:
-    return str(told["warm_other"] if told["topic"] == told["warm"] else told["other"])
+def _other(spec: dict[str, Any]) -> str:
+    return str(spec["warm_other"] if spec["topic"] == spec["warm"] else spec["other"])
 
 
-def _join(_bids: ms.Stream, told: dict[str, Any]) -> ms.Stream:
-    ours = _read(told["topic"], "bidder long", told)
-    theirs = _read(_other(told), "price double", told)
-    pairs = ours.join(theirs, on="auction", within=told["within"], suffix="_paid")
+def _join(_bids: ms.Stream, spec: dict[str, Any]) -> ms.Stream:
+    ours = _read(spec["topic"], "bidder long", spec)
+    theirs = _read(_other(spec), "price double", spec)
+    pairs = ours.join(theirs, on="auction", within=spec["within"], suffix="_paid")
     return pairs.select("auction", "bidder", "event_time as ts", "price")
 
 
-def _as_of(_bids: ms.Stream, told: dict[str, Any]) -> ms.Stream:
-    source = ms.Topic(_other(told), schema="auction long, price double, ts timestamp")
-    prices = ms.table(source, key="auction", time="ts", watermark=told["delay"])
+def _as_of(_bids: ms.Stream, spec: dict[str, Any]) -> ms.Stream:
+    source = ms.Topic(_other(spec), schema="auction long, price double, ts timestamp")
+    prices = ms.table(source, key="auction", time="ts", watermark=spec["delay"])
     timed = prices.select("auction", "price")
-    return _read(told["topic"], "bidder long", told).as_of(timed, on="auction")
+    return _read(spec["topic"], "bidder long", spec).as_of(timed, on="auction")
 
 
-def _q8(_bids: ms.Stream, told: dict[str, Any]) -> ms.Stream:
-    sources = (ms.Topic(told["topic"], schema="id long, name string, ts timestamp"),
-               ms.Topic(_other(told), schema="seller long, ts timestamp"))  # fmt: skip
-    return queries.q8(*(ms.read(one, time="ts", watermark=told["delay"]) for one in sources))
+def _q8(_bids: ms.Stream, spec: dict[str, Any]) -> ms.Stream:
+    sources = (ms.Topic(spec["topic"], schema="id long, name string, ts timestamp"),
+               ms.Topic(_other(spec), schema="seller long, ts timestamp"))  # fmt: skip
+    return queries.q8(*(ms.read(one, time="ts", watermark=spec["delay"]) for one in sources))
 
 
 WORKS = {"tumbling": _tumbling, "hopping": _hopping, "session": _session, "distinct": _distinct,
@@ -88,28 +88,28 @@ WORKS = {"tumbling": _tumbling, "hopping": _hopping, "session": _session, "disti
          "q7": queries.q7, "q8": _q8}  # fmt: skip
 
 
-def drain(address: str, told: dict[str, Any]) -> dict[str, Any]:
+def drain(address: str, spec: dict[str, Any]) -> dict[str, Any]:
     """Drain a topic through a window into a topic, exactly once."""
-    session(sql=in_java(cut(pipeline(told["out"], told).outputs)))
-    if told["warm"]:
-        warm = {**told, "topic": told["warm"], "out": f"warm-{uuid.uuid4().hex[:8]}"}
+    session(sql=in_java(cut(pipeline(spec["out"], spec).outputs)))
+    if spec["warm"]:
+        warm = {**spec, "topic": spec["warm"], "out": f"warm-{uuid.uuid4().hex[:8]}"}
         _drain(address, warm)
-    return _drain(address, told)
+    return _drain(address, spec)
 
 
-def _drain(address: str, told: dict[str, Any]) -> dict[str, Any]:
+def _drain(address: str, spec: dict[str, Any]) -> dict[str, Any]:
     batches: list[Facts] = []
     with tempfile.TemporaryDirectory() as folder, measured() as cost:
-        pipeline(told["out"], told).run(
+        pipeline(spec["out"], spec).run(
             until="caught_up",
             kafka=address,
             checkpoint=f"{folder}/checkpoint",
             on_batch=lambda facts, lag: batches.append(facts),
         )
-    return {"wall": cost.wall, "cpu": cost.cpu, "batches": [_told(facts) for facts in batches]}
+    return {"wall": cost.wall, "cpu": cost.cpu, "batches": [_figures(facts) for facts in batches]}
 
 
-def decode(address: str, told: dict[str, Any]) -> dict[str, Any]:
+def decode(address: str, spec: dict[str, Any]) -> dict[str, Any]:
     """Read and decode every record to columns in Spark tasks; sum every column there."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -122,7 +122,7 @@ def decode(address: str, told: dict[str, Any]) -> dict[str, Any]:
     from millstream.sources.kafka.reader import TopicReader
 
     names = ("rows", "auction", "bidder", "price", "channel", "url", "ts")
-    decoder = Decoder(0, told["topic"], Schema.parse(BID_SCHEMA), "ts", None, None)
+    decoder = Decoder(0, spec["topic"], Schema.parse(BID_SCHEMA), "ts", None, None)
 
     def summed(fetch: Fetching) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
         def sums(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -137,7 +137,7 @@ def decode(address: str, told: dict[str, Any]) -> dict[str, Any]:
         return sums
 
     spark, ddl = session(sql=False), ", ".join(f"{name} double" for name in names)
-    for topic in (told["warm"], told["topic"]):
+    for topic in (spec["warm"], spec["topic"]):
         ends = Topics(address).offsets(topic, at="end")
         reader = TopicReader(Cluster(address), topic, "bench")
         with measured() as cost:
@@ -149,12 +149,12 @@ def decode(address: str, told: dict[str, Any]) -> dict[str, Any]:
     return {"wall": cost.wall, "cpu": cost.cpu, "sums": sums}
 
 
-def latency(address: str, told: dict[str, Any]) -> dict[str, Any]:
-    """Run until told to stop, exactly once."""
+def latency(address: str, spec: dict[str, Any]) -> dict[str, Any]:
+    """Run until it is stopped, exactly once."""
     running = threading.Event()
     batches: list[Facts] = []
     with tempfile.TemporaryDirectory() as folder:
-        job = pipeline(told["out"], told, FED_SCHEMA).start(
+        job = pipeline(spec["out"], spec, FED_SCHEMA).start(
             kafka=address,
             checkpoint=f"{folder}/checkpoint",
             on_batch=lambda facts, lag: batches.append(facts),
@@ -165,25 +165,25 @@ def latency(address: str, told: dict[str, Any]) -> dict[str, Any]:
         if running.is_set():
             ready()
         with measured() as cost:
-            told_to_stop()
+            wait_for_stop()
         job.stop()
         job.wait()
-    told_batches = [_told(facts) for facts in batches]
-    return {"wall": cost.wall, "cpu": cost.cpu, "batches": told_batches}
+    reported = [_figures(facts) for facts in batches]
+    return {"wall": cost.wall, "cpu": cost.cpu, "batches": reported}
 
 
-def lasting(address: str, told: dict[str, Any]) -> dict[str, Any]:
+def lasting(address: str, spec: dict[str, Any]) -> dict[str, Any]:
     """Run on a checkpoint that stays, until it is killed."""
-    pipeline(told["out"], told).run(kafka=address, checkpoint=f"{told['folder']}/checkpoint")
+    pipeline(spec["out"], spec).run(kafka=address, checkpoint=f"{spec['folder']}/checkpoint")
     return {}
 
 
-def continuous(address: str, told: dict[str, Any]) -> dict[str, Any]:
-    """Rows one by one, in continuous mode, until told to stop."""
+def continuous(address: str, spec: dict[str, Any]) -> dict[str, Any]:
+    """Rows one by one, in continuous mode, until it is stopped."""
     schema = "auction long, price double, ts long"
-    rows = ms.read(ms.Topic(told["topic"], schema=schema)).where("auction <> 3")
+    rows = ms.read(ms.Topic(spec["topic"], schema=schema)).where("auction <> 3")
     made = rows.select("auction", "price * 0.9 as euros", "ts as sent")
-    passing = ms.Pipeline(told["out"], made.to(ms.Topic(told["out"])), mode="continuous",
+    passing = ms.Pipeline(spec["out"], made.to(ms.Topic(spec["out"])), mode="continuous",
                           delivery="at_least_once")  # fmt: skip
     running = threading.Event()
     with tempfile.TemporaryDirectory() as folder:
@@ -195,30 +195,30 @@ def continuous(address: str, told: dict[str, Any]) -> dict[str, Any]:
             pass
         job.wait(0) if job.ended() else ready()
         with measured() as cost:
-            told_to_stop()
+            wait_for_stop()
         job.stop()
         job.wait()
     return {"wall": cost.wall, "cpu": cost.cpu, "batches": []}
 
 
-def growth(address: str, told: dict[str, Any]) -> dict[str, Any]:
+def growth(address: str, spec: dict[str, Any]) -> dict[str, Any]:
     """Small batches over a per-key count with many keys open; then all of it counted out."""
     heard: queue.Queue[Facts] = queue.Queue()
-    bids = ms.read(ms.Topic(told["topic"], schema=FED_SCHEMA), time="ts")
+    bids = ms.read(ms.Topic(spec["topic"], schema=FED_SCHEMA), time="ts")
     counts = bids.by("auction").window(ms.tumbling("10000 days")).agg(n=ms.count())
-    counting = ms.Pipeline(told["out"], counts.to(ms.Topic(told["out"])))
-    feed = Feed(address, told["topic"], told["keys"])
+    counting = ms.Pipeline(spec["out"], counts.to(ms.Topic(spec["out"])))
+    feed = Feed(address, spec["topic"], spec["keys"])
     with tempfile.TemporaryDirectory() as folder:
         options = {"kafka": address, "checkpoint": f"{folder}/checkpoint"}
         job = counting.start(**options, on_batch=lambda facts, lag: heard.put(facts))
         _taken_in(job, heard, feed.preload())
         feed.settle()
         batches = []
-        for _ in range(told["batches"]):
-            rows = feed.batch(told["rows"])
+        for _ in range(spec["batches"]):
+            rows = feed.batch(spec["rows"])
             spent = Spent()
             facts = _taken_in(job, heard, rows)
-            batches += [{**_told(one), **spent.so_far()} for one in facts]
+            batches += [{**_figures(one), **spent.so_far()} for one in facts]
         job.stop()
         job.wait()
         counting.run(until="finished", **options)
@@ -237,7 +237,7 @@ def _taken_in(job: Job, heard: queue.Queue[Facts], rows: int) -> list[Facts]:
     return [facts for facts in found if facts.rows]
 
 
-def _told(facts: Facts) -> dict[str, Any]:
+def _figures(facts: Facts) -> dict[str, Any]:
     return {"rows": facts.rows, "seconds": facts.seconds, "lane": facts.lane,
             "phases": facts.phases, "state_rows": facts.state_rows}  # fmt: skip
 

@@ -12,23 +12,23 @@ import millstream as ms
 WINDOW = "10 seconds"
 
 
-def q1(bids: ms.Stream, _told: dict[str, Any]) -> ms.Stream:
+def q1(bids: ms.Stream, _spec: dict[str, Any]) -> ms.Stream:
     """Every bid in another currency."""
     return bids.select("auction", "bidder", "price * 0.908 as price", "ts")
 
 
-def q2(bids: ms.Stream, _told: dict[str, Any]) -> ms.Stream:
+def q2(bids: ms.Stream, _spec: dict[str, Any]) -> ms.Stream:
     """The bids of a few auctions."""
     return bids.where("auction % 123 = 0").select("auction", "price")
 
 
-def q5(bids: ms.Stream, _told: dict[str, Any]) -> ms.Stream:
+def q5(bids: ms.Stream, _spec: dict[str, Any]) -> ms.Stream:
     """The auction with the most bids, per window of 10 s every 2 s."""
     hops = bids.by("auction").window(ms.hopping(WINDOW, every="2 seconds"))
     return hops.agg(n=ms.count()).top(1, by="n")
 
 
-def q7(bids: ms.Stream, _told: dict[str, Any]) -> ms.Stream:
+def q7(bids: ms.Stream, _spec: dict[str, Any]) -> ms.Stream:
     """The bids with the highest price of their window, kept as state until it closes."""
     best = ms.aggregate(
         partial=one_bid, merge=highest_bids, finish=lambda states: states["bids"],

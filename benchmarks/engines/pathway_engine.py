@@ -31,32 +31,32 @@ THREADS = "2"
 Row = dict[str, Any]
 
 
-def q1(bids: Any, _told: Row) -> Any:
+def q1(bids: Any, _spec: Row) -> Any:
     """Every bid in another currency."""
     return bids.select(bids.auction, bids.bidder, price=bids.price * 0.908, ts=_moment(bids.ts))
 
 
-def q2(bids: Any, _told: Row) -> Any:
+def q2(bids: Any, _spec: Row) -> Any:
     """The bids of a few auctions."""
     return bids.filter(bids.auction % 123 == 0).select(pw.this.auction, pw.this.price)
 
 
-def tumbling(bids: Any, told: Row) -> Any:
+def tumbling(bids: Any, spec: Row) -> Any:
     """Count and sum per auction and window."""
-    window = pw.temporal.tumbling(duration=milliseconds(told["window"]))
-    return _counted(bids, told, window, total=pw.reducers.sum(pw.this.price))
+    window = pw.temporal.tumbling(duration=milliseconds(spec["window"]))
+    return _counted(bids, spec, window, total=pw.reducers.sum(pw.this.price))
 
 
-def hopping(bids: Any, told: Row) -> Any:
+def hopping(bids: Any, spec: Row) -> Any:
     """Count per auction and hopping window."""
-    window = pw.temporal.sliding(hop=milliseconds(told["every"]),
-                                 duration=milliseconds(told["window"]))  # fmt: skip
-    return _counted(bids, told, window)
+    window = pw.temporal.sliding(hop=milliseconds(spec["every"]),
+                                 duration=milliseconds(spec["window"]))  # fmt: skip
+    return _counted(bids, spec, window)
 
 
-def _counted(bids: Any, told: Row, window: Any, **more: Any) -> Any:
+def _counted(bids: Any, spec: Row, window: Any, **more: Any) -> Any:
     windows = bids.windowby(bids.ts, window=window, instance=bids.auction,
-                            behavior=_once(told)).reduce(
+                            behavior=_once(spec)).reduce(
         auction=pw.this._pw_instance, first=pw.this._pw_window_start,
         last=pw.this._pw_window_end, n=pw.reducers.count(), **more,
     )  # fmt: skip
@@ -65,31 +65,31 @@ def _counted(bids: Any, told: Row, window: Any, **more: Any) -> Any:
                           window_end=_moment(pw.this.last))  # fmt: skip
 
 
-def _once(told: Row) -> Any:
-    return pw.temporal.exactly_once_behavior(shift=milliseconds(told["delay"]))
+def _once(spec: Row) -> Any:
+    return pw.temporal.exactly_once_behavior(shift=milliseconds(spec["delay"]))
 
 
-def q5(bids: Any, told: Row) -> Any:
+def q5(bids: Any, spec: Row) -> Any:
     """The most bids an auction has per window of 10 s every 2 s."""
     window = pw.temporal.sliding(hop=2_000, duration=10_000)
     counts = bids.windowby(bids.ts, window=window, instance=bids.auction,
-                           behavior=_once(told)).reduce(
+                           behavior=_once(spec)).reduce(
         first=pw.this._pw_window_start, n=pw.reducers.count())  # fmt: skip
     most = counts.groupby(counts.first).reduce(counts.first, n=pw.reducers.max(counts.n))
     return most.select(pw.this.n, window_start=_moment(pw.this.first))
 
 
-def q7(bids: Any, told: Row) -> Any:
+def q7(bids: Any, spec: Row) -> Any:
     """The bids with the highest price of their window of 10 s: joined with it when it closes."""
     windows = bids.windowby(bids.ts, window=pw.temporal.tumbling(duration=10_000),
-                            behavior=_once(told)).reduce(
+                            behavior=_once(spec)).reduce(
         first=pw.this._pw_window_start, highest=pw.reducers.max(pw.this.price))  # fmt: skip
     own = bids.with_columns(first=bids.ts - bids.ts % 10_000)
     return own.join(windows, own.first == windows.first, own.price == windows.highest).select(
         own.auction, own.bidder, own.price, ts=_moment(own.ts))  # fmt: skip
 
 
-def q8(persons: Any, auctions: Any, _told: Row) -> Any:
+def q8(persons: Any, auctions: Any, _spec: Row) -> Any:
     """Persons that opened an auction in the window in which they came."""
     pairs = pw.temporal.window_join(
         persons, auctions, persons.ts, auctions.ts, pw.temporal.tumbling(duration=10_000),
@@ -100,17 +100,17 @@ def q8(persons: Any, auctions: Any, _told: Row) -> Any:
     return each.select(pw.this.person, pw.this.name, window_start=_moment(pw.this.first))
 
 
-def join(ours: Any, theirs: Any, told: Row) -> Any:
+def join(ours: Any, theirs: Any, spec: Row) -> Any:
     """Pairs of one auction at most so far apart."""
-    apart = milliseconds(told["within"])
+    apart = milliseconds(spec["within"])
     return pw.temporal.interval_join(
         ours, theirs, ours.ts, theirs.ts, pw.temporal.interval(-apart, apart),
         ours.auction == theirs.auction).select(ours.auction, ours.bidder, theirs.price)  # fmt: skip
 
 
-def as_of(ours: Any, theirs: Any, told: Row) -> Any:
-    """Bids with the price of that moment; a bid waits for prices as long as told."""
-    waiting = pw.temporal.common_behavior(delay=milliseconds(told["delay"]))
+def as_of(ours: Any, theirs: Any, spec: Row) -> Any:
+    """Bids with the price of that moment; a bid waits for prices for the configured delay."""
+    waiting = pw.temporal.common_behavior(delay=milliseconds(spec["delay"]))
     found = pw.temporal.asof_join(
         ours, theirs, ours.ts, theirs.ts, ours.auction == theirs.auction,
         how=pw.JoinMode.LEFT, behavior=waiting).select(ours.auction, ours.bidder,
@@ -118,7 +118,7 @@ def as_of(ours: Any, theirs: Any, told: Row) -> Any:
     return found.filter(found.price.is_not_none())
 
 
-def distinct(bids: Any, _told: Row) -> Any:
+def distinct(bids: Any, _spec: Row) -> Any:
     """The first row of each auction, as it was read."""
     rest = [name for name in bids.column_names() if name != "auction"]
     row = pw.reducers.earliest(pw.make_tuple(*(bids[name] for name in rest)))
@@ -149,34 +149,34 @@ _SIDES = {"q1": [("auction", "bidder", "price", "ts")], "q2": [("auction", "pric
           "as_of": [("auction", "bidder", "ts"), ("auction", "price", "ts")]}  # fmt: skip
 
 
-def _run(address: str, told: Row) -> Cost:
+def _run(address: str, spec: Row) -> Cost:
     G.clear()
-    work = told.get("work", "tumbling")
-    sides = [_read(address, topic, columns, told)
-             for topic, columns in zip(topics_of(told), _SIDES[work], strict=True)]  # fmt: skip
-    pw.io.kafka.write(WORKS[work](*sides, told), {**PRODUCING, "bootstrap.servers": address},
-                      told["out"], format="json")  # fmt: skip
+    work = spec.get("work", "tumbling")
+    sides = [_read(address, topic, columns, spec)
+             for topic, columns in zip(topics_of(spec), _SIDES[work], strict=True)]  # fmt: skip
+    pw.io.kafka.write(WORKS[work](*sides, spec), {**PRODUCING, "bootstrap.servers": address},
+                      spec["out"], format="json")  # fmt: skip
     with measured() as cost:
         pw.run(monitoring_level=pw.MonitoringLevel.NONE)
     return cost
 
 
-def _read(address: str, topic: str, columns: tuple[str, ...], told: Row) -> Any:
-    reading = {**FETCHING, "bootstrap.servers": address, "group.id": f"{topic}-{told['out']}",
+def _read(address: str, topic: str, columns: tuple[str, ...], spec: Row) -> Any:
+    reading = {**FETCHING, "bootstrap.servers": address, "group.id": f"{topic}-{spec['out']}",
                "auto.offset.reset": "earliest"}  # fmt: skip
     return pw.io.kafka.read(
         reading, topic=topic, format="json",
         schema=pw.schema_from_types(**{name: _TYPES[name] for name in columns}),
         json_field_paths={name: path for name, path in _PATHS.items() if name in columns},
-        mode="static", autocommit_duration_ms=milliseconds(told["batch"]),
-        parallel_readers=1 if told.get("work", "tumbling") in ONE_READER else 2,
+        mode="static", autocommit_duration_ms=milliseconds(spec["batch"]),
+        parallel_readers=1 if spec.get("work", "tumbling") in ONE_READER else 2,
     )  # fmt: skip
 
 
-def drain(address: str, told: Row) -> dict[str, float]:
-    """Drain a topic through the work that is told into a topic, at least once."""
+def drain(address: str, spec: Row) -> dict[str, float]:
+    """Drain a topic through the given workload into a topic, at least once."""
     os.environ["PATHWAY_THREADS"] = THREADS
-    return drained(address, told, _run)
+    return drained(address, spec, _run)
 
 
 if __name__ == "__main__":

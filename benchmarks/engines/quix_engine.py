@@ -31,38 +31,38 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 
-def q1(bids: Any, _told: Row) -> Any:
+def q1(bids: Any, _spec: Row) -> Any:
     """Every bid in another currency."""
     return bids.apply(lambda bid: {"auction": bid["auction"], "bidder": bid["bidder"],
                                    "price": bid["price"] * 0.908,
                                    "ts": moment(bid["ts"])})  # fmt: skip
 
 
-def q2(bids: Any, _told: Row) -> Any:
+def q2(bids: Any, _spec: Row) -> Any:
     """The bids of a few auctions."""
     few = bids.filter(lambda bid: bid["auction"] % 123 == 0)
     return few.apply(lambda bid: {"auction": bid["auction"], "price": bid["price"]})
 
 
-def tumbling(bids: Any, told: Row) -> Any:
+def tumbling(bids: Any, spec: Row) -> Any:
     """Count and sum per auction and window."""
     keyed = bids[["auction", "price"]].group_by("auction")
-    windows = keyed.tumbling_window(milliseconds(told["window"]), milliseconds(told["delay"]))
+    windows = keyed.tumbling_window(milliseconds(spec["window"]), milliseconds(spec["delay"]))
     return _closed(windows.agg(n=Count(), total=Sum("price")))
 
 
-def hopping(bids: Any, told: Row) -> Any:
+def hopping(bids: Any, spec: Row) -> Any:
     """Count per auction and hopping window."""
     keyed = bids[["auction"]].group_by("auction")
-    windows = keyed.hopping_window(milliseconds(told["window"]), milliseconds(told["every"]),
-                                   milliseconds(told["delay"]))  # fmt: skip
+    windows = keyed.hopping_window(milliseconds(spec["window"]), milliseconds(spec["every"]),
+                                   milliseconds(spec["delay"]))  # fmt: skip
     return _closed(windows.agg(n=Count()))
 
 
-def q7(bids: Any, told: Row) -> Any:
+def q7(bids: Any, spec: Row) -> Any:
     """The bids with the highest price of their window of 10 s, which has one key for all."""
     together = bids[["auction", "bidder", "price", "ts"]].group_by(lambda _: "all", name="all")
-    windows = together.tumbling_window(10_000, milliseconds(told["delay"]))
+    windows = together.tumbling_window(10_000, milliseconds(spec["delay"]))
     highest = windows.reduce(_higher, lambda bid: [bid]).final(closing_strategy="partition")
     return highest.apply(lambda found: found["value"], expand=True).apply(
         lambda bid: {**bid, "ts": moment(bid["ts"])}
@@ -84,7 +84,7 @@ def _answer(found: Row, key: bytes, _timestamp: int, _headers: Any) -> Row:
     return {"auction": int(key), "window_start": first, "window_end": last, **found}
 
 
-def distinct(bids: Any, _told: Row) -> Any:
+def distinct(bids: Any, _spec: Row) -> Any:
     """The first row of each auction."""
     return bids.group_by("auction").filter(_first, stateful=True)
 
@@ -110,9 +110,9 @@ def _records(address: str, topic: str) -> int:
     return sum(last - first for first, last in ends)
 
 
-def _run(address: str, told: Row) -> Cost:
-    work = told.get("work", "tumbling")
-    left = _records(address, told["topic"]) * (1 if work in ONCE else 2)
+def _run(address: str, spec: Row) -> Cost:
+    work = spec.get("work", "tumbling")
+    left = _records(address, spec["topic"]) * (1 if work in ONCE else 2)
     costs: list[Cost] = []
     with ExitStack() as reading, tempfile.TemporaryDirectory() as folder:
 
@@ -125,21 +125,21 @@ def _run(address: str, told: Row) -> Cost:
                 app.stop()
 
         app = Application(
-            broker_address=address, consumer_group=told["out"], auto_offset_reset="earliest",
+            broker_address=address, consumer_group=spec["out"], auto_offset_reset="earliest",
             state_dir=folder, use_changelog_topics=False, loglevel="ERROR",
             on_message_processed=processed, broker_availability_timeout=0,
             consumer_extra_config=FETCHING, producer_extra_config=PRODUCING,
         )  # fmt: skip
-        bids = app.topic(told["topic"], timestamp_extractor=lambda bid, *_: bid["ts"])
-        answers = WORKS[work](app.dataframe(bids), told)
-        answers.to_topic(app.topic(told["out"]), key=lambda _: None)
+        bids = app.topic(spec["topic"], timestamp_extractor=lambda bid, *_: bid["ts"])
+        answers = WORKS[work](app.dataframe(bids), spec)
+        answers.to_topic(app.topic(spec["out"]), key=lambda _: None)
         app.run()
     return costs[0]
 
 
-def drain(address: str, told: Row) -> dict[str, float]:
-    """Drain a topic through the work that is told into a topic, at least once."""
-    return drained(address, told, _run)
+def drain(address: str, spec: Row) -> dict[str, float]:
+    """Drain a topic through the given workload into a topic, at least once."""
+    return drained(address, spec, _run)
 
 
 if __name__ == "__main__":

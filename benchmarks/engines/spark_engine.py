@@ -18,7 +18,7 @@ from benchmarks.engines import spark_queries as queries
 from benchmarks.feeding import FED_SCHEMA, Feed
 from benchmarks.measure import Spent, measured
 from benchmarks.nexmark import BID_SCHEMA
-from benchmarks.processes import main, ready, told_to_stop
+from benchmarks.processes import main, ready, wait_for_stop
 from millstream.engine.spark.session import session
 from millstream.kafka.admin.topics import Topics
 
@@ -68,57 +68,57 @@ def read(spark: Any, address: str, topic: str, **options: Any) -> Any:
     return spark.readStream.format("kafka").options(**where).load()
 
 
-def windows(bids: Any, told: dict[str, Any]) -> Any:
+def windows(bids: Any, spec: dict[str, Any]) -> Any:
     """Count and sum per auction and window, as JSON values."""
     from pyspark.sql import functions as F
 
     return (
-        bids.withWatermark("ts", told["delay"])
-        .groupBy("auction", F.window("ts", told["window"]))
+        bids.withWatermark("ts", spec["delay"])
+        .groupBy("auction", F.window("ts", spec["window"]))
         .agg(F.count("*").alias("n"), F.sum("price").alias("total"))
         .selectExpr("to_json(struct(auction, window.start as window_start, "
                     "window.end as window_end, n, total)) as value")
     )  # fmt: skip
 
 
-def hops(bids: Any, told: dict[str, Any]) -> Any:
+def hops(bids: Any, spec: dict[str, Any]) -> Any:
     """Count per auction and hopping window, as JSON values."""
     from pyspark.sql import functions as F
 
-    return _counted(bids, told, "auction", F.window("ts", told["window"], told["every"]))
+    return _counted(bids, spec, "auction", F.window("ts", spec["window"], spec["every"]))
 
 
-def sessions(bids: Any, told: dict[str, Any]) -> Any:
+def sessions(bids: Any, spec: dict[str, Any]) -> Any:
     """Count per bidder and session, as JSON values."""
     from pyspark.sql import functions as F
 
-    return _counted(bids, told, "bidder", F.session_window("ts", told["gap"]))
+    return _counted(bids, spec, "bidder", F.session_window("ts", spec["gap"]))
 
 
-def _counted(bids: Any, told: dict[str, Any], key: str, window: Any) -> Any:
-    counts = bids.withWatermark("ts", told["delay"]).groupBy(key, window.alias("w")).count()
+def _counted(bids: Any, spec: dict[str, Any], key: str, window: Any) -> Any:
+    counts = bids.withWatermark("ts", spec["delay"]).groupBy(key, window.alias("w")).count()
     return counts.selectExpr(f"to_json(struct({key}, w.start as window_start, "
                              "w.end as window_end, count as n)) as value")  # fmt: skip
 
 
-def distinct(bids: Any, told: dict[str, Any]) -> Any:
+def distinct(bids: Any, spec: dict[str, Any]) -> Any:
     """The first row of each auction, as JSON values."""
     return bids.dropDuplicates(["auction"]).selectExpr("to_json(struct(*)) as value")
 
 
-def pairs(spark: Any, address: str, topic: str, told: dict[str, Any]) -> Any:
+def pairs(spark: Any, address: str, topic: str, spec: dict[str, Any]) -> Any:
     """Pairs of bids of two topics, of one auction and so near in time, as JSON values."""
-    other = told["warm_other"] if topic == told["warm"] else told["other"]
+    other = spec["warm_other"] if topic == spec["warm"] else spec["other"]
     sides = [
-        typed(read(spark, address, name, maxOffsetsPerTrigger=told["rows"]),
+        typed(read(spark, address, name, maxOffsetsPerTrigger=spec["rows"]),
               f"auction long, {column}, ts timestamp")
-        .withWatermark("ts", told["delay"]).alias(side)
+        .withWatermark("ts", spec["delay"]).alias(side)
         for name, column, side in ((topic, "bidder long", "l"), (other, "price double", "r"))
     ]  # fmt: skip
     from pyspark.sql import functions as F
 
-    near = F.expr(f"l.auction = r.auction and r.ts >= l.ts - interval {told['within']} "
-                  f"and r.ts <= l.ts + interval {told['within']}")  # fmt: skip
+    near = F.expr(f"l.auction = r.auction and r.ts >= l.ts - interval {spec['within']} "
+                  f"and r.ts <= l.ts + interval {spec['within']}")  # fmt: skip
     return (
         sides[0]
         .join(sides[1], near)
@@ -137,36 +137,36 @@ def _to_topic(frame: Any, address: str, out: str, folder: str) -> Any:
     return writer.option("topic", out).option("checkpointLocation", folder).outputMode("append")
 
 
-def drain(address: str, told: dict[str, Any]) -> dict[str, Any]:
-    """Drain a topic through the work that is told into a topic, at least once."""
-    spark = spark_for(told["store"])
-    outs = {told["warm"]: f"warm-{uuid.uuid4().hex[:8]}", told["topic"]: told["out"]}
+def drain(address: str, spec: dict[str, Any]) -> dict[str, Any]:
+    """Drain a topic through the given workload into a topic, at least once."""
+    spark = spark_for(spec["store"])
+    outs = {spec["warm"]: f"warm-{uuid.uuid4().hex[:8]}", spec["topic"]: spec["out"]}
     for topic, out in outs.items():
-        bids = typed(read(spark, address, topic, maxOffsetsPerTrigger=told["rows"]))
+        bids = typed(read(spark, address, topic, maxOffsetsPerTrigger=spec["rows"]))
         with tempfile.TemporaryDirectory() as folder, measured() as cost:
-            query = _to_topic(_done(spark, address, topic, bids, told), address, out, folder)
+            query = _to_topic(_done(spark, address, topic, bids, spec), address, out, folder)
             query.trigger(availableNow=True).start().awaitTermination()
     return {"wall": cost.wall, "cpu": cost.cpu}
 
 
-def _done(spark: Any, address: str, topic: str, bids: Any, told: dict[str, Any]) -> Any:
-    name = told.get("work", "tumbling")
+def _done(spark: Any, address: str, topic: str, bids: Any, spec: dict[str, Any]) -> Any:
+    name = spec.get("work", "tumbling")
     if name == "join":
-        return pairs(spark, address, topic, told)
+        return pairs(spark, address, topic, spec)
     if name == "q8":
-        other = told["warm_other"] if topic == told["warm"] else told["other"]
+        other = spec["warm_other"] if topic == spec["warm"] else spec["other"]
         sides = ((topic, "id long, name string"), (other, "seller long"))
         return queries.q8(*(
-            typed(read(spark, address, one, maxOffsetsPerTrigger=told["rows"]),
-                  f"{columns}, ts timestamp").withWatermark("ts", told["delay"])
+            typed(read(spark, address, one, maxOffsetsPerTrigger=spec["rows"]),
+                  f"{columns}, ts timestamp").withWatermark("ts", spec["delay"])
             for one, columns in sides))  # fmt: skip
-    return WORKS[name](bids, told)
+    return WORKS[name](bids, spec)
 
 
-def decode(address: str, told: dict[str, Any]) -> dict[str, Any]:
+def decode(address: str, spec: dict[str, Any]) -> dict[str, Any]:
     """Read and decode every record to columns; use every column so that none is pruned."""
     spark = spark_for("heap")
-    for topic in (told["warm"], told["topic"]):
+    for topic in (spec["warm"], spec["topic"]):
         options = {"kafka.bootstrap.servers": address, "subscribe": topic, **_FETCH}
         with measured() as cost:
             bids = typed(spark.read.format("kafka").options(**options).load())
@@ -177,49 +177,49 @@ def decode(address: str, told: dict[str, Any]) -> dict[str, Any]:
     return {"wall": cost.wall, "cpu": cost.cpu, "sums": [float(one) for one in row]}
 
 
-def latency(address: str, told: dict[str, Any]) -> dict[str, Any]:
-    """Run until told to stop, batch after batch, at least once."""
-    spark = spark_for(told["store"])
-    bids = typed(read(spark, address, told["topic"]), FED_SCHEMA)
+def latency(address: str, spec: dict[str, Any]) -> dict[str, Any]:
+    """Run until it is stopped, batch after batch, at least once."""
+    spark = spark_for(spec["store"])
+    bids = typed(read(spark, address, spec["topic"]), FED_SCHEMA)
     with tempfile.TemporaryDirectory() as folder:
-        query = _to_topic(windows(bids, told), address, told["out"], folder).start()
+        query = _to_topic(windows(bids, spec), address, spec["out"], folder).start()
         ready()
         with measured() as cost:
-            told_to_stop()
-        batches = [_told(progress) for progress in query.recentProgress]
+            wait_for_stop()
+        batches = [_figures(progress) for progress in query.recentProgress]
         query.stop()
     return {"wall": cost.wall, "cpu": cost.cpu, "batches": [one for one in batches if one["rows"]]}
 
 
-def lasting(address: str, told: dict[str, Any]) -> dict[str, Any]:
+def lasting(address: str, spec: dict[str, Any]) -> dict[str, Any]:
     """Run on a checkpoint that stays, batch after batch, until it is killed."""
-    spark = spark_for(told["store"])
-    bids = typed(read(spark, address, told["topic"], maxOffsetsPerTrigger=told["rows"]))
-    _to_topic(windows(bids, told), address, told["out"], told["folder"]).start().awaitTermination()
+    spark = spark_for(spec["store"])
+    bids = typed(read(spark, address, spec["topic"], maxOffsetsPerTrigger=spec["rows"]))
+    _to_topic(windows(bids, spec), address, spec["out"], spec["folder"]).start().awaitTermination()
     return {}
 
 
-def growth(address: str, told: dict[str, Any]) -> dict[str, Any]:
+def growth(address: str, spec: dict[str, Any]) -> dict[str, Any]:
     """Small batches over a per-key count with many keys open; then its state, as Parquet."""
-    spark = spark_for(told["store"])
-    feed = Feed(address, told["topic"], told["keys"])
+    spark = spark_for(spec["store"])
+    feed = Feed(address, spec["topic"], spec["keys"])
     options = {"kafka.isolation.level": "read_committed", "minPartitions": 2}
-    bids = typed(read(spark, address, told["topic"], **options), FED_SCHEMA)
+    bids = typed(read(spark, address, spec["topic"], **options), FED_SCHEMA)
     with tempfile.TemporaryDirectory() as folder:
         counts = bids.groupBy("auction").count().writeStream.format("noop")
         query = counts.option("checkpointLocation", folder).outputMode("update").start()
         feed.preload()
-        _taken_in(query, address, told["topic"])
+        _taken_in(query, address, spec["topic"])
         feed.settle()
         batches = []
-        for _ in range(told["batches"]):
-            feed.batch(told["rows"])
+        for _ in range(spec["batches"]):
+            feed.batch(spec["rows"])
             spent = Spent()
-            progress = _taken_in(query, address, told["topic"])
-            batches.append({**_told(progress), **spent.so_far()})
+            progress = _taken_in(query, address, spec["topic"])
+            batches.append({**_figures(progress), **spent.so_far()})
         query.stop()
         state = spark.read.format("statestore").load(folder)
-        state.selectExpr("key.auction", "value.count as n").write.parquet(told["state"])
+        state.selectExpr("key.auction", "value.count as n").write.parquet(spec["state"])
     return {"batches": batches}
 
 
@@ -242,7 +242,7 @@ def _reached(progress: Any) -> int:
     return max((end for places in ends.values() for end in places.values()), default=0)
 
 
-def _told(progress: Any) -> dict[str, Any]:
+def _figures(progress: Any) -> dict[str, Any]:
     phases = dict(progress.durationMs)
     return {"rows": progress.numInputRows, "seconds": phases.get("triggerExecution", 0) / 1000,
             "phases": {name: took / 1000 for name, took in phases.items()}}  # fmt: skip

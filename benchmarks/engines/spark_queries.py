@@ -7,28 +7,28 @@ from typing import Any
 WINDOW = "10 seconds"
 
 
-def q1(bids: Any, _told: dict[str, Any]) -> Any:
+def q1(bids: Any, _spec: dict[str, Any]) -> Any:
     """Every bid in another currency."""
     return bids.selectExpr("to_json(struct(auction, bidder, price * 0.908D as price, ts)) as value")
 
 
-def q2(bids: Any, _told: dict[str, Any]) -> Any:
+def q2(bids: Any, _spec: dict[str, Any]) -> Any:
     """The bids of a few auctions."""
     few = bids.where("auction % 123 = 0")
     return few.selectExpr("to_json(struct(auction, price)) as value")
 
 
-def q5(bids: Any, told: dict[str, Any]) -> Any:
+def q5(bids: Any, spec: dict[str, Any]) -> Any:
     """The largest number of bids an auction has, per window of 10 s every 2 s."""
     from pyspark.sql import functions as F
 
     hops = F.window("ts", WINDOW, "2 seconds").alias("w")
-    counts = bids.withWatermark("ts", told["delay"]).groupBy("auction", hops).count()
+    counts = bids.withWatermark("ts", spec["delay"]).groupBy("auction", hops).count()
     largest = counts.groupBy("w").agg(F.max("count").alias("n"))
     return largest.selectExpr("to_json(struct(w.start as window_start, n)) as value")
 
 
-def q7(bids: Any, told: dict[str, Any]) -> Any:
+def q7(bids: Any, spec: dict[str, Any]) -> Any:
     """The bids with the highest price of their window, kept as state until the window ends.
 
     A join of the bids with their window's maximum is right too, and holds every bid as state
@@ -37,7 +37,7 @@ def q7(bids: Any, told: dict[str, Any]) -> Any:
     from pyspark.sql.streaming.state import GroupStateTimeout
 
     columns = "auction long, bidder long, price double, ts timestamp"
-    timed = bids.withWatermark("ts", told["delay"]).selectExpr(
+    timed = bids.withWatermark("ts", spec["delay"]).selectExpr(
         "unix_millis(ts) div 10000 * 10000 as first", "auction", "bidder", "price", "ts"
     )
     found = timed.groupBy("first").applyInPandasWithState(

@@ -8,20 +8,20 @@ from typing import Any
 from benchmarks.engines.spark_engine import read, spark_for, typed, windows
 from benchmarks.feeding import FED_SCHEMA
 from benchmarks.measure import measured
-from benchmarks.processes import main, ready, told_to_stop
+from benchmarks.processes import main, ready, wait_for_stop
 
 
-def latency(address: str, told: dict[str, Any]) -> dict[str, Any]:
-    """Run until told to stop, a batch each `batch`, at least once."""
-    bids = typed(read(spark_for(told["store"]), address, told["topic"]), FED_SCHEMA)
+def latency(address: str, spec: dict[str, Any]) -> dict[str, Any]:
+    """Run until it is stopped, a batch each `batch`, at least once."""
+    bids = typed(read(spark_for(spec["store"]), address, spec["topic"]), FED_SCHEMA)
     with tempfile.TemporaryDirectory() as folder:
-        options = {"kafka.bootstrap.servers": address, "topic": told["out"],
+        options = {"kafka.bootstrap.servers": address, "topic": spec["out"],
                    "checkpointLocation": folder}  # fmt: skip
-        writer = windows(bids, told).writeStream.format("kafka").options(**options)
-        query = writer.outputMode("append").trigger(processingTime=told["batch"]).start()
+        writer = windows(bids, spec).writeStream.format("kafka").options(**options)
+        query = writer.outputMode("append").trigger(processingTime=spec["batch"]).start()
         ready()
         with measured() as cost:
-            told_to_stop()
+            wait_for_stop()
         batches = [
             {
                 "rows": progress.numInputRows,

@@ -188,7 +188,7 @@ def test_an_engine_that_takes_long_may_have_one_round_beside_the_others(
     assert "| 8.00× |" in line
 
 
-def test_a_bench_that_is_told_to_end_ends_what_it_has_started() -> None:
+def test_a_benchmark_that_is_stopped_ends_what_it_has_started() -> None:
     code = (
         "import subprocess, sys\n"
         "from benchmarks.__main__ import ends_on_sigterm\n"
@@ -221,8 +221,8 @@ def test_durations_and_moments_are_read_and_written_in_milliseconds() -> None:
 def test_a_peer_warms_up_into_another_topic_and_tells_of_the_second_run() -> None:
     runs: list[dict[str, Any]] = []
 
-    def run(_address: str, told: dict[str, Any]) -> Cost:
-        runs.append(told)
+    def run(_address: str, spec: dict[str, Any]) -> Cost:
+        runs.append(spec)
         return Cost(wall=float(len(runs)), cpu=10.0 * len(runs))
 
     figures = drained("here:1", {"topic": "bids", "warm": "few", "out": "answers"}, run)

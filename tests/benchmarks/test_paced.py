@@ -29,13 +29,13 @@ def fed(address: str, rate: int, start: float) -> tuple[dict[str, float], list[t
     """What a feed of one second says, and the partitions and times of its records."""
     topic = f"paced-{uuid.uuid4().hex[:8]}"
     Topics(address).create(topic, partitions=4)
-    told = pace(address, topic, partitions=4, rate=rate, keys=10, start=start, seconds=1)
+    report = pace(address, topic, partitions=4, rate=rate, keys=10, start=start, seconds=1)
     records = [
         (place.as_py(), json.loads(value.as_py())["ts"])
         for piece in chunks(address, topic)
         for place, value in zip(piece["partition"], piece["value"], strict=True)
     ]
-    return told, records
+    return report, records
 
 
 @pytest.mark.kafka
@@ -45,9 +45,9 @@ def test_a_feed_sends_every_record_with_its_scheduled_time(
 ) -> None:
     start = soon()
 
-    told, records = fed(broker.address, rate, start)
+    report, records = fed(broker.address, rate, start)
 
-    assert told["sent"] == rate == len(records)
+    assert report["sent"] == rate == len(records)
     assert sorted(records) == sorted(
         (number % 4, round((start + number / rate) * 1000)) for number in range(rate)
     )
@@ -59,10 +59,10 @@ def test_a_feed_that_begins_late_keeps_the_schedule_and_says_how_late(
 ) -> None:
     start = time.time() - 5
 
-    told, records = fed(broker.address, 1_000, start)
+    report, records = fed(broker.address, 1_000, start)
 
-    assert told["behind"] >= 5
-    assert told["untaken"] >= 5
+    assert report["behind"] >= 5
+    assert report["untaken"] >= 5
     assert min(at for _, at in records) == round(start * 1000)
 
 

@@ -138,10 +138,10 @@ def test_few_rounds_a_loaded_machine_and_uncommitted_changes_are_said(tmp_path: 
     loaded = kept({"millstream": [drained(1.0, load=4.5)]}, rounds=2, changed=True)
     text = page({"tumbling": loaded, "q1": TUMBLING}, tmp_path)
 
-    told = section(text, "tumbling")
-    assert "commit abc1234+, 2026-01-02; 2 rounds; load 4.5 on 2 cores" in told
+    shown = section(text, "tumbling")
+    assert "commit abc1234+, 2026-01-02; 2 rounds; load 4.5 on 2 cores" in shown
     for doubt in ("fewer than five rounds", "loaded machine", "with changes that are in no commit"):
-        assert f"**{doubt}**" in told
+        assert f"**{doubt}**" in shown
     assert "**" not in section(text, "q1")
     assert "measured at 2 commits" in text
 

@@ -122,7 +122,7 @@ def test_a_topic_made_anew_stops_the_job(small: Small) -> None:
 def test_without_looking_at_the_topic_its_rows_are_mixed_with_anothers(
     small: Small, monkeypatch: Patch
 ) -> None:
-    monkeypatch.setattr(engine, "check_still_there", lambda *told: None)
+    monkeypatch.setattr(engine, "check_extent", lambda *told: None)
     small.environment.log.identity = "second"
     small.environment.log.records[TOPIC] = {}
     small.feed(30, more=100)

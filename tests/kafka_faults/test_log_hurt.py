@@ -66,7 +66,7 @@ def test_a_topic_made_anew_under_a_running_job_stops_it_and_none_of_its_rows_com
 def test_without_the_check_of_ids_rows_of_another_topic_are_taken_for_the_old_ones(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "check_still_there", lambda *_: None)
+    monkeypatch.setattr(engine, "check_extent", lambda *_: None)
     with stage.writing(), stage.working():
         stage.more()
     make_anew(stage, 20_000)
@@ -89,7 +89,7 @@ def test_retention_that_overtakes_a_stopped_job_stops_it_with_the_offsets(
 
     with pytest.raises(DataGone, match=r"a log that begins at \d+: \d+ records are gone"):
         stage.job(until="caught_up").run()
-    monkeypatch.setattr(engine, "check_still_there", lambda *_: None)  # then the fetch says so
+    monkeypatch.setattr(engine, "check_extent", lambda *_: None)  # then the fetch says so
     with pytest.raises(DataGone, match="a log that no longer holds it"):
         stage.job(until="caught_up").run()
 

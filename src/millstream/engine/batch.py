@@ -29,7 +29,7 @@ from millstream.operators.kernel import Replicates
 from millstream.plan.graph import Read, Stateful
 from millstream.sinks.spec import Discard
 from millstream.sources.decode import Report
-from millstream.sources.kafka.topic import Topic
+from millstream.sources.spec import RecordLog
 from millstream.state.runs.manifest import Change
 from millstream.state.runs.runs import Run
 
@@ -335,8 +335,8 @@ def _filled(ranges: Ranges) -> Ranges:
 
 
 def _origin_of(read: Read, name: str) -> str:
-    """What a bad row names as its source: two folders may have one name, their reads have not."""
-    return read.source.name if isinstance(read.source, Topic) else name
+    """Return what dead rows name as their source: the log, or the read, whose name is unique."""
+    return read.source.log_name if isinstance(read.source, RecordLog) else name
 
 
 def _pieces(table: pa.Table) -> Iterator[pa.Table]:

@@ -45,7 +45,7 @@ from millstream.metrics.batch_report import Teller
 from millstream.plan.fingerprint import fingerprint
 from millstream.plan.graph import Read
 from millstream.plan.stages import cut
-from millstream.sources.kafka.reader import check_still_there
+from millstream.sources.extent import check_extent
 from millstream.state.runs.merge import Merger
 
 if TYPE_CHECKING:
@@ -210,14 +210,14 @@ class Engine:
             known = self.head.sources.get(name)
             if known is not None:
                 topic = self.typed.stages.reads[name].source.name
-                check_still_there(topic, extent, known.next, known.identity)
+                check_extent(topic, extent, known.next, known.identity)
 
     def _check_ranges(self, intent: Intent) -> None:
         """An intent that is run again finds the rows it was made for."""
         for name, told in intent.sources.items():
             topic = self.typed.stages.reads[name].source.name
             starts = {p: a for p, (a, _) in told.ranges.items()}
-            check_still_there(topic, self._readers[name].extent(), starts, told.identity)
+            check_extent(topic, self._readers[name].extent(), starts, told.identity)
 
     def _plan(self, *, finish: bool, always: bool) -> Intent | None:
         extents = {name: reader.extent() for name, reader in self._readers.items()}

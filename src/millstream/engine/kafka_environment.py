@@ -15,7 +15,7 @@ from millstream.sinks.spec import ListsExisting, Opening, OpenSink
 from millstream.sources.files.files import Files
 from millstream.sources.kafka.topic import Topic
 from millstream.sources.memory import Memory
-from millstream.sources.spec import OpenSource, SourceOpening
+from millstream.sources.spec import OpenSource, RecordLog, SourceOpening
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -65,18 +65,17 @@ class KafkaEnvironment:
         return self._resolved
 
     def reader(self, name: str, read: Read) -> Reader:
-        """A topic, or a source that opens itself, opened for reading."""
-        if isinstance(read.source, Topic):
-            from millstream.sources.kafka.reader import TopicReader
-
-            return TopicReader(self.cluster, read.source.name, f"millstream.{self._pipeline}",
-                               waiting=self._waiting)  # fmt: skip
+        """Open a source for this run."""
         if not isinstance(read.source, OpenSource):
             raise InvalidSpec("a running pipeline needs sources it can open", got=repr(read.source),
                               do="implement millstream.sources.spec.OpenSource")  # fmt: skip
-        assert self._folder is not None, "sources that open themselves need a checkpoint"
         notes = SourceNotes(self._folder, name, self._owned)
-        return read.source.reader(SourceOpening(notes, self.clock))
+        return read.source.reader(
+            SourceOpening(
+                notes, self.clock, kafka=lambda: self.cluster,
+                group=f"millstream.{self._pipeline}", on_wait=self._waiting,
+            )
+        )  # fmt: skip
 
     def writer_of(self, sink: Sink) -> str:
         """All topics of the cluster commit together, and so do the sinks of one system.
@@ -140,8 +139,8 @@ class KafkaEnvironment:
         return time.time_ns() // 1000
 
     def ahead(self, read: Read, clock: int) -> tuple[int | None, int | None]:
-        """A row may be so far ahead of its record's own timestamp, elsewhere of the batch."""
-        return read.ahead, None if isinstance(read.source, Topic) else clock
+        """Return `ahead` and the clock it counts from: None for the record's own timestamp."""
+        return read.ahead, None if isinstance(read.source, RecordLog) else clock
 
 
 def _told(point: str) -> None:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from millstream.errors import InvalidSpec
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from millstream.formats.spec import Decoded
+    from millstream.kafka.settings import Cluster
     from millstream.schema import Schema
 
 Offsets = dict[int, int]
@@ -90,16 +93,25 @@ class Notes(Protocol):
         """One note in the place of all there are; False if another run was first."""
 
 
+def _no_cluster() -> Cluster:
+    raise InvalidSpec("a topic needs a Kafka cluster", got="none", do="run it with --kafka")
+
+
 @dataclass(frozen=True, slots=True)
 class SourceOpening:
-    """What a source is given for one run: a place for its notes, and the time in microseconds.
+    """What the engine passes to a source when it opens it for one run.
 
-    `eager` wants every look to be a fresh one, as tests by hand do.
+    `notes` are its notes in the checkpoint, `clock` the time in microseconds. `eager` asks for a
+    fresh listing at every look, as tests need it. Sources in Kafka find their cluster and their
+    consumer group here, and call `on_wait` with a reason while they wait for a broker.
     """
 
     notes: Notes
     clock: Callable[[], int]
     eager: bool = False
+    kafka: Callable[[], Cluster] = _no_cluster
+    group: str = ""
+    on_wait: Callable[[str], None] = lambda why: None
 
 
 class Fetching(Protocol):
@@ -119,10 +131,19 @@ class Scan:
 
 @runtime_checkable
 class OpenSource(Protocol):
-    """A source that opens itself; topics are opened by their cluster."""
+    """A source that a running pipeline can open."""
 
     def reader(self, opening: SourceOpening) -> Reader:
         """The source opened for one run."""
+
+
+@runtime_checkable
+class RecordLog(Protocol):
+    """A source whose records have a timestamp of their own, in a log with a name of its own."""
+
+    @property
+    def log_name(self) -> str:
+        """The name that identifies the log."""
 
 
 class Reader(Protocol):

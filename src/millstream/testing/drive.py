@@ -16,7 +16,7 @@ from millstream.engine.lanes.planner import Sizing
 from millstream.engine.spark.session import Spark, session
 from millstream.errors import InvalidInput
 from millstream.sources.plain_json import as_json
-from millstream.sources.spec import OpenSource, SourceOpening
+from millstream.sources.spec import OpenSource, RecordLog, SourceOpening
 from millstream.testing.memory_log import Left, MemoryLog, MemoryReader, RecordingWriter
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ class _World:
         self.outputs: tuple[Output, ...] = ()
 
     def reader(self, name: str, read: Read) -> Reader:
-        if isinstance(read.source, OpenSource):
+        if isinstance(read.source, OpenSource) and not isinstance(read.source, RecordLog):
             notes = SourceNotes(self._folder, name, lambda: None)
             return read.source.reader(SourceOpening(notes, self.clock, eager=True))
         return MemoryReader(self.log, read.source.name)
@@ -217,7 +217,7 @@ class _World:
         return self.now
 
     def ahead(self, read: Read, clock: int) -> tuple[int | None, int | None]:
-        return (None if isinstance(read.source, OpenSource) else read.ahead), None
+        return (read.ahead if isinstance(read.source, RecordLog) else None), None
 
 
 def micros_of(time: Time) -> int:

@@ -1,7 +1,7 @@
-"""What sources note in the checkpoint: small durable records, numbered in order.
+"""Notes of sources in the checkpoint: small durable records, numbered in order.
 
 sources/<source>/<n>        one note
-sources/<source>/<n>.full   one note in the place of all up to that number
+sources/<source>/<n>.full   one note that replaces all up to that number
 """
 
 from __future__ import annotations
@@ -19,14 +19,18 @@ _FULL = ".full"
 
 
 class SourceNotes:
-    """The notes of one source of one job; `owned` stops a run that no longer owns the job."""
+    """The notes of one source of one job; `owned` raises if the run no longer owns the job."""
 
-    def __init__(self, checkpoint: Path, source: str, owned: Callable[[], None]) -> None:
-        self._folder = checkpoint / "sources" / folder_name(source)
-        self._owned = owned
+    def __init__(self, checkpoint: Path | None, source: str, owned: Callable[[], None]) -> None:
+        self._checkpoint, self._source, self._owned = checkpoint, source, owned
+
+    @property
+    def _folder(self) -> Path:
+        assert self._checkpoint is not None, "a source with notes needs a checkpoint"
+        return self._checkpoint / "sources" / folder_name(self._source)
 
     def all(self) -> list[dict[str, Any]]:
-        """Every note there is, the oldest first.
+        """Return every note, oldest first.
 
         Raises:
             Damaged: one is missing or changed.
@@ -40,13 +44,13 @@ class SourceNotes:
         return notes + [durable.read(self._path(number), "note") for number in later]
 
     def add(self, note: dict[str, Any]) -> bool:
-        """One more note; False if another run was first."""
+        """Add a note; return False if another run was first."""
         self._owned()
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return durable.write_new(self._path(self._last() + 1), "note", note)
 
     def replace(self, note: dict[str, Any]) -> bool:
-        """One note in the place of all there are; the old ones go only afterwards."""
+        """Write one note that replaces all others, and then remove those."""
         self._owned()
         last = self._last()
         if not durable.write_new(self._path(last, _FULL), "note", note):

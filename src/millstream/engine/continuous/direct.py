@@ -23,8 +23,8 @@ from millstream.formats.json.decode import check
 from millstream.plan.graph import Read
 from millstream.plan.side_outputs import dead_topic
 from millstream.schema import Schema
+from millstream.sources.extent import check_extent
 from millstream.sources.kafka import errors as troubles
-from millstream.sources.kafka.reader import check_still_there
 from millstream.sql.arrow.values import ArrowSteps, Filter
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class Direct(Continuous):
         for output, rows in passed.written.items():
             self._told.wrote(output, rows, seconds)
         extent = self._readers[name].extent()
-        check_still_there(place.topic, extent, place.parted, place.identity)
+        check_extent(place.topic, extent, place.parted, place.identity)
         self._passing[name].widen(extent.first)
         return moved
 

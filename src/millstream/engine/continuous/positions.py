@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.engine.checkpoint import durable
 from millstream.errors import MillstreamError
-from millstream.sources.kafka.reader import check_still_there
+from millstream.sources.extent import check_extent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,7 +72,7 @@ class Places:
                     got=repr(topic),
                     do="name another folder with --checkpoint",
                 )
-            check_still_there(topic, extent, place.parted, place.identity)
+            check_extent(topic, extent, place.parted, place.identity)
             new = {p: at for p, at in extent.first.items() if p not in place.parted}
             self.of[name] = Place(topic, place.identity, {**place.parted, **new})
         self.keep()

@@ -28,7 +28,7 @@ from millstream.plan.stages import cut
 from millstream.sinks.function import Function
 from millstream.sinks.keys import Keyed
 from millstream.sinks.spec import Rewindable
-from millstream.sources.kafka.reader import check_still_there
+from millstream.sources.extent import check_extent
 from millstream.sources.kafka.topic import Topic
 from millstream.sources.memory import Memory
 
@@ -250,10 +250,10 @@ class Rewinding:
             ends[name] = dict(extent.end)
             if name in target.sources:
                 state = target.sources[name]
-                check_still_there(read.source.name, extent, state.next, state.identity)
+                check_extent(read.source.name, extent, state.next, state.identity)
             elif name in first:
                 starts = {p: a for p, (a, _) in first[name][0].items()}
-                check_still_there(read.source.name, extent, starts, first[name][1])
+                check_extent(read.source.name, extent, starts, first[name][1])
             elif not target.batch:
                 told += [f"{read.source.name}/{p} begins at offset {offset}"
                          for p, offset in extent.first.items() if offset]  # fmt: skip

@@ -10,7 +10,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from millstream.errors import DataGone, InvalidSpec, Unavailable
+from millstream.errors import InvalidSpec, Unavailable
 from millstream.kafka.librdkafka import LOG
 from millstream.sources.kafka import errors as troubles
 from millstream.sources.spec import (
@@ -288,33 +288,3 @@ def _in_order(tables: Sequence[pa.Table]) -> Sequence[pa.Table]:
             return [pa.concat_tables(tables).sort_by(_PLACES)]
         placed[int(partitions[0]), number] = table
     return [placed[place] for place in sorted(placed)]
-
-
-def check_still_there(
-    topic: str, extent: Extent, wanted: Mapping[int, int], identity: str | None
-) -> None:
-    """Stop when the log no longer holds what has not been read yet.
-
-    Raises:
-        DataGone: the topic was made anew, or records were deleted before they were read.
-    """
-    if identity is not None and extent.identity is not None and identity != extent.identity:
-        raise DataGone(
-            f"the job needs the topic {topic!r} it began with (id {identity})",
-            got=f"another one of that name (id {extent.identity})",
-            do="go on with the new one, from its beginning, by `millstream run … --skip-lost`, or "
-            "begin anew with another --checkpoint",
-        )
-    for partition, offset in wanted.items():
-        if partition not in extent.first:
-            raise DataGone(f"the job needs partition {partition} of the topic {topic!r}",
-                           got="a topic without it",
-                           do="go on without it by `millstream run … --skip-lost`")  # fmt: skip
-        if offset < extent.first[partition]:
-            raise DataGone(
-                f"the job needs {topic}/{partition} from offset {offset} on",
-                got=f"a log that begins at {extent.first[partition]}: "
-                f"{extent.first[partition] - offset} records are gone",
-                do="go on without them by `millstream run … --skip-lost`, or begin anew with "
-                "another --checkpoint, and give the topic a longer retention",
-            )

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from millstream.formats.spec import Format
     from millstream.schema import Schema
-    from millstream.sources.spec import Opener
+    from millstream.sources.spec import Opener, Reader, SourceOpening
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 
@@ -80,3 +80,14 @@ class Topic:
         from millstream.sources.values import Values
 
         return Values(self.wire())
+
+    @property
+    def log_name(self) -> str:
+        """The name that identifies its log in the cluster."""
+        return self.name
+
+    def reader(self, opening: SourceOpening) -> Reader:
+        """The topic of the job's Kafka cluster, opened for one run."""
+        from millstream.sources.kafka.reader import TopicReader
+
+        return TopicReader(opening.kafka(), self.name, opening.group, waiting=opening.on_wait)
