@@ -42,7 +42,7 @@ def test_a_job_is_rewound_into_new_outputs_then_again_in_those(
     assert windows(first) == windows(records(millstream, f"{topic}.out"))
     assert all(record["headers"] == [] for record in first)
     lanes = [row["lane"] for row in millstream.ok("commits", *folder, "-o", "json").json]
-    assert lanes == ["short", "short", "rewind", "short"]
+    assert lanes == ["narrow", "narrow", "rewind", "narrow"]
     [dead] = millstream.ok("dead", "list", file, *folder, "-o", "json").json
     assert (dead["source"], dead["waiting"]) == (topic, 1)
     assert "no dead rows in" in millstream.ok("dead", "list", file).err
