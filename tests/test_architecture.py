@@ -150,7 +150,7 @@ def _named(node: ast.Import | ast.ImportFrom) -> list[str]:
 
 
 def machine_places(folder: Path) -> list[str]:
-    """Lines that name one machine's folders or a registry's address: both differ elsewhere."""
+    """Lines that name one machine's folders, or a registry's address."""
     offences = []
     for file in sorted(folder.rglob("*")):
         if MADE & set(file.relative_to(folder).parts) or not file.is_file():
@@ -192,7 +192,7 @@ def test_the_command_wakes_nothing_heavy_before_it_knows_what_to_do() -> None:
     assert heavy_imports("import millstream.cli.main", SRC) == set()
 
 
-def test_oracles_know_nothing_of_what_they_judge() -> None:
+def test_oracles_are_independent_of_what_they_check() -> None:
     oracles = ROOT / "tests" / "oracles"
 
     assert list(sources(oracles))

@@ -11,13 +11,14 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from millstream.errors import InvalidSpec
 from millstream.formats.json.exact import LIMITS, NON_FINITE, Notes, Refused, reader
 from millstream.formats.json.syntax import Real, Whole
 from millstream.formats.pieces import NULL_VALUE
 from millstream.schema import Decimal, Scalar
 
 if TYPE_CHECKING:
-    from millstream.schema import Field, Type
+    from millstream.schema import Field, Schema, Type
 
 _CELL = re.compile(r'"((?:[^"]++|"")*+)"(?=,|\Z)|([^",\r\n]*+)(?=,|\Z)')
 _ODD = re.compile(r'["\r\n]')
@@ -151,6 +152,16 @@ def shown(text: str) -> str:
     return repr(text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…")
 
 
-def holds(type_: Type) -> bool:
-    """Whether one cell can hold a value of the type."""
-    return isinstance(type_, Scalar | Decimal)
+def check_schema(schema: Schema) -> None:
+    """Refuse a column that does not fit into one cell.
+
+    Raises:
+        InvalidSpec: the message names the column.
+    """
+    for field in schema:
+        if not isinstance(field.type, Scalar | Decimal):
+            raise InvalidSpec(
+                "a CSV cell needs a type without parts",
+                got=f"{field.name} {field.type.ddl()}",
+                do="use JSON, Avro or Parquet for arrays, maps and structs",
+            )
