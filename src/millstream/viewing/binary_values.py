@@ -55,11 +55,11 @@ class Wire:
     @classmethod
     def _avro(cls, told: Mapping[str, Any]) -> Wire:
         from millstream.formats.avro.format import Avro
-        from millstream.formats.avro.schema import columns
+        from millstream.formats.avro.schema import row_schema
         from millstream.formats.framing import Framing
 
         made = Avro(told["schema"], Framing.of(told["framing"]))
-        return cls("avro", made, columns(told["schema"]))
+        return cls("avro", made, row_schema(told["schema"]))
 
     @classmethod
     def _protobuf(cls, told: Mapping[str, Any]) -> Wire:
