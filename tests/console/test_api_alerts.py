@@ -12,13 +12,13 @@ import pytest
 import millstream as ms
 from millstream.engine.checkpoint.checkpoint import Checkpoint
 from millstream.jobs.registry import JobRegistry
-from millstream.sinks.alerts.notice_writer import NoticeWriter
+from millstream.sinks.alerts.writer import NoticeWriter
 from millstream.sinks.spec import Opening, Staged
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.console.serving import PageRequest, Served
+    from tests.console.serving import ApiResponse, Served
 
 EVIL = "<script>\u202e" + "x" * 5_000
 
@@ -41,7 +41,7 @@ def alerted(console: Served, tmp_path: Path) -> Served:
     return console
 
 
-def silenced(console: Served, wish: dict[str, Any], name: str = "pages%20fail") -> PageRequest:
+def silenced(console: Served, wish: dict[str, Any], name: str = "pages%20fail") -> ApiResponse:
     body = json.dumps(wish).encode()
     return console(f"/api/alerts/hot/{name}/silence", "POST", body=body)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.console.serving import PageRequest, Served
+    from tests.console.serving import ApiResponse, Served
 
 PATIENCE = 60.0
 AGAIN = json.dumps({"to": "start", "again": True}).encode()
@@ -40,7 +40,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
     return use
 
 
-def rewound(console: Served, job: str = "hot") -> PageRequest:
+def rewound(console: Served, job: str = "hot") -> ApiResponse:
     return console(f"/api/jobs/{job}/rewind", "POST", body=AGAIN)
 
 
@@ -82,7 +82,7 @@ def test_one_rewind_of_a_job_at_a_time_and_none_outlives_the_console(
 ) -> None:
     console.add_job()
     stand_in("exec sleep 600")
-    answers: list[Asked] = []
+    answers: list[ApiResponse] = []
     first = threading.Thread(target=lambda: answers.append(rewound(console)))
     first.start()
     deadline = time.monotonic() + PATIENCE

@@ -52,11 +52,11 @@ class ValueDecoder:
     @classmethod
     def _avro(cls, stored: Mapping[str, Any]) -> ValueDecoder:
         from millstream.formats.avro.format import Avro
-        from millstream.formats.avro.schema import columns
+        from millstream.formats.avro.schema import row_schema
         from millstream.formats.framing import Framing
 
         avro = Avro(stored["schema"], Framing.of(stored["framing"]))
-        return cls("avro", avro, columns(stored["schema"]))
+        return cls("avro", avro, row_schema(stored["schema"]))
 
     @classmethod
     def _protobuf(cls, stored: Mapping[str, Any]) -> ValueDecoder:
