@@ -9,7 +9,7 @@ from millstream.kafka.record_limits import ANY
 from millstream.timeouts import bounded
 
 if TYPE_CHECKING:
-    from millstream.kafka.protocol.transactions import Mark
+    from millstream.kafka.protocol.transactions import GroupOffset
     from millstream.kafka.settings import Cluster
     from millstream.sinks.kafka.messages import Outgoing
 
@@ -36,7 +36,7 @@ class Sender(Protocol):
         `most` is how many bytes at once the topic takes, where it is known.
         """
 
-    def sign(self, mark: Mark) -> None:
+    def sign(self, mark: GroupOffset) -> None:
         """Write an offset of a group that counts if the rest does."""
 
     def commit(self) -> None:
@@ -123,12 +123,12 @@ class ClientSender:
                     poll(0.05)
         poll(0)
 
-    def sign(self, mark: Mark) -> None:
+    def sign(self, mark: GroupOffset) -> None:
         """A librdkafka whose brokers were away may never answer this call, whatever its timeout
         (librdkafka issues 5456, 5511)."""
         from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-        place = TopicPartition(mark.topic, 0, mark.offset, metadata=mark.text)
+        place = TopicPartition(mark.topic, 0, mark.offset, metadata=mark.metadata)
         send, group = self._producer.send_offsets_to_transaction, self._group(mark.group)
         try:
             bounded(lambda: send([place], group, CALL_SECONDS), 2 * CALL_SECONDS)
