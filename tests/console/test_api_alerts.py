@@ -12,7 +12,7 @@ import pytest
 import millstream as ms
 from millstream.engine.checkpoint.checkpoint import Checkpoint
 from millstream.jobs.registry import JobRegistry
-from millstream.sinks.alerts.notice_writer import NoticeWriter
+from millstream.sinks.alerts.writer import NoticeWriter
 from millstream.sinks.spec import Opening, Staged
 
 if TYPE_CHECKING:

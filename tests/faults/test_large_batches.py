@@ -37,7 +37,7 @@ def unpacks_large(broker: ThrowAwayBroker) -> str:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("lane", ["short", "wide"])
+@pytest.mark.parametrize("lane", ["narrow", "wide"])
 def test_a_job_over_batches_that_unpack_to_gigabytes_runs_to_its_end_in_bounded_memory(
     lane: str, broker: ThrowAwayBroker, unpacks_large: str, tmp_path: Path
 ) -> None:

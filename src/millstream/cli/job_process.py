@@ -103,7 +103,7 @@ class JobProcess:
             pipeline,
             kafka=cluster,
             checkpoint=self._job.checkpoint,
-            lane=cast("Literal['wide', 'short'] | None", self._job.lane),
+            lane=cast("Literal['wide', 'narrow'] | None", self._job.lane),
             on_batch=self._batch,
             on_phase=self._phase,
             warn=lambda text: self._log("set aside", "warning", message=text),

@@ -161,7 +161,7 @@ class Reader(Protocol):
         """The records of these ranges for Spark's tasks (wide lane)."""
 
     def table(self, ranges: Ranges, more: Sequence[str] = ()) -> pa.Table:
-        """The records of these ranges on the driver (short lane).
+        """The records of these ranges on the driver (narrow lane).
 
         Raises:
             DamagedLog: some of them cannot be read.

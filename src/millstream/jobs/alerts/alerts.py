@@ -17,8 +17,8 @@ from millstream.errors import Damaged, InvalidInput, NotFound
 from millstream.jobs.database import open_read_only
 from millstream.jobs.registry import JobRegistry
 from millstream.jobs.reports.overview import iso_time
-from millstream.sinks.alerts.notice_store import NoticeStore, episode_of, store_file
-from millstream.sinks.alerts.notice_texts import moment as iso_micros
+from millstream.sinks.alerts.rendering import moment as iso_micros
+from millstream.sinks.alerts.store import NoticeStore, episode_of, store_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
