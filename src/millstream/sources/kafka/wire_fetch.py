@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,7 @@ from millstream.kafka.protocol.connection import Address, Connection, parse_addr
 from millstream.kafka.protocol.fetch import fetch_request, parse_fetch_response
 from millstream.kafka.protocol.messages import ProtocolError, UnexpectedResponse
 from millstream.kafka.protocol.metadata import available_leaders
-from millstream.kafka.protocol.record_batches import Records, pieces
+from millstream.kafka.protocol.record_batches import Headers, Records, pieces
 from millstream.sources.kafka import errors
 from millstream.sources.spec import raw_schema
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from millstream.sources.spec import Ranges
 
 _MAX_BYTES = 4 << 20  # of a partition in one fetch
+_MAX_BYTES_OF_FEW = 256 << 10
 _MAX_WAIT_MS = 100
 _TIMEOUT = 120.0
 _RETRY_SECONDS = 0.1
@@ -53,11 +54,17 @@ class _Prefetch:
 
 
 class WireFetcher:
-    """One topic of a cluster with an open listener."""
+    """One topic of a cluster with an open listener.
+
+    With `only` nothing but the records at these offsets is read, with their headers, and less is
+    fetched at once.
+    """
 
     def __init__(
-        self, cluster: Cluster, topic: str, *, waiting: Callable[[str], None] = lambda why: None
-    ) -> None:
+        self, cluster: Cluster, topic: str, *, waiting: Callable[[str], None] = lambda why: None,
+        only: Mapping[int, Collection[int]] | None = None,
+    ) -> None:  # fmt: skip
+        self._only = only
         self._cluster, self._topic, self._waiting = cluster, topic, waiting
         self._prefetched = _Prefetch()
         self._leaders: dict[int, Address] = {}
@@ -106,8 +113,9 @@ class WireFetcher:
         partition = part.partition
         first, end = done[partition], ends[partition]
         try:
+            only = None if self._only is None else self._only[partition]
             for found in pieces(part.records, whole, part.aborted, first, end,
-                                keys="key" in columns):  # fmt: skip
+                                keys="key" in columns, only=only):  # fmt: skip
                 if len(found.offsets):
                     yield _raw(found, partition, columns)
                 done[partition] = max(found.next, first)
@@ -252,9 +260,10 @@ class WireFetcher:
             if partition not in self._leaders:
                 raise ProtocolError(f"partition {partition} has no leader")
             sent.setdefault(self._leaders[partition], []).append(partition)
+        default = _MAX_BYTES if self._only is None else _MAX_BYTES_OF_FEW
         for leader, partitions in sent.items():
             offsets = [(partition, at[partition]) for partition in partitions]
-            request = fetch_request(self._topic, offsets, max_bytes=most or _MAX_BYTES,
+            request = fetch_request(self._topic, offsets, max_bytes=most or default,
                                     max_wait_ms=_MAX_WAIT_MS, min_bytes=least)  # fmt: skip
             self._connection(leader).send(request)
         return sent
@@ -382,4 +391,15 @@ def _raw(found: Records, partition: int | np.ndarray, columns: Sequence[str]) ->
         "offset": pa.array(found.offsets),
         "timestamp": pa.array(timestamps * 1000).view(pa.timestamp("us", "UTC")),
     }
+    if found.headers is not None:
+        arrays["headers"] = pa.array(
+            [*map(_header_rows, found.headers)], raw_schema().field("headers").type
+        )
     return pa.table([arrays[name] for name in columns], schema=raw_schema(columns))
+
+
+def _header_rows(headers: Headers) -> list[dict[str, Any]] | None:
+    """Headers as in a row: names are text, and a record without headers has null."""
+    return [
+        {"key": name.decode(errors="replace"), "value": value} for name, value in headers
+    ] or None
