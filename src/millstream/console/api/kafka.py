@@ -16,7 +16,7 @@ from millstream.kafka.admin.topic_info import TopicInfo, infos
 from millstream.kafka.librdkafka import Link
 from millstream.kafka.names import check_topic
 from millstream.kafka.positions import offsets_at
-from millstream.kafka.protocol.log_dirs import sizes
+from millstream.kafka.protocol.cluster import partition_sizes
 from millstream.kafka.secrets import masked
 from millstream.viewing.binary_values import ValueDecoder
 
@@ -64,7 +64,7 @@ class Kafka:
         [info] = infos(link, [check_topic(name)])
         slots = [(name, part.partition) for part in info.partitions if part.leader is not None]
         stable = offsets_at(link, slots, "end", committed=True)
-        held = sizes(link.cluster, name)
+        held = partition_sizes(link.cluster, name)
         parts = [
             {**asdict(part), "replicas": list(part.replicas), "isr": list(part.isr),
              "stable": stable.get((name, part.partition)), "bytes": held.get(part.partition)}
