@@ -63,7 +63,7 @@ bench: env ## make bench ROW=… ENGINE=… ARGS=…
 	$(BIN)/python -m benchmarks $(if $(ROW),--row '$(ROW)') $(if $(ENGINE),--engine '$(ENGINE)') $(ARGS)
 
 bench-all: env ## every row on every engine: hours; goes on where it stopped, then writes the page
-	$(BIN)/python -m benchmarks --all $(ARGS); told=$$?; $(BIN)/python -m benchmarks.page && exit $$told
+	$(BIN)/python -m benchmarks --all $(ARGS); status=$$?; $(BIN)/python -m benchmarks.page && exit $$status
 
 soak: env ## the long tests, which `make test` leaves out
 	$(BIN)/pytest -m soak --timeout=0 tests
@@ -71,7 +71,7 @@ soak: env ## the long tests, which `make test` leaves out
 mutants: env
 	$(BIN)/python -m benchmarks.mutants $(ARGS)
 
-lock: $(VENV)/.installed ## pin anew after a change of pyproject.toml or jars.xml; needs uv
+lock: $(VENV)/.installed ## pin again after a change of pyproject.toml or jars.xml; needs uv
 	uv pip compile pyproject.toml --group dev $(COMPILE) -o requirements.lock
 	$(BIN)/python -c "import tomllib, pathlib; \
 	project = tomllib.loads(pathlib.Path('pyproject.toml').read_text())['project']; \

@@ -1,4 +1,4 @@
-"""The rows of joins: two topics of bids joined within a second, and bids with a price as of then.
+"""The rows of joins: two topics of bids joined within a second, and bids with their price then.
 
 Each answer is held against DuckDB's, which joins the same records by SQL of its own. There is no
 as-of join in Spark's streaming; Flink calls it a temporal join.

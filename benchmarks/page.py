@@ -74,7 +74,7 @@ _GROWTH = {
 }
 _READERS = {
     "engine alone": "`millstream run`, nobody beside it",
-    "job": "a job of a stack, with diary, page and metrics",
+    "job": "a supervised job, with run log, page and metrics",
 }
 
 

@@ -1,11 +1,10 @@
-"""What being looked at costs a job: its CPU alone, as a job with a page, and with 100 readers.
+"""What readers of the page cost a job: its CPU alone, as a job with a page, and with 100 readers.
 
-The same windows over the same paced feed run three times: by `millstream run`, with nobody
-beside it; as a job of a stack, which keeps a diary and is looked after; and as a job whose page
-100 readers watch (the jobs, this job, its results, its topic followed) while its metrics are
-scraped every five seconds. Only the job's own process tree is measured, in CPU-seconds for a
-thousand records, after a warm-up. Readers are a process of their own: `python -m
-benchmarks.readers URL TOKEN JOB TOPIC COUNT`.
+The same windows over the same paced feed run three times: by `millstream run`, alone; as a
+supervised job, which writes a run log; and as a job whose page 100 readers watch (the jobs, this
+job, its results, its topic followed) while its metrics are scraped every five seconds. Only the
+job's own process tree is measured, in CPU-seconds for a thousand records, after a warm-up. Readers
+run in a separate process: `python -m benchmarks.readers URL TOKEN JOB TOPIC COUNT`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Home timelines: who sees which tweets, kept as people tweet, delete, follow and unfollow.
 
-Two tables, joined by the author, then gathered per reader. Nothing is ever computed anew: a
+Two tables, joined by the author, then gathered per reader. Nothing is recomputed: a
 change of either table changes just the timelines it concerns. Run it:
 
     python examples/home_timelines.py

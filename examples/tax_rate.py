@@ -51,8 +51,8 @@ def run(batches: list[tuple[list[dict[str, Any]], list[dict[str, Any]]]], word: 
         drive.finish()
         for step, output in (("as_of", "taxed-then"), ("lookup", "taxed-now")):
             rows = sorted(drive.rows(output), key=lambda row: int(row["sale"]))
-            told = ", ".join(f"sale {row['sale']} at {row['percent']} %" for row in rows)
-            print(f"{word:<8}{step:<8}{told}")
+            taxes = ", ".join(f"sale {row['sale']} at {row['percent']} %" for row in rows)
+            print(f"{word:<8}{step:<8}{taxes}")
 
 
 def main() -> None:

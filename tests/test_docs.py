@@ -87,7 +87,7 @@ def test_a_failing_example_is_found_at_its_own_line(tmp_path: Path) -> None:
     assert "line 10" in done.stderr
 
 
-def test_an_example_sees_what_the_ones_before_it_made(tmp_path: Path) -> None:
+def test_an_example_sees_what_earlier_ones_defined(tmp_path: Path) -> None:
     document = "```python\nx = 1\n```\n```python\nassert x == 1\n```\n"
 
     assert run(program(document), tmp_path, "good").returncode == 0

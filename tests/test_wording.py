@@ -1,9 +1,10 @@
-"""The list of banned words finds them wherever they are: in strings, comments, names and pages."""
+"""No banned word in the whole tree, and the list finds one wherever it is planted."""
 
 from __future__ import annotations
 
 import re
 import subprocess
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
@@ -31,23 +32,24 @@ def offences(tree: Path, name: str, text: str) -> list[str]:
 
 
 # The planted words are put together here, so that this file contains none of them.
-_TOLD, _MEND, _OUT = "to" + "ld", "me" + "nd", "o" + "ut"
+_SAID, _FIX, _OUT, _AGAIN = "to" + "ld", "me" + "nd", "o" + "ut", "a" + "new"
 
 
 @pytest.mark.parametrize(
     ("name", "text", "word"),
     [
-        ("src/a.py", f'x = "the driver is {_TOLD} about it"\n', _TOLD),
-        ("src/b.py", f'x = f"{{1}} could not {_MEND} the topic"\n', _MEND),
+        ("src/a.py", f'x = "the driver is {_SAID} about it"\n', _SAID),
+        ("src/b.py", f'x = f"{{1}} could not {_FIX} the topic"\n', _FIX),
         ("src/c.py", f"x = 1  # a run that was shut {_OUT}\n", f"shut {_OUT}"),
-        ("src/d.py", f"def was_{_TOLD}(): ...\n", _TOLD),
-        ("src/e.py", f"class Is{_TOLD.title()}By: ...\n", _TOLD.title()),
-        ("src/f.py", f"{_TOLD}_rows = 1\n", _TOLD),
-        ("src/g.py", f'"""{_MEND.title()}ing of a topic."""\n', f"{_MEND.title()}ing"),
-        ("tests/test_h.py", f"def test_a_topic_that_is_made_a{'new'}_is_refused(): ...\n", "anew"),
+        ("src/d.py", f"def was_{_SAID}(): ...\n", _SAID),
+        ("src/e.py", f"class Is{_SAID.title()}By: ...\n", _SAID.title()),
+        ("src/f.py", f"{_SAID}_rows = 1\n", _SAID),
+        ("src/g.py", f'"""{_FIX.title()}ing of a topic."""\n', f"{_FIX.title()}ing"),
+        ("tests/test_h.py", f"def test_topics_made_{_AGAIN}(): ...\n", _AGAIN),
         ("docs/i.md", f"A run shuts the earlier\none {_OUT}.\n", f"shuts the earlier one {_OUT}"),
-        ("web/j.tsx", f"const was{_TOLD.title()} = <p>…</p>;\n", _TOLD.title()),
-        ("Makefile", f"x: ; echo {_TOLD}\n", _TOLD),
+        ("docs/l.md", f"A table of {_AGAIN} rows\n", _AGAIN),
+        ("web/j.tsx", f"const was{_SAID.title()} = <p>…</p>;\n", _SAID.title()),
+        ("Makefile", f"x: ; echo {_SAID}\n", _SAID),
     ],
 )
 def test_a_planted_word_is_found(tree: Path, name: str, text: str, word: str) -> None:
@@ -63,7 +65,7 @@ def test_a_planted_word_is_found(tree: Path, name: str, text: str, word: str) ->
         ("src/a.py", "recommend = 'a household recommendation'\n"),
         ("src/b.py", "lesson, blest = 1, 2\n"),
         ("docs/c.md", "Amended pull requests.\n"),
-        ("web/picture.png", _TOLD),
+        ("web/picture.png", _SAID),
     ],
 )
 def test_a_word_that_only_contains_a_banned_one_is_not(tree: Path, name: str, text: str) -> None:
@@ -71,11 +73,36 @@ def test_a_word_that_only_contains_a_banned_one_is_not(tree: Path, name: str, te
 
 
 def test_an_offence_says_what_to_write_instead(tree: Path) -> None:
-    (tree / "a.py").write_text(f"x = 1\n{_TOLD} = 2\n")
+    (tree / "a.py").write_text(f"x = 1\n{_SAID} = 2\n")
 
     [offence] = wording.banned_words(tree, ["a.py"])
 
-    assert str(offence).startswith(f"a.py:2 {_TOLD!r}; write: report")
+    assert str(offence).startswith(f"a.py:2 {_SAID!r}; write: report")
+
+
+# Folders that still hold banned words, and how many at most.
+UNFINISHED: dict[str, int] = {
+    "src": 1100,
+    "tests": 1250,
+    "docs": 170,
+    "web": 60,
+    "benchmarks": 15,
+    "examples": 5,
+}
+
+
+def test_the_tree_holds_no_banned_word() -> None:
+    found = wording.banned_words(wording.ROOT, wording.checked_files())
+
+    left = Counter(offence.file.partition("/")[0] for offence in found)
+    over = {folder for folder, count in left.items() if count > UNFINISHED.get(folder, 0)}
+    assert [str(o) for o in found if o.file.partition("/")[0] in over] == []
+
+
+def test_every_exception_is_still_needed() -> None:
+    for (file, word), reason in wording.ALLOWED.items():
+        assert word in (wording.ROOT / file).read_text().lower()
+        assert reason.strip()
 
 
 @pytest.mark.parametrize("pattern", wording.BANNED)

@@ -4,7 +4,7 @@ Batches of records are decoded and encoded in one call. What needs no state runs
 of which the second measures both; with state there is one, which is as fast for a CPU-second and
 reads the partitions evenly: of two, one runs ahead, and the rows of the other are late. Its clock
 lets the watermark go on with the machine's time, by which the rows of a backlog would be late, so
-it is given a time that stands still: the watermark is then the largest time of a key less the
+it gets a constant time: the watermark is then the largest time of a key less the
 delay. There is no recovery store, and one epoch for the whole run: at the end of each it copies the
 state of all keys, also without such a store. Windows that are still open at the end of the topic
 are closed by it. Its sink is at least once. This module runs without Millstream: it may import

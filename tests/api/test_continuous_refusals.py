@@ -87,7 +87,7 @@ def test_what_it_can_run_is_built() -> None:
 
 
 @pytest.mark.parametrize(("option", "words"), [({"until": "finished"}, "caught_up"),
-                                               ({"lane": "short"}, "leave it out")])  # fmt: skip
+                                               ({"lane": "narrow"}, "leave it out")])  # fmt: skip
 def test_a_run_has_no_lane_and_no_finish(option: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidSpec, match=words):
         passing(bids()).run(**option)

@@ -18,7 +18,7 @@ class Clock:
 
 
 def facts(batch: int, rows: int = 100, **more: int) -> Facts:
-    return Facts(batch, rows, more.get("late", 0), more.get("dead", 0), "short", {"bids": AT},
+    return Facts(batch, rows, more.get("late", 0), more.get("dead", 0), "narrow", {"bids": AT},
                  {"hot": 5}, seconds=0.5, state_rows=1024, state_bytes=80_512)  # fmt: skip
 
 
@@ -54,7 +54,7 @@ def test_a_pause_does_not_count_into_the_rate() -> None:
 
 def test_a_watermark_that_one_source_lacks_is_not_there_yet() -> None:
     progress = Progress(Clock())
-    progress.take(Facts(1, 1, 0, 0, "short", {"a": AT, "b": None}), {})
+    progress.take(Facts(1, 1, 0, 0, "narrow", {"a": AT, "b": None}), {})
 
     assert "watermark not yet" in progress.line()
 

@@ -53,7 +53,7 @@ ABOUT = {"kafka": "127.0.0.1:9092", "version": "abc", "topics": {"bids": "bids"}
 def facts(batch: int, rows: int = 100) -> dict[str, Any]:
     """The facts of a batch as a job writes them."""
     return {"batch": batch, "rows": rows, "late": 1, "dead": 2, "extra": 0, "bytes": 100,
-            "lane": "short", "seconds": 0.2, "outputs": {"hot": 3}, "read": {"bids": rows},
+            "lane": "narrow", "seconds": 0.2, "outputs": {"hot": 3}, "read": {"bids": rows},
             "phases": {"plan": 0.01, "run": 0.1, "sinks": 0.05}, "state_rows": 5,
             "state_bytes": 500, "watermarks": {"bids": "2026-01-01T00:00:00+00:00"},
             "steps": {"tumbling(auction)": {"in": rows, "out": 3, "late": 1, "dead": 0,
@@ -62,7 +62,7 @@ def facts(batch: int, rows: int = 100) -> dict[str, Any]:
 
 
 @dataclass
-class Asked:
+class ApiResponse:
     """An answer."""
 
     status: int
@@ -95,7 +95,7 @@ class Served:
     def __call__(
         self, path: str, method: str = "GET", *, token: str | None = "", body: bytes | None = None,
         **headers: str,
-    ) -> Asked:  # fmt: skip
+    ) -> ApiResponse:  # fmt: skip
         """Ask; the right token is shown unless another (or None) is given."""
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         if body is not None:
@@ -109,7 +109,7 @@ class Served:
                 connection.putheader(name, value)
             connection.endheaders(body)
             answer = connection.getresponse()
-            return Asked(answer.status, {k.lower(): v for k, v in answer.getheaders()},
+            return ApiResponse(answer.status, {k.lower(): v for k, v in answer.getheaders()},
                          answer.read())  # fmt: skip
         finally:
             connection.close()

@@ -45,7 +45,7 @@ def out(*streams: ms.Stream, names: Sequence[str] = ("out",), **options: Any) ->
     return ms.Pipeline("drive", *outputs, **options)
 
 
-def drive(*streams: ms.Stream, lane: Any = "short", names: Sequence[str] = ("out",)) -> Drive:
+def drive(*streams: ms.Stream, lane: Any = "narrow", names: Sequence[str] = ("out",)) -> Drive:
     return Drive(out(*streams, names=names), lane=lane)
 
 

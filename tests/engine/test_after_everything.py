@@ -49,7 +49,7 @@ def test_a_window_behind_everything_holds_results_by_the_largest_time_inside(
     way: str, spark: object
 ) -> None:
     later = minutes(WAYS[way](ever()))
-    with Drive(ms.Pipeline("p", later.to(ms.Topic("out"))), lane="short") as d:
+    with Drive(ms.Pipeline("p", later.to(ms.Topic("out"))), lane="narrow") as d:
         d.feed("bids", [bid(1, 1), bid(70, 1), bid(50, 1), bid(5, 2), bid(65, 3), bid(70, 3)])
         d.step()
         assert d.rows("out") == []
@@ -80,7 +80,7 @@ def test_tables_and_lookups_behind_everything_work(spark: object) -> None:
         ever().lookup(names, on={"auction": "id"}).to(ms.Topic("named")),
         ever().as_of(names, on={"auction": "id"}).to(ms.Topic("then")),
     )
-    with Drive(pipeline, lane="short") as d:
+    with Drive(pipeline, lane="narrow") as d:
         d.feed("names", [{"id": 1, "word": "vase"}], timestamp=0)
         d.feed("bids", [bid(1, 1), bid(70, 1), bid(5, 2)])
         d.step()
@@ -112,16 +112,16 @@ def test_rows_of_a_process_without_a_time_have_none(spark: object) -> None:
         counted(made)
     table = made.by("auction").agg(rows=ms.count())
     pipeline = ms.Pipeline("p", made.to(ms.Memory("out")), table.to(ms.Topic("t", key="auction")))
-    with Drive(pipeline, lane="short") as d:
+    with Drive(pipeline, lane="narrow") as d:
         d.feed("bids", [bid(1, 1), bid(2, 1)])
         d.step()
         assert [row["seen"] for row in d.rows("out")] == [0, 0]
         assert [(row["auction"], row["rows"]) for row in d.rows("t")] == [(1, 2)]
 
 
-@pytest.mark.parametrize("lane", ["short", "wide"])
+@pytest.mark.parametrize("lane", ["narrow", "wide"])
 def test_a_union_with_results_that_have_no_time_has_none(
-    lane: Literal["short", "wide"], spark: object
+    lane: Literal["narrow", "wide"], spark: object
 ) -> None:
     untimed = ms.read(ms.Topic("others", schema="auction long"))
     both = ever().union(untimed.by("auction").window(ms.everything()).agg(n=ms.count()))

@@ -29,7 +29,7 @@ def divided() -> ms.Stream:
     return read().with_columns(share="12 div v")
 
 
-@pytest.mark.parametrize("lane", ["short", "wide"])
+@pytest.mark.parametrize("lane", ["narrow", "wide"])
 def test_rows_that_sql_cannot_take_are_dead_with_step_and_reason(lane: Any) -> None:
     shares = divided()
     sums = shares.by("k").window(ms.tumbling("1 minute")).agg(n=ms.count(), all=ms.sum("share"))
@@ -59,7 +59,7 @@ def failing(visit: Any) -> list[dict[str, Any]]:
 
 def test_rows_that_a_function_cannot_take_are_dead() -> None:
     made = read().process(failing, by="k", state="n long", gives="k string, n long")
-    with Drive(ms.Pipeline("p", made.to(ms.Topic("out"))), lane="short") as drive:
+    with Drive(ms.Pipeline("p", made.to(ms.Topic("out"))), lane="narrow") as drive:
         drive.feed("in", rows(1, 2, 3, 4))
         facts = drive.step()
 
@@ -73,7 +73,7 @@ def test_rows_that_a_function_cannot_take_are_dead() -> None:
 def test_a_fault_in_results_stops_the_job_as_no_single_row_is_to_blame() -> None:
     sums = read().by("k").window(ms.tumbling("1 minute")).agg(n=ms.count())
     broken = sums.with_columns(x="1 div (n - 2)")
-    with Drive(ms.Pipeline("p", broken.to(ms.Topic("out"))), lane="short") as drive:
+    with Drive(ms.Pipeline("p", broken.to(ms.Topic("out"))), lane="narrow") as drive:
         drive.feed("in", rows(1, 2))
         drive.step()
         with pytest.raises(UserCodeFailed, match="DIVIDE_BY_ZERO"):
@@ -84,7 +84,7 @@ def test_a_fault_in_results_stops_the_job_as_no_single_row_is_to_blame() -> None
 @pytest.mark.parametrize("bad", [b"junk", {"k": "a", "v": 0, "ts": "2026-01-01 00:00:09"}])
 def test_a_pipeline_that_stops_at_bad_rows_names_the_first_and_changes_nothing(bad: Any) -> None:
     pipeline = ms.Pipeline("p", divided().to(ms.Topic("out")), on_bad="stop")
-    with Drive(pipeline, lane="short") as drive:
+    with Drive(pipeline, lane="narrow") as drive:
         drive.feed("in", [*rows(1, 2), bad])
         with pytest.raises((InvalidInput, UserCodeFailed)) as refused:
             drive.step()
@@ -94,7 +94,7 @@ def test_a_pipeline_that_stops_at_bad_rows_names_the_first_and_changes_nothing(b
 
 def test_too_many_bad_rows_in_a_minute_stop_the_job_with_them_in_the_dead_topic() -> None:
     pipeline = ms.Pipeline("p", divided().to(ms.Topic("out")), bad_above=0.3)
-    with Drive(pipeline, lane="short") as drive:
+    with Drive(pipeline, lane="narrow") as drive:
         drive.feed("in", [*rows(1, 2, 3), b"junk"])
         assert drive.step().dead == 1
         drive.feed("in", [b"more", b"junk"])

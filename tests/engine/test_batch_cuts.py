@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 PARTITIONS, DELAY, SIZE = 3, 4, 10
 SECOND = 1_000_000
-CUTS = [("short", 1), ("short", 7), ("short", 100), ("wide", 1), ("wide", 7), (None, 3)]
+CUTS = [("narrow", 1), ("narrow", 7), ("narrow", 100), ("wide", 1), ("wide", 7), (None, 3)]
 Pane = tuple[Any, ...]
 
 
@@ -83,7 +83,7 @@ def run(
             if restart and number % 3 == 1:
                 d.restart()
         facts.append(d.finish())
-        assert all(fact.lane == (lane or "short") for fact in facts)
+        assert all(fact.lane == (lane or "narrow") for fact in facts)
         return d.rows("out"), facts, d.late(), d.dead()
 
 
@@ -144,7 +144,7 @@ def test_windows_closed_by_spark_tasks_are_those_closed_on_the_driver(
 
 
 @pytest.mark.parametrize(("lane", "batches", "seed"), [
-    ("short", 1, 2), ("short", 7, 3), ("short", 50, 4), ("short", 50, 5), ("wide", 5, 6),
+    ("narrow", 1, 2), ("narrow", 7, 3), ("narrow", 50, 4), ("narrow", 50, 5), ("wide", 5, 6),
 ])  # fmt: skip
 def test_late_and_bad_rows_are_counted_and_told_exactly(lane: Any, batches: int, seed: int) -> None:
     arrivals = records(seed, disorder=25, bad=0.05)
@@ -225,7 +225,7 @@ SHAPES: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize(("lane", "batches"), [("short", 1), ("short", 60), ("wide", 4)])
+@pytest.mark.parametrize(("lane", "batches"), [("narrow", 1), ("narrow", 60), ("wide", 4)])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_hopping_windows_and_sessions_are_the_same_under_any_cut(
     shape: str, lane: Any, batches: int
@@ -244,7 +244,7 @@ def test_hopping_windows_and_sessions_are_the_same_under_any_cut(
 
 @pytest.mark.parametrize("within", [None, 15])
 @pytest.mark.parametrize(
-    ("lane", "batches"), [("short", 1), ("short", 40), ("wide", 1), ("wide", 3)]
+    ("lane", "batches"), [("narrow", 1), ("narrow", 40), ("wide", 1), ("wide", 3)]
 )
 def test_distinct_is_the_same_under_any_cut_while_a_key_lives_in_one_partition(
     lane: Any, batches: int, within: int | None
@@ -278,17 +278,17 @@ def at_micros(time: datetime) -> int:
 def test_a_cut_through_lanes_is_no_cut_in_the_answer() -> None:
     """Every batch in the other lane than the one before it, over one checkpoint."""
     arrivals = records(8, disorder=DELAY)
-    with Drive(ms.Pipeline("cuts", windows().to(ms.Topic("out"))), lane="short") as d:
+    with Drive(ms.Pipeline("cuts", windows().to(ms.Topic("out"))), lane="narrow") as d:
         for partition in range(PARTITIONS):
             d.feed("bids", [], partition=partition)
         lanes = []
         for number, batch in enumerate(cut(arrivals, 4)):
-            d._lane = "wide" if number % 2 else "short"
+            d._lane = "wide" if number % 2 else "narrow"
             d.restart()
             for arrival in batch:
                 d.feed("bids", [told(arrival)], partition=arrival.partition)
             lanes.append(d.step().lane)
         d.finish()
 
-        assert lanes == ["short", "wide", "short", "wide"]
+        assert lanes == ["narrow", "wide", "narrow", "wide"]
         same(panes(d.rows("out")), in_duckdb(arrivals))

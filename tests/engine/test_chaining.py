@@ -14,7 +14,7 @@ import millstream as ms
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
-LANES = pytest.mark.parametrize("lane", ["wide", "short"])
+LANES = pytest.mark.parametrize("lane", ["wide", "narrow"])
 
 
 @LANES
@@ -58,7 +58,7 @@ def test_windows_of_windows_close_when_those_inside_have(lane: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lane", "batches"), [("short", 1), ("short", 9), ("wide", 1), ("wide", 3)]
+    ("lane", "batches"), [("narrow", 1), ("narrow", 9), ("wide", 1), ("wide", 3)]
 )
 def test_windows_of_windows_agree_with_duckdb(lane: Any, batches: int) -> None:
     chance = random.Random(batches)
@@ -121,7 +121,7 @@ def test_which_of_several_results_passes_a_distinct_is_the_same_in_every_lane_an
     """
     monkeypatch.setattr("millstream.engine.lanes.wide.CLOSE_ON_DRIVER", 0)
     rows = [bid(10 * place, place) for place in range(60) for _ in range(1 + place % 6)]
-    for lane, batches in (("short", 1), ("short", 8), ("wide", 1), ("wide", 2)):
+    for lane, batches in (("narrow", 1), ("narrow", 8), ("wide", 1), ("wide", 2)):
         with drive(counted(bids()).distinct(by="n"), lane=lane) as d:
             for number in range(batches):
                 d.feed(

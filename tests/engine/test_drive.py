@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 
-@pytest.mark.parametrize("lane", ["wide", "short", None])
+@pytest.mark.parametrize("lane", ["wide", "narrow", None])
 def test_the_example_of_the_design(lane: Any) -> None:
     source = ms.read(
         ms.Topic("bids", schema="auction long, bidder long, price double, ts timestamp"),
@@ -44,7 +44,7 @@ def test_the_example_of_the_design(lane: Any) -> None:
         assert (first.rows, first.late, first.dead) == (1, 0, 0)
         assert first.watermarks == {"bids": at(-4)}
         assert second.watermarks == {"bids": at(20)}
-        assert {first.lane, second.lane} == {lane or "short"}
+        assert {first.lane, second.lane} == {lane or "narrow"}
         assert rows == [{"auction": 1, "window_start": at(0), "window_end": at(10), "n": 1,
                          "total": 5.0, "pane": "on_time", "pane_index": 0}]  # fmt: skip
         assert rows[0]["window_start"].tzinfo is not None
@@ -90,7 +90,7 @@ def test_rows_are_those_since_the_last_call_per_output_and_door() -> None:
         assert d.dead() == []
 
 
-@pytest.mark.parametrize("lane", ["wide", "short"])
+@pytest.mark.parametrize("lane", ["wide", "narrow"])
 def test_rows_come_by_batch_then_key_and_window_and_untouched_ones_as_they_were_fed(
     lane: Any,
 ) -> None:
@@ -143,7 +143,7 @@ def test_feed_takes_bytes_partitions_timestamps_keys_and_headers() -> None:
 
 def test_feed_writes_decimals_bytes_and_dates_as_the_wire_has_them() -> None:
     stream = ms.read(ms.Topic("t", schema="d decimal(5,2), b binary, day date"))
-    with Drive(out(stream), lane="short") as d:
+    with Drive(out(stream), lane="narrow") as d:
         d.feed("t", [{"d": Decimal("1.50"), "b": b"\x00\xff", "day": at(0).date()}])
         assert d.step().dead == 0
 
@@ -224,7 +224,7 @@ def test_a_topic_that_is_read_twice_gives_its_rows_to_both() -> None:
 
 def test_rows_for_a_memory_are_in_its_list_too() -> None:
     kept = ms.Memory("kept")
-    with Drive(ms.Pipeline("p", bids().select("auction").to(kept)), lane="short") as d:
+    with Drive(ms.Pipeline("p", bids().select("auction").to(kept)), lane="narrow") as d:
         d.feed("bids", [bid(1)])
         d.step()
 

@@ -14,7 +14,7 @@ from millstream.testing import Drive
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
-LANES = pytest.mark.parametrize("lane", ["wide", "short"])
+LANES = pytest.mark.parametrize("lane", ["wide", "narrow"])
 
 
 @LANES
@@ -260,7 +260,7 @@ def test_facts_count_what_there_was() -> None:
     source = bids()
     pipeline = out(counted(source, rest=ms.discard), source.where("auction = 1"),
                    names=("sums", "ones"))  # fmt: skip
-    with Drive(pipeline, lane="short") as d:
+    with Drive(pipeline, lane="narrow") as d:
         d.feed("bids", [bid(1), bid(25, 2), {**bid(3), "more": 1}, b"x"])
         facts = d.step()
 

@@ -14,7 +14,7 @@ from tests.formats.protobuf_files import descriptor_set
 
 import millstream as ms
 from millstream.errors import InvalidSpec
-from millstream.formats.protobuf.schema import descriptor
+from millstream.formats.protobuf.schema import message_descriptor
 from millstream.testing import Drive
 
 if TYPE_CHECKING:
@@ -38,14 +38,14 @@ def avro(auction: int, channel: str | None, seconds: float) -> bytes:
 
 
 def protobuf(auction: int, channel: str, seconds: float, more: bytes = b"") -> bytes:
-    kind = message_factory.GetMessageClass(descriptor(descriptor_set(), "shop.Bid"))
+    kind = message_factory.GetMessageClass(message_descriptor(descriptor_set(), "shop.Bid"))
     message: Any = kind()
     message.auction, message.channel = auction, channel
     message.ts.FromDatetime(at(seconds))
     return bytes(message.SerializeToString()) + more
 
 
-@pytest.mark.parametrize("lane", ["short", "wide"])
+@pytest.mark.parametrize("lane", ["narrow", "wide"])
 def test_every_format_gives_rows_dead_rows_and_counts(tmp_path: Path, lane: Any) -> None:
     (tmp_path / "shop.desc").write_bytes(descriptor_set())
     framed = b"\0\0\0\0\x07" + avro(2, None, 2)
@@ -84,7 +84,7 @@ def test_every_format_gives_rows_dead_rows_and_counts(tmp_path: Path, lane: Any)
 def test_an_event_time_from_avro_closes_windows() -> None:
     bids = ms.read(ms.Topic("bids", json.dumps(AVRO), "avro"), time="ts")
     counts = bids.by("auction").window(ms.tumbling("10 seconds")).agg(n=ms.count())
-    with Drive(out(counts), lane="short") as drive:
+    with Drive(out(counts), lane="narrow") as drive:
         drive.feed("bids", [avro(1, "x", 1), avro(1, "x", 9), avro(1, "x", 11)])
         drive.step()
         assert [row["n"] for row in drive.rows("out")] == [2]

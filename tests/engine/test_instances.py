@@ -66,7 +66,7 @@ def test_in_the_wide_lane_what_tasks_give_is_what_the_parts_of_the_state_take(
                if one["instance"].startswith("take"))  # fmt: skip
 
 
-@pytest.mark.parametrize("lane", ["short", "wide"])
+@pytest.mark.parametrize("lane", ["narrow", "wide"])
 def test_a_source_has_an_instance_per_partition_and_the_slowest_holds_it_back(lane: Any) -> None:
     with drive(counted(bids(watermark="5 seconds", idle="1 minute")), lane=lane) as d:
         facts = fed(d)
@@ -89,7 +89,7 @@ def test_a_source_has_an_instance_per_partition_and_the_slowest_holds_it_back(la
         assert (facts.watermarks, facts.clock) == ({"bids": at(36)}, at(200))
 
 
-@pytest.mark.parametrize("lane", ["short", "wide"])
+@pytest.mark.parametrize("lane", ["narrow", "wide"])
 def test_rows_behind_the_watermark_that_are_used_are_counted_apart_from_late_ones(
     lane: Any,
 ) -> None:
@@ -103,7 +103,7 @@ def test_rows_behind_the_watermark_that_are_used_are_counted_apart_from_late_one
     assert sum(one["late"] for one in facts.steps[STEP]["instances"]) == 1
 
 
-@pytest.mark.parametrize("lane", ["short", "wide"])
+@pytest.mark.parametrize("lane", ["narrow", "wide"])
 def test_rows_that_only_pass_have_instances_too(lane: Any) -> None:
     with drive(bids().where("auction > 0"), lane=lane) as d:
         facts = fed(d)

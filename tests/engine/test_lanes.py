@@ -8,15 +8,16 @@ import pytest
 
 from millstream.engine.checkpoint.protocol import Intent, SourceIntent
 from millstream.engine.lanes.choice import Lanes
-from millstream.engine.lanes.planner import SHORT_BYTES, Sizing
+from millstream.engine.lanes.planner import NARROW_BYTES, Sizing
+from millstream.metrics.facts import lane_name
 
 if TYPE_CHECKING:
     from millstream.engine.spark.session import Spark
 
 RECORD = 200
-SHORT_ROWS = SHORT_BYTES // RECORD
-MANY = {"bids": {0: (0, 10 * SHORT_ROWS), 1: (5, 5 + 10 * SHORT_ROWS)}}
-SOME = {"bids": {0: (0, 3 * SHORT_ROWS)}}
+NARROW_ROWS = NARROW_BYTES // RECORD
+MANY = {"bids": {0: (0, 10 * NARROW_ROWS), 1: (5, 5 + 10 * NARROW_ROWS)}}
+SOME = {"bids": {0: (0, 3 * NARROW_ROWS)}}
 FEW = {"bids": {0: (0, 100)}}
 
 
@@ -34,7 +35,7 @@ def lanes(
     *, there: bool, forced: str | None = None, limited: bool = True
 ) -> tuple[Lanes, Starting]:
     spark = Starting(there=there)
-    sizing = Sizing(1.0, limited=limited, budget=8 * SHORT_BYTES)
+    sizing = Sizing(1.0, limited=limited, budget=8 * NARROW_BYTES)
     return Lanes(cast("Spark", spark), sizing, forced=forced), spark
 
 
@@ -47,15 +48,15 @@ def test_much_goes_wide_where_spark_is() -> None:
     lane, chosen, limited = made.choose(MANY)
 
     assert (lane, limited) == ("wide", True)
-    assert rows(chosen) == pytest.approx(8 * SHORT_ROWS, abs=10)
+    assert rows(chosen) == pytest.approx(8 * NARROW_ROWS, abs=10)
 
 
 def test_until_spark_is_there_much_goes_in_small_batches_and_spark_is_wanted() -> None:
     made, spark = lanes(there=False)
     lane, chosen, limited = made.choose(MANY)
 
-    assert (lane, limited, spark.wanted) == ("short", True, True)
-    assert rows(chosen) == pytest.approx(SHORT_ROWS, abs=10)
+    assert (lane, limited, spark.wanted) == ("narrow", True, True)
+    assert rows(chosen) == pytest.approx(NARROW_ROWS, abs=10)
     assert all(a == MANY["bids"][p][0] for p, (a, _) in chosen["bids"].items())
     spark.there = True
     assert made.choose(MANY)[0] == "wide"
@@ -65,14 +66,14 @@ def test_what_is_done_before_spark_has_started_does_not_start_it() -> None:
     made, spark = lanes(there=False)
     lane, chosen, limited = made.choose(SOME)
 
-    assert (lane, limited, spark.wanted) == ("short", True, False)
-    assert rows(chosen) == pytest.approx(SHORT_ROWS, abs=10)
+    assert (lane, limited, spark.wanted) == ("narrow", True, False)
+    assert rows(chosen) == pytest.approx(NARROW_ROWS, abs=10)
 
 
 def test_little_needs_no_spark() -> None:
     made, spark = lanes(there=False)
 
-    assert made.choose(FEW) == ("short", FEW, False)
+    assert made.choose(FEW) == ("narrow", FEW, False)
     assert not spark.wanted
 
 
@@ -84,7 +85,7 @@ def test_a_batch_that_was_told_its_lane_or_its_rows_keeps_them(
     lane, chosen, _ = made.choose(MANY)
 
     assert lane == "wide"
-    assert rows(chosen) > SHORT_ROWS
+    assert rows(chosen) > NARROW_ROWS
     assert not spark.wanted
 
 
@@ -96,7 +97,14 @@ def intent(ranges: dict[int, tuple[int, int]]) -> Intent:
 def test_what_spark_began_runs_again_without_it() -> None:
     began = intent(MANY["bids"])
 
-    assert lanes(there=False)[0].soonest(began).lane == "short"
+    assert lanes(there=False)[0].soonest(began).lane == "narrow"
     assert lanes(there=False)[0].soonest(began).sources == began.sources
     assert lanes(there=True)[0].soonest(began) is began
     assert lanes(there=False, forced="wide")[0].soonest(began) is began
+
+
+def test_the_narrow_lane_is_found_by_the_name_that_earlier_versions_stored() -> None:
+    began = Intent("i", 1, 0, 1, 0, "narrow", False, {})
+    assert Intent.of({**began.body(), "lane": "short"}) == began
+    assert lane_name("short") == lane_name("narrow") == "narrow"
+    assert lane_name("wide") == "wide"

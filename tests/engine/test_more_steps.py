@@ -29,7 +29,7 @@ def bid(auction: int, price: int, seconds: float) -> dict[str, Any]:
     return {"auction": auction, "price": price, "ts": at(seconds)}
 
 
-@pytest.mark.parametrize("lane", ["short", "wide"])
+@pytest.mark.parametrize("lane", ["narrow", "wide"])
 def test_the_hottest_auctions_of_each_window_leave_with_it(lane: Any) -> None:
     totals = bids().by("auction").window(ms.tumbling("10 s")).agg(total=ms.sum("price"))
     hottest = totals.top(2, by="total")
@@ -59,7 +59,7 @@ def quiet_for_five_seconds(visit: Any) -> Any:
             yield {"auction": visit.key["auction"], "n": state["n"], "ts": time}
 
 
-@pytest.mark.parametrize("lane", ["short", "wide"])
+@pytest.mark.parametrize("lane", ["narrow", "wide"])
 def test_a_function_keeps_state_and_is_called_again_when_its_time_has_come(lane: Any) -> None:
     quiet = bids().process(
         quiet_for_five_seconds, by="auction", state="n long, last timestamp",
@@ -82,7 +82,7 @@ def test_a_function_keeps_state_and_is_called_again_when_its_time_has_come(lane:
         assert [(r["n"], r["auctions"]) for r in drive.rows("counted")] == [(1, 2), (2, 1)]
 
 
-@pytest.mark.parametrize("lane", ["short", "wide"])
+@pytest.mark.parametrize("lane", ["narrow", "wide"])
 def test_phones_with_wrong_clocks_fall_into_the_windows_they_truly_belong_to(lane: Any) -> None:
     views = ms.read(
         ms.Topic("views", schema="page string, at timestamp, sent timestamp, got timestamp"),
@@ -135,7 +135,7 @@ def test_everything_without_a_trigger_runs_only_to_its_finish() -> None:
 def test_more_late_rows_than_are_usual_are_told_with_the_batch() -> None:
     counts = bids().by("auction").window(ms.tumbling("10 s"))
     told = counts.late(rest=ms.discard, alert_above=0.2).agg(n=ms.count())
-    with Drive(ms.Pipeline("p", told.to(ms.Topic("n"))), lane="short") as drive:
+    with Drive(ms.Pipeline("p", told.to(ms.Topic("n"))), lane="narrow") as drive:
         drive.feed("bids", [bid(1, 1, second) for second in (1, 2, 3, 21)])
         assert drive.step().alerts == ()
         drive.feed("bids", [bid(1, 1, 4), bid(1, 1, 25)])
@@ -150,7 +150,7 @@ def test_more_late_rows_than_are_usual_are_told_with_the_batch() -> None:
 
 def test_facts_say_what_holds_the_watermark_back_and_which_rows_were_behind_it() -> None:
     counts = bids().by("auction").window(ms.tumbling("1 minute")).agg(n=ms.count())
-    with Drive(ms.Pipeline("p", counts.to(ms.Topic("n"))), lane="short") as drive:
+    with Drive(ms.Pipeline("p", counts.to(ms.Topic("n"))), lane="narrow") as drive:
         drive.feed("bids", [bid(1, 1, 30)])
         drive.feed("bids", [bid(1, 1, 20)], partition=1)
         first = drive.step()
@@ -162,7 +162,7 @@ def test_facts_say_what_holds_the_watermark_back_and_which_rows_were_behind_it()
     assert second.steps["tumbling(auction)"]["behind"] == 1
 
 
-@pytest.mark.parametrize("lane", ["short", "wide"])
+@pytest.mark.parametrize("lane", ["narrow", "wide"])
 def test_windows_at_the_edges_of_the_calendar_have_bounds_that_can_be_read(lane: Any) -> None:
     read = ms.read(
         ms.Topic("bids", schema="auction long, ts timestamp"), time="ts", ahead=None, idle=None
@@ -180,7 +180,7 @@ def test_windows_at_the_edges_of_the_calendar_have_bounds_that_can_be_read(lane:
 
 def test_rows_that_a_session_finds_late_are_not_counted_as_behind_but_used() -> None:
     sessions = bids().by("auction").window(ms.session(gap="5 s")).agg(n=ms.count())
-    with Drive(ms.Pipeline("p", sessions.to(ms.Topic("n"))), lane="short") as drive:
+    with Drive(ms.Pipeline("p", sessions.to(ms.Topic("n"))), lane="narrow") as drive:
         drive.feed("bids", [bid(1, 1, 0), bid(1, 1, 100)])
         drive.step()
         drive.feed("bids", [bid(1, 1, 1), bid(1, 1, 97)])
@@ -206,7 +206,7 @@ def test_each_kind_of_state_is_shown_by_key_without_the_pipeline() -> None:
         "order": rows.ordered(),
     }  # fmt: skip
     pipeline = ms.Pipeline("p", *(made[name].to(ms.Topic(name)) for name in made))
-    with Drive(pipeline, lane="short") as drive:
+    with Drive(pipeline, lane="narrow") as drive:
         drive.feed("bids", [bid(1, 4, 11), bid(2, 5, 12), bid(1, 6, 13)])
         drive.step()
         checkpoint = looked_at(drive._folder / "checkpoint")

@@ -220,7 +220,7 @@ def test_rows_of_a_real_topic_that_were_read_ahead_leave_once(
     results = ms.Memory("out")
     batches: list[Facts] = []
     job = ms.Pipeline(f"ahead-{topic}", rows.to(results)).start(
-        kafka=broker.address, checkpoint=tmp_path / "real", lane="short",
+        kafka=broker.address, checkpoint=tmp_path / "real", lane="narrow",
         on_batch=lambda facts, lag: batches.append(facts),
     )  # fmt: skip
     writer = Producer({"bootstrap.servers": broker.address, "transactional.id": topic})

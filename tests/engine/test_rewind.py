@@ -336,7 +336,7 @@ def test_lost_rows_are_skipped_when_somebody_says_so_and_counted(job: Small) -> 
     job.crash_at("in the middle of a run")
     job.step()
     job.environment.log.first = 40
-    with pytest.raises(DataGone, match="go on without them by `millstream run … --skip-lost`"):
+    with pytest.raises(DataGone, match="continue without them by `millstream run … --skip-lost`"):
         job.finish()
     assert skipped(job) == [f"rows/{p}: 4 records, from offset 36 on, are skipped" for p in (0, 1)]
     assert skipped(job) == []
@@ -348,7 +348,7 @@ def test_lost_rows_are_skipped_when_somebody_says_so_and_counted(job: Small) -> 
 
 def test_a_topic_made_anew_is_read_from_its_beginning_when_somebody_says_so(job: Small) -> None:
     job.environment.log.identity = "second"
-    with pytest.raises(DataGone, match="go on with the new one, from its beginning"):
+    with pytest.raises(DataGone, match="continue with the new one from its beginning"):
         job.finish()
     assert skipped(job) == ["'rows' was recreated: it is read from its beginning"]
     with job.run() as engine:

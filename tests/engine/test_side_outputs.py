@@ -80,7 +80,7 @@ def test_bad_future_and_late_rows_of_files_are_kept_in_files_of_the_checkpoint(
     assert place.stat().st_mode & 0o077 == 0
 
 
-@pytest.mark.parametrize("lane", ["short", "wide"])
+@pytest.mark.parametrize("lane", ["narrow", "wide"])
 @pytest.mark.usefixtures("spark")
 def test_bad_rows_of_memory_are_kept_as_those_of_files_are(tmp_path: Path, lane: Any) -> None:
     found = ms.Memory()

@@ -29,7 +29,7 @@ def test_files_and_memory_run_to_the_end_give_the_answer_of_the_topic(tmp_path: 
         lines = (json.dumps(row) + "\n" for row in ROWS[part::3])
         (tmp_path / "in" / f"{part}.json").write_text("".join(lines))
     with Drive(out(counted(ms.read(ms.Topic("bids", schema=SCHEMA), time="ts", watermark="1 day"))),
-               lane="short") as drive:  # fmt: skip
+               lane="narrow") as drive:  # fmt: skip
         drive.feed("bids", ROWS)
         drive.step()
         drive.finish()
@@ -81,7 +81,7 @@ def test_other_rows_in_memory_are_not_those_a_job_began_with(tmp_path: Path) -> 
         pipeline(3).run(until="caught_up", checkpoint=tmp_path / "job")
 
 
-@pytest.mark.parametrize("lane", ["short", "wide"])
+@pytest.mark.parametrize("lane", ["narrow", "wide"])
 def test_rate_gives_rows_by_the_clock_the_same_again_after_a_restart(lane: Any) -> None:
     with Drive(out(ms.read(ms.Rate(rows_per_second=5))), lane=lane) as drive:
         drive.clock(at(0))

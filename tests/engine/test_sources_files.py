@@ -18,7 +18,7 @@ from millstream.testing import Drive
 if TYPE_CHECKING:
     from pathlib import Path
 
-LANES = ("short", "wide")
+LANES = ("narrow", "wide")
 
 
 def put(path: Path, *lines: str | bytes, old: float | None = None) -> None:
@@ -61,7 +61,7 @@ def test_hidden_and_temporary_files_and_folders_are_left_alone(tmp_path: Path) -
         (tmp_path / name).write_text("nonsense\n")
     (tmp_path / "folder").mkdir()
     (tmp_path / "empty.json").touch()
-    with Drive(out(rows_of(tmp_path)), lane="short") as drive:
+    with Drive(out(rows_of(tmp_path)), lane="narrow") as drive:
         assert drive.step().rows == 0
         (tmp_path / "empty.json").write_text(json.dumps(bid(1, 5)) + "\n")
         drive.step()
@@ -74,7 +74,7 @@ def test_a_file_that_changes_after_it_was_seen_stops_the_job_and_is_named(
 ) -> None:
     file = tmp_path / "bids.json"
     put(file, json.dumps(bid(1, 1)), old=100)
-    with Drive(out(rows_of(tmp_path)), lane="short") as drive:
+    with Drive(out(rows_of(tmp_path)), lane="narrow") as drive:
         drive.step()
         if how == "grows":
             with file.open("a") as more:
@@ -88,7 +88,7 @@ def test_a_file_that_changes_after_it_was_seen_stops_the_job_and_is_named(
 def test_a_file_put_back_byte_for_byte_is_the_same_file(tmp_path: Path) -> None:
     file = tmp_path / "bids.json"
     put(file, json.dumps(bid(1, 1)), old=100)
-    with Drive(out(rows_of(tmp_path)), lane="short") as drive:
+    with Drive(out(rows_of(tmp_path)), lane="narrow") as drive:
         drive.step()
         held = (tmp_path / ".held").open("w")
         file.unlink()
@@ -99,7 +99,7 @@ def test_a_file_put_back_byte_for_byte_is_the_same_file(tmp_path: Path) -> None:
 
 def test_a_file_that_was_read_may_go_and_an_unread_one_may_not(tmp_path: Path) -> None:
     put(tmp_path / "a.json", json.dumps(bid(1, 1)), old=100)
-    with Drive(out(rows_of(tmp_path)), lane="short") as drive:
+    with Drive(out(rows_of(tmp_path)), lane="narrow") as drive:
         drive.step()
         (tmp_path / "a.json").unlink()
         put(tmp_path / "b.json", json.dumps(bid(1, 2)), old=200)
@@ -207,7 +207,7 @@ def test_a_batch_that_is_run_again_reads_the_same_rows_though_files_came_between
     tmp_path: Path,
 ) -> None:
     put(tmp_path / "b.json", json.dumps(bid(1, 1)), json.dumps(bid(1, 2)), old=100)
-    with Drive(out(rows_of(tmp_path)), lane="short") as drive:
+    with Drive(out(rows_of(tmp_path)), lane="narrow") as drive:
         whole = drive._engine.checkpoint.prepare
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(drive._engine.checkpoint, "prepare", _power_cut)
@@ -228,12 +228,12 @@ def _power_cut(prepared: object) -> None:
 def test_a_folder_that_is_not_there_and_a_header_in_doubt_are_told(tmp_path: Path) -> None:
     says = r"reading files needs .*nowhere; got no such folder"
     with (
-        Drive(out(rows_of(tmp_path / "nowhere")), lane="short") as drive,
+        Drive(out(rows_of(tmp_path / "nowhere")), lane="narrow") as drive,
         pytest.raises(NotFound, match=says),
     ):
         drive.step()
     put(tmp_path / "x.csv", "auction,price", "1,2")
-    with Drive(out(rows_of(tmp_path, "csv", "auction long, name string")), lane="short") as drive:
+    with Drive(out(rows_of(tmp_path, "csv", "auction long, name string")), lane="narrow") as drive:
         drive.step()
         [dead] = drive.dead()
         assert dead["reason"].startswith("the first line names auction and not name")

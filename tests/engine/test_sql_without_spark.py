@@ -13,7 +13,7 @@ import millstream as ms
 from millstream.engine.inspection.sql_placement import in_java
 from millstream.engine.inspection.without_spark import without_spark
 from millstream.engine.kernels import kernels
-from millstream.engine.lanes import short, wide
+from millstream.engine.lanes import narrow, wide
 from millstream.engine.spark import arrow_steps, frames
 from millstream.plan.stages import cut
 from millstream.sql.arrow import values as arrow_values
@@ -85,12 +85,12 @@ def built(patch: Patch) -> list[Any]:
         handed.append(tree)
         return frames.build(tree, *told)
 
-    for lane in (short, wide):
+    for lane in (narrow, wide):
         patch.setattr(lane, "build", build)
     return handed
 
 
-@pytest.mark.parametrize("lane", ["wide", "short"])
+@pytest.mark.parametrize("lane", ["wide", "narrow"])
 @pytest.mark.parametrize("name", SIMPLE)
 def test_simple_sql_gives_the_same_rows_without_spark(name: str, lane: Any) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -103,7 +103,7 @@ def test_simple_sql_gives_the_same_rows_without_spark(name: str, lane: Any) -> N
         assert handed == []
 
 
-@pytest.mark.parametrize("lane", ["wide", "short"])
+@pytest.mark.parametrize("lane", ["wide", "narrow"])
 @pytest.mark.parametrize("name", SPARKS)
 def test_other_sql_goes_to_spark(name: str, lane: Any, monkeypatch: Patch) -> None:
     handed = built(monkeypatch)
@@ -115,7 +115,7 @@ def test_other_sql_goes_to_spark(name: str, lane: Any, monkeypatch: Patch) -> No
 def test_a_short_batch_with_simple_sql_is_no_spark_job(
     sql: str, jobs: int, spark: SparkSession
 ) -> None:
-    group = f"short {sql}"
+    group = f"narrow {sql}"
     with drive(bids().where(sql)) as d:
         d.feed("bids", ROWS)
         spark.sparkContext.setJobGroup(group, "one batch")
@@ -125,7 +125,7 @@ def test_a_short_batch_with_simple_sql_is_no_spark_job(
     assert len(spark.sparkContext.statusTracker().getJobIdsForGroup(group)) == jobs
 
 
-@pytest.mark.parametrize("lane", ["wide", "short"])
+@pytest.mark.parametrize("lane", ["wide", "narrow"])
 def test_rows_that_are_taken_back_keep_their_sign(lane: Any, monkeypatch: Patch) -> None:
     handed = built(monkeypatch)
     panes = bids().by("auction").window(ms.tumbling("10 seconds")).late(keep="1 minute")
@@ -141,7 +141,7 @@ def test_rows_that_are_taken_back_keep_their_sign(lane: Any, monkeypatch: Patch)
     assert handed == []
 
 
-@pytest.mark.parametrize("lane", ["wide", "short"])
+@pytest.mark.parametrize("lane", ["wide", "narrow"])
 def test_columns_with_parts_pass_as_they_are(lane: Any) -> None:
     schema = (
         "id long not null, tags array<string>, parts map<string,int>, deep array<array<int>>, "
@@ -169,7 +169,7 @@ def test_columns_with_parts_pass_as_they_are(lane: Any) -> None:
 
 
 @pytest.mark.parametrize("spark_only", [True, False])
-@pytest.mark.parametrize("lane", ["wide", "short"])
+@pytest.mark.parametrize("lane", ["wide", "narrow"])
 def test_a_row_with_more_elements_than_there_are_places_goes_to_dead(
     lane: Any, spark_only: bool, monkeypatch: Patch
 ) -> None:
@@ -177,7 +177,7 @@ def test_a_row_with_more_elements_than_there_are_places_goes_to_dead(
     if spark_only:
         all_in_spark(monkeypatch)
     handed = built(monkeypatch)
-    most = 8 if spark_only or lane == "short" else arrow_values.ELEMENTS
+    most = 8 if spark_only or lane == "narrow" else arrow_values.ELEMENTS
     for module in (frames, arrow_values):
         monkeypatch.setattr(module, "ELEMENTS", most)
     opened = ms.read(ms.Topic("lists", schema="id long, tags array<int>")).explode("tags")
@@ -192,7 +192,7 @@ def test_a_row_with_more_elements_than_there_are_places_goes_to_dead(
     assert bool(handed) is spark_only
 
 
-@pytest.mark.parametrize("lane", ["wide", "short"])
+@pytest.mark.parametrize("lane", ["wide", "narrow"])
 def test_bad_rows_and_rows_sql_cannot_take_leave_as_before(lane: Any) -> None:
     risky = bids().where("price > 0").select("auction", "n", "100 / n as share", "ts")
     with drive(risky, lane=lane) as d:

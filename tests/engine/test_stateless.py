@@ -31,7 +31,7 @@ def node(id_: int, tags: list[str | None] | None = None, deep: Any = None) -> di
     return {"id": id_, "tags": tags, "deep": deep, "ts": at(id_).isoformat()}
 
 
-@pytest.mark.parametrize("lane", ["wide", "short"])
+@pytest.mark.parametrize("lane", ["wide", "narrow"])
 def test_every_step_gives_what_it_says(lane: Any) -> None:
     source = bids()
     parts = source.split(cheap="price < 10 -- euros", even="auction % 2 = 0")
@@ -83,7 +83,7 @@ def test_the_first_true_condition_wins_and_nulls_go_to_the_rest() -> None:
         assert found == {"a": [1], "b": [2], "c": [3], "rest": [4, 5]}
 
 
-@pytest.mark.parametrize("lane", ["wide", "short"])
+@pytest.mark.parametrize("lane", ["wide", "narrow"])
 def test_explode_gives_a_row_per_element_and_each_an_origin_of_its_own(lane: Any) -> None:
     """Distinct takes rows by origin: of equal elements the first of the first row passes."""
     opened = tree().explode("tags")
@@ -99,7 +99,7 @@ def test_explode_gives_a_row_per_element_and_each_an_origin_of_its_own(lane: Any
         assert [(r["deep"], r["id"]) for r in d.rows("deep")] == [(1, 1), (2, 1), (3, 1), (4, 3)]
 
 
-@pytest.mark.parametrize("lane", ["wide", "short"])
+@pytest.mark.parametrize("lane", ["wide", "narrow"])
 def test_rows_of_one_origin_on_both_sides_of_a_union_are_told_apart(lane: Any) -> None:
     source = bids()
     left = source.select("auction", "ts", "'left' as side")
@@ -215,7 +215,7 @@ REFUSED: dict[str, tuple[Callable[[DataFrame], Any], str]] = {
 def test_a_transform_that_is_not_row_wise_or_not_repeatable_is_refused(name: str) -> None:
     function, sentence = REFUSED[name]
     with pytest.raises(InvalidSpec, match=sentence):
-        Drive(ms.Pipeline("p", bids().transform(function).to(ms.Topic("o"))), lane="short")
+        Drive(ms.Pipeline("p", bids().transform(function).to(ms.Topic("o"))), lane="narrow")
 
 
 def test_a_transform_may_run_python_of_the_users() -> None:
@@ -252,6 +252,6 @@ def test_types_are_checked_before_the_first_batch_and_the_step_is_named(name: st
     stream, sentence = WRONG_TYPES[name]
     sink = ms.Topic("out", key="nosuch" if name == "record key" else None)
     with pytest.raises(InvalidSpec, match=sentence) as refused:
-        Drive(ms.Pipeline("p", stream().to(sink)), lane="short")
+        Drive(ms.Pipeline("p", stream().to(sink)), lane="narrow")
 
     assert "\n" not in str(refused.value)

@@ -18,7 +18,7 @@ from millstream.testing import Drive
 if TYPE_CHECKING:
     from pathlib import Path
 
-LANES = pytest.mark.parametrize("lane", ["short", "wide"])
+LANES = pytest.mark.parametrize("lane", ["narrow", "wide"])
 USERS = "id long, city string, n long"
 Row = dict[str, Any]
 
@@ -27,7 +27,7 @@ def users(**options: Any) -> ms.Table:
     return ms.table(ms.Topic("users", schema=USERS), **{"key": "id", **options})
 
 
-def tabled(*tables: ms.Table | ms.Stream, lane: Any = "short", names: list[str]) -> Drive:
+def tabled(*tables: ms.Table | ms.Stream, lane: Any = "narrow", names: list[str]) -> Drive:
     outputs = [table.to(ms.Topic(name)) for table, name in zip(tables, names, strict=True)]
     return Drive(ms.Pipeline("tables", *outputs), lane=lane)
 

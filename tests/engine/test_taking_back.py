@@ -81,7 +81,7 @@ def test_corrections_behind_a_transform_are_refused_before_the_first_batch(spark
 
 def corrected(stream: ms.Stream, sink: Any) -> list[dict[str, Any]]:
     """What leaves when a window that has left gets one more row."""
-    with Drive(ms.Pipeline("p", stream.to(sink, name="out")), lane="short") as d:
+    with Drive(ms.Pipeline("p", stream.to(sink, name="out")), lane="narrow") as d:
         d.feed("bids", [bid(1), bid(15)])
         d.step()
         assert [row["n"] for row in d.rows("out")] == [1]
@@ -133,7 +133,7 @@ def test_a_window_that_loses_all_its_rows_is_taken_out_of_a_keyed_sink(spark: ob
         shown.to(keyed, name="keyed"),
         shown.to(ms.Topic("appended")),
     )
-    with Drive(pipeline, lane="short") as d:
+    with Drive(pipeline, lane="narrow") as d:
         d.feed("bids", [bid(1), bid(75)])
         d.step()
         for output in ("many", "keyed", "appended"):
@@ -153,7 +153,7 @@ def test_an_early_pane_whose_rows_are_taken_back_before_the_end_is_taken_back(
 ) -> None:
     sizes = kept().by("n").window(ms.tumbling("1 minute")).trigger(early=ms.each())
     keyed = ms.Postgres("sizes", key=["n", "window_start"], url="unused")
-    with Drive(ms.Pipeline("p", sizes.agg(windows=ms.count()).to(keyed)), lane="short") as d:
+    with Drive(ms.Pipeline("p", sizes.agg(windows=ms.count()).to(keyed)), lane="narrow") as d:
         d.feed("bids", [bid(1), bid(15)])
         d.step()
         assert [(row["n"], row["pane"]) for row in d.rows("sizes")] == [(1, "early")]

@@ -62,7 +62,7 @@ WORSE = bid(4, 1, n=0)
 
 
 @pytest.mark.parametrize(("fault", "lane"), [
-    *((fault, "short") for fault in sorted(FAULTS)), ("div", "wide"), ("shout", "wide"),
+    *((fault, "narrow") for fault in sorted(FAULTS)), ("div", "wide"), ("shout", "wide"),
 ])  # fmt: skip
 def test_an_error_names_the_step_and_shows_the_users_line(
     fault: str, lane: Any, capfd: pytest.CaptureFixture[str]
@@ -84,7 +84,7 @@ def test_an_error_names_the_step_and_shows_the_users_line(
     assert "QueryContextLogger" not in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("lane", ["wide", "short"])
+@pytest.mark.parametrize("lane", ["wide", "narrow"])
 def test_nothing_has_happened_and_the_mended_pipeline_goes_on(lane: Any) -> None:
     broken = out(counted(bids().where("1 div n >= 0")), on_bad="stop")
     mended = out(counted(bids().where("n = 0 or 1 div n >= 0")))
@@ -95,7 +95,7 @@ def test_nothing_has_happened_and_the_mended_pipeline_goes_on(lane: Any) -> None
         with pytest.raises(UserCodeFailed):
             d.step()
         assert d.rows("out") == d.late() == d.dead() == []
-        if lane == "short":
+        if lane == "narrow":
             with pytest.raises(UserCodeFailed):
                 d.step()
             with pytest.raises(UserCodeFailed):
@@ -125,7 +125,7 @@ def test_a_transform_that_raises_while_the_plan_is_made_shows_its_line() -> None
 def test_a_fault_of_our_own_is_not_laid_at_the_users_door(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with drive(counted(bids()), lane="short") as d:
+    with drive(counted(bids()), lane="narrow") as d:
         d.feed("bids", GOOD)
         with monkeypatch.context() as broken:
             broken.setattr(work, "write_segment", None)
@@ -138,7 +138,7 @@ def test_a_step_after_one_that_failed_tries_the_same_batch_again(
 ) -> None:
     from millstream.engine.outputs import Outputs
 
-    with drive(counted(bids()), lane="short") as d:
+    with drive(counted(bids()), lane="narrow") as d:
         d.feed("bids", GOOD)
         with monkeypatch.context() as broken:
             broken.setattr(Outputs, "send", lambda *_: (_ for _ in ()).throw(OSError("no route")))

@@ -1,6 +1,6 @@
 """Windows, triggers, keep and panes through whole batches, held against the oracle, pane by pane.
 
-Random stories (disorder, cuts, restarts, watermarks and clocks that jump) run in the short lane;
+Random stories (disorder, cuts, restarts, watermarks and clocks that jump) run in the narrow lane;
 a few fixed ones in the wide lane too.
 """
 
@@ -301,25 +301,25 @@ ONCE = settings(QUICK, max_examples=3)
 @QUICK
 @given(plain_stories())
 def test_windows_shown_once_are_the_oracles(story: Story) -> None:
-    check(story, "short")
+    check(story, "narrow")
 
 
 @QUICK
 @given(stories(fixed()))
 def test_tumbling_and_hopping_panes_are_the_oracles(story: Story) -> None:
-    check(story, "short")
+    check(story, "narrow")
 
 
 @QUICK
 @given(stories(sessions()))
 def test_session_panes_are_the_oracles(story: Story) -> None:
-    check(story, "short")
+    check(story, "narrow")
 
 
 @QUICK
 @given(stories(st.one_of(fixed(), sessions())), st.integers(5, 20))
 def test_corrections_reach_a_second_window(story: Story, size: int) -> None:
-    check_chain(story, size, "short")
+    check_chain(story, size, "narrow")
 
 
 @ONCE

@@ -36,7 +36,7 @@ DELAY = "5 seconds"
 class Config:
     """One run: which job, over what, how, and where it writes how it went.
 
-    `budget` is the size of a batch in bytes, `short` that of the largest one for the short
+    `budget` is the size of a batch in bytes, `narrow` that of the largest one for the narrow
     lane, `clumsy` the ways in which tasks come to harm, `sabotage` the guards that are switched
     off. With `tables`, a folder and the address
     of a database, results go to every kind of sink.
@@ -47,11 +47,11 @@ class Config:
     name: str
     checkpoint: str
     diary: str
-    lane: Literal["short", "wide"] | None = None
+    lane: Literal["narrow", "wide"] | None = None
     until: Literal["caught_up", "finished"] | None = None
     take_over: bool = False
     budget: int | None = None
-    short: int | None = None
+    narrow: int | None = None
     clumsy: str | None = None
     sabotage: tuple[str, ...] = field(default=())
     tables: tuple[str, str] | None = None
@@ -115,11 +115,11 @@ def small_batches(budget: int) -> None:
     vars(engine)["Sizing"] = partial(planner.Sizing, budget=budget)
 
 
-def short_batches(most: int) -> None:
+def narrow_batches(most: int) -> None:
     """Let batches of more than so many bytes be for Spark, which a few of them start."""
     from millstream.engine.lanes import planner
 
-    planner.SHORT_BYTES, planner.SPARK_BYTES = most, 3 * most
+    planner.NARROW_BYTES, planner.SPARK_BYTES = most, 3 * most
 
 
 def read_ahead_all() -> None:
@@ -151,8 +151,8 @@ def main(path: str) -> int:
         sabotage.GUARDS[guard]()
     if config.budget is not None:
         small_batches(config.budget)
-    if config.short is not None:
-        short_batches(config.short)
+    if config.narrow is not None:
+        narrow_batches(config.narrow)
     read_ahead_all()
     try:
         pipeline_of(config).run(

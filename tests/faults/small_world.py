@@ -135,9 +135,9 @@ class Small:
     """One job in the small world, with as many runs as it takes."""
 
     def __init__(self, folder: Path, spark: SparkSession, pipeline: ms.Pipeline | None = None,
-                 lane: Literal["short", "wide"] = "short") -> None:  # fmt: skip
+                 lane: Literal["narrow", "wide"] = "narrow") -> None:  # fmt: skip
         self.folder, self._spark = folder, spark
-        self.lane: Literal["short", "wide"] = lane
+        self.lane: Literal["narrow", "wide"] = lane
         self.sizing: Sizing | None = None
         self.pipeline = pipeline or windows()
         self.environment = Environment()

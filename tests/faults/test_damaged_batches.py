@@ -85,7 +85,7 @@ def numbers(broker: ThrowAwayBroker, topic: str) -> list[int]:
 
 
 @pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize("lane", ["short", "wide"])
+@pytest.mark.parametrize("lane", ["narrow", "wide"])
 def test_a_job_stops_at_damage_and_goes_on_behind_it_by_a_word(
     lane: Any, broker: ThrowAwayBroker, topic: str, tmp_path: Path
 ) -> None:
@@ -126,9 +126,9 @@ def test_damage_at_either_end_of_a_log_is_passed_over(
     job, folder = pipeline(topic), tmp_path / "job"
 
     with pytest.raises(DamagedLog, match=f"at offset {BATCH * batch}"):
-        job.run(until="caught_up", kafka=broker.address, checkpoint=folder, lane="short")
+        job.run(until="caught_up", kafka=broker.address, checkpoint=folder, lane="narrow")
     assert len(skip(job, broker.address, folder, what="damaged")) == 1
-    job.run(until="caught_up", kafka=broker.address, checkpoint=folder, lane="short")
+    job.run(until="caught_up", kafka=broker.address, checkpoint=folder, lane="narrow")
 
     gone = range(BATCH * batch, BATCH * batch + BATCH)
     assert numbers(broker, topic) == [number for number in range(50) if number not in gone]
@@ -148,10 +148,10 @@ def test_where_a_header_is_damaged_just_what_no_broker_can_give_is_passed_over_a
     job, folder = pipeline(topic), tmp_path / "job"
 
     with pytest.raises(DamagedLog, match=f"{topic}/0 .* at offset 20"):
-        job.run(until="caught_up", kafka=broker.address, checkpoint=folder, lane="short")
+        job.run(until="caught_up", kafka=broker.address, checkpoint=folder, lane="narrow")
     assert numbers(broker, topic) == list(range(20))
     [said] = skip(job, broker.address, folder, what="damaged")
-    job.run(until="caught_up", kafka=broker.address, checkpoint=folder, lane="short")
+    job.run(until="caught_up", kafka=broker.address, checkpoint=folder, lane="narrow")
 
     end = 50 if where in ("size", "last offset") else 30
     assert f"offsets 20 to {end - 1} ({end - 20} records at most)" in said

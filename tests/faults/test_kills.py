@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.faults.driver import Config
     from tests.faults.feeding import Feed
 
-LANES: tuple[Literal["short", "wide"], ...] = ("short", "wide")
+LANES: tuple[Literal["narrow", "wide"], ...] = ("narrow", "wide")
 KILLS = int(os.environ.get("MILLSTREAM_SOAK_KILLS", "200"))
 
 
@@ -37,7 +37,7 @@ def test_a_job_killed_at_each_step_of_the_protocol_loses_and_repeats_nothing(
             job.wait_held(point)
             job.kill()
             report.kills[point] += 1
-    killed_with_rows_read_ahead(replace(config, lane="short"), feed, tmp_path)
+    killed_with_rows_read_ahead(replace(config, lane="narrow"), feed, tmp_path)
     with Run(replace(config, until="finished"), tmp_path, name="last") as job:
         job.succeed()
 
@@ -70,10 +70,10 @@ def test_the_verifier_is_red_when_the_ledger_is_not_asked(
 ) -> None:
     point = "after a sink's commit"
     feed.send()
-    with Run(replace(config, lane="short"), tmp_path, name="first", hold=point) as job:
+    with Run(replace(config, lane="narrow"), tmp_path, name="first", hold=point) as job:
         job.wait_held(point)
         job.kill()
-    careless = replace(config, until="finished", lane="short", sabotage=("ledger",))
+    careless = replace(config, until="finished", lane="narrow", sabotage=("ledger",))
     with Run(careless, tmp_path, name="careless") as job:
         job.succeed()
 

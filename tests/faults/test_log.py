@@ -80,7 +80,7 @@ def die_for_a_while(broker: ThrowAwayBroker) -> None:
 def test_a_broker_that_dies_and_comes_back_is_waited_for(
     moment: str, own_broker: ThrowAwayBroker, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = replace(config, kafka=own_broker.address, lane="short")
+    config = replace(config, kafka=own_broker.address, lane="narrow")
     feed = Feed(config.kafka, config.topic, seed=7)
     feed.make_topic()
     feed.send()

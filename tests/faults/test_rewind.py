@@ -86,7 +86,7 @@ class Job:
         found: dict[str, Any] = {}
         exec(self.file.read_text(), found)
         found["pipeline"].run(until=until, kafka=self.kafka, checkpoint=self.checkpoint,
-                              lane="short")  # fmt: skip
+                              lane="narrow")  # fmt: skip
 
     def rewind(self, *words: str, hold: str | None = None) -> None:
         """`millstream rewind`, in a process of its own; killed where it is held."""

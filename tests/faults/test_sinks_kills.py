@@ -73,7 +73,7 @@ def survived(
     for turn, batch_time in enumerate(moments):
         feed.send()
         kill_at(
-            batch_time, replace(config, lane="short" if turn % 2 else "wide"), folder, f"{turn}"
+            batch_time, replace(config, lane="narrow" if turn % 2 else "wide"), folder, f"{turn}"
         )
         report.kills[f"{batch_time[0]} {batch_time[1]}"] += 1
     feed.send()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tests.faults.driver import Config
     from tests.faults.feeding import Feed
 
-SMALL = {"budget": 40_000, "short": 4_000}
+SMALL = {"budget": 40_000, "narrow": 4_000}
 
 
 def lanes(job: Run) -> list[str]:
@@ -78,7 +78,7 @@ def test_a_batch_that_spark_began_is_run_again_without_it(
     with Run(replace(config, until="finished"), tmp_path, name="last") as job:
         job.succeed()
 
-    assert again["lane"] == "short"
+    assert again["lane"] == "narrow"
     assert again["batch"] == 1
     assert verdict_on(config)["green"]
 

@@ -25,7 +25,7 @@ def test_frozen_runs_come_back_to_a_job_that_others_have_taken_over(
 ) -> None:
     """The first is shut out by name, the second because it has not been heard of for long."""
     feed.send()
-    sleeper = Run(replace(config, lane="short"), tmp_path, name="first",
+    sleeper = Run(replace(config, lane="narrow"), tmp_path, name="first",
                   hold="before a sink's commit")  # fmt: skip
     with sleeper as first:
         first.wait_held("before a sink's commit")
@@ -61,7 +61,7 @@ def test_a_zombie_frozen_at_any_step_stops_and_changes_nothing(
     point: str, config: Config, feed: Feed, tmp_path: Path
 ) -> None:
     feed.send()
-    with Run(replace(config, lane="short"), tmp_path, name="zombie", hold=point) as zombie:
+    with Run(replace(config, lane="narrow"), tmp_path, name="zombie", hold=point) as zombie:
         zombie.wait_held(point)
         zombie.freeze()
         feed.send()

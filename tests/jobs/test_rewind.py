@@ -41,7 +41,7 @@ def test_a_job_is_stopped_rewound_and_started_again(
 
     said = millstream.ok("jobs", "rewind", topic, "--to", "start", "--again", "--no-wait").err
     assert f"{topic} is back at the start, with the same outputs" in said
-    assert [row["lane"] for row in _commits(stack, job)] == ["short", "rewind"]
+    assert [row["lane"] for row in _commits(stack, job)] == ["narrow", "rewind"]
     until(lambda: (now := stack.holder(topic)) is not None and now.pid != first.pid, "the next")
     assert looked_at(job).head().sources == {}
 
@@ -57,7 +57,7 @@ def test_a_job_is_stopped_rewound_and_started_again(
     assert status == 200, answer
     messages = " ".join(answer["messages"])
     assert f"{topic} is back at the start, into outputs that end in -2" in messages
-    assert [row["lane"] for row in _commits(stack, job)] == ["short", "rewind", "rewind"]
+    assert [row["lane"] for row in _commits(stack, job)] == ["narrow", "rewind", "rewind"]
     with JobRegistry(stack.folder.registry, read_only=True) as registry:
         events = [event.event for event in registry.events(topic)]
     assert events[-1] == "rewound"

@@ -72,7 +72,7 @@ class Stage:
 
     def job(self, **options: Any) -> Job:
         return Job(self.pipeline(), kafka=self.kafka, checkpoint=self.folder / "checkpoint",
-                   lane="short", **options)  # fmt: skip
+                   lane="narrow", **options)  # fmt: skip
 
     @contextmanager
     def writing(self, pause: float = 0.004) -> Iterator[None]:

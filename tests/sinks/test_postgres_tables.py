@@ -168,7 +168,7 @@ def test_a_name_that_is_none_is_refused(table: Any) -> None:
 
 @pytest.mark.parametrize("key", [[], "", ["a", "a"], 7, ["a", 7]])
 def test_a_key_that_is_none_is_refused(key: Any) -> None:
-    with pytest.raises(InvalidSpec, match="needs names of columns"):
+    with pytest.raises(InvalidSpec, match="needs distinct column names"):
         ms.Postgres("hot", key=key)
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from millstream.testing.local_broker import ThrowAwayBroker
 
 SCHEMA = "id long, note string, tags array<string>, size double, ts timestamp"
-Lane = Literal["short", "wide"]
+Lane = Literal["narrow", "wide"]
 KILLED = f"""
 import sys
 import millstream as ms
@@ -38,9 +38,9 @@ name, kafka, folder, database = sys.argv[1:]
 rows = ms.read(ms.Topic(name + ".in", schema="{SCHEMA}"), time="ts")
 pipeline = ms.Pipeline(name, rows.to(ms.Postgres("t", url=database), name="table"),
                        rows.to(ms.Topic(name + ".out")))
-pipeline.run(until="caught_up", kafka=kafka, checkpoint=folder, lane="short")
+pipeline.run(until="caught_up", kafka=kafka, checkpoint=folder, lane="narrow")
 """
-LANES = pytest.mark.parametrize("lane", ["short", "wide"])
+LANES = pytest.mark.parametrize("lane", ["narrow", "wide"])
 
 
 def row(number: int, note: str | None = "fine", **more: Any) -> dict[str, Any]:
@@ -198,7 +198,7 @@ def test_what_the_columns_of_a_table_cannot_hold_is_dead(
             row(10, "äöüßé")]  # fmt: skip
     environment.feed(rows)
     environment.run(
-        environment.read().to(ms.Postgres("t", url=database), name="table"), lane="short"
+        environment.read().to(ms.Postgres("t", url=database), name="table"), lane="narrow"
     )
 
     assert [found[0] for found in stored(database, "select id from t order by id")] == [
@@ -220,13 +220,13 @@ def test_a_row_of_a_table_that_is_refused_takes_the_one_before_it_away(
     latest = environment.read().latest(by="id").select("id", "note")
     output = latest.to(ms.Postgres("t", key="id", url=database), name="table")
     environment.feed([row(1, "one"), row(2, "two")])
-    environment.run(output, lane="short")
+    environment.run(output, lane="narrow")
     environment.feed([row(1, "bad\0"), row(2, "2")])
-    environment.run(output, lane="short")
+    environment.run(output, lane="narrow")
     assert stored(database, "select id, note from t order by id") == [(2, "2")]
     assert [one["row"]["id"] for one in environment.dead()] == [1]
     environment.feed([row(1, "good")])
-    environment.run(output, lane="short")
+    environment.run(output, lane="narrow")
     assert stored(database, "select id, note from t order by id") == [(1, "good"), (2, "2")]
     assert len(environment.dead()) == 1
 
@@ -253,7 +253,7 @@ def test_a_killed_run_is_finished_with_every_row_at_its_place_once(
     (hold / "held").unlink()
     rows = environment.read()
     environment.run(rows.to(ms.Postgres("t", url=database), name="table"),
-              rows.to(ms.Topic(f"{environment.name}.out")), lane="short")  # fmt: skip
+              rows.to(ms.Topic(f"{environment.name}.out")), lane="narrow")  # fmt: skip
     assert stored(database, "select id from t order by id") == [(0,), (2,)]
     assert len(environment.records(f"{environment.name}.out")) == 4
     assert [one["row"]["id"] for one in environment.dead()] == [1, 3]
@@ -265,7 +265,7 @@ def test_a_bad_record_of_three_megabytes_is_dead_whole(environment: Environment)
     with Producer(environment.address) as producer:
         producer.send(environment.topic, bad, partition=0, headers={"h": "v"})
     environment.feed([row(1)])
-    environment.run(environment.read().to(ms.Topic(f"{environment.name}.out")), lane="short")
+    environment.run(environment.read().to(ms.Topic(f"{environment.name}.out")), lane="narrow")
     (dead,) = environment.records(f"{environment.name}.dead")
     assert dead.value == bad
     assert dead.headers[0] == ("h", b"v")
@@ -281,9 +281,9 @@ def test_a_dead_letter_topic_that_takes_less_is_named_and_then_waited_for(
         producer.send(environment.topic, random.Random(1).randbytes(3_000_000), partition=0)
     output = environment.read().to(ms.Topic(f"{environment.name}.out"))
     with pytest.raises(MillstreamError, match=rf"{dead} takes 1,048,588.*topics alter"):
-        environment.run(output, lane="short")
+        environment.run(output, lane="narrow")
     Topics(environment.address).alter(dead, settings={"max.message.bytes": 4_000_000})
-    environment.run(output, lane="short")
+    environment.run(output, lane="narrow")
     assert len(environment.records(dead)) == 1
 
 
@@ -293,7 +293,7 @@ def test_dead_retry_leaves_results_alone_and_says_so(
     """A result is no record of the topic its record came from."""
     environment.feed([row(1, "\0")])
     environment.run(
-        environment.read().to(ms.Postgres("t", url=database), name="table"), lane="short"
+        environment.read().to(ms.Postgres("t", url=database), name="table"), lane="narrow"
     )
     rows = DeadRows(environment.name, Cluster(environment.address))
     [(found, state)] = rows.rows(Selection())

@@ -1,4 +1,4 @@
-"""A registry of one's own: the real jars, served from this machine, so no network is needed."""
+"""A local registry: the real jars, served from this machine, so no network is needed."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def registry(tmp_path: Path) -> Registry:
 
 @pytest.fixture
 def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registry: Registry) -> Path:
-    """An empty cache folder, to be filled from the registry of one's own."""
+    """An empty cache folder, to be filled from the local registry."""
     settings = registry.settings(tmp_path / "ivysettings.xml")
     monkeypatch.setenv("MILLSTREAM_IVY_SETTINGS", str(settings))
     monkeypatch.setenv("MILLSTREAM_CACHE", str(tmp_path / "cache"))

@@ -70,7 +70,7 @@ def test_a_tilde_in_the_variable_is_the_users_home(
     assert cache_folder() == tmp_path / "jars"
 
 
-def test_a_file_in_the_place_of_the_folder_is_one_sentence(
+def test_a_file_instead_of_the_folder_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")
@@ -85,7 +85,7 @@ def test_a_file_in_the_place_of_the_folder_is_one_sentence(
     )
 
 
-def test_no_room_and_no_permission_are_told_apart(tmp_path: Path) -> None:
+def test_no_room_and_no_permission_have_different_messages(tmp_path: Path) -> None:
     full = unwritable(tmp_path, OSError(errno.ENOSPC, "No space left on device"))
     closed = unwritable(tmp_path, OSError(errno.EACCES, "Permission denied"), "MILLSTREAM_HOME")
 

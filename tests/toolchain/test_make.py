@@ -40,7 +40,7 @@ def make(tree: Path, *arguments: str, **environment: str) -> subprocess.Complete
     )
 
 
-def test_a_machine_without_python_is_told_so_in_one_sentence(tree: Path) -> None:
+def test_a_machine_without_python_gets_one_sentence(tree: Path) -> None:
     done = make(tree, "env")
 
     assert done.returncode != 0
@@ -58,7 +58,7 @@ def test_an_old_python_counts_as_none(tree: Path) -> None:
     assert "got none on the PATH" in make(tree, "env").stderr
 
 
-def test_a_package_index_out_of_reach_is_told_so_in_one_sentence(tree: Path) -> None:
+def test_an_unreachable_package_index_is_reported_in_one_sentence(tree: Path) -> None:
     (tree / "programs" / "python3").symlink_to(sys.executable)
     (tree / "requirements.lock").write_text(f"rich==15.0.0 --hash=sha256:{'0' * 64}\n")
 

@@ -25,7 +25,7 @@ Row = dict[str, Any]
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
 
 
-def play(transcript: Transcript, *, lane: Any = "short", restarts: bool = False) -> None:
+def play(transcript: Transcript, *, lane: Any = "narrow", restarts: bool = False) -> None:
     """Run a transcript; with `restarts`, from the checkpoint alone before each batch.
 
     Raises:

@@ -1,6 +1,6 @@
 """Every transcript happens as it is written, in both lanes; a wrong or bad one is found.
 
-All are played in the short lane, as they are and from the checkpoint alone before every batch;
+All are played in the narrow lane, as they are and from the checkpoint alone before every batch;
 every fifth, picked by its title, in the wide lane too.
 """
 

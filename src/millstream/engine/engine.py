@@ -249,7 +249,7 @@ class Engine:
             for name in waiting
         }
         batch, self._next = self._next, self._next + 1
-        self._reads_ahead = lane == "short" and self.ends is None and not (self._left or finish)
+        self._reads_ahead = lane == "narrow" and self.ends is None and not (self._left or finish)
         if not self._reads_ahead:
             self._ahead.stop()
         return Intent(uuid.uuid4().hex, batch, self.head.batch, self.checkpoint.incarnation,
@@ -311,7 +311,7 @@ class Engine:
 
         def trial(pieces: Sequence[Piece]) -> None:
             size = sum(piece.size for piece in pieces)
-            lane = "short" if size <= ON_DRIVER else intent.lane
+            lane = "narrow" if size <= ON_DRIVER else intent.lane
             self._batch(replace(only(intent, pieces), lane=lane)).try_stage(stage)
 
         reads = [self.typed.stages.names[leaf] for leaf in stage.leaves if isinstance(leaf, Read)]

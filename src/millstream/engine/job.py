@@ -30,6 +30,7 @@ from millstream.engine.lanes.planner import pause_of
 from millstream.engine.set_aside import SetAside
 from millstream.engine.spark.session import Spark, check_startable, existing, session
 from millstream.errors import InvalidSpec, MillstreamError
+from millstream.metrics.facts import lane_name
 from millstream.operators.windows.spec import Everything
 from millstream.plan.graph import Aggregated, ancestry
 from millstream.plan.stages import cut
@@ -73,7 +74,7 @@ class Job:
         until: Until = None,
         kafka: str | Cluster | None = None,
         checkpoint: str | Path | None = None,
-        lane: Literal["wide", "short"] | None = None,
+        lane: Literal["wide", "narrow"] | None = None,
         take_over: bool = False,
         on_batch: Callable[[Facts, dict[str, int]], None] | None = None,
         on_phase: Callable[[str], None] | None = None,
@@ -96,7 +97,8 @@ class Job:
             epoch=lambda: self._checkpoint.incarnation, waiting=self._wait,
             delivery=pipeline.delivery, calm=self._calm.seconds,
         )  # fmt: skip
-        self._pipeline, self._lane, self._waited = pipeline, lane, False
+        self._lane = None if lane is None else lane_name(lane)
+        self._pipeline, self._waited = pipeline, False
         self._pause = pause_of(pipeline.batch / 1e6)
         self._stop, self._over = threading.Event(), threading.Event()
         self._seen: dict[str, Ranges] = {}

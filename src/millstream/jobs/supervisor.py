@@ -57,7 +57,7 @@ class Supervisor:
     def turn(self) -> None:
         """Check every job once, and do what the policy decides."""
         ensure_running(self._stack, "console", up=self.should_run())
-        for printed in (*map(self._stack.output, PARTS), *local.outputs()):
+        for printed in (*map(self._stack.output, PARTS), *local.output_files()):
             rotate_open_file(printed)
         now = time.time()
         if now - self._turned > _ASLEEP:

@@ -58,6 +58,11 @@ class Facts:
         return body
 
 
+def lane_name(stored: str) -> str:
+    """The lane of a stored batch. Earlier versions wrote "short" for the narrow lane."""
+    return "narrow" if stored == "short" else stored
+
+
 def moment_of(micros: int) -> datetime | None:
     """A time as people read it; None before the beginning, the last one at the end of time."""
     if micros == MIN_TIME:

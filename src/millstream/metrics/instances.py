@@ -2,7 +2,7 @@
 
     a source     one instance per partition
     a step       `take n` per task that takes rows in, `buckets a-b` per part of its state;
-                 in the short lane both are one instance, on the driver
+                 in the narrow lane both are one instance, on the driver
 
 What `take` gives is what the `buckets` take in: where rows are added up before they are
 exchanged, that is fewer than came in. Figures of tasks are their own account of themselves and

@@ -161,7 +161,7 @@ class Reader(Protocol):
         """The records of these ranges for Spark's tasks (wide lane)."""
 
     def table(self, ranges: Ranges, more: Sequence[str] = ()) -> pa.Table:
-        """The records of these ranges on the driver (short lane).
+        """The records of these ranges on the driver (narrow lane).
 
         Raises:
             DamagedLog: some of them cannot be read.
@@ -169,9 +169,11 @@ class Reader(Protocol):
         """
 
     def originals(self, places: Mapping[int, Sequence[int]]) -> pa.Table:
-        """Single records, whole (`raw_schema`), by partition and ascending offsets.
+        """Single records, whole (`raw_schema`), by partition and ascending offsets: all of them,
+        or so many of the first that more would be too much memory.
 
         Raises:
+            DamagedLog: one of them cannot be read.
             DataGone: one of them is no longer there.
         """
 

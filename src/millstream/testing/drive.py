@@ -15,6 +15,7 @@ from millstream.engine.engine import Engine
 from millstream.engine.lanes.planner import Sizing
 from millstream.engine.spark.session import Spark, session
 from millstream.errors import InvalidInput
+from millstream.metrics.facts import lane_name
 from millstream.sources.plain_json import as_json
 from millstream.sources.spec import OpenSource, RecordLog, SourceOpening
 from millstream.testing.memory_log import Left, MemoryLog, MemoryReader, RecordingWriter
@@ -43,11 +44,11 @@ class Drive:
     ...     drive.rows("hot")
     """
 
-    def __init__(self, pipeline: Pipeline, lane: Literal["wide", "short"] | None = None) -> None:
+    def __init__(self, pipeline: Pipeline, lane: Literal["wide", "narrow"] | None = None) -> None:
         _need_pipeline(pipeline)
-        if lane not in (None, "wide", "short"):
-            raise InvalidInput('lane needs "wide", "short" or None', got=repr(lane))
-        self._pipeline, self._lane = pipeline, lane
+        if lane not in (None, "wide", "narrow", "short"):
+            raise InvalidInput('lane needs "wide", "narrow" or None', got=repr(lane))
+        self._pipeline, self._lane = pipeline, None if lane is None else lane_name(lane)
         self._folder = Path(tempfile.mkdtemp(prefix="millstream-drive-"))
         self._environment = _World(self._folder / "checkpoint")
         self._seen: dict[tuple[str, str], int] = {}

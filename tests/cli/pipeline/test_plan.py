@@ -65,7 +65,7 @@ def test_a_plan_for_programs_has_the_same_steps(tmp_path: Path, nowhere: Command
     assert [step["step"] for step in plan["steps"]] == [
         "read bids", "where price > 0", "tumbling(auction)",
     ]  # fmt: skip
-    assert [lane["lane"] for lane in plan["lanes"]] == ["wide", "short"]
+    assert [lane["lane"] for lane in plan["lanes"]] == ["wide", "narrow"]
 
 
 def test_a_plan_wakes_neither_spark_nor_kafka(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def test_a_job_is_rewound_into_new_outputs_then_again_in_those(
     assert windows(first) == windows(records(millstream, f"{topic}.out"))
     assert all(record["headers"] == [] for record in first)
     lanes = [row["lane"] for row in millstream.ok("commits", *folder, "-o", "json").json]
-    assert lanes == ["short", "short", "rewind", "short"]
+    assert lanes == ["narrow", "narrow", "rewind", "narrow"]
     [dead] = millstream.ok("dead", "list", file, *folder, "-o", "json").json
     assert (dead["source"], dead["waiting"]) == (topic, 1)
     assert "no dead rows in" in millstream.ok("dead", "list", file).err
@@ -110,7 +110,7 @@ def test_a_job_goes_on_without_what_is_gone_only_when_told_so(
 
     stopped = millstream("run", file, *folder, "--until", "caught-up")
     assert stopped.code == 6
-    assert "2 records are gone; go on without them by `millstream run … --skip-lost`" in stopped.err
+    assert "2 records are gone; continue without them by `millstream run" in stopped.err
     gone_on = millstream.ok("run", file, *folder, "--until", "caught-up", "--skip-lost")
     assert f"warning: {topic}/0: 2 records, from offset 7 on, are skipped" in gone_on.err
     assert windows(records(millstream, f"{topic}.out"))[-1] == ("2026-01-01T00:00:10.000000Z", 3)

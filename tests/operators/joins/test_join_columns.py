@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-LANES = pytest.mark.parametrize("lane", ["wide", "short"])
+LANES = pytest.mark.parametrize("lane", ["wide", "narrow"])
 real = pytest.mark.usefixtures("spark")
 
 
@@ -268,7 +268,7 @@ def test_what_a_join_keeps_is_shown_under_the_names_of_its_results() -> None:
 
     right = stream("b", "key long, id string, ts timestamp")
     joined = stream().join(right, on={"id": "key"}, within="1 hour", suffix="_b", name="pairs")
-    with driven(joined, "short") as d:
+    with driven(joined, "narrow") as d:
         d.feed("a", [{"id": 1, "x": 10, "ts": at(5)}])
         d.feed("b", [{"key": 1, "id": "one", "ts": at(6)}])
         d.step()
@@ -287,7 +287,7 @@ def test_state_that_an_earlier_version_wrote_is_refused_before_anything_runs() -
 
     joined = stream().join(stream("b", "key long, y int, at timestamp", time="at"),
                            on={"id": "key"}, within="1 hour", name="pairs")  # fmt: skip
-    with driven(joined, "short") as d:
+    with driven(joined, "narrow") as d:
         d.feed("a", [{"id": 1, "x": 10, "ts": at(5)}])
         d.step()
         folder = d._folder / "checkpoint"

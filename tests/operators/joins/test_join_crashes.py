@@ -79,7 +79,7 @@ def test_joins_that_crash_at_each_step_of_the_protocol_lose_and_repeat_nothing(
             right.append({"m": number, "j": chance.choice(["x", "y"]), **place})
         for topic in ("a", "b", "ta", "tb"):
             fed(small, topic, (left if topic[-1] == "a" else right)[-6:])
-        small.lane = "wide" if turn % 4 == 3 else "short"
+        small.lane = "wide" if turn % 4 == 3 else "narrow"
         small.crash_at(point)
         small.step()
     assert small.environment.at == {}

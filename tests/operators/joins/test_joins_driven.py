@@ -16,7 +16,7 @@ from millstream.testing import Drive
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
-LANES = pytest.mark.parametrize("lane", ["wide", "short"])
+LANES = pytest.mark.parametrize("lane", ["wide", "narrow"])
 START = datetime(2026, 1, 1, tzinfo=UTC)
 Row = dict[str, Any]
 
@@ -128,7 +128,7 @@ def rates(**options: Any) -> ms.Table:
 
 
 @pytest.mark.parametrize(
-    ("lane", "plan"), [("wide", None), ("wide", "repartitioned"), ("short", None)]
+    ("lane", "plan"), [("wide", None), ("wide", "repartitioned"), ("narrow", None)]
 )
 def test_random_sales_meet_the_rate_of_their_time_whatever_the_cuts_plans_and_restarts(
     lane: Any, plan: Any
@@ -243,7 +243,7 @@ def test_what_joins_keep_is_shown_by_key_without_the_pipeline() -> None:
         outputs = {"pairs": joined, "taxed": taxed, "found": found}
         return ms.Pipeline("p", *(one.to(ms.Topic(name)) for name, one in outputs.items()))
 
-    with Drive(pipeline("1 hour"), lane="short") as d:
+    with Drive(pipeline("1 hour"), lane="narrow") as d:
         d.feed("searches", [{"word": 1, "user": "ann", "ts": at(0)}])
         d.feed("clicks", [{"page": 2, "who": "ann", "ts": at(1)}])
         d.feed("rates", [{"code": "fr", "rate": 7, "since": at(0)}])

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-LANES = pytest.mark.parametrize("lane", ["short", "wide"])
+LANES = pytest.mark.parametrize("lane", ["narrow", "wide"])
 PROTOCOL = [point for point in POINTS if "writing" not in point]
 KEYS = 40
 START = 1_767_225_600_000_000

@@ -25,8 +25,8 @@ from millstream.kafka.protocol.transactions import Mark
 from millstream.kafka.settings import Cluster
 from millstream.sinks.kafka import record_batches as topic_batches
 from millstream.sinks.kafka import writer as topic_writer
+from millstream.sinks.kafka.client_sender import ClientSender
 from millstream.sinks.kafka.messages import Outgoing
-from millstream.sinks.kafka.sender import ClientSender
 from millstream.sinks.kafka.wire_sender import WireSender
 from millstream.sinks.spec import Staged
 from millstream.sources.kafka.topic import Topic

@@ -130,11 +130,12 @@ def _folder() -> Path:
 def _some_stack(kafka: str | None) -> "Iterator[tuple[Cluster, str]]":
     """The stack that is up, or one started for this demo and ended after it."""
     from millstream.jobs import stack
-    from millstream.kafka.local import running as local
+    from millstream.kafka.local import cluster
+    from millstream.kafka.local.running import running_address
 
     found = stack.status()
     mine = found.supervisor is None
-    broker_is_mine = mine and kafka is None and local.running_address() is None
+    broker_is_mine = mine and kafka is None and running_address() is None
     if broker_is_mine:
         with _still("starting the broker"):
             start_broker(None)
@@ -155,7 +156,7 @@ def _some_stack(kafka: str | None) -> "Iterator[tuple[Cluster, str]]":
                 _await_gone()
             if broker_is_mine:
                 say("stopping the local broker …")
-                local.stop(say=say)
+                cluster.stop_all(say=say)
 
 
 @contextmanager

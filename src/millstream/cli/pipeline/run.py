@@ -41,7 +41,11 @@ class Lane(StrEnum):
     """The lane every batch takes."""
 
     wide = "wide"
-    short = "short"
+    narrow = "narrow"
+
+    @classmethod
+    def _missing_(cls, value: object) -> "Lane | None":
+        return cls.narrow if value == "short" else None
 
 
 def register(app: typer.Typer) -> None:
@@ -70,7 +74,7 @@ def run(
     checkpoint: Checkpoint = None,
     lane: Annotated[
         Lane | None,
-        typer.Option("--lane", metavar="wide|short", help="Not the planner's choice, but this."),
+        typer.Option("--lane", metavar="wide|narrow", help="Not the planner's choice, but this."),
     ] = None,
     take_over: Annotated[
         bool, typer.Option("--take-over", help="Shut out another run of this job.")

@@ -60,7 +60,7 @@ def submit(
     checkpoint: Checkpoint = None,
     lane: Annotated[
         Lane | None,
-        typer.Option("--lane", metavar="wide|short", help="Not the planner's choice, but this."),
+        typer.Option("--lane", metavar="wide|narrow", help="Not the planner's choice, but this."),
     ] = None,
     kafka: Kafka = None,
     no_wait: NoWait = False,

@@ -149,11 +149,11 @@ def start_stack(kafka: str | None, page_port: int | None, others: Others | None 
 def down() -> None:
     """Stop the page, the jobs, the supervisor and the local Kafka broker; what they hold stays."""
     from millstream.jobs import stack
-    from millstream.kafka.local.running import stop
+    from millstream.kafka.local import cluster
 
     if stack.down(say):
         say("the page and the supervisor have stopped")
-    ended = stop(say=say)
+    ended = cluster.stop_all(say=say)
     if ended > 1:
         say(f"the {ended} local brokers have stopped")
     else:

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME
+from millstream.metrics.facts import lane_name
 from millstream.state.runs.manifest import Change, Manifest
 
 if TYPE_CHECKING:
@@ -127,7 +128,8 @@ class Intent:
     @classmethod
     def of(cls, body: dict[str, Any]) -> Self:
         sources = {name: SourceIntent.of(part) for name, part in body["sources"].items()}
-        return cls(**{**body, "sources": sources, "ends": ends_of(body.get("ends")),
+        return cls(**{**body, "lane": lane_name(body["lane"]), "sources": sources,
+                      "ends": ends_of(body.get("ends")),
                       "table_ends": ends_of(body.get("table_ends")) or {}})  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from millstream.engine.checkpoint.checkpoint import Checkpoint
 from millstream.engine.checkpoint.stored_specs import made
 from millstream.errors import Damaged, InvalidInput, InvalidSpec, NotFound
 from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME, BatchTime
-from millstream.metrics.facts import moment_of
+from millstream.metrics.facts import lane_name, moment_of
 from millstream.operators.aggregates.functions import from_json
 from millstream.operators.distinct.spec import Distinct
 from millstream.operators.kernel import ROWS
@@ -87,9 +87,9 @@ def commits(
             if _swept(error):
                 continue
             raise
-        facts = {name: value for name, value in body["facts"].items() if name != "batch"}
-        rows.append({"batch": body["batch"], "at": moment_of(body["clock"]),
-                     "finished": body["finished"], **facts})  # fmt: skip
+        facts = body["facts"]
+        rows.append({**facts, "batch": body["batch"], "at": moment_of(body["clock"]),
+                     "finished": body["finished"], "lane": lane_name(facts["lane"])})  # fmt: skip
     return rows
 
 

@@ -10,7 +10,7 @@ from millstream.engine.continuous.ways import direct
 from millstream.engine.dead_letters.side_outputs import SideOutputs
 from millstream.engine.inspection.sql_placement import foreseen
 from millstream.engine.inspection.without_spark import without_spark
-from millstream.engine.lanes.planner import SHORT_BYTES, SPARK_BYTES
+from millstream.engine.lanes.planner import NARROW_BYTES, SPARK_BYTES
 from millstream.plan.graph import Aggregated, Read
 from millstream.plan.stages import cut
 from millstream.sinks.live.live import Chart, LiveTable
@@ -71,7 +71,7 @@ def outlined(pipeline: Pipeline) -> list[Outline]:
     if pipeline.mode == continuous_rules.MODE:
         runs = continuous_rules.outline(pipeline, direct=direct(pipeline))
         return [{"lane": pipeline.mode, "when": "every row", "runs": runs, "stages": []}]
-    edge, where = f"{SHORT_BYTES >> 20} MiB", foreseen(stages)
+    edge, where = f"{NARROW_BYTES >> 20} MiB", foreseen(stages)
     later = without_spark(stages)
     start = f", once Spark is there: it starts when {SPARK_BYTES >> 20} MiB wait" if later else ""
     before = ", and all of them before Spark is there" if later else ""
@@ -85,7 +85,7 @@ def outlined(pipeline: Pipeline) -> list[Outline]:
             ),
         },
         {
-            "lane": "short",
+            "lane": "narrow",
             "when": f"a batch of {edge} or less{before}",
             "runs": _SHORT,
             "stages": _outlined(stages, lambda stage: _short(stage, stages, where[stage])),

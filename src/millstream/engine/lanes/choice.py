@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from millstream.engine.lanes.planner import choose_lane, choose_ranges, short_of, worth_spark
-from millstream.engine.lanes.short import ShortLane
+from millstream.engine.lanes.narrow import NarrowLane
+from millstream.engine.lanes.planner import choose_lane, choose_ranges, narrowed, worth_spark
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +27,7 @@ class Lanes:
 
     def __init__(self, spark: Spark, sizing: Sizing, *, forced: str | None) -> None:
         self._spark, self._sizing, self._forced = spark, sizing, forced
-        self._made: dict[str, Lane] = {"short": ShortLane(spark)}
+        self._made: dict[str, Lane] = {"narrow": NarrowLane(spark)}
 
     def choose(self, waiting: Mapping[str, Ranges]) -> tuple[str, dict[str, Ranges], bool]:
         """The lane and the ranges of a batch, and whether something had to be left."""
@@ -36,8 +36,8 @@ class Lanes:
         if lane == "wide" and not self._forced and self._sizing.limited and not self._spark.there:
             if worth_spark(waiting, self._sizing):
                 self._spark.want()
-            chosen, limited = choose_ranges(waiting, short_of(self._sizing))
-            lane = "short"
+            chosen, limited = choose_ranges(waiting, narrowed(self._sizing))
+            lane = "narrow"
         return lane, chosen, limited
 
     def soonest(self, intent: Intent) -> Intent:
@@ -48,7 +48,7 @@ class Lanes:
         """
         if self._forced or self._spark.there:
             return intent
-        return replace(intent, lane="short")
+        return replace(intent, lane="narrow")
 
     def lane(self, name: str) -> Lane:
         """A lane by its name; the wide one waits for Spark."""

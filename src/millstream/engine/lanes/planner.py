@@ -1,7 +1,7 @@
 """The planner: which ranges a batch takes, how large it is, in which lane it runs.
 
 A batch is sized in bytes so that it takes about as long as the pipeline's `batch` says;
-what is left waits in the log. Small batches run in the short lane, large ones wide. Where all
+what is left waits in the log. Small batches run in the narrow lane, large ones wide. Where all
 is read, the next batch begins at once, or a moment later if `batch` allows that.
 """
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from millstream.sources.spec import Extent, Offsets, Ranges
 
-SHORT_BYTES = 4 << 20
+NARROW_BYTES = 4 << 20
 SPARK_BYTES = 64 << 20  # waiting: less is done before Spark has started
 _FIRST = 4 << 20
 _LEAST, _MOST = 4 << 20, 192 << 20
@@ -96,7 +96,7 @@ def choose_ranges(waiting: Mapping[str, Ranges], sizing: Sizing) -> tuple[dict[s
 
 def choose_lane(chosen: Mapping[str, Ranges], sizing: Sizing) -> str:
     """Short for few bytes, wide for many."""
-    return "short" if _bytes(chosen, sizing) <= SHORT_BYTES else "wide"
+    return "narrow" if _bytes(chosen, sizing) <= NARROW_BYTES else "wide"
 
 
 def worth_spark(waiting: Mapping[str, Ranges], sizing: Sizing) -> bool:
@@ -104,9 +104,9 @@ def worth_spark(waiting: Mapping[str, Ranges], sizing: Sizing) -> bool:
     return _bytes(waiting, sizing) > SPARK_BYTES
 
 
-def short_of(sizing: Sizing) -> Sizing:
-    """The same, but for batches of the short lane."""
-    return replace(sizing, budget=min(sizing.budget, SHORT_BYTES))
+def narrowed(sizing: Sizing) -> Sizing:
+    """The same, but for batches of the narrow lane."""
+    return replace(sizing, budget=min(sizing.budget, NARROW_BYTES))
 
 
 def _bytes(ranges: Mapping[str, Ranges], sizing: Sizing) -> float:

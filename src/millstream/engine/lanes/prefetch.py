@@ -7,7 +7,7 @@ of it, and a crash loses nothing. A batch's ranges are chosen without looking at
 handed to a batch only if they are the very beginning of its ranges, of the same topic, decoded
 in the same way; whatever does not fit is thrown away, and the batch reads for itself.
 
-Only the short lane reads ahead: wide batches are fetched and decoded in Spark's tasks.
+Only the narrow lane reads ahead: wide batches are fetched and decoded in Spark's tasks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from millstream.engine.checkpoint.fault_points import AHEAD, reached
-from millstream.engine.lanes.planner import SHORT_BYTES
+from millstream.engine.lanes.planner import NARROW_BYTES
 from millstream.metrics.instances import DRIVER
 from millstream.sources.decode import Report, Rows
 from millstream.sources.spec import ReadsAhead
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from millstream.sources.spec import Following, Offsets, Ranges, Reader
 
 LEAST = 128 << 10  # bytes as they lie in the log: fewer are cheaper to read in their batch
-MOST = SHORT_BYTES  # bytes of one source that may lie here
+MOST = NARROW_BYTES  # bytes of one source that may lie here
 _PLACES = [("_partition", "ascending"), ("_offset", "ascending")]
 _END_SECONDS = 2.0
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.errors import InvalidInput
-from millstream.formats.csv.format import Csv
+from millstream.formats.csv.exact import check_schema
 from millstream.formats.json.encode import as_text
 from millstream.schema import Scalar, Schema
 
@@ -33,7 +33,7 @@ def encode(table: pa.Table) -> pa.Array:
     schema = Schema.from_arrow(table.schema)
     if not len(schema):
         raise InvalidInput("encode needs at least one column", got="a table without columns")
-    Csv().check(schema)
+    check_schema(schema)
     kinds = pa.schema([pa.field(part.name, part.type) for part in schema.arrow()])
     pieces = [
         pc.binary_join_element_wise(

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from millstream.errors import InvalidSpec
-from millstream.formats.csv.exact import holds
+from millstream.formats.csv.exact import check_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,13 +26,7 @@ class Csv:
     header: tuple[str, ...] | None = None
 
     def check(self, schema: Schema) -> None:
-        for field in schema:
-            if not holds(field.type):
-                raise InvalidSpec(
-                    "a CSV cell needs a type without parts",
-                    got=f"{field.name} {field.type.ddl()}",
-                    do="use JSON, Avro or Parquet for arrays, maps and structs",
-                )
+        check_schema(schema)
 
     def decode(self, values: pa.Array | pa.ChunkedArray, schema: Schema) -> Decoded:
         from millstream.formats.csv.decode import decode

@@ -12,6 +12,7 @@ from millstream.jobs.reports.instances import instances_of
 from millstream.jobs.reports.lag import lags
 from millstream.jobs.reports.overview import iso_time, row_of
 from millstream.jobs.reports.run_log import RunLogReader
+from millstream.metrics.facts import lane_name
 
 if TYPE_CHECKING:
     from millstream.jobs.folders import StackFolder
@@ -100,13 +101,13 @@ def _sources(totals: dict[str, dict[str, float]], batches: list[BatchEntry]) -> 
         source: {
             "watermark": last["watermarks"].get(source),
             "held_by": last.get("held_by", {}).get(source),
-            "idle": told["idle"],
-            "idle_partitions": told["idle_partitions"],
-            "partitions": told["partitions"],
+            "idle": facts["idle"],
+            "idle_partitions": facts["idle_partitions"],
+            "partitions": facts["partitions"],
             "instances": instances_of(source, "sources", totals, batches, since=since,
                                       window=_RATE_WINDOW),
         }
-        for source, told in last.get("sources", {}).items()
+        for source, facts in last.get("sources", {}).items()
     }  # fmt: skip
 
 
@@ -130,7 +131,7 @@ def _batch(entry: BatchEntry) -> dict[str, Any]:
         "rows": facts["rows"],
         "late": facts["late"],
         "dead": facts["dead"],
-        "lane": facts["lane"],
+        "lane": lane_name(facts["lane"]),
         "seconds": round(facts["seconds"], 4),
         "phases": {name: round(seconds, 4) for name, seconds in facts["phases"].items()},
         "outputs": facts["outputs"],

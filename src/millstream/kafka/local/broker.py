@@ -19,7 +19,6 @@ import signal
 import subprocess
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
@@ -36,13 +35,14 @@ from millstream.kafka.local.broker_folder import (
 )
 from millstream.kafka.local.broker_identity import ask, wake_coordinators
 from millstream.kafka.local.broker_settings import Seat
-from millstream.toolchain.folders import home_folder, written_in
+from millstream.toolchain.folders import written_in
 from millstream.toolchain.jars import jars
 from millstream.toolchain.java import find_java
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
 _POLL = 0.05
 _LAST_RESORT = 10.0  # seconds the system gets to end a process after SIGKILL
@@ -104,7 +104,7 @@ def start(
             of it is left running.
         SetupFailed: no Java, no jars, a folder that cannot be written or is from a later version.
     """
-    place = _place(folder)
+    place = BrokerFolder.at(folder)
     command = _command(find_java().executable, jars("broker", say=say), seat)
     with _writing(place):
         place.make()
@@ -141,7 +141,7 @@ def stop(
     One that has not ended after `timeout` seconds is killed, and `say` (or the log) is told so;
     what it had acknowledged is kept even then.
     """
-    place = _place(folder)
+    place = BrokerFolder.at(folder)
     if not place.life.send(signal.SIGTERM, wait=timeout):
         if place.life.held():
             raise Unavailable(
@@ -160,7 +160,7 @@ def stop(
 
 def kill(folder: Path | None = None) -> bool:
     """End the folder's broker at once, by SIGKILL; False when none was running."""
-    place = _place(folder)
+    place = BrokerFolder.at(folder)
     if not place.life.send(signal.SIGKILL):
         return False
     if not place.life.ended(_LAST_RESORT):
@@ -174,17 +174,17 @@ def kill(folder: Path | None = None) -> bool:
 
 def pause(folder: Path | None = None) -> bool:
     """Hold the folder's broker still (SIGSTOP): it lives and answers nobody."""
-    return _place(folder).life.send(signal.SIGSTOP)
+    return BrokerFolder.at(folder).life.send(signal.SIGSTOP)
 
 
 def resume(folder: Path | None = None) -> bool:
     """Let a paused broker go on (SIGCONT)."""
-    return _place(folder).life.send(signal.SIGCONT)
+    return BrokerFolder.at(folder).life.send(signal.SIGCONT)
 
 
 def status(folder: Path | None = None) -> BrokerStatus:
     """What the folder's broker is doing now; a folder never used has none running."""
-    place = _place(folder)
+    place = BrokerFolder.at(folder)
     note = place.note()
     port = note.port if note else None
     process = place.life.holder()
@@ -201,20 +201,8 @@ def status(folder: Path | None = None) -> BrokerStatus:
 
 
 def running_address(folder: Path | None = None) -> str | None:
-    """Where the folder's broker listens, or None when it is not running."""
-    place = _place(folder)
-    note = place.note()
-    if note is None or note.port is None or not place.life.held():
-        return None
-    return f"127.0.0.1:{note.port}"
-
-
-def _place(folder: Path | None) -> BrokerFolder:
-    return BrokerFolder(Path(folder).expanduser().absolute() if folder else _default_folder())
-
-
-def _default_folder() -> Path:
-    return home_folder() / "broker"
+    """Where the folder's broker listens, or None if it is not running."""
+    return BrokerFolder.at(folder).running_address()
 
 
 def _writing(place: BrokerFolder) -> AbstractContextManager[None]:
@@ -327,7 +315,7 @@ def _failed(place: BrokerFolder, what: str, logged: int) -> MillstreamError:
 
 
 def _already(place: BrokerFolder) -> AlreadyRunning:
-    process, address = place.life.holder(), running_address(place.path)
+    process, address = place.life.holder(), place.running_address()
     known = f"one running (pid {process.pid}, {address})" if process else "one being started"
     return AlreadyRunning(
         f"the folder {place.path} holds one broker",

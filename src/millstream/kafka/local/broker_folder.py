@@ -17,6 +17,7 @@ import os
 import random
 import socket
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
@@ -24,10 +25,10 @@ import psutil
 from millstream.errors import Damaged, InvalidInput, SetupFailed, Unavailable
 from millstream.kafka.local.broker_settings import properties
 from millstream.kafka.local.processes import LifeLock
+from millstream.toolchain.folders import home_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
 FORMAT = 1
 # Below the ports that systems hand out by themselves, so that a stopped broker finds its own again.
@@ -70,6 +71,11 @@ class BrokerFolder:
     """The places inside one broker's folder."""
 
     path: Path
+
+    @classmethod
+    def at(cls, path: Path | None = None) -> BrokerFolder:
+        """The folder at `path`, by default `~/.millstream/broker`."""
+        return cls(Path(path).expanduser().absolute() if path else home_folder() / "broker")
 
     @property
     def life(self) -> LifeLock:
@@ -134,6 +140,13 @@ class BrokerFolder:
                 got=f"{type(error).__name__} while reading it",
                 do='write {"format": 1, "kafka": "<version>"} into it or name another folder',
             ) from error
+
+    def running_address(self) -> str | None:
+        """Where the folder's broker listens, or None if it is not running."""
+        note = self.note()
+        if note is None or note.port is None or not self.life.held():
+            return None
+        return f"127.0.0.1:{note.port}"
 
     def remember(self, note: Note) -> None:
         self._write("broker.json", json.dumps(asdict(note)))

@@ -15,7 +15,6 @@ import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millstream.errors import (
@@ -29,10 +28,10 @@ from millstream.kafka.local import broker
 from millstream.kafka.local.broker_folder import free_port
 from millstream.kafka.local.broker_identity import ask, wake_coordinators
 from millstream.kafka.local.cluster_folder import ClusterFolder, NodePlace, planned
-from millstream.toolchain.folders import home_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from millstream.kafka.local.broker import BrokerStatus
     from millstream.kafka.local.cluster_folder import ClusterNote
@@ -94,7 +93,7 @@ def start(
         InvalidInput: the number is none, or another than the cluster has.
         Unavailable: a port is taken, or a node ended or did not answer in time.
     """
-    place = _place(folder)
+    place = ClusterFolder.at(folder)
     note = place.note()
     if note is None:
         note = place.begin(planned(_checked(3 if brokers is None else brokers), first_port=port))
@@ -162,7 +161,7 @@ def start_node(
     settings: Mapping[str, str | int] | None = None,
 ) -> BrokerStatus:
     """Start one node again."""
-    place = _place(folder)
+    place = ClusterFolder.at(folder)
     note = place.known()
     check_node(note, node)
     return broker.start(place.node(node), port=note.nodes[node].port, timeout=timeout,
@@ -180,7 +179,7 @@ def add(
     The others that run know it when this returns. It does not vote: the controllers are those
     the cluster began with.
     """
-    place = _place(folder)
+    place = ClusterFolder.at(folder)
     note = place.known()
     if len(note.nodes) >= MOST:
         raise InvalidInput(f"a local cluster has at most {MOST} brokers", got="one more")
@@ -223,7 +222,7 @@ def take_out(
     Raises:
         InvalidInput: it holds something, or it votes.
     """
-    place = _place(folder)
+    place = ClusterFolder.at(folder)
     note = place.known()
     check_removable(note, node)
     ran = broker.stop(place.node(node))
@@ -281,7 +280,7 @@ def stop(folder: Path | None = None, *, say: Callable[[str], None] | None = None
     controllers for that. One that finds nobody to hand over to is killed; what it had
     acknowledged is kept even then.
     """
-    place = _place(folder)
+    place = ClusterFolder.at(folder)
     note = place.note()
     if note is None:
         return False
@@ -291,9 +290,16 @@ def stop(folder: Path | None = None, *, say: Callable[[str], None] | None = None
     return any(ended)
 
 
+def stop_all(*, say: Callable[[str], None] | None = None) -> int:
+    """Stop the local cluster and the single local broker; return how many brokers were running."""
+    count = len(status().running)
+    stop(say=say)
+    return count + broker.stop(say=say)
+
+
 def kill(folder: Path | None = None) -> bool:
     """End all nodes at once, by SIGKILL; False when none was running."""
-    place = _place(folder)
+    place = ClusterFolder.at(folder)
     note = place.note()
     nodes = [] if note is None else sorted(note.nodes)
     killed = [broker.kill(place.node(node)) for node in nodes]
@@ -302,7 +308,7 @@ def kill(folder: Path | None = None) -> bool:
 
 def status(folder: Path | None = None) -> ClusterStatus:
     """What the nodes are doing now."""
-    place = _place(folder)
+    place = ClusterFolder.at(folder)
     note = place.note()
     if note is None:
         return ClusterStatus(place.path, None, 0, {}, ())
@@ -313,23 +319,19 @@ def status(folder: Path | None = None) -> ClusterStatus:
 
 
 def running_address(folder: Path | None = None) -> str | None:
-    """Where the folder's cluster listens, or None when none of its nodes runs."""
-    place = _place(folder)
-    note = place.note()
-    if note is None or not any(broker.running_address(place.node(node)) for node in note.nodes):
-        return None
-    return note.address
+    """Where the folder's cluster listens, or None if none of its nodes runs."""
+    return ClusterFolder.at(folder).running_address()
 
 
 def is_chosen(folder: Path | None = None) -> bool:
     """Whether it was a cluster, and not the one broker, that was started last."""
-    note = _place(folder).note()
+    note = ClusterFolder.at(folder).note()
     return note is not None and note.chosen
 
 
 def choose(*, chosen: bool, folder: Path | None = None) -> None:
     """Have `up` start this cluster by itself from now on, or no longer."""
-    place = _place(folder)
+    place = ClusterFolder.at(folder)
     note = place.note()
     if note is not None and note.chosen is not chosen:
         place.remember(replace(note, chosen=chosen))
@@ -354,8 +356,3 @@ def _refuse_another_number(place: ClusterFolder, note: ClusterNote, brokers: int
             got=f"{brokers}",
             do="change that with `millstream brokers add` and `remove` while it is up",
         )
-
-
-def _place(folder: Path | None) -> ClusterFolder:
-    path = Path(folder).expanduser().absolute() if folder else home_folder() / "brokers"
-    return ClusterFolder(path)

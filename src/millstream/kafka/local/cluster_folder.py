@@ -9,16 +9,16 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import Damaged, NotFound
-from millstream.kafka.local.broker_folder import free_port
+from millstream.kafka.local.broker_folder import BrokerFolder, free_port
 from millstream.kafka.local.broker_settings import Seat, new_cluster_id
-from millstream.toolchain.folders import written_in
+from millstream.toolchain.folders import home_folder, written_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
 FORMAT = 1
 _HEAP = 320
@@ -107,6 +107,11 @@ class ClusterFolder:
 
     path: Path
 
+    @classmethod
+    def at(cls, path: Path | None = None) -> ClusterFolder:
+        """The folder at `path`, by default `~/.millstream/brokers`."""
+        return cls(Path(path).expanduser().absolute() if path else home_folder() / "brokers")
+
     @property
     def file(self) -> Path:
         return self.path / "cluster.json"
@@ -142,6 +147,13 @@ class ClusterFolder:
                 do="start one with `millstream up --brokers 3`",
             )
         return note
+
+    def running_address(self) -> str | None:
+        """Where the folder's cluster listens, or None if none of its nodes runs."""
+        note = self.note()
+        if note and any(BrokerFolder(self.node(node)).running_address() for node in note.nodes):
+            return note.address
+        return None
 
     def begin(self, note: ClusterNote) -> ClusterNote:
         """Remember a new cluster, or give the one that somebody else made meanwhile."""

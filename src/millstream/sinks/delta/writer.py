@@ -15,7 +15,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, SchemaMismatchError
 
 from millstream.errors import Damaged, DataGone, InvalidSpec
-from millstream.sinks.delta.delta import Delta
+from millstream.sinks.keys import Keyed
 from millstream.sinks.record_log import Records
 from millstream.sinks.retries import Told, persist
 from millstream.sinks.rows import Changes, appended, changes
@@ -89,7 +89,7 @@ class DeltaWriter:
         if self._guarded and table is not None and self._is_in(table, intent, batch):
             return
         properties = self._properties(intent, batch)
-        keyed = [staged for staged in outputs if _sink(staged).keys]
+        keyed = [staged for staged in outputs if _keys(staged)]
         self._opening.on_step("before a sink's commit")
         if keyed:
             self._merge(table, outputs, properties)
@@ -182,14 +182,14 @@ class DeltaWriter:
         self, table: DeltaTable | None, outputs: Sequence[Staged], properties: CommitProperties
     ) -> None:
         """Upserts and deletes of a batch in one commit: the last state of each key."""
-        (sink,) = {_sink(staged) for staged in outputs}
-        change = _whole(outputs, sink.keys)
+        (keys,) = {_keys(staged) for staged in outputs}
+        change = _whole(outputs, keys)
         if table is None:
             self._append(None, change.upserts, properties)
             return
         source = _signed(change)
         names = change.upserts.column_names
-        same = " AND ".join(_same(name, source[name].null_count) for name in sink.keys)
+        same = " AND ".join(_same(name, source[name].null_count) for name in keys)
         values = {_quoted(name): f"s.{_quoted(name)}" for name in names}
         (
             table.merge(source, same, source_alias="s", target_alias="t",
@@ -219,9 +219,9 @@ class DeltaWriter:
         """Nothing is held."""
 
 
-def _sink(staged: Staged) -> Delta:
-    assert isinstance(staged.sink, Delta)
-    return staged.sink
+def _keys(staged: Staged) -> tuple[str, ...]:
+    assert isinstance(staged.sink, Keyed)
+    return staged.sink.keys
 
 
 def _stream(outputs: Sequence[Staged]) -> pa.RecordBatchReader | None:

@@ -17,7 +17,6 @@ from millstream.sinks import rows as rows_of
 from millstream.sinks.postgres import errors as postgres_errors
 from millstream.sinks.postgres.copy import copied, kind
 from millstream.sinks.postgres.limits import Column, PostgresLimits
-from millstream.sinks.postgres.postgres import Postgres
 from millstream.sinks.tables.ledger import TABLE, Entry
 
 if TYPE_CHECKING:
@@ -25,7 +24,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from millstream.sinks.spec import Sink, Staged
+    from millstream.sinks.spec import Staged
+    from millstream.sinks.tables.writer import TableSink
 
 _COLUMNS = "target, pipeline, job, epoch, intent, batch, rows, backend"
 _LEDGER = f"""
@@ -105,9 +105,8 @@ class PostgresDatabase:
         assert found is not None
         return str(found[0])
 
-    def target(self, sink: Sink) -> str:
+    def target(self, sink: TableSink) -> str:
         """Schema and table."""
-        assert isinstance(sink, Postgres)
         return sink.table if "." in sink.table else f"{self._schema}.{sink.table}"
 
     def entries(self, targets: Sequence[str]) -> list[Entry]:
@@ -152,9 +151,8 @@ class PostgresDatabase:
         """Whether there is such a table."""
         return bool(self._columns(target))
 
-    def limits(self, sink: Sink) -> PostgresLimits:
+    def limits(self, sink: TableSink) -> PostgresLimits:
         """By the types that the columns have now."""
-        assert isinstance(sink, Postgres)
         target = self.target(sink)
         asked, columns = self._types.get(target, (0.0, {}))
         if self._connection is not None and time.monotonic() - asked > _LIMITS_HOLD:
@@ -190,10 +188,8 @@ class PostgresDatabase:
 
     # -- rows ------------------------------------------------------------------
 
-    def put(self, staged: Staged, entry: Entry | None) -> int:
+    def put(self, sink: TableSink, staged: Staged, entry: Entry | None) -> int:
         """Send one output's rows by COPY."""
-        sink = staged.sink
-        assert isinstance(sink, Postgres)
         count = 0
         if not sink.keys:
             for table in rows_of.appended(staged):
@@ -215,7 +211,7 @@ class PostgresDatabase:
         with self._open.cursor() as cursor, cursor.copy(order) as copy:
             copy.write(copied(table))
 
-    def _upsert(self, sink: Postgres, table: pa.Table) -> None:
+    def _upsert(self, sink: TableSink, table: pa.Table) -> None:
         if not table.num_rows:
             return
         stage, names = self._staged(sink, table), _names(table.column_names)
@@ -230,7 +226,7 @@ class PostgresDatabase:
             )
         )  # fmt: skip
 
-    def _delete(self, sink: Postgres, keys: pa.Table) -> None:
+    def _delete(self, sink: TableSink, keys: pa.Table) -> None:
         if not keys.num_rows:
             return
         stage = self._staged(sink, keys)
@@ -245,7 +241,7 @@ class PostgresDatabase:
             )
         )
 
-    def _staged(self, sink: Postgres, table: pa.Table) -> sql.Composable:
+    def _staged(self, sink: TableSink, table: pa.Table) -> sql.Composable:
         """A temporary table with these rows, of the same column types as the real one."""
         stage = sql.SQL("pg_temp.millstream_stage")
         self._open.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(stage))
@@ -259,7 +255,7 @@ class PostgresDatabase:
 
     # -- the table itself --------------------------------------------------------
 
-    def _ready(self, sink: Postgres, schema: pa.Schema, entry: Entry | None) -> None:
+    def _ready(self, sink: TableSink, schema: pa.Schema, entry: Entry | None) -> None:
         """Make the table, or see that it has the columns and the key."""
         target = self.target(sink)
         if self._ready_for.get(target) == schema.names:
@@ -280,7 +276,7 @@ class PostgresDatabase:
     def _columns(self, target: str) -> list[str]:
         return [row[0] for row in self._open.execute(_NAMES, target.split("."))]
 
-    def _make(self, sink: Postgres, schema: Schema) -> None:
+    def _make(self, sink: TableSink, schema: Schema) -> None:
         parts = [
             sql.SQL("{} {}").format(sql.Identifier(field.name), sql.SQL(kind(field.type)))
             for field in schema

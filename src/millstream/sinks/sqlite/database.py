@@ -14,7 +14,6 @@ from millstream.errors import DataGone, InvalidSpec, MillstreamError
 from millstream.schema import Schema
 from millstream.sinks import rows as rows_of
 from millstream.sinks.sqlite import statements as sql
-from millstream.sinks.sqlite.sqlite import Sqlite
 from millstream.sinks.tables.ledger import TABLE, Entry
 from millstream.sinks.texts import texts
 
@@ -23,7 +22,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from millstream.schema import Type
-    from millstream.sinks.spec import Sink, Staged
+    from millstream.sinks.spec import Staged
+    from millstream.sinks.tables.writer import TableSink
 
 _BUSY_SECONDS = 1.0
 _COLUMNS = ("target", "pipeline", "job", "epoch", "intent", "batch", "rows")
@@ -69,9 +69,8 @@ class SqliteDatabase:
         """SQLite knows no connections of others."""
         return ""
 
-    def target(self, sink: Sink) -> str:
+    def target(self, sink: TableSink) -> str:
         """The table's name."""
-        assert isinstance(sink, Sqlite)
         return sink.table
 
     def entries(self, targets: Sequence[str]) -> list[Entry]:
@@ -124,10 +123,8 @@ class SqliteDatabase:
 
     # -- rows ------------------------------------------------------------------
 
-    def put(self, staged: Staged, entry: Entry | None) -> int:
+    def put(self, sink: TableSink, staged: Staged, entry: Entry | None) -> int:
         """Send one output's rows."""
-        sink = staged.sink
-        assert isinstance(sink, Sqlite)
         if sink.keys:
             return self._upsert(staged, sink, entry)
         count = 0
@@ -137,7 +134,7 @@ class SqliteDatabase:
             count += table.num_rows
         return count
 
-    def _upsert(self, staged: Staged, sink: Sqlite, entry: Entry | None) -> int:
+    def _upsert(self, staged: Staged, sink: TableSink, entry: Entry | None) -> int:
         count = 0
         delete = sql.deleted(sink.table, sink.keys)
         for change in rows_of.changes(staged, sink.keys):
@@ -156,7 +153,7 @@ class SqliteDatabase:
         if table.num_rows:
             self._open.executemany(statement, _values(table))
 
-    def _ready(self, sink: Sqlite, schema: pa.Schema, entry: Entry | None) -> None:
+    def _ready(self, sink: TableSink, schema: pa.Schema, entry: Entry | None) -> None:
         """Make the table, or see that it has the columns."""
         if self._known.get(sink.table) == schema.names:
             return
@@ -193,7 +190,7 @@ class SqliteDatabase:
         )  # fmt: skip
 
 
-def _check_columns(sink: Sqlite, schema: pa.Schema, found: list[str], where: str) -> None:
+def _check_columns(sink: TableSink, schema: pa.Schema, found: list[str], where: str) -> None:
     there = {name.lower() for name in found}
     for field in Schema.from_arrow(schema):
         if field.name.lower() not in there:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 from millstream.sinks.retries import persist
 from millstream.sinks.tables.ledger import Ownership
@@ -14,6 +14,18 @@ if TYPE_CHECKING:
     from millstream.sinks.retries import Told
     from millstream.sinks.spec import Check, Opening, Sink, Staged
     from millstream.sinks.tables.ledger import Entry
+
+
+class TableSink(Protocol):
+    """The table a sink writes to."""
+
+    @property
+    def table(self) -> str:
+        """Its name, as the user wrote it."""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The key columns; empty for a table that only appends."""
 
 
 class Database(Protocol):
@@ -31,7 +43,7 @@ class Database(Protocol):
     def backend(self) -> str:
         """How the database knows this connection."""
 
-    def target(self, sink: Sink) -> str:
+    def target(self, sink: TableSink) -> str:
         """The table of a sink by its full name, as the ledger has it."""
 
     def entries(self, targets: Sequence[str]) -> list[Entry]:
@@ -52,7 +64,7 @@ class Database(Protocol):
     def save(self, entries: Iterable[Entry]) -> None:
         """Write entries of the ledger."""
 
-    def put(self, staged: Staged, entry: Entry | None) -> int:
+    def put(self, sink: TableSink, staged: Staged, entry: Entry | None) -> int:
         """Send one output's rows; returns how many. A missing table is made."""
 
     def has(self, target: str) -> bool:
@@ -75,7 +87,7 @@ class Database(Protocol):
 class Limited(Protocol):
     """A database that knows which rows its tables can never take."""
 
-    def limits(self, sink: Sink) -> Check:
+    def limits(self, sink: TableSink) -> Check:
         """What holds for a table now, or as it was known last where nobody can be asked."""
 
 
@@ -107,7 +119,7 @@ class TableWriter:
 
         def look() -> None:
             self._database.connect()
-            named = sorted({self._database.target(sink) for sink in self._opening.sinks})
+            named = self._all_targets()
             known = {entry.target for entry in self._database.entries(named)}
             found[:] = [name for name in named if name in known or self._database.has(name)]
 
@@ -122,7 +134,7 @@ class TableWriter:
         database, owns = self._database, self._owns
         self._connected = False
         database.connect()
-        self._targets = sorted({database.target(sink) for sink in self._opening.sinks})
+        self._targets = self._all_targets()
         found = database.entries(self._targets)
         self._refuse(found, again=again)
         database.fence({entry.backend for entry in found if entry.backend is not None})
@@ -135,6 +147,9 @@ class TableWriter:
         self._last = None if last is None else last.intent
         self._connected = True
 
+    def _all_targets(self) -> list[str]:
+        return sorted({self._database.target(_table(sink)) for sink in self._opening.sinks})
+
     def _refuse(self, found: list[Entry], *, again: bool) -> None:
         if again:
             self._owns.refuse_any_change(found, self._targets)
@@ -144,7 +159,7 @@ class TableWriter:
     def check(self, sink: Sink, keys: tuple[str, ...]) -> Check | None:
         """As `RejectsRows.check`, where the database knows."""
         database = self._database
-        return database.limits(sink) if isinstance(database, Limited) else None
+        return database.limits(_table(sink)) if isinstance(database, Limited) else None
 
     def write(self, intent: str, batch: int, outputs: Sequence[Staged]) -> None:
         """All rows of a batch and their mark; tried again while the database may come back."""
@@ -186,8 +201,9 @@ class TableWriter:
             entries = {entry.target: entry for entry in found}
         counts: dict[str, int] = {}
         for staged in outputs:
-            target = database.target(staged.sink)
-            counts[target] = counts.get(target, 0) + database.put(staged, entries.get(target))
+            sink = _table(staged.sink)
+            target = database.target(sink)
+            counts[target] = counts.get(target, 0) + database.put(sink, staged, entries.get(target))
         return counts
 
     def _mark(self, intent: str, batch: int, counts: dict[str, int]) -> None:
@@ -216,3 +232,7 @@ class TableWriter:
     def close(self) -> None:
         """Let go of the connection; a transaction that is open is rolled back."""
         self._database.close()
+
+
+def _table(sink: Sink) -> TableSink:
+    return cast("TableSink", sink)

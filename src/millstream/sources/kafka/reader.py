@@ -209,7 +209,7 @@ class TopicReader:
         return TopicFollowing(self._cluster, self._topic, columns)
 
     def originals(self, places: Mapping[int, Sequence[int]]) -> pa.Table:
-        """Single records, fetched by a consumer of our own."""
+        """Single records, the first ones where all are too much."""
         from millstream.sources.kafka.originals import fetch
 
         return fetch(self._cluster, self._topic, places)

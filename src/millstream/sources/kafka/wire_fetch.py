@@ -8,14 +8,14 @@ from __future__ import annotations
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from millstream.kafka.protocol import wire
 from millstream.kafka.protocol.batch_headers import BadBatch, Batch, UnknownFormat, batches
-from millstream.kafka.protocol.record_batches import Records, pieces
+from millstream.kafka.protocol.record_batches import Headers, Records, pieces
 from millstream.kafka.protocol.wire import Place
 from millstream.sources.kafka import errors as troubles
 from millstream.sources.spec import raw_schema
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from millstream.sources.spec import Ranges
 
 _MOST = 4 << 20
+_MOST_OF_FEW = 256 << 10
 _WAIT = 100
 _PATIENCE = 120.0
 _FEW = 256  # records of several partitions that are put together
@@ -51,11 +52,17 @@ class _Early:
 
 
 class WireFetcher:
-    """One topic of a cluster with an open listener."""
+    """One topic of a cluster with an open listener.
+
+    With `only` nothing but the records at these offsets is read, with their headers, and less is
+    fetched at once.
+    """
 
     def __init__(
-        self, cluster: Cluster, topic: str, *, waiting: Callable[[str], None] = lambda why: None
-    ) -> None:
+        self, cluster: Cluster, topic: str, *, waiting: Callable[[str], None] = lambda why: None,
+        only: Mapping[int, Collection[int]] | None = None,
+    ) -> None:  # fmt: skip
+        self._only, self._most = only, _MOST if only is None else _MOST_OF_FEW
         self._cluster, self._topic, self._waiting = cluster, topic, waiting
         self._early = _Early()
         self._leaders: dict[int, Place] = {}
@@ -104,8 +111,9 @@ class WireFetcher:
         partition = part.partition
         first, end = given[partition], ends[partition]
         try:
+            only = None if self._only is None else self._only[partition]
             for found in pieces(part.records, whole, part.aborted, first, end,
-                                keys="key" in columns):  # fmt: skip
+                                keys="key" in columns, only=only):  # fmt: skip
                 if len(found.offsets):
                     yield _raw(found, partition, columns)
                 given[partition] = max(found.next, first)
@@ -250,7 +258,7 @@ class WireFetcher:
         for place, partitions in asked.items():
             places = [(p, at[p]) for p in partitions]
             wire.ask_for(self._connection(place), self._topic, places,
-                         most=most or _MOST, wait=_WAIT, least=least)  # fmt: skip
+                         most=most or self._most, wait=_WAIT, least=least)  # fmt: skip
         return asked
 
     def _answers(self, asked: Mapping[Place, Collection[int]]) -> list[Part]:
@@ -379,4 +387,15 @@ def _raw(found: Records, partition: int | np.ndarray, columns: Sequence[str]) ->
         "offset": pa.array(found.offsets),
         "timestamp": pa.array(stamps * 1000).view(pa.timestamp("us", "UTC")),
     }
+    if found.headers is not None:
+        made["headers"] = pa.array(
+            [*map(_with_names, found.headers)], raw_schema().field("headers").type
+        )
     return pa.table([made[name] for name in columns], schema=raw_schema(columns))
+
+
+def _with_names(headers: Headers) -> list[dict[str, Any]] | None:
+    """Headers as rows have them: none at all are null, and names are text."""
+    return [
+        {"key": name.decode(errors="replace"), "value": value} for name, value in headers
+    ] or None

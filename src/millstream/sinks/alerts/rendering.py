@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
-
-from millstream.sinks.alerts.email import filled
 
 if TYPE_CHECKING:
     from millstream.sinks.alerts.email import Email
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
 MOST_LISTED = 200
 LARGEST_ROW, LARGEST_KEY = 16_384, 2_048
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_PLACE = re.compile(r"\{([^{}]*)\}")
 Body = dict[str, Any]
 
 
@@ -86,6 +86,21 @@ def mail_of_rows(email: Email, pipeline: str, bodies: list[Body]) -> tuple[str, 
     made = [filled(email.body, row) if email.body is not None else _columns(row)
             for row in bodies[:MOST_LISTED]]  # fmt: skip
     return subject, "\n\n".join([*made, *_more(len(bodies), "row")]) + "\n"
+
+
+def filled(text: str, row: dict[str, Any]) -> str:
+    """The text with a row's values in their places.
+
+    >>> filled("{page} fails: {n} times", {"page": "/", "n": 3})
+    '/ fails: 3 times'
+    """
+    return _PLACE.sub(lambda found: _plain(row.get(found[1])), text)
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return "–" if value is None else json.dumps(value, ensure_ascii=False)
 
 
 def _more(count: int, noun: str) -> list[str]:

@@ -17,14 +17,15 @@ from urllib.parse import unquote
 
 from millstream.errors import InvalidSpec, MillstreamError
 from millstream.kafka import secrets
-from millstream.sinks.alerts.email import DEFAULT, PASSWORD, REFERENCE, checked_server
+from millstream.sinks.alerts.server import DEFAULT, PASSWORD, REFERENCE, checked_server
 from millstream.sinks.webhook.post import Later
 from millstream.timeouts import bounded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millstream.sinks.alerts.email import Email, Server
+    from millstream.sinks.alerts.email import Email
+    from millstream.sinks.alerts.server import Server
 
 LONGEST_SUBJECT = 200
 MOST_CHARACTERS = 100_000

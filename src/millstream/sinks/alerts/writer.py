@@ -8,19 +8,19 @@ import sqlite3
 import threading
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from millstream.errors import DataGone, Fenced, MillstreamError, Unavailable
-from millstream.sinks.alerts.alert import Alert
-from millstream.sinks.alerts.email import Email
-from millstream.sinks.alerts.notice_store import MOST_KEYS, NoticeStore, standing, store_file
-from millstream.sinks.alerts.notice_texts import shortened
 from millstream.sinks.alerts.outbox import Outbox, Target, addresses
+from millstream.sinks.alerts.rendering import shortened
 from millstream.sinks.alerts.rule import advance, observe
+from millstream.sinks.alerts.store import MOST_KEYS, NoticeStore, standing, store_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from millstream.sinks.alerts.alert import Alert
+    from millstream.sinks.alerts.email import Email
     from millstream.sinks.alerts.rule import Rule, Standing, Step
     from millstream.sinks.spec import Opening, Sink, Staged
 
@@ -89,8 +89,8 @@ class NoticeWriter:
         """
         lost = 0
         for row in self._open.rows("SELECT * FROM outputs"):
-            alike = [sink for sink in self._opening.sinks
-                     if (type(sink).__name__, sink.name) == (row["kind"], row["sink"])]  # fmt: skip
+            alike = [sink for sink in map(_sink, self._opening.sinks)
+                     if (sink.kind, sink.name) == (row["kind"], row["sink"])]  # fmt: skip
             alike.sort(key=lambda sink: _print(sink) != row["print"])
             if alike:
                 self._know(row["output"], alike[0], level=bool(row["level"]))
@@ -106,14 +106,13 @@ class NoticeWriter:
             self._opening.on_wait(f"{lost:,} that were to be told are given up: who was to hear "
                                   "of them is no longer in the pipeline")  # fmt: skip
 
-    def _know(self, name: str, sink: Sink, *, level: bool) -> None:
+    def _know(self, name: str, sink: Alert | Email, *, level: bool) -> None:
         """An output of this run: who is told of it, and by which rule."""
         self._open.run("INSERT OR REPLACE INTO outputs VALUES (?, ?, ?, ?, ?)", name,
-                       type(sink).__name__, sink.name, _print(sink), level)  # fmt: skip
-        if isinstance(sink, Email):
+                       sink.kind, sink.name, _print(sink), level)  # fmt: skip
+        if sink.kind == "Email":
             self._targets[name] = Target(sink, self._opening.pipeline, rows=True)
             return
-        assert isinstance(sink, Alert)
         self._rules[name] = (sink, sink.rule(level=level))
         self._heard.setdefault(name, time.monotonic())
         self._open.introduce(name, sink.as_shown())
@@ -142,11 +141,12 @@ class NoticeWriter:
             if tuple(found[0]) != (self._opening.epoch, self._last):
                 raise self._fenced()
             for staged in outputs:
-                self._know(staged.output, staged.sink, level=staged.is_table)
-                if isinstance(staged.sink, Alert):
-                    self._judge(staged, batch)
+                sink = _sink(staged.sink)
+                self._know(staged.output, sink, level=staged.is_table)
+                if sink.kind == "Alert":
+                    self._judge(staged, sink, batch)
                 else:
-                    self._gather(staged, intent, batch)
+                    self._gather(staged, sink, intent, batch)
             self._mark(intent, batch)
             self._opening.on_step("before a sink's commit")
         self._opening.on_step("after a sink's commit")
@@ -157,26 +157,26 @@ class NoticeWriter:
         """Rows that no server will ever take stop the job, and so do too many that wait."""
         assert self._outbox is not None
         for staged in outputs:
-            if not isinstance(staged.sink, Email):
+            sink = _sink(staged.sink)
+            if sink.kind == "Alert":
                 continue
             problem = self._outbox.problems.get(staged.output)
             if problem is not None:
                 raise MillstreamError(problem.need, got=problem.got, do=problem.do)
             if self._open.waiting(staged.output) > MOST_WAITING:
                 raise Unavailable(
-                    f"the mails of {staged.output!r} need to be taken by {staged.sink.shown}",
+                    f"the mails of {staged.output!r} need to be taken by {sink.shown}",
                     got=f"more than {MOST_WAITING:,} rows that wait",
                     do="see whether the server is up; the job goes on from here when it is "
                     "started again",
                 )
 
-    def _gather(self, staged: Staged, intent: str, batch: int) -> None:
+    def _gather(self, staged: Staged, sink: Email, intent: str, batch: int) -> None:
         """Rows for a mail wait in the store, each under an id of its own."""
         from millstream.sinks.webhook.writer import json_rows
 
-        assert isinstance(staged.sink, Email)
         now = time.time()
-        due = now + (staged.sink.digest or 0) / 1e6
+        due = now + (sink.digest or 0) / 1e6
         self._open.run_many(
             "INSERT OR IGNORE INTO outbox (id, target, kind, body, made, due, batch) "
             "VALUES (?, ?, 'row', ?, ?, ?, ?)",
@@ -184,14 +184,14 @@ class NoticeWriter:
              for index, row in enumerate(json_rows(staged))),
         )  # fmt: skip
 
-    def _judge(self, staged: Staged, batch: int) -> None:
+    def _judge(self, staged: Staged, alert: Alert, batch: int) -> None:
         """How each key stands after these rows, and what is to be told of it."""
         from millstream.sinks.alerts.rows import AlertRows
 
         name, store, rule = staged.output, self._open, self._rules[staged.output][1]
         tracked = store.tracked(name)
         room = MOST_KEYS - sum(map(_active, tracked.values()))
-        rows, turned_away = AlertRows(staged), set()
+        rows, turned_away = AlertRows(staged, alert), set()
         for one in rows.observed(tracked):
             before = tracked.get(one.key)
             if not _active(before) and one.seen.raises and room <= 0:
@@ -302,9 +302,13 @@ def _active(one: Standing | None) -> bool:
     return one is not None and one.state != "resolved"
 
 
-def _print(sink: Sink) -> str:
+def _sink(sink: Sink) -> Alert | Email:
+    return cast("Alert | Email", sink)
+
+
+def _print(sink: Alert | Email) -> str:
     """A mark by which a sink is known again, that tells no secret."""
-    parts = [sink] if isinstance(sink, Email) else list(sink.to) if isinstance(sink, Alert) else []
+    parts = [sink] if sink.kind == "Email" else list(sink.to)
     body = json.dumps([sink.name, *(part.as_json() for part in parts)])
     return hashlib.sha256(body.encode()).hexdigest()[:16]
 

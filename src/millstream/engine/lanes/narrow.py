@@ -1,4 +1,4 @@
-"""The short lane: rows come to the driver as Arrow, and kernels run there. No shuffle."""
+"""The narrow lane: rows come to the driver as Arrow, and kernels run there. No shuffle."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from millstream.plan.graph import Node
 
 
-class ShortLane:
+class NarrowLane:
     """Runs a stage on the driver, with Spark for SQL that needs it."""
 
-    name = "short"
+    name = "narrow"
 
     def __init__(self, spark: Spark) -> None:
         self._spark = spark
