@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.kafka.batch_writing import CODECS, Whole, Written
 
-from millstream.kafka.protocol import batch_headers, record_batches, record_starts, unpacking
+from millstream.kafka.protocol import batch_headers, decompression, record_batches, record_starts
 from millstream.kafka.protocol.batch_headers import Aborted, BadBatch, UnknownFormat
 from millstream.kafka.protocol.record_batches import Records, pieces
 
@@ -177,7 +177,7 @@ def test_a_batch_that_holds_another_number_of_records_than_its_header_says_is_re
 def test_a_fetch_that_unpacks_to_more_than_was_made_ready_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(unpacking._READY, "data", np.empty(1000, np.uint8))
+    monkeypatch.setattr(decompression._READY, "data", np.empty(1000, np.uint8))
     log = [Whole(10 * n, tuple(Written(k, b"%d" % k * 300) for k in range(10)), codec)
            for n, codec in enumerate(CODECS)]  # fmt: skip
 

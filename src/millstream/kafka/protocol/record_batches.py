@@ -2,7 +2,7 @@
 
 A batch is a header (see `batch_headers`) and records that follow each other, each led by its
 length (see `record_starts`). Packed batches are unpacked one behind the other into memory that
-the next fetch uses again (see `unpacking`); what leaves is copied out of it. However much a fetch
+the next fetch uses again (see `decompression`); what leaves is copied out of it. However much a fetch
 unpacks to, it is handed on in pieces of bounded size.
 
 A record has to end where its length says, with all its parts inside of it; the records of a batch
@@ -27,7 +27,7 @@ from millstream.kafka.protocol.record_starts import (
     varint,
     varints,
 )
-from millstream.kafka.protocol.unpacking import LARGEST, PIECE, Room, room, unpacking
+from millstream.kafka.protocol.decompression import LARGEST, PIECE, Room, room, unpacking
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
