@@ -54,15 +54,14 @@ class _Early:
 class WireFetcher:
     """One topic of a cluster with an open listener.
 
-    With `only` nothing but the records at these offsets is read, with their headers, and less is
-    fetched at once.
+    With `only` nothing but the records at these offsets is read, and less is fetched at once.
     """
 
     def __init__(
         self, cluster: Cluster, topic: str, *, waiting: Callable[[str], None] = lambda why: None,
         only: Mapping[int, Collection[int]] | None = None,
     ) -> None:  # fmt: skip
-        self._only, self._most = only, _MOST if only is None else _MOST_OF_FEW
+        self._only = only
         self._cluster, self._topic, self._waiting = cluster, topic, waiting
         self._early = _Early()
         self._leaders: dict[int, Place] = {}
@@ -112,8 +111,10 @@ class WireFetcher:
         first, end = given[partition], ends[partition]
         try:
             only = None if self._only is None else self._only[partition]
-            for found in pieces(part.records, whole, part.aborted, first, end,
-                                keys="key" in columns, only=only):  # fmt: skip
+            for found in pieces(
+                part.records, whole, part.aborted, first, end,
+                keys="key" in columns, headers="headers" in columns, only=only,
+            ):  # fmt: skip
                 if len(found.offsets):
                     yield _raw(found, partition, columns)
                 given[partition] = max(found.next, first)
@@ -250,6 +251,7 @@ class WireFetcher:
             self._leaders = self._look()
         if not self._leaders and time.monotonic() - began > _NO_SUCH_TOPIC_SECONDS:
             raise troubles.unknown(self._topic, self._cluster.address)
+        most = most or (_MOST if self._only is None else _MOST_OF_FEW)
         asked: dict[Place, list[int]] = {}
         for partition in at:
             if partition not in self._leaders:
@@ -258,7 +260,7 @@ class WireFetcher:
         for place, partitions in asked.items():
             places = [(p, at[p]) for p in partitions]
             wire.ask_for(self._connection(place), self._topic, places,
-                         most=most or self._most, wait=_WAIT, least=least)  # fmt: skip
+                         most=most, wait=_WAIT, least=least)  # fmt: skip
         return asked
 
     def _answers(self, asked: Mapping[Place, Collection[int]]) -> list[Part]:
