@@ -18,7 +18,7 @@ class Delta:
     """A Delta Lake table in a folder; a missing one is made.
 
     Without `key` it appends. With it, a row takes the place of the one with the same key, and a
-    row that is taken back deletes it (a merge: it reads the files that hold those keys).
+    row that is retracted deletes it (a merge: it reads the files that hold those keys).
 
     >>> Delta("lake/hot", key="auction").name
     'hot'

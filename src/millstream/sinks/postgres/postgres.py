@@ -26,7 +26,7 @@ class Postgres:
     """A table in a PostgreSQL database; a missing one is made, with a column per column.
 
     Without `key` it appends. With it, a row takes the place of the one with the same key, and a
-    row that is taken back deletes it. `table` may name a schema: `"shop.hot"`. `url` is an
+    row that is retracted deletes it. `table` may name a schema: `"shop.hot"`. `url` is an
     address or a reference to one, `${env:SHOP_URL}`, which is looked up where it is used;
     without it `DATABASE_URL` is meant.
 

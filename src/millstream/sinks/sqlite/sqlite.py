@@ -18,7 +18,7 @@ class Sqlite:
     """A table in a SQLite file; a missing file or table is made.
 
     Without `key` it appends. With it, a row takes the place of the one with the same key, and a
-    row that is taken back deletes it. Times are ISO text in UTC, decimals and nested values text,
+    row that is retracted deletes it. Times are ISO text in UTC, decimals and nested values text,
     as in JSON.
 
     >>> Sqlite("out.db", "hot", key="auction").keys

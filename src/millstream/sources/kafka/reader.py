@@ -249,7 +249,7 @@ class TopicFollowing:
 
     def ask(self, starts: Mapping[int, int], *, least: int, most: int) -> None:
         """Let the broker look for what will be waited for next; it answers only once."""
-        self._fetcher.ask_early(starts, least=least, most=most)
+        self._fetcher.prefetch(starts, least=least, most=most)
 
     def close(self) -> None:
         """Let go of connections."""
