@@ -86,7 +86,9 @@ def test_a_file_that_stays_locked_is_named(tmp_path: Path) -> None:
     writer = opened(sink, patience=0.2)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
-    with pytest.raises(Unavailable, match=r"needs the SQLite file .* to take batch 1; got no succ"):
+    with pytest.raises(
+        Unavailable, match=r"needs the SQLite file .* to take batch 1; got no succ"
+    ):
         writer.write("one", 1, [staged(sink, n=[1])])
     other.close()
     writer.write("one", 1, [staged(sink, n=[1])])
@@ -138,7 +140,7 @@ def test_a_missing_column_and_a_dropped_table_are_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidSpec, match="needs the column 'm'; got columns n; ALTER TABLE"):
         writer.write("two", 2, [staged(sink, m=[1])])
     asked(path, "drop table hot")
-    with pytest.raises(DataGone, match="needs to hold what earlier batches wrote"):
+    with pytest.raises(DataGone, match="needs the rows of earlier batches"):
         writer.write("two", 2, [staged(sink, n=[2])])
     writer.close()
 
@@ -165,5 +167,5 @@ def test_a_number_that_is_none_stays_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("path", "table"), [("", "t"), (7, "t"), ("a.db", ""), ("a.db", None)])
 def test_what_names_no_table_is_refused(path: Any, table: Any) -> None:
-    with pytest.raises(InvalidSpec, match="Sqlite needs the"):
+    with pytest.raises(InvalidSpec, match="Sqlite needs a"):
         ms.Sqlite(path, table)
