@@ -15,7 +15,7 @@ from millstream.engine.checkpoint.staging import stage as stage_file
 from millstream.engine.checkpoint.staging import unstage
 from millstream.engine.dead_letters import envelopes, refused
 from millstream.event_time.batch_time import END_OF_TIME, BatchTime
-from millstream.formats.json.times import GREATEST, LEAST
+from millstream.formats.times import GREATEST, LEAST
 from millstream.metrics.instances import add as add_instance
 from millstream.metrics.instances import instance, of_buckets
 from millstream.operators.kernel import Late, Prepared, Replicates

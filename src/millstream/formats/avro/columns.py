@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from millstream.formats import times
 from millstream.formats.avro.exact import GREATEST_DAY, LEAST_DAY
 from millstream.formats.avro.schema import Enum, Fixed, Items, Maybe, Node, Pairs, Plain, Record
 from millstream.formats.cursors import Cursor, zigzag
-from millstream.formats.json import times
 from millstream.schema import Decimal, Scalar, Struct, arrow_type
 
 if TYPE_CHECKING:
-    from millstream.formats.json.block import Flags, Places
+    from millstream.formats.block import Flags, Ints
 
 MOST_ITEMS = 64
 _KEY = Plain("string", Scalar("string"))
@@ -31,7 +31,7 @@ def read(values: pa.Array, schema: Record) -> tuple[list[pa.Array], Flags, Flags
     return columns, cursor.finished(), cursor.doubtful
 
 
-def _column(cursor: Cursor, node: Node, rows: Places) -> pa.Array:
+def _column(cursor: Cursor, node: Node, rows: Ints) -> pa.Array:
     if not rows.size:
         return pa.array([], arrow_type(node.type))
     if isinstance(node, Maybe):
@@ -56,8 +56,8 @@ def _column(cursor: Cursor, node: Node, rows: Places) -> pa.Array:
 
 
 def _inside(
-    cursor: Cursor, rows: Places, value: Places, least: int, greatest: int, *, doubt: bool = False
-) -> Places:
+    cursor: Cursor, rows: Ints, value: Ints, least: int, greatest: int, *, doubt: bool = False
+) -> Ints:
     """The values; those out of bounds are lost, and `least` stands in their place."""
     wrong = (value < least) | (value > greatest)
     if wrong.any():
@@ -66,7 +66,7 @@ def _inside(
     return value
 
 
-def _maybe(cursor: Cursor, node: Maybe, rows: Places) -> pa.Array:
+def _maybe(cursor: Cursor, node: Maybe, rows: Ints) -> pa.Array:
     place = _inside(cursor, rows, zigzag(cursor.varints(rows)), 0, node.size - 1)
     null = (place == node.null) | cursor.lost[rows]
     if not null.any():
@@ -77,7 +77,7 @@ def _maybe(cursor: Cursor, node: Maybe, rows: Places) -> pa.Array:
     return made.take(pa.array(np.cumsum(~null) - 1, mask=null))
 
 
-def _plain(cursor: Cursor, node: Plain, rows: Places) -> pa.Array:
+def _plain(cursor: Cursor, node: Plain, rows: Ints) -> pa.Array:
     kind = node.kind
     if kind in ("int", "long"):
         return _numbers(cursor, node, rows)
@@ -94,7 +94,7 @@ def _plain(cursor: Cursor, node: Plain, rows: Places) -> pa.Array:
     return pa.array(cursor.words(rows, 8).view(np.float64))
 
 
-def _numbers(cursor: Cursor, node: Plain, rows: Places) -> pa.Array:
+def _numbers(cursor: Cursor, node: Plain, rows: Ints) -> pa.Array:
     value = zigzag(cursor.varints(rows))
     if node.kind == "int":
         value = _inside(cursor, rows, value, -(2**31), 2**31 - 1)
@@ -108,7 +108,7 @@ def _numbers(cursor: Cursor, node: Plain, rows: Places) -> pa.Array:
     return pa.array(value).view(arrow_type(node.type))
 
 
-def _decimals(cursor: Cursor, raw: pa.Array, type_: object, rows: Places) -> pa.Array:
+def _decimals(cursor: Cursor, raw: pa.Array, type_: object, rows: Ints) -> pa.Array:
     """Big-endian whole numbers of up to eight bytes; longer ones take the exact path."""
     if not isinstance(type_, Decimal):
         return raw
@@ -133,9 +133,9 @@ def _decimals(cursor: Cursor, raw: pa.Array, type_: object, rows: Places) -> pa.
 class _Elements:
     """The elements of arrays or maps, read one for each record and round."""
 
-    def __init__(self, cursor: Cursor, nodes: list[Node], rows: Places) -> None:
+    def __init__(self, cursor: Cursor, nodes: list[Node], rows: Ints) -> None:
         self._cursor, self._nodes, self._rows = cursor, nodes, rows
-        self._owners: list[Places] = []
+        self._owners: list[Ints] = []
         self._made: list[list[pa.Array]] = [[] for _ in nodes]
         self._read()
 
@@ -159,7 +159,7 @@ class _Elements:
                 count[waiting] -= 1
                 waiting = waiting[~cursor.lost[rows[waiting]]]
 
-    def _begin(self, places: Places, count: Places, total: Places) -> None:
+    def _begin(self, places: Ints, count: Ints, total: Ints) -> None:
         """The head of the next block of each; long arrays are left to the exact path."""
         cursor = self._cursor
         rows = self._rows[places]
@@ -189,12 +189,12 @@ class _Elements:
         return pa.array(bounds), made
 
 
-def _items(cursor: Cursor, node: Items, rows: Places) -> pa.Array:
+def _items(cursor: Cursor, node: Items, rows: Ints) -> pa.Array:
     bounds, [values] = _Elements(cursor, [node.element], rows).lists()
     return pa.ListArray.from_arrays(bounds, values).cast(arrow_type(node.type))
 
 
-def _pairs(cursor: Cursor, node: Pairs, rows: Places) -> pa.Array:
+def _pairs(cursor: Cursor, node: Pairs, rows: Ints) -> pa.Array:
     bounds, [keys, values] = _Elements(cursor, [_KEY, node.value], rows).lists()
     owners = np.repeat(np.arange(rows.size), np.diff(bounds.to_numpy()))
     codes = keys.dictionary_encode().indices.to_numpy()

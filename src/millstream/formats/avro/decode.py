@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from millstream.formats.avro import columns, exact
-from millstream.formats.pieces import blocks, one_by_one, two_paths
+from millstream.formats.decoding import blocks, decode_blocks, decode_each
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from millstream.formats.avro.schema import Record
-    from millstream.formats.json.block import Flags
+    from millstream.formats.block import Flags
     from millstream.formats.spec import Decoded
     from millstream.schema import Schema
 
@@ -33,7 +33,7 @@ class _Paths:
 
 def decode(values: pa.Array | pa.ChunkedArray, schema: Schema, node: Record) -> Decoded:
     """Bare data (binary or large binary) to the schema's columns; see `Format.decode`."""
-    return two_paths(values, schema, _Paths(node))
+    return decode_blocks(values, schema, _Paths(node))
 
 
 def are_data(values: pa.Array, node: Record) -> Flags:
@@ -57,4 +57,4 @@ def _is_datum(raw: bytes | None, node: Record) -> bool:
 
 def decode_exactly(values: pa.Array | pa.ChunkedArray, schema: Schema, node: Record) -> Decoded:
     """The meaning of `decode`, one record at a time."""
-    return one_by_one(values, schema, _Paths(node))
+    return decode_each(values, schema, _Paths(node))

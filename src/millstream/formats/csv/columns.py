@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from millstream.formats.json.block import Block, Flags, Places, holds
-from millstream.formats.json.columns import Span, Values, bare, quoted
+from millstream.formats.block import Block, Flags, Ints, holds
+from millstream.formats.json.columns import Span, Values, read_bare, read_quoted
 from millstream.formats.json.numbers import slices
 from millstream.schema import Scalar, arrow_type
 
@@ -31,8 +31,8 @@ _IN_QUOTES = ("string", "binary", "date", "timestamp_ntz")
 class Cells:
     """One cell in some rows: its bounds without quotes, and whether it had quotes."""
 
-    start: Places
-    end: Places
+    start: Ints
+    end: Ints
     quoted: Flags
     ok: Flags
 
@@ -48,32 +48,32 @@ class Rows:
         first = np.searchsorted(separators, self.block.start)
         count = np.searchsorted(separators, self._end) - first
         self.fit: Flags = (count == width - 1) & self._sound(values)
-        self.rows: Places = np.flatnonzero(self.fit)
+        self.rows: Ints = np.flatnonzero(self.fit)
         places = first[self.rows][:, None] + np.arange(width - 1)
-        self._between: Places = separators[places]
+        self._between: Ints = separators[places]
 
-    def _ends(self) -> Places:
+    def _ends(self) -> Ints:
         """Where rows end without the one line break they may end with."""
         block = self.block
         filled = block.end > block.start
         feed = filled & (block.bytes[block.end - 1] == _LF)
         back = feed & (block.end - 1 > block.start) & (block.bytes[block.end - 2] == _CR)
-        ends: Places = block.end - feed - back
+        ends: Ints = block.end - feed - back
         return ends
 
-    def _separators(self) -> Places:
+    def _separators(self) -> Ints:
         """Commas outside of quotes."""
         self._quotes = np.flatnonzero(self.block.quoting)
         return self._outside(np.flatnonzero(self.block.bytes == _COMMA))
 
-    def _outside(self, marks: Places) -> Places:
+    def _outside(self, marks: Ints) -> Ints:
         """Those of the places that lie outside of quotes."""
         if not self._quotes.size or not marks.size:
             return marks
         row = np.searchsorted(self.block.start, marks, "right") - 1
         before = np.searchsorted(self._quotes, self.block.start)
         inside = (np.searchsorted(self._quotes, marks) - before[row]) & 1
-        outside: Places = marks[inside == 0]
+        outside: Ints = marks[inside == 0]
         return outside
 
     def _sound(self, values: pa.Array) -> Flags:
@@ -131,9 +131,9 @@ def _column(type_: Type, span: Span, null: Flags) -> tuple[pa.Array, Flags]:
         texts = slices(span.block, span.start, span.end, pa.string())
         return _with_nulls(texts, null), np.ones(len(span), np.bool_)
     if isinstance(type_, Scalar) and type_.name in _IN_QUOTES:
-        made, ok = quoted(type_, span)
+        made, ok = read_quoted(type_, span)
         return _with_nulls(made, null), ok
-    values = _instants(span) if type_ == Scalar("timestamp") else bare(type_, span)
+    values = _instants(span) if type_ == Scalar("timestamp") else read_bare(type_, span)
     assert values is not None
     if null.any():
         values.valid = ~null
@@ -144,9 +144,9 @@ def _instants(span: Span) -> Values:
     """Times as ISO text or as whole milliseconds."""
     from millstream.formats.json import instants
 
-    value, ok = instants.micros(span.block, span.start, span.end, zoned=True)
+    value, ok = instants.parse_timestamps(span.block, span.start, span.end, zoned=True)
     if not ok.all():
-        number, whole = instants.millis(span.block, span.start, span.end)
+        number, whole = instants.parse_millis(span.block, span.start, span.end)
         value, ok = np.where(ok, value, number), ok | whole
     return Values(value, ok)
 

@@ -8,12 +8,12 @@ import numpy as np
 
 from millstream.formats.csv import columns
 from millstream.formats.csv.exact import read
-from millstream.formats.pieces import one_by_one, two_paths
+from millstream.formats.decoding import decode_blocks, decode_each
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from millstream.formats.json.block import Flags
+    from millstream.formats.block import Flags
     from millstream.formats.spec import Decoded
     from millstream.schema import Schema
 
@@ -22,14 +22,14 @@ Header = tuple[str, ...] | None
 
 def decode(values: pa.Array | pa.ChunkedArray, schema: Schema, header: Header = None) -> Decoded:
     """Record values (binary or large binary) to the schema's columns; see `Format.decode`."""
-    return two_paths(values, schema, _Paths(schema, header))
+    return decode_blocks(values, schema, _Paths(schema, header))
 
 
 def decode_exactly(
     values: pa.Array | pa.ChunkedArray, schema: Schema, header: Header = None
 ) -> Decoded:
     """The meaning of `decode`, one record at a time."""
-    return one_by_one(values, schema, _Paths(schema, header))
+    return decode_each(values, schema, _Paths(schema, header))
 
 
 class _Paths:

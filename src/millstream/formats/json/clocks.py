@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.errors import InvalidInput
-from millstream.formats.json import times
+from millstream.formats import times
 
 _EPOCH = date(1970, 1, 1).toordinal()
 _DAY = 86_400_000_000
@@ -22,16 +22,16 @@ _LOOK = 256
 Numbers = npt.NDArray[Any]
 
 
-def instants(column: pa.Array, *, zone: str) -> pa.Array:
+def format_timestamps(column: pa.Array, *, zone: str) -> pa.Array:
     """`"YYYY-MM-DDTHH:MM:SS.ffffff"` with the zone's text, in quotes, for each timestamp[us]."""
     if len(column.slice(0, _LOOK).unique()) * _FEW <= min(len(column), _LOOK):
         coded = column.dictionary_encode()
         if len(coded.dictionary) * _FEW <= len(column):
-            return _instants(coded.dictionary, zone).take(coded.indices)
-    return _instants(column, zone)
+            return _format_timestamps(coded.dictionary, zone).take(coded.indices)
+    return _format_timestamps(column, zone)
 
 
-def _instants(column: pa.Array, zone: str) -> pa.Array:
+def _format_timestamps(column: pa.Array, zone: str) -> pa.Array:
     micros = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     _check(micros, times.LEAST, times.GREATEST)
     day, rest = np.divmod(micros, _DAY)
@@ -61,7 +61,7 @@ def _tables() -> tuple[Numbers, Numbers, Numbers]:
     return shown.view("u8").ravel(), fours.view("u4").ravel(), twos.view("u2").ravel()
 
 
-def dates(column: pa.Array) -> pa.Array:
+def format_dates(column: pa.Array) -> pa.Array:
     """`"YYYY-MM-DD"`, in quotes, for each date32."""
     day = column.cast(pa.int32()).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
     _check(day, times.LEAST // _DAY, times.GREATEST // _DAY)

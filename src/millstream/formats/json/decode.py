@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.errors import InvalidSpec
+from millstream.formats.block import Block, Flags
+from millstream.formats.decoding import Piece, Results, blocks, merge_pieces
 from millstream.formats.json import columns, exact, shapes
-from millstream.formats.json.block import Block, Flags
-from millstream.formats.json.syntax import NotJson
-from millstream.formats.pieces import Gathered, Piece, blocks, in_order
+from millstream.formats.json.syntax import InvalidJson
 from millstream.schema import Array, Map, Scalar, Struct
 
 if TYPE_CHECKING:
@@ -86,12 +86,12 @@ class _Work:
 
     schema: Schema
     records: exact.Records = field(init=False)
-    gathered: Gathered = field(init=False)
+    gathered: Results = field(init=False)
     known: list[shapes.Shape] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.records = exact.Records(self.schema)
-        self.gathered = Gathered(self.schema)
+        self.gathered = Results(self.schema)
 
     def block(self, values: pa.Array, base: int) -> None:
         """Read one block whose first record is number `base` of the input."""
@@ -105,7 +105,7 @@ class _Work:
             left = np.flatnonzero(unread)
             records = (values if unread.all() else values.take(pa.array(left))).to_pylist()
             pieces.extend(self._exact(list(zip((left + base).tolist(), records, strict=True))))
-        self.gathered.pieces.extend(in_order(pieces))
+        self.gathered.pieces.extend(merge_pieces(pieces))
 
     def exactly(self, records: list[tuple[int, bytes | None]]) -> None:
         self.gathered.pieces.extend(self._exact(records))
@@ -150,7 +150,7 @@ class _Work:
             return None
         try:
             self.records.read(text)
-        except (NotJson, exact.Refused):
+        except (InvalidJson, exact.BadValue):
             return None
         shape = shapes.learn(text, self.schema.fields)
         if shape is not None:
@@ -163,7 +163,7 @@ class _Work:
         for number, raw in records:
             try:
                 row, extra = self.records.read(raw)
-            except (NotJson, exact.Refused) as error:
+            except (InvalidJson, exact.BadValue) as error:
                 self.gathered.bad[number] = str(error)
                 continue
             rows.append(number)

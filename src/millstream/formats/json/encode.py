@@ -203,15 +203,15 @@ def _binaries(column: pa.Array) -> pa.Array:
 
 
 def _timestamps(column: pa.Array) -> pa.Array:
-    return clocks.instants(column, zone="Z")
+    return clocks.format_timestamps(column, zone="Z")
 
 
 def _wall_clocks(column: pa.Array) -> pa.Array:
-    return clocks.instants(column, zone="")
+    return clocks.format_timestamps(column, zone="")
 
 
 def _dates(column: pa.Array) -> pa.Array:
-    return clocks.dates(column)
+    return clocks.format_dates(column)
 
 
 _SPECIAL: dict[str, Callable[[pa.Array], pa.Array]] = {

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from millstream.formats import times
 from millstream.formats.cursors import Cursor, zigzag
-from millstream.formats.json import times
 from millstream.formats.protobuf.schema import (
     FIXED32,
     FIXED64,
@@ -26,8 +26,8 @@ from millstream.formats.protobuf.schema import (
 from millstream.schema import arrow_type
 
 if TYPE_CHECKING:
+    from millstream.formats.block import Flags, Ints
     from millstream.formats.cursors import Words
-    from millstream.formats.json.block import Flags, Places
 
 MOST_ROUNDS = 256
 _WIDTHS = {FIXED32: 4, FIXED64: 8}
@@ -53,8 +53,8 @@ class _Found:
         self._parts = {part.number: part for part in node.parts}
         self._there = {part.number: np.zeros(count, np.bool_) for part in node.parts}
         self._one: dict[int, Words] = {}
-        self._spans: dict[int, tuple[Places, Places]] = {}
-        self._owners: dict[int, list[Places]] = {p.number: [] for p in node.parts}
+        self._spans: dict[int, tuple[Ints, Ints]] = {}
+        self._owners: dict[int, list[Ints]] = {p.number: [] for p in node.parts}
         self._many: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {
             p.number: [] for p in node.parts
         }
@@ -78,7 +78,7 @@ class _Found:
                     self._fields(tag, rows[tags == tag])
             rows = rows[cursor.at[rows] < cursor.end[rows]]
 
-    def _fields(self, tag: int, rows: Places) -> None:
+    def _fields(self, tag: int, rows: Ints) -> None:
         number, wire = tag >> 3, tag & 7
         rows = rows[~self.cursor.lost[rows]]
         if not (1 <= number <= _LARGEST and self.cursor.worth(rows)):
@@ -97,7 +97,7 @@ class _Found:
         else:
             self._once(part, expected, rows)
 
-    def _skip(self, wire: int, rows: Places) -> None:
+    def _skip(self, wire: int, rows: Ints) -> None:
         if wire == SIZED:
             self.cursor.spans(rows, self._sizes(rows))
         elif wire in (VARINT, *_WIDTHS):
@@ -105,13 +105,13 @@ class _Found:
         else:
             self.cursor.lose(rows)
 
-    def _sizes(self, rows: Places) -> Places:
+    def _sizes(self, rows: Ints) -> Ints:
         return np.minimum(self.cursor.varints(rows), np.uint64(2**31 - 1)).astype(np.int64)
 
-    def _words(self, cursor: Cursor, wire: int, rows: Places) -> Words:
+    def _words(self, cursor: Cursor, wire: int, rows: Ints) -> Words:
         return cursor.varints(rows) if wire == VARINT else cursor.words(rows, _WIDTHS[wire])
 
-    def _once(self, part: Part, wire: int, rows: Places) -> None:
+    def _once(self, part: Part, wire: int, rows: Ints) -> None:
         """The last number counts; text that comes twice has to be right twice, and a message
         would have to be merged: both are left to the exact path."""
         there, cursor = self._there[part.number], self.cursor
@@ -124,7 +124,7 @@ class _Found:
             start[rows], end[rows] = cursor.spans(rows, self._sizes(rows))
         there[rows] = True
 
-    def _more(self, part: Part, wire: int, expected: int, rows: Places) -> None:
+    def _more(self, part: Part, wire: int, expected: int, rows: Ints) -> None:
         cursor = self.cursor
         if wire == SIZED and expected != SIZED:
             self._packed(part, expected, rows)
@@ -136,7 +136,7 @@ class _Found:
             values = self._words(cursor, expected, rows)
             self._keep(part, rows, (values, values))
 
-    def _packed(self, part: Part, wire: int, rows: Places) -> None:
+    def _packed(self, part: Part, wire: int, rows: Ints) -> None:
         """Numbers one after the other in one span of each message, all of them at once."""
         spans = self.cursor.spans(rows, self._sizes(rows))
         if wire == VARINT:
@@ -150,7 +150,7 @@ class _Found:
         self._keep(part, rows[owners], (values, values))
         self.cursor.lose(rows[owners[inner.lost]])
 
-    def _keep(self, part: Part, rows: Places, values: tuple[np.ndarray, np.ndarray]) -> None:
+    def _keep(self, part: Part, rows: Ints, values: tuple[np.ndarray, np.ndarray]) -> None:
         self._owners[part.number].append(rows)
         self._many[part.number].append(values)
 
@@ -205,7 +205,7 @@ class _Found:
         return pa.ListArray.from_arrays(pa.array(bounds), values).cast(arrow_type(part.type))
 
     def _made(
-        self, node: Leaf | Message, rows: Places, first: np.ndarray, second: np.ndarray
+        self, node: Leaf | Message, rows: Ints, first: np.ndarray, second: np.ndarray
     ) -> pa.Array:
         """Values from their words, or from the bounds of their bytes; `rows` own them."""
         if isinstance(node, Message):
@@ -218,7 +218,7 @@ class _Found:
             return self._enum(node, rows, first)
         return _numbers(node, first)
 
-    def _messages(self, node: Message, rows: Places, start: Places, end: Places) -> pa.Array:
+    def _messages(self, node: Message, rows: Ints, start: Ints, end: Ints) -> pa.Array:
         inner = self.cursor.inside(start, end)
         found = _Found(inner, node)
         columns = [found.column(part) for part in node.parts]
@@ -231,7 +231,7 @@ class _Found:
         self.extra[rows[found.extra]] = True
         return made
 
-    def _enum(self, node: Leaf, rows: Places, words: Words) -> pa.Array:
+    def _enum(self, node: Leaf, rows: Ints, words: Words) -> pa.Array:
         numbers = np.array([number for number, _ in node.symbols], np.int32)
         value = words.astype(np.uint32).view(np.int32)
         place = np.minimum(np.searchsorted(numbers, value), numbers.size - 1)
@@ -239,7 +239,7 @@ class _Found:
         return pa.array([name for _, name in node.symbols], pa.string()).take(pa.array(place))
 
 
-def _places(counts: Places) -> Places:
+def _places(counts: Ints) -> Ints:
     """For groups of so many, the place of each member in its group."""
     ends = np.cumsum(counts)
     return np.arange(int(ends[-1]) if ends.size else 0) - np.repeat(ends - counts, counts)

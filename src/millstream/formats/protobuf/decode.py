@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from millstream.formats.pieces import one_by_one, two_paths
+from millstream.formats.decoding import decode_blocks, decode_each
 from millstream.formats.protobuf import columns, exact
-from millstream.formats.protobuf.schema import parsed
+from millstream.formats.protobuf.schema import parse_message
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from millstream.formats.json.block import Flags
+    from millstream.formats.block import Flags
     from millstream.formats.spec import Decoded
     from millstream.schema import Schema
 
@@ -23,7 +23,7 @@ class _Paths:
     message: str
 
     def fast(self, block: pa.Array) -> tuple[list[pa.Array], Flags, Flags]:
-        return columns.read(block, parsed(self.files, self.message))
+        return columns.read(block, parse_message(self.files, self.message))
 
     def exact(self, raw: bytes | None) -> tuple[list[object], bool]:
         return exact.reader(self.files, self.message)(raw)
@@ -33,11 +33,11 @@ def decode(
     values: pa.Array | pa.ChunkedArray, schema: Schema, files: bytes, message: str
 ) -> Decoded:
     """Bare messages (binary or large binary) to the schema's columns; see `Format.decode`."""
-    return two_paths(values, schema, _Paths(files, message))
+    return decode_blocks(values, schema, _Paths(files, message))
 
 
 def decode_exactly(
     values: pa.Array | pa.ChunkedArray, schema: Schema, files: bytes, message: str
 ) -> Decoded:
     """The meaning of `decode`, one message at a time."""
-    return one_by_one(values, schema, _Paths(files, message))
+    return decode_each(values, schema, _Paths(files, message))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from millstream.formats.varints import sizes_of
+from millstream.formats.varints import byte_lengths
 from millstream.sinks.kafka.messages import messages
 from millstream.sinks.kafka.record_batches import BESIDE, batches
 from millstream.sinks.refusing import filled
@@ -65,9 +65,9 @@ class TopicLimit:
 
 
 def _packed(some: Outgoing, most: int) -> np.ndarray:
-    sizes = BATCH + BESIDE + sizes_of(some.values.fill_null(b""))
+    sizes = BATCH + BESIDE + byte_lengths(some.values.fill_null(b""))
     if some.keys is not None:
-        sizes = sizes + sizes_of(some.keys.fill_null(b""))
+        sizes = sizes + byte_lengths(some.keys.fill_null(b""))
     for place in np.flatnonzero(sizes > most).tolist():
         [batch] = batches(some.take(np.array([place])), np.zeros(1, np.int64))
         sizes[place] = BATCH + len(batch.packed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.formats.csv.exact import NotCsv, cells
+from millstream.formats.csv.exact import InvalidCsv, parse_cells
 
 if TYPE_CHECKING:
     from millstream.schema import Schema
@@ -24,8 +24,8 @@ def header_of(line: bytes, schema: Schema) -> tuple[str, ...] | None:
         NoHeader: it could be either.
     """
     try:
-        found = [cell.text for cell in cells(line)]
-    except NotCsv:
+        found = [cell.text for cell in parse_cells(line)]
+    except InvalidCsv:
         return None
     known = [name for name in found if name in schema.names]
     if not known:

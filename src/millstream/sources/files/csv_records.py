@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from millstream.formats.json.block import Places
+    from millstream.formats.block import Ints
 
 _LF, _CR, _COMMA, _QUOTE = 0x0A, 0x0D, 0x2C, 0x22
 _QUOTED = rb'"(?:[^"]++|"")*+'
@@ -23,7 +23,7 @@ _RECORD = re.compile(_CELL + rb"(?:," + _CELL + rb")*+\r?+(?:\n|\Z)|(?P<line>[^\
 _OPEN = re.compile(rb"(?:" + _CELL + rb",)*+" + _QUOTED + rb"\Z")
 
 
-def ends(raw: bytes, *, whole: bool) -> Places:
+def ends(raw: bytes, *, whole: bool) -> Ints:
     """The places after the line breaks that end records; `raw` begins with a record.
 
     Unless it is `whole` more bytes follow, and a record that they might continue has no end.
@@ -39,7 +39,7 @@ def ends(raw: bytes, *, whole: bool) -> Places:
     return np.asarray(feeds[inside == 0] + 1)
 
 
-def _sound(data: np.ndarray, quotes: Places) -> bool:
+def _sound(data: np.ndarray, quotes: Ints) -> bool:
     """Whether every quote begins or ends a cell, or is doubled, if they do so in turn."""
     opening, closing = quotes[0::2], quotes[1::2]
     before = data[np.maximum(opening - 1, 0)]
@@ -53,7 +53,7 @@ def _sound(data: np.ndarray, quotes: Places) -> bool:
     return bool(stops.all())
 
 
-def _one_by_one(raw: bytes, *, whole: bool) -> Places:
+def _one_by_one(raw: bytes, *, whole: bool) -> Ints:
     found = []
     for record in _RECORD.finditer(raw):
         if not record[0].endswith(b"\n"):

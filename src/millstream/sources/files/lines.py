@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from millstream.formats.pieces import cut_out
+from millstream.formats.decoding import slice_binary
 from millstream.sources.files import csv_records
 
 if TYPE_CHECKING:
@@ -111,4 +111,4 @@ def read(
     ends = ends - (data[ends - 1] == _LF)
     filled = ends > starts
     ends = ends - (filled & (data[np.maximum(ends - 1, 0)] == _CR))
-    return cut_out(pa.py_buffer(raw), starts, ends, kind)
+    return slice_binary(pa.py_buffer(raw), starts, ends, kind)

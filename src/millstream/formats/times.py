@@ -21,54 +21,54 @@ _ISO = re.compile(
 _DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 
 
-class NotATime(ValueError):
+class InvalidTime(ValueError):
     """The text or number is no time; the message ends the sentence "got …"."""
 
 
-def days(text: str) -> int:
+def parse_date(text: str) -> int:
     """Days since the epoch of `YYYY-MM-DD`."""
     if _DAY.fullmatch(text) is None:
-        raise NotATime("text that is no YYYY-MM-DD")
+        raise InvalidTime("text that is no YYYY-MM-DD")
     try:
         return date.fromisoformat(text).toordinal() - _EPOCH
     except ValueError:
-        raise NotATime("a day that does not exist") from None
+        raise InvalidTime("a day that does not exist") from None
 
 
-def micros(text: str, *, zoned: bool) -> int:
+def parse_timestamp(text: str, *, zoned: bool) -> int:
     """Microseconds since the epoch of ISO text; without a zone it is UTC.
 
     With `zoned=False` (a wall clock) the text may not carry a zone.
     """
     found = _ISO.fullmatch(text)
     if found is None:
-        raise NotATime("text that is no ISO time")
+        raise InvalidTime("text that is no ISO time")
     hour, minute, second = (int(found[name] or 0) for name in ("hour", "minute", "second"))
     if hour > 23 or minute > 59 or second > 59:
-        raise NotATime("an hour, minute or second that does not exist")
-    clock = ((days(found["day"]) * 24 + hour) * 60 + minute) * 60 + second
+        raise InvalidTime("an hour, minute or second that does not exist")
+    clock = ((parse_date(found["day"]) * 24 + hour) * 60 + minute) * 60 + second
     zone = found["zone"]
     if zone is not None and not zoned:
-        raise NotATime("a time with a zone")
-    return within((clock - _offset(zone)) * 1_000_000 + _fraction(found["part"] or ""))
+        raise InvalidTime("a time with a zone")
+    return check_range((clock - _offset(zone)) * 1_000_000 + _fraction(found["part"] or ""))
 
 
-def millis(number: int) -> int:
+def from_millis(number: int) -> int:
     """Microseconds since the epoch of whole milliseconds."""
-    return within(number * 1_000)
+    return check_range(number * 1_000)
 
 
-def within(instant: int) -> int:
+def check_range(instant: int) -> int:
     """The instant itself, if it lies in the years 1 to 9999."""
     if not LEAST <= instant <= GREATEST:
-        raise NotATime("a time outside the years 1 to 9999")
+        raise InvalidTime("a time outside the years 1 to 9999")
     return instant
 
 
 def _fraction(digits: str) -> int:
     padded = digits.ljust(9, "0")
     if padded[6:] != "000":
-        raise NotATime("a time finer than a microsecond")
+        raise InvalidTime("a time finer than a microsecond")
     return int(padded[:6])
 
 
@@ -77,5 +77,5 @@ def _offset(zone: str | None) -> int:
         return 0
     hours, minutes = int(zone[1:3]), int(zone[3:].lstrip(":") or 0)
     if hours > 23 or minutes > 59:
-        raise NotATime("a zone that does not exist")
+        raise InvalidTime("a zone that does not exist")
     return (-1 if zone[0] == "-" else 1) * (hours * 60 + minutes) * 60

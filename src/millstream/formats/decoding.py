@@ -32,7 +32,7 @@ class Piece:
 
 
 @dataclass(slots=True)
-class Gathered:
+class Results:
     """What a decoder has made so far; every record ends up in a piece or among the bad."""
 
     schema: Schema
@@ -98,7 +98,7 @@ def _cut(values: pa.Array) -> Iterator[pa.Array]:
         at += size
 
 
-def cut_out(
+def slice_binary(
     data: pa.Buffer, start: npt.NDArray[np.int64], end: npt.NDArray[np.int64], kind: pa.DataType
 ) -> pa.Array:
     """The bytes between ascending, disjoint bounds, as an array of that binary type."""
@@ -110,9 +110,9 @@ def cut_out(
     return every.take(pa.array(np.arange(0, bounds.size - 1, 2)))
 
 
-def two_paths(values: pa.Array | pa.ChunkedArray, schema: Schema, paths: Paths) -> Decoded:
+def decode_blocks(values: pa.Array | pa.ChunkedArray, schema: Schema, paths: Paths) -> Decoded:
     """Blocks by the fast path; what it does not take, and small blocks, exactly."""
-    gathered = Gathered(schema)
+    gathered = Results(schema)
     for base, block in blocks(values):
         unread = np.ones(len(block), np.bool_)
         pieces: list[Piece] = []
@@ -127,19 +127,19 @@ def two_paths(values: pa.Array | pa.ChunkedArray, schema: Schema, paths: Paths) 
             left = np.flatnonzero(unread)
             records = block.take(pa.array(left)).to_pylist()
             pieces += _exactly(zip((left + base).tolist(), records, strict=True), gathered, paths)
-        gathered.pieces.extend(in_order(pieces))
+        gathered.pieces.extend(merge_pieces(pieces))
     return gathered.decoded(len(values))
 
 
-def one_by_one(values: pa.Array | pa.ChunkedArray, schema: Schema, paths: Paths) -> Decoded:
+def decode_each(values: pa.Array | pa.ChunkedArray, schema: Schema, paths: Paths) -> Decoded:
     """The meaning of `two_paths`, one record at a time."""
-    gathered = Gathered(schema)
+    gathered = Results(schema)
     gathered.pieces += _exactly(enumerate(values.to_pylist()), gathered, paths)
     return gathered.decoded(len(values))
 
 
 def _exactly(
-    records: Iterable[tuple[int, bytes | None]], gathered: Gathered, paths: Paths
+    records: Iterable[tuple[int, bytes | None]], gathered: Results, paths: Paths
 ) -> list[Piece]:
     rows: list[int] = []
     values: list[list[object]] = []
@@ -162,7 +162,7 @@ def _exactly(
     return [Piece(np.array(rows, np.int64), made)]
 
 
-def in_order(pieces: Sequence[Piece]) -> list[Piece]:
+def merge_pieces(pieces: Sequence[Piece]) -> list[Piece]:
     """One piece with the rows of all, in input order."""
     if len(pieces) <= 1:
         return list(pieces)

@@ -99,7 +99,7 @@ def _decoded(
     import numpy as np
     import pyarrow as pa
 
-    from millstream.formats.pieces import NULL_VALUE
+    from millstream.formats.decoding import NULL_VALUE
     from millstream.formats.spec import Decoded
 
     if made.null_count:

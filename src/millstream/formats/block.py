@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-Places = npt.NDArray[np.int64]
-Bits = npt.NDArray[np.uint64]
+Ints = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
 Flags = npt.NDArray[np.bool_]
 _SPARE = 32
 _MOST_KEPT = 1 << 23
@@ -66,16 +66,16 @@ class Block:
         if last > first:
             self.bytes[_SPARE:-_SPARE] = np.frombuffer(data, np.uint8, last - first, first)
         bounds = bounds.astype(np.int64) + (_SPARE - first)
-        self.start: Places = bounds[:-1]
-        self.end: Places = bounds[1:]
+        self.start: Ints = bounds[:-1]
+        self.end: Ints = bounds[1:]
         self._words = self._loads("<u8", 8)
         self._wide = self._loads("V32", 32)
 
-    def word(self, at: Places) -> Bits:
+    def word(self, at: Ints) -> Words:
         """The 8 bytes from each place on, the first one lowest."""
         return self._words[at]
 
-    def wide(self, at: Places) -> tuple[Bits, Bits, Bits, Bits]:
+    def wide(self, at: Ints) -> tuple[Words, Words, Words, Words]:
         """The 32 bytes from each place on, as four words."""
         four = self._wide[at].view("<u8").reshape(-1, 4)
         return four[:, 0], four[:, 1], four[:, 2], four[:, 3]
@@ -88,13 +88,13 @@ class Block:
         return bool(self.bytes.max() < 0x80)
 
     @cached_property
-    def escapes(self) -> Places:
+    def escapes(self) -> Ints:
         """Where backslashes stand."""
         found = self._equal(_BACKSLASH, "marks")
         return np.flatnonzero(found) if found.any() else np.empty(0, np.int64)
 
     @cached_property
-    def controls(self) -> Places:
+    def controls(self) -> Ints:
         """Where characters below the blank stand: never inside a JSON string."""
         inner = self.bytes[_SPARE:-_SPARE]
         if inner.size == 0 or inner.min() >= _BLANK:
@@ -102,7 +102,7 @@ class Block:
         return np.flatnonzero(inner < _BLANK) + _SPARE
 
     @cached_property
-    def high(self) -> Places:
+    def high(self) -> Ints:
         """Where bytes beyond ASCII stand."""
         return np.empty(0, np.int64) if self.ascii else np.flatnonzero(self.bytes >= 0x80)
 
@@ -112,21 +112,21 @@ class Block:
         return self._equal(_QUOTE, "quotes")
 
     @cached_property
-    def names(self) -> Places:
+    def names(self) -> Ints:
         """Where a quote stands before a colon: at the end of a name, mostly."""
         marks = self._equal(_COLON, "marks")
         np.logical_and(self.quoting[:-1], marks[1:], out=marks[:-1])
         return np.flatnonzero(marks[:-1])
 
     @cached_property
-    def quotes(self) -> Places:
+    def quotes(self) -> Ints:
         """Where quotes stand that begin or end a string (in a row that is JSON)."""
         quotes = np.flatnonzero(self.quoting)
         if not self.escapes.size:
             return quotes
         return quotes[~self._escaped(quotes)]
 
-    def _escaped(self, quotes: Places) -> Flags:
+    def _escaped(self, quotes: Ints) -> Flags:
         """A quote after an odd run of backslashes is a character, not a bound."""
         escapes = self.escapes
         begins = np.empty(escapes.size, np.bool_)
@@ -139,17 +139,17 @@ class Block:
         return odd[quotes - 1]
 
     @cached_property
-    def quote_counts(self) -> tuple[Places, Places]:
+    def quote_counts(self) -> tuple[Ints, Ints]:
         """For each row, where its quotes begin in `quotes`, and how many they are."""
         first = np.searchsorted(self.quotes, self.start)
         return first, np.searchsorted(self.quotes, self.end) - first
 
-    def quotes_of(self, rows: Places, count: int) -> Places:
+    def quotes_of(self, rows: Ints, count: int) -> Ints:
         """A matrix: the `count` quotes of each of the rows."""
-        found: Places = self.quotes[self.quote_counts[0][rows][:, None] + np.arange(count)]
+        found: Ints = self.quotes[self.quote_counts[0][rows][:, None] + np.arange(count)]
         return found
 
-    def by_row(self, marks: Places, count: int) -> Places | None:
+    def by_row(self, marks: Ints, count: int) -> Ints | None:
         """A matrix of the marks, if each row holds exactly `count` of them."""
         if marks.size != self.rows * count:
             return None
@@ -158,7 +158,7 @@ class Block:
             return None
         return table
 
-    def rows_with(self, count: int) -> Places:
+    def rows_with(self, count: int) -> Ints:
         return np.flatnonzero(self.quote_counts[1] == count)
 
     def _equal(self, byte: int, name: str) -> Flags:
@@ -169,6 +169,6 @@ class Block:
         return np.ndarray((count,), kind, buffer=self.bytes.data, strides=(1,))
 
 
-def holds(marks: Places, start: Places, end: Places) -> Flags:
+def holds(marks: Ints, start: Ints, end: Ints) -> Flags:
     """For each span, whether one of the (ascending) marks lies in it."""
     return np.asarray(np.searchsorted(marks, start) < np.searchsorted(marks, end))
