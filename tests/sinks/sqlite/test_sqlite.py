@@ -86,9 +86,7 @@ def test_a_file_that_stays_locked_is_named(tmp_path: Path) -> None:
     writer = opened(sink, patience=0.2)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
-    with pytest.raises(
-        Unavailable, match=r"needs the SQLite file .* to take batch 1; got no succ"
-    ):
+    with pytest.raises(Unavailable, match=r"needs the SQLite file .* to take batch 1; got no succ"):
         writer.write("one", 1, [staged(sink, n=[1])])
     other.close()
     writer.write("one", 1, [staged(sink, n=[1])])
