@@ -13,6 +13,7 @@ from tests.faults.appending import append, large
 import millstream as ms
 from millstream.kafka.admin.topics import Topics
 from millstream.kafka.settings import Cluster
+from millstream.sources.kafka import originals
 from millstream.sources.kafka.reader import TopicReader
 from millstream.sources.kafka.wire_fetch import WireFetcher
 from millstream.sources.spec import TooMuch
@@ -96,3 +97,17 @@ def test_what_follows_is_cut_where_it_is_enough(
         assert table.nbytes < 128 << 20
         at = ranges[0][1]
     ahead.close()
+
+
+def test_single_records_of_such_batches_are_fetched_with_bounded_memory(
+    broker: ThrowAwayBroker, unpacks_large: str
+) -> None:
+    """librdkafka says that it cannot unpack them."""
+    cluster, last = Cluster(broker.address), 3 * RECORDS - 1
+    found = originals.fetch(cluster, unpacks_large, {0: [0, last]})
+    assert found["offset"].to_pylist() == [0, last]
+    assert found["value"][1].as_py().startswith(b'{"n":%d,' % (RECORDS - 1))
+
+    many = originals.fetch(cluster, unpacks_large, {0: range(RECORDS)})
+    assert many["offset"].to_pylist() == list(range(many.num_rows))
+    assert 64 << 20 <= many.nbytes < 128 << 20

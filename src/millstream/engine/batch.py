@@ -273,10 +273,13 @@ class BatchRun:
             if self.stop_at_bad:
                 self._refuse_bad(read, entries)
             tables = (
-                envelopes.dead(part, self.readers[name], step=name, topic=_origin_of(read, name))
+                dead
                 for entry in entries
                 for table in unstage(self.checkpoint.staged, entry)
                 for part in _pieces(table)
+                for dead in envelopes.dead(
+                    part, self.readers[name], step=name, topic=_origin_of(read, name)
+                )
             )
             staged.append(self._files(stage).stage("dead", tables))
         files = [entry for entry in staged if entry is not None]

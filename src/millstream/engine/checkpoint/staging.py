@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from millstream.engine.checkpoint.durable import refused, sync_folder
-from millstream.errors import Damaged
+from millstream.errors import Damaged, MillstreamError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -53,9 +53,15 @@ def stage(folder: Path, name: str, tables: Iterable[pa.Table]) -> tuple[str, int
 
 @contextmanager
 def _told(path: Path) -> Iterator[None]:
-    """A disk that does not take a file says so in one sentence, and half a file is not left."""
+    """A disk that does not take a file says so in one sentence, and half a file is not left.
+
+    The rows may come from a source, whose own errors, Unavailable among them, stay what they are.
+    """
     try:
         yield
+    except MillstreamError:
+        path.unlink(missing_ok=True)
+        raise
     except OSError as error:
         path.unlink(missing_ok=True)
         raise refused(path, error) from error

@@ -171,7 +171,7 @@ class AlertRows:
 
 
 def _as_one(rows: list[_Row]) -> Observed:
-    """The rows of a key and a time as one, whatever their order: what was given and taken back
+    """The rows of a key and a time as one, whatever their order: what was given and retracted
     is gone, and of what is left one that raises is enough."""
     live: list[_Row] = []
     for row in rows:

@@ -10,7 +10,7 @@ from millstream.sinks.kafka.sender import CALL_SECONDS, TRANSACTION_MS
 from millstream.timeouts import bounded
 
 if TYPE_CHECKING:
-    from millstream.kafka.protocol.transactions import Mark
+    from millstream.kafka.protocol.transactions import GroupOffset
     from millstream.kafka.settings import Cluster
     from millstream.sinks.kafka.messages import Outgoing
 
@@ -77,13 +77,13 @@ class ClientSender:
                     poll(0.05)
         poll(0)
 
-    def sign(self, mark: Mark) -> None:
+    def sign(self, offset: GroupOffset) -> None:
         """A librdkafka whose brokers were away may never answer this call, whatever its timeout
         (librdkafka issues 5456, 5511)."""
         from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-        place = TopicPartition(mark.topic, 0, mark.offset, metadata=mark.text)
-        send, group = self._producer.send_offsets_to_transaction, self._group(mark.group)
+        place = TopicPartition(offset.topic, 0, offset.offset, metadata=offset.metadata)
+        send, group = self._producer.send_offsets_to_transaction, self._group(offset.group)
         try:
             bounded(lambda: send([place], group, CALL_SECONDS), 2 * CALL_SECONDS)
         except TimeoutError as error:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millstream.formats.varints import byte_lengths, encode_zigzags, join_columns
-from millstream.kafka.protocol.flexible import varint
+from millstream.kafka.protocol.messages import unsigned_varint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -51,9 +51,9 @@ class Batch:
 
     def signed(self, who: Identity, sequence: int) -> bytes:
         """The whole batch as it is appended; `sequence` numbers the producer's records."""
-        attributes = self.codec | (0 if who.name is None else _TRANSACTIONAL)
+        attributes = self.codec | (0 if who.transactional_id is None else _TRANSACTIONAL)
         head = _INSIDE.pack(attributes, self.count - 1, self.first_stamp, self.last_stamp,
-                            who.producer, who.epoch, sequence, self.count)  # fmt: skip
+                            who.producer_id, who.epoch, sequence, self.count)  # fmt: skip
         inside = head + self.packed
         size = _OUTSIDE.size - 12 + len(inside)
         return _OUTSIDE.pack(0, size, _NO_LEADER, _MAGIC, google_crc32c.value(inside)) + inside
@@ -181,7 +181,7 @@ def _headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
 
 
 def _zigzag(value: int) -> bytes:
-    return varint(2 * value if value >= 0 else -2 * value - 1)
+    return unsigned_varint(2 * value if value >= 0 else -2 * value - 1)
 
 
 def _packed(records: memoryview) -> tuple[int, bytes]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from millstream.kafka.protocol.transactions import Mark
+    from millstream.kafka.protocol.transactions import GroupOffset
     from millstream.sinks.kafka.messages import Outgoing
 
 TRANSACTION_MS = 60_000
@@ -31,7 +31,7 @@ class Sender(Protocol):
         `most` is how many bytes at once the topic takes, where it is known.
         """
 
-    def sign(self, mark: Mark) -> None:
+    def sign(self, offset: GroupOffset) -> None:
         """Write an offset of a group that counts if the rest does."""
 
     def commit(self) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.errors import AlreadyRunning, DataGone, Fenced, MillstreamError, Unavailable
 from millstream.kafka.librdkafka import LOG, PASSING
-from millstream.kafka.protocol.transactions import Mark
+from millstream.kafka.protocol.transactions import GroupOffset
 from millstream.sinks.kafka.messages import messages
 from millstream.sinks.kafka.oversized import TopicLimit
 from millstream.sinks.kafka.record_limits import ROOMY, TopicLimits
@@ -218,7 +218,7 @@ class TopicWriter:
 
     def _sign(self, sending: Sender, intent: str, batch: int) -> None:
         """The mark."""
-        sending.sign(Mark(self._group, LEDGER, batch, f"{self._job} {intent} {_END}"))
+        sending.sign(GroupOffset(self._group, LEDGER, batch, f"{self._job} {intent} {_END}"))
         self._marked, self._batch = time.monotonic(), batch
 
     def refresh(self) -> None:

@@ -1,4 +1,4 @@
-"""Late and bad rows in files a page at a time, as `Pages` shows those of a topic."""
+"""Late and dead rows in files, a page at a time, as `Pages` reads a topic."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
     from millstream.engine.dead_letters.kept_rows import KeptRows
     from millstream.kafka.positions import Place
     from millstream.kafka.records import Record
-    from millstream.viewing.pages import Places, Takes
+    from millstream.viewing.pages import Offsets, RecordFilter
 
 _FURTHER = 4
 
 
-class KeptPages:
-    """The rows of a folder, which are one partition; an offset is the number of a row."""
+class FilePages:
+    """The rows of a folder as one partition; a row's number is its offset."""
 
     def __init__(self, kept: KeptRows) -> None:
         self._kept, self._bounds = kept, Bounds()
-        self.first: Places = {0: 0}
-        self.end: Places = {0: kept.count()}
+        self.first: Offsets = {0: 0}
+        self.end: Offsets = {0: kept.count()}
 
-    def places(self, place: Place | int) -> Places:
-        """The number of the first row of a moment, or a number, among those there are."""
+    def offsets(self, place: Place | int) -> Offsets:
+        """The number of the first row at a point in time, within the folder's rows."""
         if isinstance(place, int):
             return {0: min(max(place, 0), self.end[0])}
         if isinstance(place, datetime):
@@ -37,16 +37,16 @@ class KeptPages:
             return {0: next(found, self.end[0])}
         return dict(self.first if place == "start" else self.end)
 
-    def after(self, places: Mapping[int, int], selection: Takes, limit: int) -> Page:
-        """The first rows from a number on."""
-        begin = at = self.places(places.get(0, 0))[0]
+    def after(self, offsets: Mapping[int, int], selection: RecordFilter, limit: int) -> Page:
+        """The first rows at or after a number."""
+        begin = at = self.offsets(offsets.get(0, 0))[0]
         records: list[Record] = []
         size = 0
         for record in islice(self._kept.records(begin), self._bounds.records):
             if len(records) == limit or size > self._bounds.bytes or at >= self.end[0]:
                 break
             size, at = size + _size(record), record.offset + 1
-            if selection.takes(record):
+            if selection.matches(record):
                 records.append(record)
         return Page(
             records=records,
@@ -55,9 +55,9 @@ class KeptPages:
             later={0: at} if at < self.end[0] else None,
         )
 
-    def before(self, places: Mapping[int, int], selection: Takes, limit: int) -> Page:
+    def before(self, offsets: Mapping[int, int], selection: RecordFilter, limit: int) -> Page:
         """The last rows before a number."""
-        top = low = self.places(places.get(0, self.end[0]))[0]
+        top = low = self.offsets(offsets.get(0, self.end[0]))[0]
         records: deque[Record] = deque()
         looked = size = 0
         step = limit
@@ -66,7 +66,7 @@ class KeptPages:
             found: deque[Record] = deque(maxlen=limit - len(records))
             for record in islice(self._kept.records(begin), end - begin):
                 looked, size = looked + 1, size + _size(record)
-                if selection.takes(record):
+                if selection.matches(record):
                     found.append(record)
             records.extendleft(reversed(found))
             low = found[0].offset if len(records) == limit else begin
