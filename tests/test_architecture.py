@@ -25,7 +25,11 @@ SRC = ROOT / "src"
 
 LONGEST, MOST_MODULES = 400, 14
 # Modules of more lines, each with the reason why it is one.
-LONG: dict[str, str] = {}
+LONG = {
+    "millstream/kafka/protocol/record_batches.py": "the layout of one format, read as a whole",
+    "millstream/sources/kafka/wire_fetch.py": "a fetch from its request to its columns",
+}
+LONG_ENOUGH = 350  # below this many lines a reason is stale
 # Packages whose import cycles are still being removed.
 UNFINISHED = ("millstream.api", "millstream.sinks")
 MOST_POSITIONAL, MOST_PARAMETERS, MOST_OPTIONS = 6, 12, 20
@@ -52,7 +56,7 @@ def long_files(folder: Path) -> list[str]:
         f"{file}: {count} lines"
         for file, count in counts.items()
         if count > LONGEST and not LONG.get(file)
-    ] + [f"{file}: no longer long" for file in LONG if counts.get(file, 0) <= LONGEST]
+    ] + [f"{file}: no longer long" for file in LONG if counts.get(file, 0) < LONG_ENOUGH]
 
 
 def crowded_folders(folder: Path) -> list[str]:
@@ -277,7 +281,10 @@ def written(folder: Path, files: dict[str, str]) -> Path:
     return folder
 
 
-def test_a_file_of_401_lines_is_found_and_one_of_400_is_not(tmp_path: Path) -> None:
+def test_a_file_of_401_lines_is_found_and_one_of_400_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "LONG", {})
     written(tmp_path, {"long.py": "x = 1\n" * 401, "fits.py": "x = 1\n" * 400})
 
     assert long_files(tmp_path) == ["long.py: 401 lines"]
@@ -287,8 +294,8 @@ def test_a_long_file_with_a_reason_is_fine_until_it_is_short(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written(tmp_path, {"long.py": "x = 1\n" * 401, "short.py": "x = 1\n"})
-    monkeypatch.setitem(LONG, "long.py", "a table of codes")
-    monkeypatch.setitem(LONG, "short.py", "was long")
+    reasons = {"long.py": "a table of codes", "short.py": "was long"}
+    monkeypatch.setattr(sys.modules[__name__], "LONG", reasons)
 
     assert long_files(tmp_path) == ["short.py: no longer long"]
 

@@ -251,7 +251,7 @@ def test_a_job_that_takes_over_ends_the_others_writing(stage: Stage) -> None:
     assert stage.seen() == {1: 1, 3: 1}
     with pytest.raises(AlreadyRunning):
         stage.writer("first").recover("one")
-    with pytest.raises(DataGone, match="job second, which has taken the writing over"):
+    with pytest.raises(DataGone, match="job second, which has taken over"):
         stage.writer("first", take_over=True).recover("one")
 
 

@@ -141,7 +141,7 @@ def found(fetched: bytes) -> Outcome:
     try:
         for piece in pieces(view, batches(view), [], -(2**63), 2**63 - 1, keys=True):
             assert piece.keys is not None
-            rows += zip(piece.offsets.tolist(), piece.stamps.tolist(), piece.keys.to_pylist(),
+            rows += zip(piece.offsets.tolist(), piece.timestamps.tolist(), piece.keys.to_pylist(),
                         piece.values.to_pylist(), strict=True)  # fmt: skip
     except BadBatch:
         return "damaged"

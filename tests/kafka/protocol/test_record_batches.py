@@ -55,7 +55,7 @@ def records(
     none: list[pa.Array] = [pa.array([], pa.binary())]
     return Records(
         np.concatenate([np.zeros(0, np.int64), *(piece.offsets for piece in found)]),
-        np.concatenate([np.zeros(0, np.int64), *(piece.stamps for piece in found)]),
+        np.concatenate([np.zeros(0, np.int64), *(piece.timestamps for piece in found)]),
         pa.concat_arrays(none + [piece.values for piece in found]),
         pa.concat_arrays(none + [piece.keys for piece in found]) if keys else None,
         max([first, *(batch.last + 1 for batch in whole)]),
@@ -64,7 +64,7 @@ def records(
 
 def told(found: Records) -> list[tuple[int, int, bytes | None, bytes | None]]:
     assert found.keys is not None
-    return list(zip(found.offsets.tolist(), found.stamps.tolist(), found.keys.to_pylist(),
+    return list(zip(found.offsets.tolist(), found.timestamps.tolist(), found.keys.to_pylist(),
                     found.values.to_pylist(), strict=True))  # fmt: skip
 
 
@@ -177,7 +177,7 @@ def test_a_batch_that_holds_another_number_of_records_than_its_header_says_is_re
 def test_a_fetch_that_unpacks_to_more_than_was_made_ready_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(decompression._READY, "data", np.empty(1000, np.uint8))
+    monkeypatch.setattr(decompression._THREAD_BUFFER, "data", np.empty(1000, np.uint8))
     log = [Whole(10 * n, tuple(Written(k, b"%d" % k * 300) for k in range(10)), codec)
            for n, codec in enumerate(CODECS)]  # fmt: skip
 

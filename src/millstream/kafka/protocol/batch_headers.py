@@ -1,8 +1,7 @@
-"""The headers of the record batches of a fetch, and which of them hold records to be seen.
+"""The headers of fetched record batches, and which of them hold committed records.
 
-Of each batch the checksum (CRC-32C) is compared and the header held against what lies around it,
-before anything in it is used. Offset, size and format of a batch stand before what its checksum
-covers: they have to fit the batches beside it.
+Before a batch is used, its checksum (CRC-32C) is verified and its header is checked against its
+neighbours: the checksum does not cover offset, size and format.
 """
 
 from __future__ import annotations
@@ -15,30 +14,31 @@ from typing import TYPE_CHECKING
 import google_crc32c
 import numpy as np
 
-from millstream.kafka.protocol.record_starts import Unfit, behind, varint
+from millstream.kafka.protocol.record_starts import Malformed, record_end, unsigned_varint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
-_BEFORE_SUM = 21  # bytes of a batch in front of those that its checksum covers
-_BEFORE_SIZE = 12  # bytes that its size does not count
+_BEFORE_SUM = 21  # bytes of a batch that its checksum does not cover
+_BEFORE_SIZE = 12  # bytes that its size does not include
 _MAGIC, _OLD = 2, (0, 1)
-CODEC, APPENDED, TRANSACTIONAL, CONTROL = 7, 8, 16, 32
+CODEC_MASK, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 7, 8, 16, 32
 _ABORT = 0
-_LEAST = 7  # bytes of a record
+_MIN_RECORD = 7  # bytes
 
 Aborted = list[tuple[int, int]]
+"""Aborted transactions: producer id and first offset."""
 
 
 class UnknownFormat(Exception):
-    """A batch of another time than ours, which another client has to read."""
+    """A batch in a record format before version 2, which librdkafka has to read."""
 
 
 class BadBatch(Exception):
-    """A batch that is damaged: its offsets from `first` up to `after`, and why.
+    """A damaged batch: its offsets from `first` up to `after`, and why.
 
-    What it says of its last offset may be damaged as well: `after` is a guess.
+    `after` is a guess: it comes from the header, which may be damaged too.
     """
 
     def __init__(self, first: int, after: int, why: str) -> None:
@@ -48,50 +48,47 @@ class BadBatch(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch's header, and where its records lie in the fetched bytes."""
+    """A batch's header, and the position of its records in the fetched bytes."""
 
     base: int
     attributes: int
     last: int
-    first_stamp: int
-    last_stamp: int
+    first_timestamp: int
+    max_timestamp: int
     producer: int
     count: int
     start: int
     stop: int
 
-    def bad(self, why: str) -> BadBatch:
-        """This batch is damaged."""
+    def damaged(self, why: str) -> BadBatch:
         return BadBatch(self.base, self.last + 1, why)
 
     @contextmanager
-    def read(self) -> Iterator[None]:
-        """Its records are read: where they do not fit, it is damaged."""
+    def reading(self) -> Iterator[None]:
+        """Turns `Malformed` records into a `BadBatch`."""
         try:
             yield
-        except Unfit as unfit:
-            raise self.bad(unfit.why) from None
+        except Malformed as malformed:
+            raise self.damaged(malformed.why) from None
 
 
 def batches(fetched: memoryview, *, end: int | None = None) -> list[Batch]:
-    """The whole batches of a fetch, up to offset `end`; one that was cut off is left out.
-
-    They end before one that is damaged, unless it is the first.
+    """The complete batches of a fetch, up to offset `end` or the first damaged one.
 
     Raises:
-        BadBatch: the first one is damaged.
-        UnknownFormat: the first one is not of the format that has been written since 2017.
+        BadBatch: the first batch is damaged.
+        UnknownFormat: the first batch is older than format version 2 (2017).
     """
     data = np.frombuffer(fetched, np.uint8)
     found: list[Batch] = []
-    place = 0
+    at = 0
     try:
-        while place + _HEADER.size <= len(fetched) and (end is None or _before(found, end)):
-            batch = _read(fetched, data, place, found[-1].last if found else -1)
+        while at + _HEADER.size <= len(fetched) and (end is None or _before(found, end)):
+            batch = _read(fetched, data, at, found[-1].last if found else -1)
             if batch is None:
                 break
             found.append(batch)
-            place = batch.stop
+            at = batch.stop
     except (BadBatch, UnknownFormat):
         if not found:
             raise
@@ -102,42 +99,44 @@ def _before(found: list[Batch], end: int) -> bool:
     return not found or found[-1].last + 1 < end
 
 
-def _read(fetched: memoryview, data: np.ndarray, place: int, before: int) -> Batch | None:
-    """The batch that begins there, behind the offset `before`; None if the fetch ends in it."""
-    (base, size, _, magic, checksum, attributes, last, first_stamp, last_stamp, producer, _, _,
-     count) = _HEADER.unpack_from(fetched, place)  # fmt: skip
+def _read(fetched: memoryview, data: np.ndarray, at: int, previous: int) -> Batch | None:
+    """The batch at this position, after offset `previous`; None if the fetch ends inside it."""
+    (base, size, _, magic, checksum, attributes, last, first_timestamp, max_timestamp, producer,
+     _, _, count) = _HEADER.unpack_from(fetched, at)  # fmt: skip
     if magic in _OLD:
         raise UnknownFormat(f"record format {magic}")
-    stop = place + _BEFORE_SIZE + size
-    batch = Batch(base, attributes, base + last, first_stamp, last_stamp, producer, count,
-                  place + _HEADER.size, stop)  # fmt: skip
+    stop = at + _BEFORE_SIZE + size
+    batch = Batch(base, attributes, base + last, first_timestamp, max_timestamp, producer, count,
+                  at + _HEADER.size, stop)  # fmt: skip
     if magic != _MAGIC:
-        raise batch.bad(f"a record format {magic}, which Kafka does not have")
+        raise batch.damaged(f"an unknown record format {magic}")
     if stop < batch.start:
-        raise batch.bad(f"a batch of {size} bytes")
+        raise batch.damaged(f"a batch of {size} bytes")
     if stop > len(fetched):
         return None
-    if google_crc32c.value(data[place + _BEFORE_SUM : stop]) != checksum:
-        raise batch.bad("bytes that do not have the batch's checksum")
-    _check(batch, before)
+    if google_crc32c.value(data[at + _BEFORE_SUM : stop]) != checksum:
+        raise batch.damaged("bytes that do not match the batch's checksum")
+    _check(batch, previous)
     return batch
 
 
-def _check(batch: Batch, before: int) -> None:
-    """A header that has the right checksum may still not fit itself, or not fit here."""
+def _check(batch: Batch, previous: int) -> None:
+    """Check a header against itself and the previous batch."""
     if batch.last < batch.base or batch.last >= 1 << 63:
-        raise batch.bad(f"a batch that ends {batch.last - batch.base} offsets behind its first")
-    if batch.base <= before:
-        raise batch.bad(f"a batch that begins at offset {batch.base}, behind offset {before}")
+        raise batch.damaged(f"a batch that ends {batch.last - batch.base} offsets after its first")
+    if batch.base <= previous:
+        raise batch.damaged(f"a batch that begins at offset {batch.base}, after offset {previous}")
     if not 0 <= batch.count <= batch.last - batch.base + 1:
-        raise batch.bad(f"{batch.count} records for {batch.last - batch.base + 1} offsets")
-    packed, size = bool(batch.attributes & CODEC), batch.stop - batch.start
-    if (not batch.count and size) or (not packed and batch.count * _LEAST > size):
-        raise batch.bad(f"{batch.count} records in {size} bytes")
+        raise batch.damaged(f"{batch.count} records for {batch.last - batch.base + 1} offsets")
+    compressed, size = bool(batch.attributes & CODEC_MASK), batch.stop - batch.start
+    if (not batch.count and size) or (not compressed and batch.count * _MIN_RECORD > size):
+        raise batch.damaged(f"{batch.count} records in {size} bytes")
 
 
-def committed(found: Iterable[Batch], fetched: memoryview, aborted: Aborted) -> Iterator[Batch]:
-    """The batches with records to be seen: no marks, nothing of transactions that were aborted."""
+def committed_batches(
+    found: Iterable[Batch], fetched: memoryview, aborted: Aborted
+) -> Iterator[Batch]:
+    """The batches without control batches, empty ones and those of aborted transactions."""
     waiting = sorted(aborted, key=lambda entry: entry[1], reverse=True)
     gone: set[int] = set()
     for batch in found:
@@ -151,17 +150,17 @@ def committed(found: Iterable[Batch], fetched: memoryview, aborted: Aborted) -> 
 
 
 def _is_abort(batch: Batch, fetched: memoryview) -> bool:
-    """A mark's key is a version and a kind, two bytes each; the kind 0 ends in nothing."""
+    """A marker's key is a version and a type, two bytes each; type 0 is an abort."""
     if not batch.count:
         return False
-    with batch.read():
-        if batch.attributes & CODEC:
-            raise Unfit("a mark that is packed")
-        stop = behind(fetched, batch.start, batch.stop)
-        _, at = varint(fetched, batch.start)
-        _, at = varint(fetched, at + 1, 10)
-        _, at = varint(fetched, at)
-        size, at = varint(fetched, at)
+    with batch.reading():
+        if batch.attributes & CODEC_MASK:
+            raise Malformed("a compressed transaction marker")
+        stop = record_end(fetched, batch.start, batch.stop)
+        _, at = unsigned_varint(fetched, batch.start)
+        _, at = unsigned_varint(fetched, at + 1, 10)
+        _, at = unsigned_varint(fetched, at)
+        size, at = unsigned_varint(fetched, at)
         if size & 1 or size < 8 or at + (size >> 1) > stop:
-            raise Unfit("a mark that does not say of what")
+            raise Malformed("a transaction marker without a type")
     return int.from_bytes(fetched[at + 2 : at + 4]) == _ABORT

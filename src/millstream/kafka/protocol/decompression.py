@@ -1,7 +1,7 @@
-"""The bytes of packed record batches, unpacked into memory that is used again.
+"""Decompresses record batches read_into a buffer that the next fetch reuses.
 
-A few kilobytes can unpack to gigabytes. Records are unpacked in pieces: one ends behind the first
-batch with which it is large enough, or in the middle of a batch, behind a whole record.
+A few kilobytes can decompress to gigabytes, so records are decompressed in pieces: a piece ends
+after the batch that makes it large enough, or after a complete record inside a batch.
 """
 
 from __future__ import annotations
@@ -15,57 +15,56 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import pyarrow as pa
 
-from millstream.kafka.protocol.record_starts import Unfit, varint
+from millstream.kafka.protocol.record_starts import Malformed, unsigned_varint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PIECE = 16 << 20  # bytes of unpacked records with which a piece is large enough
-LARGEST = 256 << 20  # bytes of a single record, or of a block that unpacks only as a whole
-_KEPT = 2 * PIECE  # bytes of memory that each thread keeps
-_STEP = 1 << 20  # bytes that are unpacked at once of what unpacks bit by bit
-_GIVEN = 16 << 10  # packed bytes that gzip is given at once
+PIECE = 16 << 20  # bytes of decompressed records with which a piece is large enough
+MAX_RECORD = 256 << 20  # bytes of a record, or of a block that decompresses only as a whole
+_KEPT_BYTES = 2 * PIECE  # of each thread's buffer
+_GZIP_OUTPUT = 1 << 20  # bytes per call
+_GZIP_INPUT = 16 << 10
 _GZIP, _SNAPPY, _LZ4, _ZSTD = 1, 2, 3, 4
 _XERIAL = b"\x82SNAPPY\x00"
 _XERIAL_HEAD = 16
-_SNAPPY_MOST = 22  # bytes that one byte of snappy can unpack to
+_SNAPPY_RATIO = 22  # bytes that one byte of snappy can decompress to
 
 
-class _Ready(threading.local):
-    """This thread's memory for unpacked records: fresh pages cost more than unpacking does."""
+class _ThreadBuffer(threading.local):
+    """This thread's memory: fresh pages cost more than decompression."""
 
     def __init__(self) -> None:
-        self.data: np.ndarray | None = np.empty(_KEPT, np.uint8)
+        self.data: np.ndarray | None = np.empty(_KEPT_BYTES, np.uint8)
 
 
-_READY = _Ready()
+_THREAD_BUFFER = _ThreadBuffer()
 
 
-class Room:
-    """Memory that unpacked records lie in, one behind the other."""
+class Buffer:
+    """Memory for decompressed records, one after the other."""
 
     def __init__(self, data: np.ndarray) -> None:
         self.data, self.used = data, 0
 
     def add(self, part: bytes | memoryview) -> None:
-        """Append these bytes."""
-        self.until(self.used + len(part))
+        self.grow(self.used + len(part))
         self.data[self.used : self.used + len(part)] = np.frombuffer(part, np.uint8)
         self.used += len(part)
 
     def free(self, limit: int) -> np.ndarray:
-        """What is free up to so many bytes of all."""
-        self.until(limit)
+        """The unused memory up to `limit`."""
+        self.grow(limit)
         return self.data[self.used : limit]
 
     def keep(self, start: int) -> None:
-        """Forget what lies before `start`; the rest moves to the front."""
+        """Drop the bytes before `start`; the rest moves to the front."""
         rest = self.used - start
         self.data[:rest] = self.data[start : self.used].copy()
         self.used = rest
 
-    def until(self, size: int) -> None:
-        """Grow to so many bytes at least."""
+    def grow(self, size: int) -> None:
+        """Grow to at least `size` bytes."""
         if size > self.data.size:
             larger = np.empty(max(size, 2 * self.data.size), np.uint8)
             larger[: self.used] = self.data[: self.used]
@@ -73,134 +72,134 @@ class Room:
 
 
 @contextmanager
-def room() -> Iterator[Room]:
-    """This thread's memory, or fresh memory while somebody else in the thread has it."""
-    ready, _READY.data = _READY.data, None
+def reused_buffer() -> Iterator[Buffer]:
+    """This thread's buffer, or a new one while it is in use."""
+    data, _THREAD_BUFFER.data = _THREAD_BUFFER.data, None
     try:
-        yield Room(np.empty(_KEPT, np.uint8) if ready is None else ready)
+        yield Buffer(np.empty(_KEPT_BYTES, np.uint8) if data is None else data)
     finally:
-        if ready is not None:
-            _READY.data = ready
+        if data is not None:
+            _THREAD_BUFFER.data = data
 
 
-class Unpacking(Protocol):
-    """The records of one batch on their way."""
+class Decompressor(Protocol):
+    """Decompresses the records of one batch."""
 
-    def into(self, room: Room, limit: int) -> bool:
-        """Unpack until the room holds `limit` bytes; whether that was all there is.
+    def read_into(self, buffer: Buffer, limit: int) -> bool:
+        """Decompress until the buffer has `limit` bytes; returns whether that was all.
 
         Raises:
-            Unfit: the bytes are not what the codec makes.
+            Malformed: the bytes are not valid for the codec.
         """
 
 
-def unpacking(packed: memoryview, codec: int) -> Unpacking:
-    """The records of a batch that was packed in this way; 0 stands for not at all.
+def decompressor(compressed: memoryview, codec: int) -> Decompressor:
+    """For a batch with this codec; 0 is none.
 
     Raises:
-        Unfit: there is no such way.
+        Malformed: there is no such codec.
     """
     if codec == 0:
-        return _Blocks(iter([packed]))
+        return _Blocks(iter([compressed]))
     if codec == _GZIP:
-        return _Gzip(packed)
+        return _Gzip(compressed)
     if codec == _SNAPPY:
-        return _Blocks(_snappy(packed))
+        return _Blocks(_snappy(compressed))
     if codec in (_LZ4, _ZSTD):
-        return _Stream(packed, "lz4" if codec == _LZ4 else "zstd")
-    raise Unfit(f"a codec {codec}, which Kafka does not have")
+        return _Stream(compressed, "lz4" if codec == _LZ4 else "zstd")
+    raise Malformed(f"an unknown codec {codec}")
 
 
-def _broken(name: str, why: object) -> Unfit:
-    return Unfit(f"records that {name} cannot unpack ({' '.join(str(why).split())})")
+def _broken(name: str, why: object) -> Malformed:
+    return Malformed(f"records that {name} cannot decompress ({' '.join(str(why).split())})")
 
 
 class _Blocks:
-    """What unpacks block by block."""
+    """Codecs that decompress block by block."""
 
     def __init__(self, blocks: Iterator[bytes | memoryview]) -> None:
         self._blocks = blocks
 
-    def into(self, room: Room, limit: int) -> bool:
+    def read_into(self, buffer: Buffer, limit: int) -> bool:
         for block in self._blocks:
-            room.add(block)
-            if room.used >= limit:
+            buffer.add(block)
+            if buffer.used >= limit:
                 return False
         return True
 
 
 class _Gzip:
-    """Gzip, of one member or several."""
+    """Gzip, with one member or several."""
 
-    def __init__(self, packed: memoryview) -> None:
-        self._packed, self._at = packed, 0
+    def __init__(self, compressed: memoryview) -> None:
+        self._compressed, self._at = compressed, 0
         self._member = zlib.decompressobj(31)
 
-    def into(self, room: Room, limit: int) -> bool:
-        while room.used < limit:
+    def read_into(self, buffer: Buffer, limit: int) -> bool:
+        while buffer.used < limit:
             if self._member.eof:
-                if self._at == len(self._packed):
+                if self._at == len(self._compressed):
                     return True
                 self._member = zlib.decompressobj(31)
-            self._some(room, limit)
+            self._some(buffer, limit)
         return False
 
-    def _some(self, room: Room, limit: int) -> None:
-        given = self._packed[self._at : self._at + _GIVEN]
+    def _some(self, buffer: Buffer, limit: int) -> None:
+        chunk = self._compressed[self._at : self._at + _GZIP_INPUT]
         try:
-            found = self._member.decompress(given, min(_STEP, limit - room.used))
+            found = self._member.decompress(chunk, min(_GZIP_OUTPUT, limit - buffer.used))
         except zlib.error as error:
             raise _broken("gzip", error) from None
         left = len(self._member.unconsumed_tail) + len(self._member.unused_data)
-        if not (found or given or self._member.eof):
+        if not (found or chunk or self._member.eof):
             raise _broken("gzip", "they end too early")
-        self._at += len(given) - left
-        room.add(found)
+        self._at += len(chunk) - left
+        buffer.add(found)
 
 
 class _Stream:
-    """What Arrow unpacks bit by bit: LZ4 and Zstandard."""
+    """Codecs that Arrow decompresses as a stream: LZ4 and Zstandard."""
 
-    def __init__(self, packed: memoryview, name: str) -> None:
+    def __init__(self, compressed: memoryview, name: str) -> None:
         self._name = name
-        self._stream = pa.input_stream(pa.py_buffer(packed), compression=name)
+        self._stream = pa.input_stream(pa.py_buffer(compressed), compression=name)
 
-    def into(self, room: Room, limit: int) -> bool:
+    def read_into(self, buffer: Buffer, limit: int) -> bool:
         try:
-            while room.used < limit:
-                got = self._stream.readinto(room.free(limit))
+            while buffer.used < limit:
+                got = self._stream.readinto(buffer.free(limit))
                 if not got:
                     return True
-                room.used += got
+                buffer.used += got
         except OSError as error:
             raise _broken(self._name, error) from None
         return False
 
 
-def _snappy(packed: memoryview) -> Iterator[bytes]:
-    """Snappy, plain or in the blocks that Java clients write."""
-    if packed[: len(_XERIAL)] != _XERIAL:
-        yield _snappy_block(packed)
+def _snappy(compressed: memoryview) -> Iterator[bytes]:
+    """Snappy, plain or in the blocks that Java clients write (xerial)."""
+    if compressed[: len(_XERIAL)] != _XERIAL:
+        yield _snappy_block(compressed)
         return
-    place = _XERIAL_HEAD
-    while place < len(packed):
-        if place + 4 > len(packed):
-            raise Unfit("a block of snappy without its size")
-        (size,) = struct.unpack_from(">i", packed, place)
-        place += 4
-        if not 0 < size <= len(packed) - place:
-            raise Unfit(f"a block of {size} bytes of snappy where {len(packed) - place} follow")
-        yield _snappy_block(packed[place : place + size])
-        place += size
+    at = _XERIAL_HEAD
+    while at < len(compressed):
+        if at + 4 > len(compressed):
+            raise Malformed("a snappy block without its size")
+        (size,) = struct.unpack_from(">i", compressed, at)
+        at += 4
+        if not 0 < size <= len(compressed) - at:
+            raise Malformed(f"a snappy block of {size} bytes where {len(compressed) - at} follow")
+        yield _snappy_block(compressed[at : at + size])
+        at += size
 
 
-def _snappy_block(packed: memoryview) -> bytes:
-    size, _ = varint(packed, 0)
-    if size > _SNAPPY_MOST * len(packed):
-        raise Unfit(f"{len(packed)} bytes of snappy that claim to unpack to {size}")
-    if size > LARGEST:
-        raise Unfit(f"a block that unpacks to {size} bytes, where {LARGEST} are the most")
+def _snappy_block(compressed: memoryview) -> bytes:
+    size, _ = unsigned_varint(compressed, 0)
+    if size > _SNAPPY_RATIO * len(compressed):
+        raise Malformed(f"{len(compressed)} bytes of snappy that claim to decompress to {size}")
+    if size > MAX_RECORD:
+        raise Malformed(f"a block of {size} bytes, where at most {MAX_RECORD} are allowed")
     try:
-        return bytes(pa.decompress(pa.py_buffer(packed), size, "snappy", asbytes=True))
+        return bytes(pa.decompress(pa.py_buffer(compressed), size, "snappy", asbytes=True))
     except OSError as error:
         raise _broken("snappy", error) from None

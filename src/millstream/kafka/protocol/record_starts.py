@@ -1,12 +1,11 @@
-"""Where the records of a batch begin, found for all batches of a fetch together.
+"""Finds where the records of all batches of a fetch begin, vectorised.
 
-Each record is led by its length, so their beginnings are a chain that starts at the batch's
-first byte. Every batch is cut into stretches of some records; in each, the first place that
-looks like the beginning of a record is its head. All stretches are then walked at once, a
-record of each at a time. A head was right if the walk that comes from before it lands on it:
-the batch's first is right by itself, so the others are, one after the other. A batch in which
-a walk misses the next head, or finds another number of records than its header tells, is
-walked through by itself, and has to consist of exactly that many records.
+Each record starts with its length, so the starts form a chain from the batch's first byte. A batch
+is cut into stretches of some records; the first position of a stretch that looks like a record is
+its head. All stretches are then followed at once, one record of each at a time. A head is right if
+the chain of the previous stretch ends on it; the head of the first stretch is right by itself. A
+batch whose chains miss a head, or do not give the number of records in its header, is read record
+by record and must consist of exactly that number.
 """
 
 from __future__ import annotations
@@ -16,34 +15,36 @@ from array import array
 import numpy as np
 import numpy.typing as npt
 
-Places = npt.NDArray[np.int64]
-_FEW = 512  # records below which they are walked through one by one: calls would cost more
+Positions = npt.NDArray[np.int64]
+_FEW = 512  # records below which a loop is faster than numpy
 _STRETCH = 48  # records
-_LEAST = 6  # bytes of a record behind its length: five numbers, and its attributes
-_LONGEST = 10  # bytes of a number
-SHORT = 5  # bytes of a number of 32 bits
+_MIN_SIZE = 6  # bytes of a record after its length: attributes and five varints
+_MAX_VARINT = 10  # bytes
+INT32_BYTES = 5  # bytes of a varint of 32 bits
 _SIGNED = {1: np.int8, 2: np.int16, 8: np.int64}  # by bytes
-_WINDOW = 4096  # bytes behind the beginning of a stretch in which its head is looked for
+_WINDOW = 4096  # bytes from the start of a stretch that are searched for its head
 
 
-class Unfit(Exception):
-    """Bytes that are no records: why, and at which byte that was seen, where it is known."""
+class Malformed(Exception):
+    """Bytes that are not records: why, and at which position, if known."""
 
     def __init__(self, why: str, at: int = 0) -> None:
         super().__init__(why)
         self.why, self.at = why, at
 
 
-def varints(data: np.ndarray, places: Places, most: int = 0) -> tuple[Places, Places]:
-    """The zigzag numbers at these places, and the places behind them.
+def zigzag_varints(
+    data: np.ndarray, positions: Positions, most: int = 0
+) -> tuple[Positions, Positions]:
+    """Decode the zigzag varints at these positions; returns them and the positions after them.
 
-    A place outside of the data stands for its nearest byte.
+    A position outside the data means its nearest byte.
 
     Raises:
-        Unfit: with `most`, a number has more bytes, or with five of them more than 32 bits.
+        Malformed: with `most`, a varint has more bytes, or with five bytes more than 32 bits.
     """
-    byte = data.take(places, mode="clip")
-    at: Places = places + 1
+    byte = data.take(positions, mode="clip")
+    at: Positions = positions + 1
     value: np.ndarray = byte
     if byte.size and byte.max() >= 128:
         long = byte >> 7
@@ -58,26 +59,28 @@ def varints(data: np.ndarray, places: Places, most: int = 0) -> tuple[Places, Pl
     return ((value >> 1).view(sign.dtype) ^ sign).astype(np.int64, copy=False), at
 
 
-def _longer(data: np.ndarray, at: Places, value: np.ndarray, more: Places, most: int) -> None:
-    """Take in the third and further bytes of the numbers that have them."""
-    for shift in range(14, 7 * (most or _LONGEST), 7):
+def _longer(data: np.ndarray, at: Positions, value: np.ndarray, more: Positions, most: int) -> None:
+    """Add the third and later bytes of the varints that have them."""
+    for shift in range(14, 7 * (most or _MAX_VARINT), 7):
         byte = data.take(at[more], mode="clip")
         value[more] |= (byte & 127).astype(np.uint64) << np.uint64(shift)
         at[more] += 1
-        if shift == 28 and most == SHORT and value[more].max() >> 32:
-            raise Unfit("a number of more than 32 bits", int(at[more[0]]) - SHORT)
+        if shift == 28 and most == INT32_BYTES and value[more].max() >> 32:
+            raise Malformed("a varint of more than 32 bits", int(at[more[0]]) - INT32_BYTES)
         more = more[byte >= 128]
         if not more.size:
             return
     if most:
-        raise Unfit(f"a number of more than {most} bytes", int(at[more[0]]) - most)
+        raise Malformed(f"a varint of more than {most} bytes", int(at[more[0]]) - most)
 
 
-def starts(data: np.ndarray, roots: Places, stops: Places, counts: Places) -> Places:
-    """Where the records of all batches begin, in order.
+def record_starts(
+    data: np.ndarray, roots: Positions, stops: Positions, counts: Positions
+) -> Positions:
+    """The positions of all records of batches from `roots` to `stops`, in order.
 
     Raises:
-        Unfit: a batch does not consist of exactly that many records.
+        Malformed: a batch does not consist of exactly as many records as `counts` says.
     """
     if counts.sum() < _FEW:
         return _walked(data, roots, stops, counts)
@@ -86,26 +89,26 @@ def starts(data: np.ndarray, roots: Places, stops: Places, counts: Places) -> Pl
     first = np.searchsorted(batch, np.arange(roots.size))
     limits = stops[batch]
     limits[:-1] = np.where(batch[1:] == batch[:-1], heads[1:], limits[:-1])
-    places = _steps(data, heads, limits)
-    inside = places < limits
+    steps = _steps(data, heads, limits)
+    inside = steps < limits
     found = inside.sum(axis=0)
-    landed = places[np.minimum(found, len(places) - 1), np.arange(heads.size)] == limits
+    landed = steps[np.minimum(found, len(steps) - 1), np.arange(heads.size)] == limits
     right = np.logical_and.reduceat(landed, first) & (np.add.reduceat(found, first) == counts)
     if right.all():
-        return np.asarray(places.T[inside.T])
-    known = places.T[inside.T & right[batch][:, None]]
+        return np.asarray(steps.T[inside.T])
+    known = steps.T[inside.T & right[batch][:, None]]
     walked = _walked(data, roots[~right], stops[~right], counts[~right])
     return np.sort(np.concatenate([known, walked]))
 
 
-def _steps(data: np.ndarray, heads: Places, limits: Places) -> Places:
-    """The places that walks from the heads come by, a row for each step; none ever goes back.
+def _steps(data: np.ndarray, heads: Positions, limits: Positions) -> Positions:
+    """The positions on the chains from the heads, a row for each step; none ever decreases.
 
-    They end once all have reached their limits, or have gone much farther than they should.
+    It ends when all chains have reached their limits, or after many more steps than expected.
     """
     at, rows = heads, [heads]
     for step in range(1, 4 * _STRETCH):
-        size, after = varints(data, at)
+        size, after = zigzag_varints(data, at)
         at = np.maximum(after + size, at)
         rows.append(at)
         if step % 4 == 0 and (at >= limits).all():
@@ -113,48 +116,50 @@ def _steps(data: np.ndarray, heads: Places, limits: Places) -> Places:
     return np.stack(rows)
 
 
-def _heads(data: np.ndarray, roots: Places, stops: Places, counts: Places) -> Places:
-    """The beginnings of the batches, and places along them that look like records, ascending."""
+def _heads(data: np.ndarray, roots: Positions, stops: Positions, counts: Positions) -> Positions:
+    """The starts of the batches, and positions in them that look like records, ascending."""
     pieces = np.maximum(counts // _STRETCH, 1)
     batch = np.repeat(np.arange(roots.size), pieces)
     number = np.arange(batch.size) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-    places = roots[batch] + (stops - roots)[batch] * number // pieces[batch]
-    places, batch = places[number > 0], batch[number > 0]
+    positions = roots[batch] + (stops - roots)[batch] * number // pieces[batch]
+    positions, batch = positions[number > 0], batch[number > 0]
     mean = int((stops - roots).sum() // counts.sum())
     width = min(2 * mean + 32, _WINDOW, data.size)
-    places = np.minimum(places, data.size - width)
+    positions = np.minimum(positions, data.size - width)
     windows = np.ndarray((data.size - width + 1,), f"V{width}", buffer=data.data, strides=(1,))
-    zeros = np.flatnonzero(windows[places].view(np.uint8) == 0)
+    zeros = np.flatnonzero(windows[positions].view(np.uint8) == 0)
     stretch = zeros // width
-    heads, fit = _led(data, places[stretch] + zeros % width, stops[batch[stretch]])
+    heads, fit = _candidates(data, positions[stretch] + zeros % width, stops[batch[stretch]])
     return np.unique(np.concatenate([roots, heads[fit][_firsts(stretch[fit])]]))
 
 
-def _firsts(group: Places) -> npt.NDArray[np.bool_]:
-    """Which are the first of their group, of groups that lie side by side."""
+def _firsts(group: Positions) -> npt.NDArray[np.bool_]:
+    """Which items are the first of their group; groups are adjacent."""
     first = np.ones(group.size, np.bool_)
     first[1:] = group[1:] != group[:-1]
     return first
 
 
-def _led(data: np.ndarray, zeros: Places, stops: Places) -> tuple[Places, npt.NDArray[np.bool_]]:
+def _candidates(
+    data: np.ndarray, zeros: Positions, stops: Positions
+) -> tuple[Positions, npt.NDArray[np.bool_]]:
     """Where a record would begin if these zeros were its attributes, and whether one may.
 
-    Its length stands before them, and behind it comes another such record or the batch's end.
+    Its length comes before them, and after it another such record or the end of the batch.
     """
     at = zeros - 1
     for _ in range(2):
         at = at - (data.take(at - 1, mode="clip") >= 128)
-    size, after = varints(data, at)
-    behind = after + size
-    next_size, attributes = varints(data, behind)
-    another = (next_size >= _LEAST) & (data.take(attributes, mode="clip") == 0)
-    fit = (after == zeros) & (size >= _LEAST) & (another | (behind == stops))
-    return at, fit & (behind <= stops)
+    size, after = zigzag_varints(data, at)
+    end = after + size
+    next_size, attributes = zigzag_varints(data, end)
+    another = (next_size >= _MIN_SIZE) & (data.take(attributes, mode="clip") == 0)
+    fit = (after == zeros) & (size >= _MIN_SIZE) & (another | (end == stops))
+    return at, fit & (end <= stops)
 
 
-def _walked(data: np.ndarray, roots: Places, stops: Places, counts: Places) -> Places:
-    """The same one after the other: a few, or bytes that look like beginnings everywhere."""
+def _walked(data: np.ndarray, roots: Positions, stops: Positions, counts: Positions) -> Positions:
+    """The same in a loop: for few records, or bytes that look like records everywhere."""
     found = array("q")
     raw = data.data
     bounds = zip(roots.tolist(), stops.tolist(), counts.tolist(), strict=True)
@@ -162,39 +167,39 @@ def _walked(data: np.ndarray, roots: Places, stops: Places, counts: Places) -> P
         at = root
         for _ in range(count):
             found.append(at)
-            at = behind(raw, at, stop)
+            at = record_end(raw, at, stop)
         if at != stop:
-            raise Unfit(f"{stop - at} bytes behind the last record", root)
+            raise Malformed(f"{stop - at} bytes after the last record", root)
     return np.frombuffer(found, np.int64) if found else np.zeros(0, np.int64)
 
 
-def behind(raw: memoryview, at: int, stop: int) -> int:
-    """Where the record that begins there ends.
+def record_end(raw: memoryview, at: int, stop: int) -> int:
+    """The end of the record at this position.
 
     Raises:
-        Unfit: not before `stop`.
+        Malformed: it does not end before `stop`.
     """
     if at >= stop:
-        raise Unfit("fewer records than its header says", at - 1)
-    size, inside = varint(raw, at)
+        raise Malformed("fewer records than in the batch's header", at - 1)
+    size, inside = unsigned_varint(raw, at)
     if size & 1:
-        raise Unfit(f"a record of {-(size + 1) // 2} bytes", at)
+        raise Malformed(f"a record of {-(size + 1) // 2} bytes", at)
     if inside + (size >> 1) > stop:
-        raise Unfit(f"a record of {size >> 1} bytes, which reaches beyond its end", at)
+        raise Malformed(f"a record of {size >> 1} bytes, which ends after the batch", at)
     return inside + (size >> 1)
 
 
-def varint(data: memoryview | bytes, at: int, most: int = SHORT) -> tuple[int, int]:
-    """One number without a sign, and where it ends.
+def unsigned_varint(data: memoryview | bytes, at: int, most: int = INT32_BYTES) -> tuple[int, int]:
+    """Decode one varint without its zigzag; returns it and its end.
 
     Raises:
-        Unfit: it has more bytes, or with five of them more than 32 bits, or does not end.
+        Malformed: it has more than `most` bytes, more than 32 bits in five bytes, or no end.
     """
     value = 0
     for number, byte in enumerate(data[at : at + most]):
         value |= (byte & 127) << 7 * number
         if byte < 128:
-            if most == SHORT and value >> 32:
-                raise Unfit("a number of more than 32 bits", at)
+            if most == INT32_BYTES and value >> 32:
+                raise Malformed("a varint of more than 32 bits", at)
             return value, at + number + 1
-    raise Unfit(f"a number of more than {most} bytes, or one that does not end", at)
+    raise Malformed(f"a varint of more than {most} bytes, or one that does not end", at)

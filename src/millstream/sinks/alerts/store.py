@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.errors import Unavailable
 from millstream.sinks.alerts.rule import Standing
-from millstream.sinks.store_file import made
+from millstream.sinks.private_file import create_private_file
 from millstream.toolchain.folders import home_folder
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class NoticeStore:
         self.path = path
         self._lock = threading.RLock()
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        made(path)
+        create_private_file(path)
         self._connection = sqlite3.connect(
             path, timeout=patience, isolation_level=None, check_same_thread=False
         )

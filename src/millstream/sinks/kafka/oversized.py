@@ -11,7 +11,7 @@ import pyarrow as pa
 from millstream.formats.varints import byte_lengths
 from millstream.sinks.kafka.messages import messages
 from millstream.sinks.kafka.record_batches import BESIDE, batches
-from millstream.sinks.refusing import filled
+from millstream.sinks.row_checks import max_json_sizes
 from millstream.sinks.rows import columns_of
 from millstream.sinks.spec import Staged
 
@@ -54,7 +54,7 @@ class TopicLimit:
         for name in columns_of(rows):
             times = 2 if name in self.keys else 1
             total += times * (len(name.encode()) * 6 + _NAME)
-            total += times * filled(rows[name])
+            total += times * max_json_sizes(rows[name])
         return np.flatnonzero(total > self.most)
 
     def _sizes(self, rows: pa.Table) -> np.ndarray:

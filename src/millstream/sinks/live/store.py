@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from millstream.errors import DataGone, Fenced, Unavailable
 from millstream.formats.json.encode import encode
+from millstream.sinks.private_file import create_private_file
 from millstream.sinks.rows import SIGN, chunks, visible
-from millstream.sinks.store_file import made
 from millstream.toolchain.folders import home_folder
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class LiveWriter:
     def recover(self, expected: str | None) -> str | None:
         """Take the store, and tell the intent it has taken last."""
         self._path.parent.mkdir(mode=0o700, exist_ok=True)
-        made(self._path)
+        create_private_file(self._path)
         store = sqlite3.connect(
             self._path, timeout=self._opening.patience, isolation_level=None,
             check_same_thread=False,

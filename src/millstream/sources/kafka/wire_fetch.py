@@ -56,8 +56,7 @@ class _Prefetch:
 class WireFetcher:
     """One topic of a cluster with an open listener.
 
-    With `only` nothing but the records at these offsets is read, with their headers, and less is
-    fetched at once.
+    With `only` nothing but the records at these offsets is read, and less is fetched at once.
     """
 
     def __init__(
@@ -114,8 +113,10 @@ class WireFetcher:
         first, end = done[partition], ends[partition]
         try:
             only = None if self._only is None else self._only[partition]
-            for found in pieces(part.records, whole, part.aborted, first, end,
-                                keys="key" in columns, only=only):  # fmt: skip
+            for found in pieces(
+                part.records, whole, part.aborted, first, end,
+                keys="key" in columns, headers="headers" in columns, only=only,
+            ):  # fmt: skip
                 if len(found.offsets):
                     yield _raw(found, partition, columns)
                 done[partition] = max(found.next, first)
@@ -370,7 +371,7 @@ def _raws(found: Mapping[int, Sequence[Records]], columns: Sequence[str]) -> pa.
     if len(parts) > 1 and sum(counts) <= _FEW:
         whole = Records(
             np.concatenate([part.offsets for part in parts]),
-            np.concatenate([part.stamps for part in parts]),
+            np.concatenate([part.timestamps for part in parts]),
             pa.concat_arrays([part.values for part in parts]),
             pa.concat_arrays([part.keys for part in parts]) if "key" in columns else None,
             next=0,
@@ -383,7 +384,7 @@ def _raws(found: Mapping[int, Sequence[Records]], columns: Sequence[str]) -> pa.
 
 def _raw(found: Records, partition: int | np.ndarray, columns: Sequence[str]) -> pa.Table:
     count = len(found.offsets)
-    timestamps = np.clip(found.stamps, -_MAX_TIMESTAMP_MS, _MAX_TIMESTAMP_MS)
+    timestamps = np.clip(found.timestamps, -_MAX_TIMESTAMP_MS, _MAX_TIMESTAMP_MS)
     arrays = {
         "value": found.values,
         "key": found.keys,
