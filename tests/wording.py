@@ -74,7 +74,12 @@ _WORDS = re.compile(
 _CAMEL_CASE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 # Files that must contain a banned word: (path, word in lower case) -> why.
-ALLOWED: dict[tuple[str, str], str] = {}
+ALLOWED: dict[tuple[str, str], str] = {
+    (
+        "src/millstream/jobs/reports/late_and_dead.py",
+        "elsewhere",
+    ): "a stored key of earlier versions",
+}
 
 
 class Offence(NamedTuple):

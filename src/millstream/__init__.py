@@ -2,9 +2,9 @@
 
     import millstream as ms
 
-A record's path is the order of the packages: log, formats, state, sources, sinks,
-eventtime, steps, windows, tables, joins, plan, runtime, pipeline, testing, cli. What users touch is
-here; everything heavy is imported when it is first used.
+The public names are here; each is imported when it is first used. A module imports only from the
+packages below its own, from the top: cli, testing, api, engine, plan, operators, sinks, sources,
+event_time, state, formats, kafka.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from millstream.api.pipeline import Pipeline
-    from millstream.api.stream import Stream, read
-    from millstream.api.table import Table, table
+    from millstream.api.read import read, table
+    from millstream.api.stream import Stream
+    from millstream.api.table import Table
     from millstream.kafka.admin.topics import Topics
     from millstream.kafka.clients.consuming.consumer import Consumer
     from millstream.kafka.clients.consuming.share_consumer import ShareConsumer
@@ -140,14 +141,9 @@ _HOMES = {
     "millstream.sources.memory": ("Memory",),
     "millstream.sources.rate": ("Rate",),
     "millstream.sources.kafka.topic": ("Topic",),
-    "millstream.api.stream": (
-        "Stream",
-        "read",
-    ),
-    "millstream.api.table": (
-        "Table",
-        "table",
-    ),
+    "millstream.api.read": ("read", "table"),
+    "millstream.api.stream": ("Stream",),
+    "millstream.api.table": ("Table",),
     "millstream.operators.aggregates.functions": (
         "approx_distinct",
         "approx_quantile",

@@ -74,7 +74,7 @@ class Browsed:
         return width
 
     def hosts(self) -> set[str]:
-        """The hosts that were asked for anything."""
+        """The hosts that requests went to."""
         return {address.split("/")[2] for address in self.asked if "://" in address}
 
 

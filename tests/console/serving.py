@@ -62,7 +62,7 @@ def facts(batch: int, rows: int = 100) -> dict[str, Any]:
 
 
 @dataclass
-class Asked:
+class ApiResponse:
     """An answer."""
 
     status: int
@@ -95,7 +95,7 @@ class Served:
     def __call__(
         self, path: str, method: str = "GET", *, token: str | None = "", body: bytes | None = None,
         **headers: str,
-    ) -> Asked:  # fmt: skip
+    ) -> ApiResponse:  # fmt: skip
         """Ask; the right token is shown unless another (or None) is given."""
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         if body is not None:
@@ -109,7 +109,7 @@ class Served:
                 connection.putheader(name, value)
             connection.endheaders(body)
             answer = connection.getresponse()
-            return Asked(answer.status, {k.lower(): v for k, v in answer.getheaders()},
+            return ApiResponse(answer.status, {k.lower(): v for k, v in answer.getheaders()},
                          answer.read())  # fmt: skip
         finally:
             connection.close()

@@ -47,16 +47,16 @@ class Stream:
         return None
 
     def until(self, count: int) -> dict[str, Any]:
-        """All that came until so many records were shown, left out or skipped."""
-        told: dict[str, Any] = {"records": [], "scanned": 0, "left_out": 0, "skipped": 0}
+        """All updates until so many records were shown, left out or skipped."""
+        total: dict[str, Any] = {"records": [], "scanned": 0, "left_out": 0, "skipped": 0}
         deadline = time.monotonic() + PATIENCE
-        while len(told["records"]) + told["left_out"] + told["skipped"] < count:
-            assert time.monotonic() < deadline, told
+        while len(total["records"]) + total["left_out"] + total["skipped"] < count:
+            assert time.monotonic() < deadline, total
             event = self.next()
             assert event is not None
             assert event[0] == "message", event
-            told["records"] += event[1]["records"]
-            told["later"] = event[1]["later"]
+            total["records"] += event[1]["records"]
+            total["later"] = event[1]["later"]
             for name in ("scanned", "left_out", "skipped"):
-                told[name] += event[1][name]
-        return told
+                total[name] += event[1][name]
+        return total

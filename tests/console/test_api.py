@@ -1,4 +1,4 @@
-"""The API: jobs looked at, stopped, started anew, removed."""
+"""The API: jobs looked at, stopped, restarted, removed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_jobs_are_listed_with_what_they_did(console: Served) -> None:
     assert (job["rows"], job["out"], job["late"], job["dead"]) == (300, 9, 3, 6)
 
 
-def test_one_job_is_told_in_full(console: Served) -> None:
+def test_one_job_is_described_in_full(console: Served) -> None:
     console.add_job()
     job = console("/api/jobs/hot").json
     assert [batch["batch"] for batch in job["batches_shown"]] == [1, 2, 3]
@@ -39,9 +39,9 @@ def test_one_job_is_told_in_full(console: Served) -> None:
 @pytest.mark.parametrize(
     ("path", "status", "sentence"),
     [
-        ("/api/jobs/cold", 404, "this needs a job named 'cold'; got hot"),
-        ("/api/jobs/cold/log", 404, "this needs a job named 'cold'"),
-        ("/api/jobs/cold/stream", 404, "this needs a job named 'cold'"),
+        ("/api/jobs/cold", 404, "there is no job named 'cold'; the jobs are hot"),
+        ("/api/jobs/cold/log", 404, "there is no job named 'cold'"),
+        ("/api/jobs/cold/stream", 404, "there is no job named 'cold'"),
         ("/api/jobs/hot/log?last=0", 400, "last needs a whole number from 1 to 5000; got '0'"),
         ("/api/jobs/hot/log?last=x", 400, "got 'x'"),
         ("/api/jobs/hot/state", 404, "needs a checkpoint"),
@@ -157,6 +157,6 @@ def test_what_nobody_foresaw_is_one_sentence_for_the_asker_and_whole_in_the_log(
     monkeypatch.setattr("millstream.console.api.jobs.state", broken)
     asked = console("/api/jobs/hot/state")
     assert asked.status == 500
-    assert "did not foresee" in asked.json["error"]
+    assert "unexpected error" in asked.json["error"]
     assert b"secret" not in asked.body
     assert "secret detail" in caplog.text

@@ -1,4 +1,4 @@
-"""Alerts over the API: listed, told, silenced and no longer."""
+"""Alerts over the API: listed, their notifications, silenced and no longer."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pytest
 import millstream as ms
 from millstream.engine.checkpoint.checkpoint import Checkpoint
 from millstream.jobs.registry import JobRegistry
-from millstream.sinks.alerts.notice_writer import NoticeWriter
+from millstream.sinks.alerts.writer import NoticeWriter
 from millstream.sinks.spec import Opening, Staged
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.console.serving import Asked, Served
+    from tests.console.serving import ApiResponse, Served
 
 EVIL = "<script>\u202e" + "x" * 5_000
 
@@ -41,7 +41,7 @@ def alerted(console: Served, tmp_path: Path) -> Served:
     return console
 
 
-def silenced(console: Served, wish: dict[str, Any], name: str = "pages%20fail") -> Asked:
+def silenced(console: Served, wish: dict[str, Any], name: str = "pages%20fail") -> ApiResponse:
     body = json.dumps(wish).encode()
     return console(f"/api/alerts/hot/{name}/silence", "POST", body=body)
 
@@ -68,9 +68,9 @@ def test_an_alert_is_silenced_for_so_long_and_no_longer(alerted: Served) -> None
     assert silenced(alerted, {"for": None}).json["silenced_until"] is None
     assert {row["silenced_until"] for row in alerted("/api/alerts").json} == {None}
     with JobRegistry(alerted.folder.registry, read_only=True) as registry:
-        told = [event.detail for event in registry.events("hot") if event.event == "alert"]
-    assert told == [f"pages fail: silent until {done.json['silenced_until']}",
-                    "pages fail: no longer silent"]  # fmt: skip
+        changes = [event.detail for event in registry.events("hot") if event.event == "alert"]
+    assert changes == [f"pages fail: silenced until {done.json['silenced_until']}",
+                    "pages fail: no longer silenced"]  # fmt: skip
 
 
 def test_one_key_of_an_alert_is_silenced_alone(alerted: Served) -> None:
@@ -82,13 +82,18 @@ def test_one_key_of_an_alert_is_silenced_alone(alerted: Served) -> None:
 @pytest.mark.parametrize(
     ("wish", "name", "status", "sentence"),
     [
-        ({"for": "1 hour"}, "other", 404, "needs an alert 'other' of the job hot; got pages fail"),
+        ({"for": "1 hour"}, "other", 404, "hot has no alert 'other'; its alerts are pages fail"),
         ({"for": "a while"}, "pages%20fail", 400, "for needs"),
         ({"for": "90 days"}, "pages%20fail", 400, "from 1 second to 30 days"),
         ({"for": None}, "pages%20fail", 404, "must be silenced to end its silence"),
         ({}, "pages%20fail", 400, "a silence needs `for`"),
-        ({"for": "1 hour", "key": {"page": "no"}}, "pages%20fail", 404, "needs an active key"),
-        ({"for": 3600}, "pages%20fail", 400, "for needs to be of another type"),
+        (
+            {"for": "1 hour", "key": {"page": "no"}},
+            "pages%20fail",
+            404,
+            "needs one of its active keys",
+        ),
+        ({"for": 3600}, "pages%20fail", 400, "for has the wrong type"),
     ],
 )
 def test_a_wrong_silence_gets_one_sentence(

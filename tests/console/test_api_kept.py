@@ -84,7 +84,7 @@ def test_dead_rows_in_files_are_paged_forward_and_back_each_once(
     assert all(row["reason"] and row["step"] == "in" for row in page["rows"])
 
 
-def test_what_became_of_dead_rows_in_files_is_told(console: Served, tmp_path: Path) -> None:
+def test_dead_rows_in_files_have_their_state(console: Served, tmp_path: Path) -> None:
     stack = run(console, tmp_path)
     kept = KeptRows(Files(stack / "dead", format="json"), "dead")
     DeadFiles(kept).drop(Selection(places=((None, 7),)))
@@ -95,9 +95,7 @@ def test_what_became_of_dead_rows_in_files_is_told(console: Served, tmp_path: Pa
     assert asked(console, "dead?reason=nothing")["scanned"] == BAD
 
 
-def test_late_rows_in_files_are_told_with_where_they_came_from(
-    console: Served, tmp_path: Path
-) -> None:
+def test_late_rows_in_files_have_their_origin(console: Served, tmp_path: Path) -> None:
     stack = run(console, tmp_path)
     page = asked(console, "late")
     folder = str(stack / "late")
@@ -126,5 +124,5 @@ def test_folders_that_were_named_are_read_and_other_sinks_are_named(
 @pytest.mark.parametrize("door", ["late", "dead"])
 def test_a_job_that_has_set_nothing_aside_has_empty_pages(console: Served, door: str) -> None:
     console.add_job(NAME, about={door: {"topics": [], "files": [["/nowhere/at/all", "json"]],
-                                        "elsewhere": [], "marks": "files"}})  # fmt: skip
+                                        "other_sinks": [], "marks": "files"}})  # fmt: skip
     assert asked(console, door)["rows"] == []

@@ -59,10 +59,10 @@ def past(
         pipeline.run(until="caught_up", kafka=cluster, checkpoint=checkpoint)
     job = kafka_console.add_job(NAME, checkpoint=str(checkpoint), batches=0,
                                 about=about_run(loaded, pipeline, cluster, checkpoint))  # fmt: skip
-    told = looked_at(checkpoint)
+    looked = looked_at(checkpoint)
     run_log = RunLog(kafka_console.folder.job(NAME).run_log, "r2", 2)
-    for number in told.batches("commit"):
-        commit = told.read_commit(number)
+    for number in looked.batches("commit"):
+        commit = looked.read_commit(number)
         run_log.batch(commit["facts"], commit["clock"] / 1e6)
     run_log.beat(0.0, None)
     run_log.close()
@@ -96,7 +96,7 @@ def test_a_job_without_a_checkpoint_has_no_commits(past: Served) -> None:
     assert past("/api/jobs/nobody/commits").status == 404
 
 
-def test_the_watermark_is_told_for_each_batch_with_how_far_behind_it_was(past: Served) -> None:
+def test_each_batch_has_its_watermark_and_how_far_behind_it_was(past: Served) -> None:
     history = asked(past, "watermarks")
     assert history["sources"] == [NAME]
     points = history["points"]
@@ -108,7 +108,7 @@ def test_the_watermark_is_told_for_each_batch_with_how_far_behind_it_was(past: S
     assert [point["batch"] for point in asked(past, "watermarks?last=1")["points"]] == [2]
 
 
-def test_late_rows_are_told_with_their_windows_and_where_they_came_from(past: Served) -> None:
+def test_late_rows_have_their_windows_and_their_origin(past: Served) -> None:
     page = asked(past, "late")
     topic = f"{NAME}.late"
     assert (page["topic"], page["topics"], page["other_sinks"]) == (topic, [topic], [])
@@ -125,7 +125,7 @@ def test_late_rows_are_told_with_their_windows_and_where_they_came_from(past: Se
     assert past(f"/api/jobs/{NAME}/late?topic=hot").status == 404
 
 
-def test_dead_rows_are_told_as_they_came_with_why_and_what_became_of_them(
+def test_dead_rows_have_their_original_record_reason_and_state(
     past: Served, broker: ThrowAwayBroker
 ) -> None:
     page = asked(past, "dead")
@@ -176,7 +176,7 @@ def test_topics_say_which_job_reads_and_writes_them(past: Served) -> None:
     assert rows[f"{NAME}.late"]["written_by"] == rows[f"{NAME}.dead"]["written_by"] == [NAME]
 
 
-def test_a_rewind_that_is_refused_is_told_in_its_own_words_and_in_the_jobs_history(
+def test_a_rewind_that_fails_answers_with_its_error_and_is_in_the_jobs_history(
     past: Served, tmp_path: Path
 ) -> None:
     body = json.dumps({"to": "start", "again": True}).encode()
@@ -184,5 +184,5 @@ def test_a_rewind_that_is_refused_is_told_in_its_own_words_and_in_the_jobs_histo
     assert refused.status in (400, 404, 503)
     with JobRegistry(past.folder.registry, read_only=True) as registry:
         events = [(event.event, event.detail) for event in registry.events(NAME)][-2:]
-    assert events == [("rewind asked for", "--to=start --again"),
-                      ("rewind refused", refused.json["error"])]  # fmt: skip
+    assert events == [("rewind requested", "--to=start --again"),
+                      ("rewind failed", refused.json["error"])]  # fmt: skip

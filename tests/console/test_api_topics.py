@@ -16,7 +16,7 @@ from millstream.kafka.admin.topics import Topics
 from millstream.kafka.clients.consuming.consumer import Consumer
 from millstream.kafka.clients.producing.producer import Producer
 from millstream.sources.kafka.topic import Topic
-from millstream.viewing.binary_values import told
+from millstream.viewing.binary_values import format_to_json
 
 if TYPE_CHECKING:
     from tests.console.serving import Served
@@ -60,7 +60,7 @@ def test_topics_are_listed_with_who_reads_and_writes_them(
     assert not [name for name in rows if name.startswith("__")]
 
 
-def test_one_topic_is_told_in_full(
+def test_one_topic_is_described_in_full(
     kafka_console: Served, broker: ThrowAwayBroker, filled: str
 ) -> None:
     whole = kafka_console(f"/api/topics/{filled}").json
@@ -135,9 +135,7 @@ def test_records_are_found_by_place_partition_and_condition(
         assert (page["scanned"], page["unknown"]) == (20, 20)
 
 
-def test_a_record_is_told_with_its_key_headers_time_and_place(
-    kafka_console: Served, filled: str
-) -> None:
+def test_a_record_has_its_key_headers_time_and_offset(kafka_console: Served, filled: str) -> None:
     [record] = records(kafka_console, filled, at="@4", partition=1, limit=1)["records"]
     text = '{"n":9,"price":13.5}'
     assert record == {
@@ -164,7 +162,7 @@ def test_avro_is_read_with_the_schema_of_a_job_that_reads_the_topic(
             producer.send(topic, value)
     kinds = {one["value"]["kind"] for one in records(kafka_console, topic)["records"]}
     assert "avro" not in kinds
-    kafka_console.add_job("reads-avro", about={"formats": {topic: told(source)}})
+    kafka_console.add_job("reads-avro", about={"formats": {topic: format_to_json(source)}})
     page = records(kafka_console, topic, where="name = 'b'")
     assert [one["value"]["kind"] for one in page["records"]] == ["avro"]
     assert numbers(page) == [2]
@@ -185,17 +183,17 @@ def test_avro_is_read_with_the_schema_of_a_job_that_reads_the_topic(
         ("/api/topics/{topic}/records?partition=7", 400, "has, 0 to 1; got 7"),
         ("/api/topics/{topic}/records?partition=x", 400, "partition needs a whole number; got 'x'"),
         ("/api/topics/{topic}/records?limit=201", 400, "limit needs a whole number from 1 to 200"),
-        ("/api/topics/{topic}/records?at=soon", 400, "at needs a moment; got 'soon'"),
-        ("/api/topics/{topic}/records?at=end&from=0@1", 400, "one place; got at and from"),
-        ("/api/topics/{topic}/records?from=0-1", 400, "from needs a place such as 0@120,1@98"),
+        ("/api/topics/{topic}/records?at=soon", 400, "at needs a point in time; got 'soon'"),
+        ("/api/topics/{topic}/records?at=end&from=0@1", 400, "one position; got at and from"),
+        ("/api/topics/{topic}/records?from=0-1", 400, "from needs a cursor such as 0@120,1@98"),
         ("/api/topics/{topic}/records?where=price+%3E", 400, "where needs a name or a value"),
         (f"/api/topics/{{topic}}/records?where={'(' * 150}", 400, "at most 100 levels"),
         (f"/api/topics/{{topic}}/records?where={'n' * 3000}", 400, "at most 2000 characters"),
         (f"/api/topics/{{topic}}/follow?where={'not+' * 150}n", 400, "at most 100 levels"),
         ("/api/topics/{topic}/records?where=__import__('os')", 400, "at character 11"),
         ("/api/topics/{topic}/records?format=xml", 400, "format needs auto, json, text or hex"),
-        ("/api/topics/{topic}/records?form=json", 400, "needs parameters from at, from"),
-        ("/api/topics/{topic}/records?limit=1&limit=2", 400, "limit needs to be given once"),
+        ("/api/topics/{topic}/records?form=json", 400, "has the parameters at, from"),
+        ("/api/topics/{topic}/records?limit=1&limit=2", 400, "limit can be given once"),
         ("/api/topics/{topic}/records/0/10", 404, "at offset 10 of"),
         ("/api/topics/{topic}/records/0/x", 400, "offset needs a whole number"),
         ("/api/topics/{topic}/follow?where=(", 400, "where needs"),
@@ -211,7 +209,7 @@ def test_a_wrong_question_gets_one_sentence(
     assert (answer.status, sentence in answer.json["error"]) == (status, True), answer.body
 
 
-def test_groups_are_listed_and_told_with_their_lag(
+def test_groups_are_listed_and_described_with_their_lag(
     kafka_console: Served, broker: ThrowAwayBroker, filled: str
 ) -> None:
     with Consumer(filled, kafka=broker.address, group=filled, commit="manual") as consumer:

@@ -71,7 +71,7 @@ def test_a_changed_source_is_another_page_and_made_folders_are_not_sources(
     assert hook.source_hash(tree / "web") != before
 
 
-def test_a_machine_without_node_is_told_so_in_one_sentence(
+def test_a_machine_without_node_gets_one_sentence(
     hook: Any, tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hook.importlib.util, "find_spec", lambda name: None)

@@ -59,21 +59,21 @@ def test_tail_shows_all_that_can_be_read_and_says_what_cannot(
     hurt: ThrowAwayBroker, topic: str, words: list[str]
 ) -> None:
     said = Command(hurt.address).process("tail", topic, *words, "--until-end", "-o", "json")
-    out, told = said.communicate(timeout=60)
-    assert said.returncode == 0, told
+    out, stderr = said.communicate(timeout=60)
+    assert said.returncode == 0, stderr
     assert [json.loads(line)["offset"] for line in out.splitlines()] == LEFT
-    warnings = [line for line in told.decode().splitlines() if "cannot be read" in line]
+    warnings = [line for line in stderr.decode().splitlines() if "cannot be read" in line]
     assert [any(one in line for line in warnings) for one in SAID] == [True, True]
     assert len(warnings) == 2
 
 
 def test_tail_that_follows_goes_on_too(hurt: ThrowAwayBroker, topic: str) -> None:
-    following = Command(hurt.address).process("tail", topic, "--from-beginning", "-o", "json",
+    live_topics = Command(hurt.address).process("tail", topic, "--from-beginning", "-o", "json",
                                               "--limit", str(len(LEFT)))  # fmt: skip
     try:
-        out, _ = following.communicate(timeout=60)
+        out, _ = live_topics.communicate(timeout=60)
     except subprocess.TimeoutExpired:
-        following.kill()
+        live_topics.kill()
         raise
     assert [json.loads(line)["offset"] for line in out.splitlines()] == LEFT
 
@@ -118,7 +118,7 @@ def test_the_page_says_what_cannot_be_read(
 def test_following_says_what_cannot_be_read_and_goes_on(
     console: Served, hurt: ThrowAwayBroker
 ) -> None:
-    """While the broker is away, a damaged batch and a good one come to its log's end."""
+    """While the broker is down, a damaged batch and a good one come to its log's end."""
     topic = filled(hurt, (10, 5))
 
     def add(batches: list[Stored]) -> None:

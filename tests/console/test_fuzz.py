@@ -47,7 +47,7 @@ BODIES = LEAVES | st.lists(LEAVES, max_size=3) | st.dictionaries(
 MOST = 12
 
 
-def calm() -> list[tuple[str, str, Any]]:
+def fuzzed_routes() -> list[tuple[str, str, Any]]:
     """Every route of the OpenAPI document but streams, which do not end, and what would take the
     fuzzed job away."""
     document = openapi(Console(stack_folder(Path("nowhere"))).endpoints(), "1")
@@ -68,12 +68,12 @@ def fuzzed(tmp_path_factory: pytest.TempPathFactory, broker: ThrowAwayBroker) ->
             for number in range(5):
                 producer.send(topic, {"n": number}, key=f"{number}")
     with served(tmp_path_factory.mktemp("home"), kafka=broker.address) as console:
-        console.add_job(about={"late": {"topics": ["hot.late"], "elsewhere": []}})
+        console.add_job(about={"late": {"topics": ["hot.late"], "other_sinks": []}})
         yield console
 
 
 @given(
-    route=st.sampled_from(calm()),
+    route=st.sampled_from(fuzzed_routes()),
     values=st.lists(VALUES | st.none(), min_size=MOST, max_size=MOST),
     body=BODIES,
 )
@@ -89,8 +89,8 @@ def test_whatever_is_asked_the_answer_is_foreseen(
     for parameter, value in zip(operation["parameters"], values, strict=False):
         name = parameter["name"]
         if parameter["in"] == "path":
-            told = KNOWN.get(name, "1") if value is None else value
-            path = path.replace(f"{{{name}}}", quote(told, safe="") or "x")
+            known = KNOWN.get(name, "1") if value is None else value
+            path = path.replace(f"{{{name}}}", quote(known, safe="") or "x")
         elif value is not None:
             query.append(f"{name}={quote(value)}")
     sent = json.dumps(body).encode() if "requestBody" in operation else b""
@@ -102,7 +102,7 @@ def test_whatever_is_asked_the_answer_is_foreseen(
 
 
 def test_every_parameter_of_every_route_has_a_value_to_be_fuzzed_with() -> None:
-    assert max(len(operation["parameters"]) for _, _, operation in calm()) <= MOST
+    assert max(len(operation["parameters"]) for _, _, operation in fuzzed_routes()) <= MOST
 
 
 async def asked(
@@ -116,13 +116,13 @@ async def asked(
              "query_string": query.encode(), "headers": headers, "http_version": "1.1",
              "scheme": "http", "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 1),
              "root_path": ""}  # fmt: skip
-    told: list[Message] = []
+    messages: list[Message] = []
 
     async def receive() -> Message:
         return {"type": "http.request", "body": body, "more_body": False}
 
     async def send(message: Message) -> None:
-        told.append(message)
+        messages.append(message)
 
     await app(scope, receive, send)
-    return told[0]["status"], b"".join(message.get("body", b"") for message in told[1:])
+    return messages[0]["status"], b"".join(message.get("body", b"") for message in messages[1:])

@@ -38,14 +38,14 @@ def hostile(broker: ThrowAwayBroker) -> str:
     return name
 
 
-def steering(told: Any) -> set[str]:
+def steering(value: Any) -> set[str]:
     """Characters that would steer a screen, anywhere in an answer."""
-    if isinstance(told, str):
-        return {one for one in told if one not in "\n\r\t"
+    if isinstance(value, str):
+        return {one for one in value if one not in "\n\r\t"
                 and (one in DIRECTIONS or unicodedata.category(one) in STEERING)}  # fmt: skip
-    if isinstance(told, dict):
-        return set().union(*map(steering, [*told.keys(), *told.values()]))
-    return set().union(*map(steering, told)) if isinstance(told, list) else set()
+    if isinstance(value, dict):
+        return set().union(*map(steering, [*value.keys(), *value.values()]))
+    return set().union(*map(steering, value)) if isinstance(value, list) else set()
 
 
 def by_word(page: Any) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def test_numbers_are_not_rounded_on_their_way(kafka_console: Served, hostile: st
     assert "12345678901234567890.123456789" in record["value"]["text"]
 
 
-def test_one_record_is_cut_too_and_its_true_size_told(kafka_console: Served, hostile: str) -> None:
+def test_one_record_is_cut_too_and_has_its_true_size(kafka_console: Served, hostile: str) -> None:
     offset = list(HOSTILE).index("large")
     answer = kafka_console(f"/api/topics/{hostile}/records/0/{offset}")
     assert len(answer.json["value"]["text"]) == ALONE.value
@@ -145,6 +145,6 @@ def test_hostile_records_that_are_followed_forge_no_event(
         with Producer(broker.address) as producer:
             for word, value in small.items():
                 producer.send(topic, value, headers={"name": word})
-        told = stream.until(len(small))
-    assert set(by_word(told)) == set(small)
-    assert steering(told) == set()
+        update = stream.until(len(small))
+    assert set(by_word(update)) == set(small)
+    assert steering(update) == set()

@@ -43,7 +43,7 @@ class Shown:
         self._run_log = RunLog(console.folder.job("hot").run_log, "r2", 1)
 
     def batch(self, batch: int, rows: list[tuple[int, str, int]]) -> None:
-        """One more batch: its rows in the store, its facts in the diary."""
+        """One more batch: its rows in the store, its facts in the run log."""
         self._writer.write(f"i{batch}", batch, [staged(CHART, rows), staged(TABLE, rows)])
         self._run_log.batch(facts(batch))
         self._run_log.beat(time.time(), None)

@@ -14,7 +14,7 @@ import millstream as ms
 from millstream.console.page import built_page
 from millstream.engine.checkpoint.checkpoint import Checkpoint
 from millstream.jobs.alerts.alerts import alerts
-from millstream.sinks.alerts.notice_writer import NoticeWriter
+from millstream.sinks.alerts.writer import NoticeWriter
 from millstream.sinks.spec import Opening, Staged
 
 if TYPE_CHECKING:

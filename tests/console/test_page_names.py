@@ -64,12 +64,14 @@ def hostile_job(console: Served) -> None:
     run_log.about({**ABOUT, "topics": {named("bids"): named("bids")}, "writes": [named("hot")],
                  "plan": plan, "leaving": [named("one transaction")]})  # fmt: skip
     for batch in range(1, 4):
-        told = facts(batch)
-        told["outputs"] = {named("hot"): 3}
-        told["read"] = {named("bids"): 100}
-        told["watermarks"] = {named("bids"): "2026-01-01T00:00:00+00:00"}
-        told["steps"] = {named(step): counts for step, counts in told["steps"].items()}
-        run_log.batch(told)
+        batch_facts = facts(batch)
+        batch_facts["outputs"] = {named("hot"): 3}
+        batch_facts["read"] = {named("bids"): 100}
+        batch_facts["watermarks"] = {named("bids"): "2026-01-01T00:00:00+00:00"}
+        batch_facts["steps"] = {
+            named(step): counts for step, counts in batch_facts["steps"].items()
+        }
+        run_log.batch(batch_facts)
     run_log.beat(time.time(), {named("bids"): {0: 10}})
     run_log.close()
 

@@ -129,7 +129,7 @@ def test_pausing_holds_the_records_and_going_on_leaves_none_out(
         assert set(places(browsed)) == set(in_kafka(broker.address, topic))
 
 
-def test_what_could_not_be_asked_for_while_following_is_said_to_be_missing(
+def test_records_that_could_not_be_fetched_while_following_are_reported_missing(
     page_console: Served, broker: ThrowAwayBroker, topic: str
 ) -> None:
     Topics(broker.address).create(topic)
@@ -145,8 +145,8 @@ def test_what_could_not_be_asked_for_while_following_is_said_to_be_missing(
     with browser() as browsed:
         browsed.page.route("**/records?*", once)
         opened(browsed, page_console, topic)
-        told = browsed.page.get_by_text("some records may be missing: look again")
-        expect(told).to_be_visible()
+        warning = browsed.page.get_by_text("some records may be missing: look again")
+        expect(warning).to_be_visible()
         assert len(asked) >= 2
 
 

@@ -111,7 +111,7 @@ def test_a_body_in_small_pieces_behind_a_head_at_the_limit_arrives(console: Serv
     with connected(console) as connection:
         in_pieces(connection, sent)
         answer = received(connection)
-    assert b"to needs a moment" in answer or b"hot" in answer, answer
+    assert b"to needs a point in time" in answer or b"hot" in answer, answer
 
 
 MALFORMED = [

@@ -1,7 +1,7 @@
 """The process that rewinds a job, from outside: one at a time, ended with the console, bounded.
 
 What it does to a job is shown on a real stack, in tests/jobs/test_rewind.py; here another
-program stands in its place, which is slow, talks too much, or fails as it is told.
+program stands in its place, which is slow, talks too much, or fails, as the test asks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.console.serving import Asked, Served
+    from tests.console.serving import ApiResponse, Served
 
 PATIENCE = 60.0
 AGAIN = json.dumps({"to": "start", "again": True}).encode()
@@ -40,7 +40,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
     return use
 
 
-def rewound(console: Served, job: str = "hot") -> Asked:
+def rewound(console: Served, job: str = "hot") -> ApiResponse:
     return console(f"/api/jobs/{job}/rewind", "POST", body=AGAIN)
 
 
@@ -74,7 +74,7 @@ def test_a_refusal_is_passed_on_with_its_kind(
     stand_in(f'echo "looking" >&2; echo "error: rewind needs a commit; got none" >&2; exit {code}')
     answer = rewound(console)
     assert (answer.status, answer.json) == (status, {"error": "rewind needs a commit; got none"})
-    assert events(console)[-2:] == ["rewind asked for", "rewind refused"]
+    assert events(console)[-2:] == ["rewind requested", "rewind failed"]
 
 
 def test_one_rewind_of_a_job_at_a_time_and_none_outlives_the_console(
@@ -82,7 +82,7 @@ def test_one_rewind_of_a_job_at_a_time_and_none_outlives_the_console(
 ) -> None:
     console.add_job()
     stand_in("exec sleep 600")
-    answers: list[Asked] = []
+    answers: list[ApiResponse] = []
     first = threading.Thread(target=lambda: answers.append(rewound(console)))
     first.start()
     deadline = time.monotonic() + PATIENCE
@@ -90,10 +90,10 @@ def test_one_rewind_of_a_job_at_a_time_and_none_outlives_the_console(
         assert time.monotonic() < deadline
         time.sleep(0.02)
     second = rewound(console)
-    assert (second.status, "under way: hot" in second.json["error"]) == (409, True)
+    assert (second.status, "rewinds of hot" in second.json["error"]) == (409, True)
     console.console.rewinds.end()
     first.join(PATIENCE)
-    assert answers[0].json == {"error": "it ended without a word"}
+    assert answers[0].json == {"error": "rewind exited with -15"}
     assert rewound(console, "nobody").status == 404
 
 
@@ -104,6 +104,6 @@ def test_a_command_that_talks_without_end_fills_no_answer(
     stand_in("i=0; while [ $i -lt 3000 ]; do echo 'a line \x1b[31m <b>' >&2; i=$((i+1)); done")
     answer = rewound(console)
     assert answer.status == 200
-    assert len(answer.json["said"]) == 20
-    assert "\x1b" not in answer.json["said"][0]
+    assert len(answer.json["messages"]) == 20
+    assert "\x1b" not in answer.json["messages"][0]
     assert events(console)[-1] == "rewound"

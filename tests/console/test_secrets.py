@@ -58,8 +58,8 @@ def test_no_answer_of_any_route_holds_a_secret(kept: Served) -> None:
 
 
 def test_the_plan_still_says_where_rows_go(kept: Served) -> None:
-    told = kept("/api/jobs/hot").json
-    text = json.dumps(told["plan"])
+    job = kept("/api/jobs/hot").json
+    text = json.dumps(job["plan"])
     assert "hooks.example" in text
     assert "***" in text
     late = kept("/api/jobs/hot/late").json

@@ -319,20 +319,20 @@ def test_a_broker_that_dies_and_comes_back_is_waited_for(
     assert any(phase.startswith("waiting for Kafka") for phase in running.phases)
 
 
-def test_a_question_asked_early_that_fails_half_way_loses_nothing(
+def test_a_prefetch_that_fails_half_way_loses_nothing(
     log: Log, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its answer may still come, and must not be taken for that to the question asked anew."""
+    """Its response may still arrive and must not be taken for the one to the next fetch."""
     monkeypatch.setattr(continuous_passing, "_MOST", 400)
-    ask, failures = WireFetcher._ask_for, iter([False, True, False, True, *[False, True] * 9])
+    send, failures = WireFetcher._send_for, iter([False, True, False, True, *[False, True] * 9])
 
-    def ask_and_fail(self: WireFetcher, starts: Any, least: int, most: int) -> Any:
-        asked = ask(self, starts, least, most)
+    def send_and_fail(self: WireFetcher, starts: Any, least: int, most: int) -> Any:
+        sent = send(self, starts, least, most)
         if next(failures, False):
             raise ConnectionResetError
-        return asked
+        return sent
 
-    monkeypatch.setattr(WireFetcher, "_ask_for", ask_and_fail)
+    monkeypatch.setattr(WireFetcher, "_send_for", send_and_fail)
     log.topics.create(topic)
     for first in range(0, 300, 5):
         log.fill(topic, rows(range(first, first + 5)))
@@ -341,19 +341,19 @@ def test_a_question_asked_early_that_fails_half_way_loses_nothing(
     assert not list(failures)
 
 
-def test_pieces_that_follow_each_other_are_asked_for_early(
+def test_consecutive_pieces_are_prefetched(
     log: Log, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In pieces of a few hundred bytes, so that most of them have been asked for before."""
+    """In pieces of a few hundred bytes, so that most of them were prefetched."""
     monkeypatch.setattr(continuous_passing, "_MOST", 400)
     found: list[bool] = []
-    early = WireFetcher._asked_early
+    real = WireFetcher._prefetch_of
 
-    def asked(self: WireFetcher, starts: Any) -> Any:
-        found.append(bool(early_one := early(self, starts)))
-        return early_one
+    def prefetch_of(self: WireFetcher, starts: Any) -> Any:
+        found.append(bool(sent := real(self, starts)))
+        return sent
 
-    monkeypatch.setattr(WireFetcher, "_asked_early", asked)
+    monkeypatch.setattr(WireFetcher, "_prefetch_of", prefetch_of)
     log.topics.create(topic, partitions=3)
     for first in range(0, 300, 5):
         log.fill(topic, rows(range(first, first + 5)))

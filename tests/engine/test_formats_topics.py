@@ -14,7 +14,7 @@ from tests.formats.protobuf_files import descriptor_set
 
 import millstream as ms
 from millstream.errors import InvalidSpec
-from millstream.formats.protobuf.schema import descriptor
+from millstream.formats.protobuf.schema import message_descriptor
 from millstream.testing import Drive
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def avro(auction: int, channel: str | None, seconds: float) -> bytes:
 
 
 def protobuf(auction: int, channel: str, seconds: float, more: bytes = b"") -> bytes:
-    kind = message_factory.GetMessageClass(descriptor(descriptor_set(), "shop.Bid"))
+    kind = message_factory.GetMessageClass(message_descriptor(descriptor_set(), "shop.Bid"))
     message: Any = kind()
     message.auction, message.channel = auction, channel
     message.ts.FromDatetime(at(seconds))

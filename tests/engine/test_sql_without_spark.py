@@ -60,7 +60,7 @@ SPARKS: dict[str, Callable[[ms.Stream], ms.Stream]] = {
 
 
 def left(name: str, lane: Any, of: dict[str, Any]) -> list[list[Any]]:
-    """What leaves, batch by batch, with one NaN; rows that are taken back among them."""
+    """What leaves, batch by batch, with one NaN; rows that are retracted among them."""
     seen = []
     with drive(of[name](bids()), lane=lane) as d:
         for some in (ROWS[:4], ROWS[4:], [bid(2, 7, price=3.0)]):

@@ -277,7 +277,7 @@ def test_a_plan_says_what_a_table_promises() -> None:
 
     assert "upsert by id" in plan
     assert "of a deleted one its key, until a day behind the watermark" in plan
-    assert "the old row taken back and the new one given" in plan
+    assert "the old row retracted and the new one added" in plan
 
 
 def test_streams_and_tables_in_one_pipeline_read_a_topic_once_each() -> None:

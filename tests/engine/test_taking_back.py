@@ -1,4 +1,4 @@
-"""Corrections on their way out: a row that is taken back never looks like one more row."""
+"""Corrections on their way out: a row that is retracted never looks like one more row."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ APPENDING: list[ms.sinks.spec.Sink] = [
 
 @pytest.mark.parametrize("sink", APPENDING, ids=lambda sink: type(sink).__name__)
 def test_a_sink_that_only_appends_refuses_corrections_that_do_not_say_so(sink: Any) -> None:
-    with pytest.raises(InvalidSpec, match=r"never taken back.*; got .*keep=.*retracting") as told:
+    with pytest.raises(InvalidSpec, match=r"never retracted.*; got .*keep=.*retracting") as told:
         shaped().to(sink)
     assert type(sink).__name__ in str(told.value)
-    with pytest.raises(InvalidSpec, match="never taken back"):
+    with pytest.raises(InvalidSpec, match="never retracted"):
         kept().where("n = 1").to(sink)
-    with pytest.raises(InvalidSpec, match="never taken back"):
+    with pytest.raises(InvalidSpec, match="never retracted"):
         kept("retracting").drop("retract").to(sink)
 
 
@@ -73,7 +73,7 @@ def test_corrections_behind_a_transform_are_refused_before_the_first_batch(spark
         return frame.withColumnRenamed("n", "many")
 
     with (
-        pytest.raises(InvalidSpec, match="never taken back"),
+        pytest.raises(InvalidSpec, match="never retracted"),
         Drive(ms.Pipeline("p", kept().transform(renamed).to(ms.Topic("out")))),
     ):
         pass

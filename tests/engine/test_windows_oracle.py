@@ -215,7 +215,7 @@ def seen(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def same(story: Story, rows: list[dict[str, Any]], panes: list[windows.Pane]) -> None:
-    """Pane by pane; where they are not retracting, a row taken back has no mark."""
+    """Pane by pane; where they are not retracting, a row retracted has no mark."""
     found, expected = Counter(map(seen, rows)), Counter(map(meant, panes))
     if story.panes != "retracting":
         found -= Counter((*meant(pane)[:-1], False) for pane in panes if pane.retract)

@@ -6,8 +6,12 @@ from typing import TYPE_CHECKING
 
 from tests.kafka.batch_writing import Whole, Written
 
-from millstream.kafka.protocol import transactions as asks
-from millstream.kafka.protocol import wire
+from millstream.kafka.protocol.connection import Connection, parse_address
+from millstream.kafka.protocol.transactions import (
+    Identity,
+    parse_produce_response,
+    produce_request,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,11 +21,10 @@ if TYPE_CHECKING:
 
 def append(broker: ThrowAwayBroker, topic: str, batch: Whole, partition: int = 0) -> None:
     """Append one batch, which the leader checks and acknowledges."""
-    connection = wire.Connection(*wire.place(broker.address))
+    connection = Connection(*parse_address(broker.address))
     try:
-        asks.ask_to_append(connection, asks.Identity(None, -1, -1), topic, partition,
-                           batch.bytes(), 30_000)  # fmt: skip
-        assert asks.appended(connection) == 0
+        request = produce_request(Identity(None, -1, -1), topic, partition, batch.bytes(), 30_000)
+        assert parse_produce_response(connection.call(request)) == 0
     finally:
         connection.close()
 

@@ -23,7 +23,7 @@ from tests.faults.running import until
 from millstream.engine import environment
 from millstream.engine.job import Job
 from millstream.errors import AlreadyRunning, DataGone, Fenced
-from millstream.kafka.protocol import wire
+from millstream.kafka.protocol import fetch
 from millstream.testing import broker as started
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def test_without_reading_committed_rows_only_up_to_the_stable_end_aborted_ones_a
         READ_COMMITTED = IsolationLevel.READ_UNCOMMITTED
 
     monkeypatch.setattr("confluent_kafka.IsolationLevel", Careless)
-    monkeypatch.setattr(wire, "READ_COMMITTED", 0)
+    monkeypatch.setattr(fetch, "_READ_COMMITTED", 0)
     feed.send()
     with open_transaction(config) as somebody:
         run(config, until="caught_up")

@@ -18,9 +18,9 @@ from tests.faults.marks import mark
 from tests.faults.writer_stage import Stage
 
 from millstream.errors import AlreadyRunning, DataGone, Fenced, MillstreamError
-from millstream.sinks.kafka import sender as topic_sender
+from millstream.sinks.kafka import client_sender as topic_sender
 from millstream.sinks.kafka import writer as topic_writer
-from millstream.sinks.kafka.sender import ClientSender
+from millstream.sinks.kafka.client_sender import ClientSender
 from millstream.sinks.kafka.writer import TopicWriter
 from millstream.sinks.spec import Staged
 from millstream.sources.kafka.topic import Topic
@@ -41,7 +41,7 @@ def stage(
 ) -> Iterator[Stage]:
     """Each way to send has to keep the same promises."""
     if request.param == "librdkafka":
-        monkeypatch.setattr(topic_writer, "sender", ClientSender)
+        monkeypatch.setattr(topic_writer, "open_sender", ClientSender)
     made = Stage(broker.address, topic)
     yield made
     made.close()
@@ -251,7 +251,7 @@ def test_a_job_that_takes_over_ends_the_others_writing(stage: Stage) -> None:
     assert stage.seen() == {1: 1, 3: 1}
     with pytest.raises(AlreadyRunning):
         stage.writer("first").recover("one")
-    with pytest.raises(DataGone, match="job second, which has taken the writing over"):
+    with pytest.raises(DataGone, match="job second, which has taken over"):
         stage.writer("first", take_over=True).recover("one")
 
 
@@ -373,7 +373,7 @@ def test_a_producer_that_hangs_over_its_mark_is_made_anew(
 ) -> None:
     """As librdkafka does when its group coordinator was away (its issues 5456 and 5511)."""
     monkeypatch.setattr(topic_sender, "CALL_SECONDS", 0.5)
-    monkeypatch.setattr(topic_writer, "sender", ClientSender)
+    monkeypatch.setattr(topic_writer, "open_sender", ClientSender)
     stage = Stage(broker.address, topic)
     writer = stage.writer()
     writer.recover(None)

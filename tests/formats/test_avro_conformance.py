@@ -18,9 +18,9 @@ from tests.formats.two_ways import same
 from tests.oracles import avro_oracle
 
 from millstream.errors import InvalidInput, InvalidSpec
-from millstream.formats.avro import Avro
 from millstream.formats.avro.decode import decode, decode_exactly
-from millstream.formats.avro.schema import columns, parsed
+from millstream.formats.avro.format import Avro
+from millstream.formats.avro.schema import parse_schema, row_schema
 from millstream.formats.framing import BARE
 from millstream.schema import Schema
 
@@ -43,7 +43,7 @@ EDGES = (0, 1, -1, 63, 64, -65, 2**31 - 1, -(2**31), 2**53, 2**62, 2**63 - 1, -(
 
 def agreed(values: list[bytes | None], schema: dict[str, Any]) -> Decoded:
     text = json.dumps(schema)
-    node, kinds = parsed(text), columns(text)
+    node, kinds = parse_schema(text), row_schema(text)
     array = pa.array(values, pa.binary())
     told = [_told(raw, schema) for raw in values]
     return same(decode(array, kinds, node), decode_exactly(array, kinds, node), told, kinds)
@@ -226,7 +226,7 @@ def test_a_long_array_is_read_and_costs_itself_only() -> None:
 def test_what_is_written_is_what_fastavro_reads(random: Random) -> None:
     made = Made(random)
     schema = made.record()
-    text, node = json.dumps(schema), columns(json.dumps(schema))
+    text, node = json.dumps(schema), row_schema(json.dumps(schema))
     rows = [written(made.value(schema), schema) for _ in range(30)]
     bare = Avro(text, BARE)
     table = bare.decode(pa.array(rows, pa.binary()), node).table
@@ -267,13 +267,13 @@ def test_rows_without_a_schema_are_written_with_one_of_their_columns() -> None:
 def test_a_schema_without_columns_is_refused_while_building(kind: Any, says: str) -> None:
     schema = {"type": "record", "name": "r", "fields": [{"name": "f", "type": kind}]}
     with pytest.raises(InvalidSpec, match=says):
-        parsed(json.dumps(schema))
+        parse_schema(json.dumps(schema))
 
 
 @pytest.mark.parametrize("text", ["{", '"long"', '{"type": "record", "name": "r", "fields": []}'])
 def test_what_is_no_record_schema_is_refused(text: str) -> None:
     with pytest.raises(InvalidSpec, match="an Avro schema needs"):
-        parsed(text)
+        parse_schema(text)
 
 
 def test_a_row_that_the_schema_cannot_hold_is_refused_when_it_is_written() -> None:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.formats.protobuf_files import several
 
 from millstream.formats.framing import Framing
-from millstream.formats.protobuf import Protobuf
-from millstream.formats.protobuf.schema import descriptor
+from millstream.formats.protobuf.format import Protobuf
+from millstream.formats.protobuf.schema import message_descriptor
 
 FILES = several()
 HEAD = bytes.fromhex("0000000001")
@@ -54,7 +54,7 @@ def varint(value: int) -> bytes:
 def test_what_is_written_is_what_confluents_serializer_writes(name: str) -> None:
     raw = bytes.fromhex(BY_CONFLUENT[name])
     assert framed(name).encode(table(name, [17])).to_pylist() == [raw]
-    kind: Any = message_factory.GetMessageClass(descriptor(FILES, name))
+    kind: Any = message_factory.GetMessageClass(message_descriptor(FILES, name))
     assert kind.FromString(raw[-2:]).id == 17
 
 

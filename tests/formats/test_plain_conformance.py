@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.errors import InvalidInput, InvalidSpec
-from millstream.formats.plain import Bytes, Text
+from millstream.formats.text import Bytes, Text
 from millstream.schema import Schema
 
 TEXT, BYTES = Schema.parse("value string"), Schema.parse("value binary")

@@ -16,9 +16,9 @@ from tests.oracles import protobuf_oracle
 
 from millstream.errors import InvalidInput, InvalidSpec
 from millstream.formats.framing import Framing
-from millstream.formats.protobuf import Protobuf
 from millstream.formats.protobuf.decode import decode, decode_exactly
-from millstream.formats.protobuf.schema import columns, descriptor
+from millstream.formats.protobuf.format import Protobuf
+from millstream.formats.protobuf.schema import message_descriptor, row_schema
 
 if TYPE_CHECKING:
     from millstream.formats.spec import Decoded
@@ -29,7 +29,7 @@ SEEDS = st.integers(0, 2**32).map(Random)
 
 
 def agreed(values: list[bytes | None], message: str = WIDE) -> Decoded:
-    schema = columns(FILES, message)
+    schema = row_schema(FILES, message)
     array = pa.array(values, pa.binary())
     told = [_told(raw, message) for raw in values]
     fast = decode(array, schema, FILES, message)
@@ -41,7 +41,7 @@ def agreed(values: list[bytes | None], message: str = WIDE) -> Decoded:
 
 def _told(raw: bytes | None, message: str) -> Any:
     try:
-        return protobuf_oracle.read(raw, descriptor(FILES, message))
+        return protobuf_oracle.read(raw, message_descriptor(FILES, message))
     except protobuf_oracle.Bad:
         return None
 
@@ -74,7 +74,7 @@ def wide(random: Random) -> bytes:
     kept |= random.choice(({}, {"left": 0}, {"right": ""}))
     if random.random() < 0.1:
         kept["counts"] = {"b": 1, "a": -1}
-    kind = message_factory.GetMessageClass(descriptor(FILES, WIDE))
+    kind = message_factory.GetMessageClass(message_descriptor(FILES, WIDE))
     return bytes(kind(**kept).SerializeToString(deterministic=True))
 
 
@@ -144,7 +144,7 @@ def test_an_enum_value_nobody_declared_is_a_bad_row() -> None:
 
 def test_messages_of_the_second_version_have_required_fields_and_closed_enums() -> None:
     files, message = older(), "shop.Old"
-    schema = columns(files, message)
+    schema = row_schema(files, message)
     one = b"\x08\x01"
     odd = [one, b"", one + b"\x12\x01\xff", one + b"\x20\x02", one + b"\x20\x09",
            one + b"\x28\x05\x28\x06\x2a\x02\x07\x08"]  # fmt: skip
@@ -207,11 +207,11 @@ def test_confluents_frame_names_the_schema_and_the_message() -> None:
 
 def test_what_cannot_be_described_is_refused_while_building() -> None:
     with pytest.raises(InvalidSpec, match="needs a descriptor set; got 3 other bytes"):
-        columns(b"abc", WIDE)
+        row_schema(b"abc", WIDE)
     with pytest.raises(InvalidSpec, match=r"got 'shop.Nothing'; name one of shop.Bid, shop.Inner"):
-        columns(FILES, "shop.Nothing")
+        row_schema(FILES, "shop.Nothing")
     with pytest.raises(InvalidSpec, match=r"a type that ends; got shop.Tree contains itself"):
-        columns(recursive(), "shop.Tree")
+        row_schema(recursive(), "shop.Tree")
 
 
 def test_a_row_that_the_message_cannot_hold_is_refused_when_it_is_written() -> None:

@@ -47,7 +47,7 @@ def test_a_second_job_of_the_same_name_is_refused(tmp_path: Path) -> None:
 def test_a_job_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) -> None:
     with JobRegistry(tmp_path / "jobs.db") as registry:
         registry.add(job())
-        with pytest.raises(NotFound, match="'cold'; got hot"):
+        with pytest.raises(NotFound, match="'cold'; the jobs are hot"):
             registry.job("cold")
 
 
@@ -125,7 +125,7 @@ def test_a_second_opening_takes_no_lock_from_the_first(tmp_path: Path) -> None:
         registry.want("hot", "stopped")
         with JobRegistry(path, read_only=True) as reader:
             assert [event.event for event in reader.events()] == [
-                "submitted", "passed by", "asked for",
+                "submitted", "passed by", "requested",
             ]  # fmt: skip
         _in_a_process(_come_and_go, path)
         assert [event.event for event in registry.events()][3:] == ["passed by"]

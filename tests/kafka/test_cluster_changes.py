@@ -18,12 +18,14 @@ from millstream.kafka.admin.topics import Topics
 from millstream.kafka.librdkafka import Link
 from millstream.kafka.local import broker, cluster
 from millstream.kafka.local.cluster_folder import ClusterFolder, planned
-from millstream.kafka.protocol import cluster as cluster_wire
+from millstream.kafka.protocol import cluster as requests
 from millstream.kafka.settings import Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from millstream.kafka.protocol.messages import Request
 
     Told = dict[str, Future[None]]
 
@@ -55,7 +57,7 @@ def alive(monkeypatch: pytest.MonkeyPatch) -> dict[int, str]:
     """The brokers that are up, as a cluster without any tells it."""
     nodes = {node: f"127.0.0.1:{node}" for node in (1, 2, 3, 4)}
     monkeypatch.setattr(Brokers, "_alive", lambda _: dict(nodes))
-    monkeypatch.setattr(cluster_wire, "elect", lambda *_: None)
+    monkeypatch.setattr(requests, "elect_leaders", lambda *_: None)
     return nodes
 
 
@@ -71,8 +73,8 @@ def test_what_is_made_on_a_broker_while_it_is_emptied_is_moved_too(
         seen[:] = ["old", "new"]
 
     monkeypatch.setattr(Topics, "list", lambda *_, **__: [topic(n, there[n]) for n in seen])
-    monkeypatch.setattr(cluster_wire, "move", move)
-    monkeypatch.setattr(cluster_wire, "moving", lambda _: {})
+    monkeypatch.setattr(requests, "alter_reassignments", move)
+    monkeypatch.setattr(requests, "list_reassignments", lambda _: {})
 
     assert Brokers(ADDRESS).empty(4) == 2
     assert not [name for name, nodes in there.items() if 4 in nodes]
@@ -113,8 +115,8 @@ def test_a_move_to_a_broker_that_stays_away_ends_and_says_that_it_goes_on(
         del alive[4]
 
     monkeypatch.setattr(Topics, "describe", lambda *_: topic("bids", (1, 2)))
-    monkeypatch.setattr(cluster_wire, "move", move)
-    monkeypatch.setattr(cluster_wire, "moving", lambda _: {("bids", 0): None})
+    monkeypatch.setattr(requests, "alter_reassignments", move)
+    monkeypatch.setattr(requests, "list_reassignments", lambda _: {("bids", 0): None})
 
     with pytest.raises(Unavailable, match=r"broker 4 needs it to be up; .* goes on"):
         Brokers(ADDRESS).move("bids", [1, 4])
@@ -133,8 +135,8 @@ def test_a_broker_that_is_away_for_a_moment_is_waited_for(
         return {("bids", 0): None} if clock.now < 41 else {}
 
     monkeypatch.setattr(Topics, "describe", lambda *_: topic("bids", (1, 2)))
-    monkeypatch.setattr(cluster_wire, "move", lambda *_: None)
-    monkeypatch.setattr(cluster_wire, "moving", moving)
+    monkeypatch.setattr(requests, "alter_reassignments", lambda *_: None)
+    monkeypatch.setattr(requests, "list_reassignments", moving)
 
     assert Brokers(ADDRESS).move("bids", [1, 4]) == 1
 
@@ -146,15 +148,13 @@ def answering(monkeypatch: pytest.MonkeyPatch, *errors: int) -> list[int]:
     class Wire:
         def __init__(self, host: str, port: int) -> None: ...
 
-        def ask(self, kind: tuple[int, int], body: bytes) -> None: ...
-
         def close(self) -> None: ...
 
-        def answer(self) -> memoryview:
+        def call(self, request: Request) -> memoryview:
             said.append(errors[min(len(said), len(errors) - 1)])
             return memoryview(b"\0" + struct.pack(">ih", 0, said[-1]) + b"\0\1\0")
 
-    monkeypatch.setattr(cluster_wire, "Connection", Wire)
+    monkeypatch.setattr(requests, "Connection", Wire)
     return said
 
 
@@ -165,7 +165,7 @@ def test_controllers_that_elect_another_leader_are_asked_again(
 ) -> None:
     said = answering(monkeypatch, error, error, 0)
 
-    assert cluster_wire.moving(Cluster(ADDRESS)) == {}
+    assert requests.list_reassignments(Cluster(ADDRESS)) == {}
     assert said == [error, error, 0]
 
 
@@ -173,15 +173,15 @@ def test_controllers_that_never_agree_are_given_up(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answering(monkeypatch, 41)
-    with pytest.raises(MillstreamError, match="a broker that is no controller"):
-        cluster_wire.moving(Cluster(ADDRESS))
+    with pytest.raises(MillstreamError, match="a broker that is not the controller"):
+        requests.list_reassignments(Cluster(ADDRESS))
     assert 10 < clock.now < 20
 
 
 def test_a_refusal_is_told_at_once(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     said = answering(monkeypatch, 39)
-    with pytest.raises(MillstreamError, match="a broker that is not there"):
-        cluster_wire.moving(Cluster(ADDRESS))
+    with pytest.raises(MillstreamError, match="a broker that does not exist"):
+        requests.list_reassignments(Cluster(ADDRESS))
     assert (said, clock.now) == ([39], 0)
 
 

@@ -13,7 +13,7 @@ from millstream.engine.lanes.prefetch import Prefetched, Prefetcher
 from millstream.errors import Unavailable
 from millstream.kafka.admin.brokers import Brokers
 from millstream.kafka.admin.topics import Topics
-from millstream.kafka.protocol import wire
+from millstream.kafka.protocol import connection
 from millstream.sources.kafka.wire_fetch import WireFetcher
 
 if TYPE_CHECKING:
@@ -107,10 +107,8 @@ def test_without_a_limit_on_silence_the_job_stands_as_still_as_the_broker(
 ) -> None:
     """The guard of the test above, switched off. (What is read ahead has connections of its own,
     and might never need the one that stands still.)"""
-    monkeypatch.setattr(wire, "_TIMEOUT", 1000.0)
-    monkeypatch.setattr(
-        Prefetcher, "take", lambda _ahead, _name, ranges, _track: Prefetched((), ranges)
-    )
+    monkeypatch.setattr(connection, "TIMEOUT", 1000.0)
+    monkeypatch.setattr(Prefetcher, "take", lambda _self, _name, ranges, _: Prefetched((), ranges))
     with stage.writing(), stage.working():
         stage.more()
         still = leader_of(stage)

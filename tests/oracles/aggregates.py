@@ -33,7 +33,7 @@ def order(value: Any) -> Any:
 
 
 def standing(rows: list[Row]) -> list[tuple[Origin, Any]]:
-    """The rows with a value that have not been taken back, in the order of origin."""
+    """The rows with a value that have not been retracted, in the order of origin."""
     net: Counter[Any] = Counter()
     known: dict[Any, tuple[Origin, Any]] = {}
     for origin, value, sign in rows:

@@ -57,7 +57,7 @@ class CurrentRows:
 
 @dataclass
 class Upheld:
-    """A keyed view made of rows taken back and given: nobody takes back what is not there."""
+    """A keyed view made of rows retracted and added: nobody takes back what is not there."""
 
     rows: dict[Key, Row] = field(default_factory=dict)
 

@@ -9,7 +9,7 @@
         aggregates={"n": ("count", None), "total": ("sum", "v")},      # count sum min max mean
         early=("every", 5), late=("each", 2), keep=20, panes="retracting",
     )
-    told[0].panes      what leaves for sinks in that batch, by key and window, a taken back row
+    told[0].panes      what leaves for sinks in that batch, by key and window, a retracted row
                        before the one that replaces it
     told[0].flow       what a later operator sees: (+1 or -1, pane), never an early one
     told[0].late       (row, windows that are gone) in the order the rows came
@@ -33,7 +33,7 @@ Where DESIGN leaves a choice, this is the one made here:
 - "The last firing" is the batch clock of the last pane of any kind; `when` looks at the
   aggregates of all rows so far, whatever the panes show.
 - What flows to later operators is the whole window, also where panes are discarding.
-- A window whose rows have all been taken back is taken back itself: no pane replaces it.
+- A window whose rows have all been retracted is retracted itself: no pane replaces it.
 - Sessions: see `windows_sessions`.
 """
 
@@ -233,7 +233,7 @@ def reached(end: int, watermark: int) -> bool:
 
 
 def netted(rows: Sequence[Row]) -> list[Row]:
-    """The rows that stand when each one taken back has left with its equal."""
+    """The rows that stand when each one retracted has left with its equal."""
     standing: list[Row] = []
     for row in rows:
         plain = _plain(row)

@@ -101,7 +101,7 @@ def answer(rows: list[Row], kind: str, column: str | None, scale: int | None) ->
 
 
 def _left(signed: list[tuple[Any, int]]) -> list[Any]:
-    """The values that came more often than they were taken back."""
+    """The values that came more often than they were retracted."""
     times: Counter[Any] = Counter()
     for value, sign in signed:
         times[sane(value)] += sign

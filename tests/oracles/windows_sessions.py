@@ -9,7 +9,7 @@ Where DESIGN leaves a choice, this is the one made here:
 - A session that has left and that a late row makes end at or after W is open again: it leaves
   once more, on time, when W is beyond the new end.
 - Of sessions that become one, the one that begins where the whole begins goes on: its row is
-  replaced by the next pane. All others are absorbed: what stands of them is taken back at once,
+  replaced by the next pane. All others are absorbed: what stands of them is retracted at once,
   whatever the panes are, as `Pane(…, retract=True)`, whole; so is a session whose beginning
   moves. With discarding panes the next one shows the rows of absorbed sessions again.
 - For `every`, a merged session's last firing is the latest of the two, its first row the earliest.
@@ -87,7 +87,7 @@ class Sessions:
         return [group]
 
     def _merged(self, groups: list[Group], start: int, batch: Batch, told: Told) -> Group:
-        """One session of these, all but the first of them taken back."""
+        """One session of these, all but the first of them retracted."""
         merged = Group(since=batch.clock)
         for group in groups:
             merged.rows += group.rows

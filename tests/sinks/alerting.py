@@ -10,7 +10,7 @@ import pyarrow as pa
 from tests.sinks.batches import JOB
 
 import millstream as ms
-from millstream.sinks.alerts.notice_writer import NoticeWriter
+from millstream.sinks.alerts.writer import NoticeWriter
 from millstream.sinks.spec import Opening, Staged
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.sinks.receiving import Receiver
 
-from millstream.sinks.alerts import notice_writer
+from millstream.sinks.alerts import writer as alert_writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +20,7 @@ def home_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     run ends, however busy the machine is."""
     home = tmp_path / "home"
     monkeypatch.setenv("MILLSTREAM_HOME", str(home))
-    monkeypatch.setattr(notice_writer, "_LAST_TURN", 300.0)
+    monkeypatch.setattr(alert_writer, "_LAST_TURN", 300.0)
     return home
 
 

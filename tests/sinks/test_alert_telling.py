@@ -15,10 +15,11 @@ from tests.sinks.mailing import MailServer
 
 import millstream as ms
 from millstream.errors import Fenced
-from millstream.sinks.alerts import notice_store, notice_writer
-from millstream.sinks.alerts.notice_store import NoticeStore, store_file
+from millstream.sinks.alerts import store as alert_store
+from millstream.sinks.alerts import writer as alert_writer
 from millstream.sinks.alerts.outbox import Outbox, Target
 from millstream.sinks.alerts.rule import Told
+from millstream.sinks.alerts.store import NoticeStore, store_file
 from millstream.sinks.spec import Opening
 
 if TYPE_CHECKING:
@@ -95,11 +96,11 @@ def test_a_crash_around_the_commit_tells_each_episode_once(receiver: Receiver, p
         if reached in armed:
             raise Crash
 
-    writer = notice_writer.NoticeWriter(Opening("shop", JOB, 1, (sink,), on_step=told))
+    writer = alert_writer.NoticeWriter(Opening("shop", JOB, 1, (sink,), on_step=told))
     writer.recover(None)
     with pytest.raises(Crash):
         writer.write("i1", 1, batch(sink, [("/", 1, 9)]))
-    successor = notice_writer.NoticeWriter(Opening("shop", JOB, 2, (sink,)))
+    successor = alert_writer.NoticeWriter(Opening("shop", JOB, 2, (sink,)))
     found = successor.recover(None)
     assert found == (None if point.startswith("before") else "i1")
     armed.clear()
@@ -163,7 +164,7 @@ def test_no_secret_is_in_the_store(receiver: Receiver, home_apart: Path) -> None
 def test_more_keys_than_can_be_watched_are_counted(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(notice_writer, "MOST_KEYS", 3)
+    monkeypatch.setattr(alert_writer, "MOST_KEYS", 3)
     sink = alert(receiver)
     played(receiver, sink, [(f"/{n}", 1, 9) for n in range(5)])
     assert len(receiver.taken()) == 3
@@ -194,7 +195,7 @@ def test_a_batch_that_comes_again_changes_nothing(receiver: Receiver) -> None:
     writer = running(sink)
     writer.write("i1", 1, batch(sink, [("/", 1, 9)]))
     writer.close()
-    again = notice_writer.NoticeWriter(Opening("shop", JOB, 2, (sink,)))
+    again = alert_writer.NoticeWriter(Opening("shop", JOB, 2, (sink,)))
     assert again.recover("i1") == "i1"
     again.close()
     assert len(receiver.posts) == 1
@@ -261,7 +262,7 @@ def test_what_is_silent_lets_the_others_be_gathered(home_apart: Path) -> None:
 def test_of_what_waits_for_a_receiver_that_is_down_the_oldest_is_given_up_and_counted(
     receiver: Receiver, home_apart: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(notice_store, "MOST_UNTOLD", 30)
+    monkeypatch.setattr(alert_store, "MOST_UNTOLD", 30)
     receiver.answering(503)
     with closing(NoticeStore(home_apart / "alerts.db")) as store:
         hook = ms.Webhook(receiver.url, allow_private=True)

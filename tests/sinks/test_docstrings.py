@@ -12,7 +12,7 @@ MODULES = [
     for name in (
         "alerts.alert",
         "alerts.email",
-        "alerts.notice_texts",
+        "alerts.rendering",
         "webhook.addresses",
         "webhook.post",
         "webhook.webhook",

@@ -62,5 +62,5 @@ def test_names_come_from_the_function_or_are_given() -> None:
     assert ms.Function(print).name == "print"
     assert ms.Function(lambda rows, intent, batch: None).name == "function"
     assert ms.Function(print, name="shout").name == "shout"
-    with pytest.raises(InvalidSpec, match="needs something to call"):
+    with pytest.raises(InvalidSpec, match="needs a callable"):
         ms.Function(7)  # type: ignore[arg-type]

@@ -87,9 +87,9 @@ def test_without_the_mark_in_the_transaction_a_table_gets_a_batch_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = ms.Sqlite(tmp_path / "out.db", "hot")
-    mark: Callable[..., None] = TableWriter._mark
+    mark: Callable[..., None] = TableWriter._update_ledger
     monkeypatch.setattr(
-        TableWriter, "_mark",
+        TableWriter, "_update_ledger",
         lambda self, intent, *rest: mark(self, intent, *rest) if intent == "one" else None,
     )  # fmt: skip
     crashed_after_its_commit(sink)
@@ -155,7 +155,7 @@ def test_without_taking_the_folder_a_zombie_adds_its_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Records, "check", nothing)
-    monkeypatch.setattr(Records, "add", nothing)
+    monkeypatch.setattr(Records, "append", nothing)
     sink = FilesSink(ms.Files(tmp_path / "out"))
     zombie = opened(sink)
     successor = opened(sink, epoch=2)
@@ -177,6 +177,6 @@ def test_without_comparing_numbers_a_delta_table_takes_a_zombies_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Records, "check", nothing)
-    monkeypatch.setattr(DeltaWriter, "_is_in", lambda self, table, intent, batch: False)
+    monkeypatch.setattr(DeltaWriter, "_is_committed", lambda self, table, intent, batch: False)
     overtaken(ms.Delta(tmp_path / "lake"))
     assert in_delta(tmp_path / "lake") == [1, 2, 2]

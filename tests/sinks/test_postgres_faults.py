@@ -204,5 +204,5 @@ def test_a_server_that_stays_away_is_named_when_patience_ends() -> None:
         with pytest.raises(Unavailable, match="to take batch 1; got no success in 0 s") as raised:
             writer.write("one", 1, [staged(sink, n=[1])])
         writer.close()
-        assert "goes on from here when it is started again" in str(raised.value)
+        assert "continues from here after a restart" in str(raised.value)
         server.start()

@@ -73,7 +73,7 @@ def test_an_existing_table_keeps_the_columns_that_no_row_has(database: str) -> N
         ("create table hot (n text)", {"n": ["a\0b"]}, InvalidSpec, "0x00"),
         ("create table hot (n int check (n < 5))", {"n": [7]}, MillstreamError, "check constraint"),
         ("create view hot as select 1 as n union select 2", {"n": [1]}, MillstreamError,
-         "mend the table"),
+         "fix the table"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_stops_with_a_sentence_and_nothing_is_written(
@@ -106,7 +106,7 @@ def test_a_table_that_was_dropped_stops_the_job(database: str) -> None:
     asked(database, "drop table hot")
     writer = opened(sink, epoch=2, recovered=False)
     assert writer.recover("one") == "one"
-    with pytest.raises(DataGone, match="needs to hold what earlier batches wrote; got no such"):
+    with pytest.raises(DataGone, match="needs the rows of earlier batches; got no such"):
         writer.write("two", 2, [staged(sink, n=[2])])
     writer.close()
 
@@ -162,13 +162,13 @@ def test_a_key_that_is_no_column_is_refused_while_building() -> None:
 
 @pytest.mark.parametrize("table", ["", "a.b.c", ".a", "a.", 7])
 def test_a_name_that_is_none_is_refused(table: Any) -> None:
-    with pytest.raises(InvalidSpec, match="needs the name of a table"):
+    with pytest.raises(InvalidSpec, match="needs a table name"):
         ms.Postgres(table)
 
 
 @pytest.mark.parametrize("key", [[], "", ["a", "a"], 7, ["a", 7]])
 def test_a_key_that_is_none_is_refused(key: Any) -> None:
-    with pytest.raises(InvalidSpec, match="needs names of columns"):
+    with pytest.raises(InvalidSpec, match="needs distinct column names"):
         ms.Postgres("hot", key=key)
 
 
@@ -188,12 +188,12 @@ def test_what_an_address_says_of_its_session_stays(database: str) -> None:
 def test_a_database_or_role_that_is_not_there_is_told_at_once(
     database: str, old: str, new: str
 ) -> None:
-    with pytest.raises(Unavailable, match="needs to get into the database"):
+    with pytest.raises(Unavailable, match="needs access to the database"):
         opened(ms.Postgres("hot", url=database.replace(old, new)))
 
 
 def test_an_address_that_is_none_is_told_at_once() -> None:
-    with pytest.raises(Unavailable, match="needs to get into the database"):
+    with pytest.raises(Unavailable, match="needs access to the database"):
         opened(ms.Postgres("hot", url="postgres at home"))
 
 

@@ -24,9 +24,9 @@ def records(place: Path, epoch: int) -> Records:
 
 def test_records_are_numbered_and_read_back_in_order(tmp_path: Path) -> None:
     mine = records(tmp_path, 1)
-    assert mine.take() == []
-    mine.add(kind="batch", intent="one")
-    mine.add(kind="batch", intent="two")
+    assert mine.claim() == []
+    mine.append(kind="batch", intent="one")
+    mine.append(kind="batch", intent="two")
     found = read_all(mine.folder)
     assert [body["number"] for body in found] == [1, 2, 3]
     assert [body.get("intent") for body in found] == [None, "one", "two"]
@@ -34,13 +34,13 @@ def test_records_are_numbered_and_read_back_in_order(tmp_path: Path) -> None:
 
 def test_the_second_to_make_a_number_is_shut_out(tmp_path: Path) -> None:
     first, second = records(tmp_path, 1), records(tmp_path, 2)
-    first.take()
-    second.take()
+    first.claim()
+    second.claim()
     with pytest.raises(Fenced):
-        first.add(kind="batch")
+        first.append(kind="batch")
     with pytest.raises(Fenced):
         first.check()
-    second.add(kind="batch")
+    second.append(kind="batch")
 
 
 def test_a_run_that_slept_while_old_records_were_removed_is_shut_out(
@@ -66,14 +66,14 @@ def test_a_run_that_slept_after_it_had_looked_takes_back_what_it_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     zombie, successor = records(tmp_path, 1), records(tmp_path, 2)
-    zombie.take()
-    successor.take()
+    zombie.claim()
+    successor.claim()
     for _ in range(5):
-        successor.add(kind="batch", full={})
-    successor.forget(before=successor.number)
+        successor.append(kind="batch", full={})
+    successor.remove_before(successor.number)
     looks = iter([zombie.number])
     newest = Records._newest
     monkeypatch.setattr(Records, "_newest", lambda self: next(looks, None) or newest(self))
     with pytest.raises(Fenced):
-        zombie.add(kind="batch")
+        zombie.append(kind="batch")
     assert [path.name for path in zombie.folder.iterdir()] == ["0000000007.json"]

@@ -114,8 +114,8 @@ def test_a_nul_in_a_text_is_dead_and_the_rest_is_in_the_table(
     assert [(one["topic"], one["partition"], one["offset"]) for one in dead] == [
         (environment.topic, "1", "0"), (environment.topic, "1", "1")]  # fmt: skip
     assert {one["step"] for one in dead} == {"table"}
-    assert "the column 'note' holds a NUL character" in dead[0]["reason"]
-    assert "the column 'tags' holds a NUL character" in dead[1]["reason"]
+    assert "the column 'note' contains a NUL character" in dead[0]["reason"]
+    assert "the column 'tags' contains a NUL character" in dead[1]["reason"]
 
     environment.feed([row(6), row(7, "\0")])
     environment.run(rows.to(ms.Postgres("t", key=key, url=database), name="table"),
@@ -182,7 +182,7 @@ def test_with_on_bad_stop_the_job_says_so_and_nothing_is_written(
     environment.feed([row(0), row(1, "a\0b")])
     table = environment.read().to(ms.Postgres("t", url=database), name="table")
     for _ in range(2):
-        with pytest.raises(InvalidInput, match=r"the output 'table'.*'note' holds a NUL"):
+        with pytest.raises(InvalidInput, match=r"the output 'table'.*'note' contains a NUL"):
             environment.run(table, lane=lane, on_bad="stop")
     assert stored(database, "select to_regclass('t')") == [(None,)]
 
@@ -206,7 +206,7 @@ def test_what_the_columns_of_a_table_cannot_hold_is_dead(
     reasons = {one["row"]["id"]: one["reason"] for one in environment.dead()}
     assert reasons == {
         2: "the column 'note' is longer than character varying(5)",
-        3: "the column 'note' is null, which the table does not take",
+        3: "the column 'note' is null, which the table does not accept",
         7: "the column 'size' is too large for numeric(4,1)",
         8: "the column 'size' is too large for numeric(4,1)",
         40_000: "the column 'id' is too large for smallint",

@@ -17,10 +17,10 @@ from tests.formats.protobuf_files import descriptor_set
 from tests.sources.test_files_listing import reader
 
 from millstream.formats.avro.format import Avro
-from millstream.formats.avro.schema import derived
+from millstream.formats.avro.schema import derive_schema
 from millstream.formats.choice import format_of
 from millstream.formats.framing import BARE, Framing
-from millstream.formats.protobuf import Protobuf
+from millstream.formats.protobuf.format import Protobuf
 from millstream.schema import Schema
 from millstream.sinks.files.formats import SUFFIX, write
 from millstream.sources.files import lines
@@ -137,8 +137,8 @@ def test_spark_reads_what_ours_writes(tmp_path: Path, spark: Any) -> None:
 FORMATS: dict[str, tuple[Format, str]] = {
     "csv": (format_of("csv"), SCHEMA),
     "json": (format_of("json"), SCHEMA),
-    "avro": (Avro(derived(Schema.parse(SCHEMA)), BARE), SCHEMA),
-    "avro, framed": (Avro(derived(Schema.parse(SCHEMA)), Framing.of("confluent:7")), SCHEMA),
+    "avro": (Avro(derive_schema(Schema.parse(SCHEMA)), BARE), SCHEMA),
+    "avro, framed": (Avro(derive_schema(Schema.parse(SCHEMA)), Framing.of("confluent:7")), SCHEMA),
     "text": (format_of("text"), "value string"),
     "bytes": (format_of("bytes"), "value binary"),
 }

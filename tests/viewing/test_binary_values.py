@@ -1,4 +1,4 @@
-"""Avro and Protobuf values are shown as JSON, by what a job has written down about its topics."""
+"""Avro and Protobuf values are record_to_json as JSON, with the schema that a job has stored."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tests.formats.protobuf_files import descriptor_set
 
 from millstream.kafka.records import Record
 from millstream.sources.kafka.topic import Topic
-from millstream.viewing.binary_values import Wire, told
+from millstream.viewing.binary_values import ValueDecoder, format_to_json
 from millstream.viewing.fields import RecordRow
-from millstream.viewing.record_json import shown
+from millstream.viewing.record_json import record_to_json
 from millstream.viewing.where.parser import parse
 
 if TYPE_CHECKING:
@@ -46,25 +46,25 @@ def written(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Topic, Reco
     return topic, Record("a", 0, 0, AT, None, value)
 
 
-def known(topic: Topic) -> Wire:
-    """As it is known to whoever reads the diary: from JSON, without the file."""
-    stored = json.loads(json.dumps(told(topic)))
-    wire = Wire.of(stored)
-    assert wire is not None
-    return wire
+def known(topic: Topic) -> ValueDecoder:
+    """Its decoder from the stored JSON, without the schema file."""
+    stored = json.loads(json.dumps(format_to_json(topic)))
+    decoder = ValueDecoder.from_json(stored)
+    assert decoder is not None
+    return decoder
 
 
 def test_a_value_is_shown_as_json_and_can_be_filtered(written: tuple[Topic, Record]) -> None:
     topic, record = written
-    wire = known(topic)
-    value = shown(record, wire=wire)["value"]
+    decoder = known(topic)
+    value = record_to_json(record, decoder=decoder)["value"]
     assert value["kind"] == topic.format
     assert json.loads(value["text"]) == {**ROW, "ts": "2026-01-01T00:00:00.000000Z"}
     assert "\u202e" not in value["text"]
     assert value["size"] == len(record.value or b"")
-    assert parse("price > 2 and auction = 7").answer(RecordRow(record, wire)) is True
+    assert parse("price > 2 and auction = 7").answer(RecordRow(record, decoder)) is True
     assert parse("price > 2").answer(RecordRow(record)) is None
-    assert shown(record, "hex", wire=wire)["value"]["kind"] == "bytes"
+    assert record_to_json(record, "hex", decoder=decoder)["value"]["kind"] == "bytes"
 
 
 @pytest.mark.parametrize("value", [b"", b"\xff" * 40, b"{}", b"\x00\x00\x00\x00\x05", None])
@@ -73,7 +73,7 @@ def test_a_value_of_another_format_is_shown_as_it_is(
 ) -> None:
     topic, record = written
     other = Record(record.topic, 0, 1, record.timestamp, None, value)
-    kind = shown(other, wire=known(topic))["value"]["kind"]
+    kind = record_to_json(other, decoder=known(topic))["value"]["kind"]
     assert kind in ("json", "text", "bytes", "none", "protobuf")
     assert RecordRow(other, known(topic)).field(("price",)) in (None, 0.0)
 
@@ -83,9 +83,9 @@ def test_a_value_of_another_format_is_shown_as_it_is(
                {"format": "protobuf", "files": "?", "message": "x", "framing": None},
                {"format": "later", "words": 1}],
 )  # fmt: skip
-def test_what_another_version_wrote_down_is_left_alone(stored: dict[str, Any]) -> None:
-    assert Wire.of(stored) is None
+def test_a_format_of_another_version_is_ignored(stored: dict[str, Any]) -> None:
+    assert ValueDecoder.from_json(stored) is None
 
 
-def test_what_anybody_can_read_needs_no_word() -> None:
-    assert told(Topic("a", schema=COLUMNS)) is None
+def test_a_format_without_a_schema_is_not_stored() -> None:
+    assert format_to_json(Topic("a", schema=COLUMNS)) is None

@@ -59,6 +59,6 @@ def test_escaped_json_is_the_same_json(text: str) -> None:
     assert not any(map(_steers, line))
 
 
-def test_a_long_value_is_cut_and_its_length_told() -> None:
+def test_a_long_value_is_cut_and_its_length_given() -> None:
     assert shortened("x" * 1000) == f"'{'x' * 60}…' (1000 characters)"
     assert shortened("short\n") == "'short\\n'"

@@ -137,7 +137,7 @@ def test_a_filter_that_is_out_of_time_does_not_know() -> None:
     assert text.json is not None
     selection = Selection(where=condition, seconds=0.05)
     began = time.monotonic()
-    assert selection.takes_row(text) is False
+    assert selection.matches_row(text) is False
     assert time.monotonic() - began < 2.0
     assert (selection.seen, selection.unknown) == (1, 1)
     text.until = math.inf

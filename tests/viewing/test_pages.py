@@ -35,8 +35,8 @@ PARTITIONS = 3
 PATIENCE = 60.0
 
 
-class Told:
-    """What a topic holds, as whoever wrote it knows: per place the number of the record."""
+class WrittenTopic:
+    """A topic with known content: for each position the number of its record."""
 
     def __init__(self, topic: str, cluster: Cluster, numbers: dict[Place, int]) -> None:
         self.topic, self.cluster, self.numbers = topic, cluster, numbers
@@ -50,7 +50,7 @@ class Told:
 
 
 @pytest.fixture(scope="module")
-def told(broker: ThrowAwayBroker) -> Told:
+def written(broker: ThrowAwayBroker) -> WrittenTopic:
     """Three partitions with committed and aborted transactions, so offsets have gaps, and with
     times that jump back and forth."""
     cluster, topic = Cluster(broker.address), f"pages-{random.randrange(10**9)}"
@@ -67,11 +67,11 @@ def told(broker: ThrowAwayBroker) -> Told:
                 producer.flush()
                 _abort(when=block % 4 == 2)
                 kept.update(sent)
-    return Told(topic, cluster, committed(broker.address, topic, kept))
+    return WrittenTopic(topic, cluster, committed(broker.address, topic, kept))
 
 
 class _Abort(Exception):
-    """No: this transaction is taken back."""
+    """Aborts the transaction."""
 
 
 def _abort(*, when: bool) -> None:
@@ -98,12 +98,14 @@ def committed(address: str, topic: str, kept: set[int]) -> dict[Place, int]:
     return numbers
 
 
-def walked(told: Told, modulo: int, limit: int, *, back: bool, **bounds: float) -> Iterator[Page]:
+def walked(
+    written: WrittenTopic, modulo: int, limit: int, *, back: bool, **bounds: float
+) -> Iterator[Page]:
     """Page after page through the whole topic."""
-    pages = told.pages(**bounds)
+    pages = written.pages(**bounds)
     places: dict[int, int] | None = pages.end if back else pages.first
     while places is not None:
-        page = _asked(told.pages(**bounds), places, modulo, limit, back=back)
+        page = _asked(written.pages(**bounds), places, modulo, limit, back=back)
         yield page
         before, places = places, page.earlier if back else page.later
         assert places != before, "a page that goes nowhere"
@@ -123,34 +125,34 @@ def _asked(pages: Pages, places: dict[int, int], modulo: int, limit: int, *, bac
     ids=["all", "one page", "a small scan", "filtered", "rare in a small scan", "few bytes"],
 )  # fmt: skip
 def test_paging_shows_each_committed_record_once(
-    told: Told, modulo: int, limit: int, bounds: dict[str, float], back: bool
+    written: WrittenTopic, modulo: int, limit: int, bounds: dict[str, float], back: bool
 ) -> None:
     seen: list[Place] = []
-    for page in walked(told, modulo, limit, back=back, **bounds):
+    for page in walked(written, modulo, limit, back=back, **bounds):
         assert len(page.records) <= limit
         places = [(record.partition, record.offset) for record in page.records]
         for record in page.records:
             number = json.loads(record.value or b"")["n"]
-            assert told.numbers[record.partition, record.offset] == number
+            assert written.numbers[record.partition, record.offset] == number
         seen = places + seen if back else seen + places
     assert len(seen) == len(set(seen))
-    assert set(seen) == told.wanted(modulo)
+    assert set(seen) == written.wanted(modulo)
     for partition in range(PARTITIONS):
         offsets = [offset for part, offset in seen if part == partition]
         assert offsets == sorted(offsets)
 
 
-def test_the_last_records_of_all_partitions_are_the_last_by_time(told: Told) -> None:
-    pages = told.pages(1)
+def test_the_last_records_of_all_partitions_are_the_last_by_time(written: WrittenTopic) -> None:
+    pages = written.pages(1)
     page = pages.before(pages.end, Selection(), 5)
-    offsets = sorted(offset for part, offset in told.numbers if part == 1)
+    offsets = sorted(offset for part, offset in written.numbers if part == 1)
     assert [record.offset for record in page.records] == offsets[-5:]
     assert page.later is None
     assert page.earlier == {1: offsets[-5]}
 
 
-def test_a_scan_that_ends_early_says_so_and_goes_on_where_it_was(told: Told) -> None:
-    pages, selection = told.pages(records=10), Selection(where=parse("n = -1"))
+def test_a_scan_that_ends_early_says_so_and_goes_on_where_it_was(written: WrittenTopic) -> None:
+    pages, selection = written.pages(records=10), Selection(where=parse("n = -1"))
     page = pages.after(pages.first, selection, 5)
     assert (page.records, page.complete, selection.seen) == ([], False, 10)
     assert page.later is not None
@@ -164,27 +166,27 @@ def test_a_time_is_a_place_and_so_is_an_offset(broker: ThrowAwayBroker, topic: s
         for second in range(10):
             producer.send(topic, {"n": second}, timestamp=START + timedelta(seconds=second))
     pages = Pages(cluster, topic, bounds=Bounds(seconds=PATIENCE))
-    assert pages.places(START + timedelta(seconds=3.5)) == pages.places(4) == {0: 4}
-    assert pages.places(START + timedelta(days=9)) == pages.places(10**15) == {0: 10}
-    assert pages.places("start") == pages.places(0) == {0: 0}
-    page = pages.after(pages.places(START + timedelta(seconds=8)), Selection(), 10)
+    assert pages.offsets(START + timedelta(seconds=3.5)) == pages.offsets(4) == {0: 4}
+    assert pages.offsets(START + timedelta(days=9)) == pages.offsets(10**15) == {0: 10}
+    assert pages.offsets("start") == pages.offsets(0) == {0: 0}
+    page = pages.after(pages.offsets(START + timedelta(seconds=8)), Selection(), 10)
     assert [record.offset for record in page.records] == [8, 9]
     assert (page.earlier, page.later) == ({0: 8}, None)
 
 
-def test_one_record_is_found_by_its_place_and_a_marker_is_none(told: Told) -> None:
-    pages = told.pages()
-    (partition, offset), number = next(iter(told.numbers.items()))
+def test_one_record_is_found_by_its_place_and_a_marker_is_none(written: WrittenTopic) -> None:
+    pages = written.pages()
+    (partition, offset), number = next(iter(written.numbers.items()))
     record = pages.one(partition, offset)
     assert record is not None
     assert json.loads(record.value or b"") == {"n": number}
-    markers = set(range(pages.end[0])) - {offset for part, offset in told.numbers if part == 0}
+    markers = set(range(pages.end[0])) - {offset for part, offset in written.numbers if part == 0}
     assert pages.one(0, min(markers)) is None
     assert pages.one(0, 10**12) is None
 
 
 def test_the_way_to_the_log_takes_nothing_from_the_time_to_read(
-    told: Told, monkeypatch: pytest.MonkeyPatch
+    written: WrittenTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The clock is moved on far whenever a client is made."""
     moved, made = [0.0], Link.consumer
@@ -196,34 +198,36 @@ def test_the_way_to_the_log_takes_nothing_from_the_time_to_read(
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + moved[0])
     monkeypatch.setattr(pages_module, "time", clock)
     monkeypatch.setattr(Link, "consumer", slowly)
-    (partition, offset), number = next(iter(told.numbers.items()))
-    record = told.pages().one(partition, offset)
+    (partition, offset), number = next(iter(written.numbers.items()))
+    record = written.pages().one(partition, offset)
     assert record is not None
     assert json.loads(record.value or b"") == {"n": number}
-    pages = told.pages()
+    pages = written.pages()
     page = pages.before(pages.end, Selection(where=parse("n = -1")), 3)
     assert (page.records, page.complete) == ([], True)
 
 
-def test_a_record_that_could_not_be_looked_for_is_not_said_to_be_missing(told: Told) -> None:
-    partition, offset = next(iter(told.numbers))
+def test_a_record_that_could_not_be_looked_for_is_not_said_to_be_missing(
+    written: WrittenTopic,
+) -> None:
+    partition, offset = next(iter(written.numbers))
     for bounds in ({"records": 0}, {"seconds": 0.0}):
-        with pytest.raises(Unavailable, match=f"offset {offset} of .* to be read in time"):
-            told.pages(**bounds).one(partition, offset)
+        with pytest.raises(Unavailable, match=f"offset {offset} of .* could not be read in time"):
+            written.pages(**bounds).one(partition, offset)
 
 
-def test_records_of_an_open_transaction_are_not_seen(told: Told) -> None:
-    ends = told.pages().end
+def test_records_of_an_open_transaction_are_not_seen(written: WrittenTopic) -> None:
+    ends = written.pages().end
     with (
-        Producer(told.cluster, transactional_id=f"{told.topic}-open") as producer,
+        Producer(written.cluster, transactional_id=f"{written.topic}-open") as producer,
         suppress(_Abort),
         producer.transaction(),
     ):
-        producer.send(told.topic, {"n": -1}, partition=2)
+        producer.send(written.topic, {"n": -1}, partition=2)
         producer.flush()
-        assert told.pages().end == ends
+        assert written.pages().end == ends
         _abort(when=True)
-    page = told.pages().after({2: ends[2]}, Selection(), 10)
+    page = written.pages().after({2: ends[2]}, Selection(), 10)
     assert [record for record in page.records if record.partition == 2] == []
 
 
@@ -239,8 +243,8 @@ def test_what_retention_has_removed_is_counted(broker: ThrowAwayBroker, topic: s
     assert page.gone == 4
 
 
-def test_a_topic_or_partition_that_is_not_there_is_named(told: Told) -> None:
+def test_a_topic_or_partition_that_is_not_there_is_named(written: WrittenTopic) -> None:
     with pytest.raises(NotFound, match="nowhere does not exist"):
-        Pages(told.cluster, "nowhere")
+        Pages(written.cluster, "nowhere")
     with pytest.raises(InvalidInput, match="has, 0 to 2; got 9"):
-        told.pages(9)
+        written.pages(9)

@@ -41,7 +41,7 @@ def test_a_moment_is_understood(text: str, expected: object) -> None:
 def test_what_is_no_moment_is_named(text: str) -> None:
     with pytest.raises(InvalidInput) as raised:
         parse_point_in_time(text, what="--from", now=NOW)
-    assert str(raised.value).startswith("--from needs a moment; got '")
+    assert str(raised.value).startswith("--from needs a point in time; got '")
     assert "\x1b" not in str(raised.value)
 
 

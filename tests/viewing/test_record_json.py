@@ -1,4 +1,4 @@
-"""What is shown of records is bounded, harmless, and says what it is."""
+"""What is record_to_json of records is bound_json, harmless, and says what it is."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from millstream.errors import InvalidInput
 from millstream.viewing.escape import harmless
-from millstream.viewing.record_json import body, bounded, form_of
+from millstream.viewing.record_json import body_to_json, bound_json, parse_form
 
 NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
 
@@ -27,13 +27,13 @@ def json_of(numbers: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 @given(st.binary(max_size=200), st.sampled_from(["auto", "json", "text", "hex"]),
        st.integers(2, 60))  # fmt: skip
 def test_any_bytes_are_shown_within_their_bounds(raw: bytes, form: Any, most: int) -> None:
-    told = body(raw, form, most)
-    assert len(told["text"]) <= most
-    assert told["size"] == len(raw)
-    if not told["cut"] and told["kind"] == "bytes":
-        assert bytes.fromhex(told["text"]) == raw
-    if told["kind"] == "text" and not told["cut"]:
-        assert told["text"] == harmless(raw.decode())
+    shown = body_to_json(raw, form, most)
+    assert len(shown["text"]) <= most
+    assert shown["size"] == len(raw)
+    if not shown["cut"] and shown["kind"] == "bytes":
+        assert bytes.fromhex(shown["text"]) == raw
+    if shown["kind"] == "text" and not shown["cut"]:
+        assert shown["text"] == harmless(raw.decode())
 
 
 @given(json_of(NUMBERS))
@@ -45,9 +45,9 @@ def test_harmless_json_is_the_same_json(value: Any) -> None:
 
 @given(json_of(st.floats()))
 def test_what_is_bounded_is_json_of_bounded_depth(value: Any) -> None:
-    told = bounded(value, most=10, depth=3)
-    json.dumps(told, allow_nan=False)
-    assert depth(told) <= 3
+    shown = bound_json(value, most=10, depth=3)
+    json.dumps(shown, allow_nan=False)
+    assert depth(shown) <= 3
 
 
 def depth(value: Any) -> int:
@@ -57,6 +57,6 @@ def depth(value: Any) -> int:
 
 
 def test_a_form_that_nobody_knows_is_refused() -> None:
-    assert form_of("hex") == "hex"
+    assert parse_form("hex") == "hex"
     with pytest.raises(InvalidInput, match="format needs auto, json, text or hex; got 'xml'"):
-        form_of("xml")
+        parse_form("xml")

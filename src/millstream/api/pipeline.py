@@ -9,7 +9,7 @@ from millstream.duration import Duration, not_negative_micros, positive_micros
 from millstream.engine.continuous.rules import check_continuous, headline
 from millstream.errors import InvalidSpec
 from millstream.plan.graph import Output
-from millstream.plan.names import check_pipeline_name, named_apart, step_names, unique
+from millstream.plan.names import check_pipeline_name, distinct_names, step_names, unique
 from millstream.plan.side_outputs import check_side_output
 from millstream.sinks.alerts.alert import JobAlert
 from millstream.sinks.spec import Delivery
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
 
 OnBad = Literal["dead", "stop"]
 Mode = Literal["micro_batch", "continuous"]
-_OF_BATCHES = {"batch": "1 second", "history": "1 day", "buckets": 256}
+_BATCH_DEFAULTS = {"batch": "1 second", "history": "1 day", "buckets": 256}
 
 
 @dataclass(frozen=True, eq=False)
 class Pipeline:
     """A name and its outputs.
 
-    `batch` is how long a batch should take when there is much to read; when there is little and
-    `batch` is more than a second, up to a tenth of it is waited for rows. `history` is how far
-    back the checkpoint can be rewound; `buckets` how many parts the state of a step has (a power
-    of two, fixed at the first start). `delivery` is what a crash may do to the last batch:
-    nothing, repeat it (`at_least_once`) or lose it (`at_most_once`).
-    A row that cannot be taken goes to the topic `<pipeline>.dead` (where no topic is read or
-    written, to files in the checkpoint), or to the sink `dead`, or stops the job with
-    `on_bad="stop"`; `bad_above` is the share of bad rows per minute that stops it.
+    `batch` is how long a batch should take under load; if it is more than a second, a batch waits
+    up to a tenth of it for more rows. `history` is how far back the checkpoint can be rewound;
+    `buckets` is the number of parts that the state of a step is split into (a power of two, fixed
+    at the first start). `delivery` is what a crash may do to the last batch: nothing, repeat it
+    (`at_least_once`) or lose it (`at_most_once`).
+    Bad rows go to the dead-letter topic `<pipeline>.dead` (to files in the checkpoint, if no
+    topic is read or written), or to the sink `dead`; with `on_bad="stop"` the first one stops the
+    job. `bad_above` is the share of bad rows per minute that stops it.
 
-    `alerts` watch the job itself (`ms.JobAlert`), where a supervisor runs it.
+    `alerts` (`ms.JobAlert`) watch the job itself, if a supervisor runs it.
 
-    `mode="continuous"` passes rows as they come from topics to topics in milliseconds: stateless
-    steps only, at least once (`docs/continuous.md`); batch, history and buckets mean nothing there.
+    `mode="continuous"` passes rows from topics to topics within milliseconds: stateless steps
+    only, at least once (`docs/continuous.md`); `batch`, `history` and `buckets` do not apply.
     """
 
     name: str
@@ -82,7 +82,7 @@ class Pipeline:
                               got=repr(delivery))  # fmt: skip
         _check_bad(on_bad, bad_above)
         check_side_output(dead, "dead")
-        outputs = named_apart(outputs)
+        outputs = distinct_names(outputs)
         unique([output.name for output in outputs], "output", "give .to(sink, name=…)")
         step_names(outputs)
         _check_mode(mode, outputs, delivery, dead,
@@ -97,7 +97,7 @@ class Pipeline:
             object.__setattr__(self, field, value)
 
     def run(self, until: Literal["caught_up", "finished"] | None = None, **options: Any) -> None:
-        """Run here and now; see `millstream.engine.job.run` for the options."""
+        """Run in this process and wait; see `millstream.engine.job.run` for the options."""
         from millstream.engine.job import run
 
         run(self, until=until, **options)
@@ -112,25 +112,25 @@ class Pipeline:
         """The logical plan and its stages, as text."""
         from millstream.plan.explain.explain import explain
 
-        told = explain(self.name, self.outputs, self.dead) + _alerted(self.alerts)
+        text = explain(self.name, self.outputs, self.dead) + _alert_lines(self.alerts)
         if self.mode == "continuous":
-            first, rest = told.split("\n", 1)
+            first, rest = text.split("\n", 1)
             return f"{first}\n{headline()}\n{rest}"
-        return told
+        return text
 
 
 def _check_mode(
     mode: object, outputs: tuple[Output, ...], delivery: str, dead: Sink | None,
-    given: dict[str, object],
+    options: dict[str, object],
 ) -> None:  # fmt: skip
     if mode not in get_args(Mode):
         raise InvalidSpec(f"mode needs one of {', '.join(get_args(Mode))}", got=repr(mode))
     if mode == "continuous":
-        other = [name for name, value in given.items() if value != _OF_BATCHES[name]]
+        other = [name for name, value in options.items() if value != _BATCH_DEFAULTS[name]]
         check_continuous(outputs, delivery, other, dead)
 
 
-def _alerted(alerts: tuple[JobAlert, ...]) -> str:
+def _alert_lines(alerts: tuple[JobAlert, ...]) -> str:
     lines = [f"  {alert!r}" for alert in alerts]
     return "\n".join(["", "alerts, where a supervisor runs it", *lines, ""]) if alerts else ""
 

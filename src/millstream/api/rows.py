@@ -1,8 +1,4 @@
-"""Rows, and what can be said of them one by one.
-
-A plain value: building runs nothing and needs no Spark and no Kafka; every mistake that
-can be seen while building raises there, at the user's line.
-"""
+"""The stateless, row-wise operators of a stream."""
 
 from __future__ import annotations
 
@@ -25,13 +21,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class RowWise:
-    """Rows that steps without memory follow; each gives rows of the same kind."""
+    """Rows with stateless operators; each returns a value of the same class."""
 
     node: Node
 
     @property
     def columns(self) -> tuple[str, ...] | None:
-        """The columns there are; None after `transform`, where only Spark can tell."""
+        """The columns; None after `transform`, where only Spark knows them."""
         return self.node.columns
 
     def where(self, condition: str) -> Self:
@@ -43,7 +39,7 @@ class RowWise:
     def select(self, *expressions: str) -> Self:
         """These SQL expressions as the new columns: `select("auction", "price * 0.9 as euros")`.
 
-        `"*"` stands for all the columns there are.
+        `"*"` selects all columns.
         """
         for text in expressions:
             if text != columns_of.EVERY:
@@ -55,7 +51,7 @@ class RowWise:
         return self.then(graph.Select(known, time, self.node, tuple(items)))
 
     def with_columns(self, **expressions: str) -> Self:
-        """More columns beside those there are, or in the place of one."""
+        """Columns added or replaced."""
         if not expressions:
             raise InvalidSpec("with_columns needs at least one column", got="none",
                               do='write with_columns(euros="price * 0.9")')  # fmt: skip
@@ -66,13 +62,13 @@ class RowWise:
             if time is not None and name.lower() == time.column.lower():
                 raise InvalidSpec(f"with_columns needs another name than {name!r}",
                                   got="the column that holds the event time",
-                                  do="give the new column a name of its own")  # fmt: skip
+                                  do="choose another name for the new column")  # fmt: skip
         check_names(tuple(expressions), "with_columns")
         columns = columns_of.replaced(self.columns, tuple(expressions))
         return self.then(graph.WithColumns(columns, time, self.node, tuple(expressions.items())))
 
     def drop(self, *names: str) -> Self:
-        """All columns but these; dropping the one with the event time drops the event time."""
+        """All columns except these; dropping the event time's column drops the event time."""
         if not names:
             raise InvalidSpec("drop needs at least one column", got="none",
                               do='write drop("price")')  # fmt: skip
@@ -92,11 +88,11 @@ class RowWise:
         return self.then(graph.Explode(self.columns, self.node.time, self.node, column))
 
     def transform(self, function: Callable[[Any], Any]) -> Self:
-        """The user's own stateless, row-wise, deterministic `DataFrame -> DataFrame` function.
+        """A user's stateless, row-wise, deterministic `DataFrame -> DataFrame` function.
 
-        It must keep the column `_origin` and the one with the event time as they are
-        (`df.withColumn(…)`, `df.select("*", …)` do). What is not row-wise (shuffles,
-        aggregates, `explode`) or not repeatable (`rand()`) is refused when the plan is
+        It must keep the column `_origin` and the event time's column unchanged
+        (`df.withColumn(…)`, `df.select("*", …)` do). Functions that are not row-wise (shuffles,
+        aggregates, `explode`) or not deterministic (`rand()`) are refused when the plan is
         analysed, before the first batch.
         """
         if not callable(function):
@@ -121,12 +117,12 @@ class RowWise:
         return self.then(graph.Union(columns, time, (self.node, other.node)))
 
     def split(self, **conditions: str) -> dict[str, Self]:
-        """One stream per condition, the first true one wins; `"rest"` has the others."""
+        """One stream per condition; a row goes to the first that is true, else to `"rest"`."""
         if not conditions or "rest" in conditions:
             raise InvalidSpec("split needs conditions under other names than 'rest'",
                               got="rest=…" if conditions else "none",
-                              do="write split(cheap=\"price < 10\"); what no condition takes "
-                              "is under 'rest'")  # fmt: skip
+                              do="write split(cheap=\"price < 10\"); the remaining rows are "
+                              "under 'rest'")  # fmt: skip
         earlier: list[str] = []
         parts = {}
         for name, condition in conditions.items():
@@ -139,27 +135,27 @@ class RowWise:
         return parts
 
     def check(self, text: str, step: str) -> None:
-        """Refuse SQL that names columns there are not."""
+        """Refuse SQL with unknown columns."""
         hidden = HIDDEN if isinstance(self.node, graph.Read) else ()
         sql.check(text, self.columns, step=step, hidden=hidden)
 
     def need_column(self, name: str, step: str) -> None:
-        """Refuse what is no column of this stream."""
+        """Refuse an unknown column."""
         columns_of.known(name, self.columns, step=step)
 
     def then(self, node: Node) -> Self:
-        """The rows of a further step."""
+        """The rows of the next step."""
         return type(self)(node)
 
     def need_settled(self, step: str) -> None:
-        """Refuse rows that may be taken back, for a step that could not forget them."""
+        """Refuse rows that may be retracted later, for a step that cannot undo them."""
         if self.node.corrects:
-            raise InvalidSpec(f"{step} needs rows that are never taken back",
-                              got="a stream that corrects what it has given (late(keep=…))",
+            raise InvalidSpec(f"{step} needs rows that are never retracted",
+                              got="a stream with corrections (late(keep=…))",
                               do="leave keep= out upstream, or put it after that step")  # fmt: skip
 
     def need_time_column(self, step: str) -> None:
-        """Refuse rows that carry their event time beside their columns."""
+        """Refuse rows whose event time is in a hidden column."""
         if self.node.time == graph.HIDDEN_TIME:
             raise InvalidSpec(f"{step} needs an event time that is in a column",
                               got="the results of everything(), which carry it beside them",
@@ -176,7 +172,7 @@ class RowWise:
 
 
 def _where_time_ends(node: Node) -> Node | None:
-    """The step whose rows have no event time any more; None if there never was one."""
+    """The step that drops the event time; None if there never was one."""
     below = node.inputs
     if any(one.time is not None for one in below):
         return node
@@ -186,7 +182,7 @@ def _where_time_ends(node: Node) -> Node | None:
 def selected_items(
     expressions: Sequence[str], columns: tuple[str, ...] | None
 ) -> list[tuple[str, str]]:
-    """What `select` is to give, each under its name; `"*"` stands for the columns there are."""
+    """The (name, SQL) pairs of a `select`; `"*"` is replaced by the known columns."""
     if not expressions:
         raise InvalidSpec("select needs at least one expression", got="none",
                           do='write select("auction", "price * 0.9 as euros")')  # fmt: skip

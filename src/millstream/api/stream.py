@@ -1,7 +1,7 @@
-"""Stream: events that happened, and what follows from them.
+"""Stream: a sequence of events, and the operators on it.
 
-A plain value: building runs nothing and needs no Spark and no Kafka; every mistake that
-can be seen while building raises there, at the user's line.
+A plain value: building one runs nothing and needs neither Spark nor Kafka. Mistakes that can be
+found while building raise there, at the user's line.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from millstream.api.rows import RowWise
-from millstream.api.table import Table
-from millstream.api.windowed import Grouped, Rest, checked_rest
-from millstream.duration import Duration, not_negative_micros, positive_micros
+from millstream.api.table import Table, aggregated_table
+from millstream.api.windowed import Rest, Windowed, checked_rest, windowed
 from millstream.errors import InvalidSpec
 from millstream.event_time.clock_correction import FLAG, OFFSET, ClockCorrection
 from millstream.operators.distinct.spec import distinct
@@ -25,71 +24,29 @@ from millstream.operators.tables.spec import Current, Fold, Keys, folded, key_na
 from millstream.operators.top.spec import Top
 from millstream.plan import columns as columns_of
 from millstream.plan import graph
-from millstream.plan.graph import HIDDEN_TIME, EventTime, Output
+from millstream.plan.graph import HIDDEN_TIME
 from millstream.plan.join_graph import enriched, joined
 from millstream.plan.names import check_given_name
-from millstream.plan.sink_checks import refuse_unmarked, watched
+from millstream.plan.outputs import stream_output
 from millstream.plan.table_graph import FoldedRows, Upheld
 from millstream.schema import Scalar, Schema, check_names
-from millstream.sinks.files.files import FilesSink
-from millstream.sinks.keys import Keyed
-from millstream.sinks.spec import Discard, Sink
-from millstream.sources.files.files import Files
-from millstream.sources.kafka.topic import Topic
-from millstream.sources.spec import Source
+from millstream.sinks.spec import Sink
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-
-def read(
-    source: Source,
-    time: str | None = None,
-    watermark: Duration = "0 seconds",
-    idle: Duration | None = "30 seconds",
-    ahead: Duration | None = "1 day",
-) -> Stream:
-    """The events of a source, with an event time when `time` names its column.
-
-    `watermark` is how far behind its partition a row may be; `idle` how long a
-    partition stays silent before it holds nobody back; `ahead` how far into the
-    future a row's time may lie before the row is a bad one.
-
-    >>> bids = read(Topic("bids", schema="auction long, ts timestamp"), time="ts")
-    >>> bids.columns
-    ('auction', 'ts')
-    """
-    if not isinstance(source, Source):
-        raise InvalidSpec("read needs a source", got=repr(source),
-                          do='write ms.Topic("name", schema="…")')  # fmt: skip
-    schema = source.row_schema()
-    names = tuple(schema.names)
-    check_names(names, f"the schema of {source.name!r}")
-    if time is not None:
-        columns_of.known(time, names, step="read(time=…)")
-        if schema[time].type != Scalar("timestamp"):
-            raise InvalidSpec(f"read(time={time!r}) needs a timestamp column",
-                              got=schema[time].type.ddl(),
-                              do=f"write {time} timestamp in the schema")  # fmt: skip
-    return Stream(
-        graph.Read(
-            columns=names,
-            time=EventTime(time) if time else None,
-            source=source,
-            name=source.name,
-            delay=not_negative_micros(watermark, what="watermark"),
-            idle=None if idle is None else positive_micros(idle, what="idle"),
-            ahead=None if ahead is None else positive_micros(ahead, what="ahead"),
-        )
-    )
+    from millstream.duration import Duration
+    from millstream.operators.aggregates.spec import Aggregate
+    from millstream.plan.graph import Output, Window
+    from millstream.sinks.spec import Sink
 
 
 @dataclass(frozen=True, eq=False)
 class Stream(RowWise):
-    """Events that happened: append-only, with an event time when `time=` was given."""
+    """Append-only events, with an event time if `time=` was given."""
 
     def by(self, *keys: str) -> Grouped:
-        """The rows grouped by these columns, for a window."""
+        """The rows grouped by these columns, for windows or aggregates."""
         if not keys:
             raise InvalidSpec("by needs at least one column", got="none",
                               do='write by("auction")')  # fmt: skip
@@ -101,17 +58,17 @@ class Stream(RowWise):
         return Grouped(self, keys)
 
     def correct_clock(self, *, event: str, sent: str, received: str = "_timestamp") -> Stream:
-        """The rows with the event time as it truly was: `event + (received - sent)`.
+        """The rows with a corrected event time: `event + (received - sent)`.
 
-        `event` and `sent` were stamped by one clock that may be wrong, `received` by one
-        that is right (the record's timestamp, or a column). Where they contradict each other
-        (`event` after `sent`, a null) a row keeps its time and `clock_flag` is true;
-        `clock_offset` is what was added, in microseconds. Watermarks follow the true time.
+        `event` and `sent` were stamped by the same, possibly wrong clock, `received` by a correct
+        one (the record's timestamp, or a column). If the stamps are inconsistent (`event` after
+        `sent`, a null), the row keeps its time and `clock_flag` is true; `clock_offset` is the
+        correction in microseconds. Watermarks use the corrected time.
         """
         read = self.node
         if not isinstance(read, graph.Read) or read.correction is not None:
-            raise InvalidSpec("correct_clock needs to follow read(…) at once",
-                              got="a stream that other steps have worked on",
+            raise InvalidSpec("correct_clock needs to follow read(…) directly",
+                              got="a stream with other steps in between",
                               do="write read(…, time=…).correct_clock(…)")  # fmt: skip
         if read.time is None or read.time.column != event:
             raise InvalidSpec("correct_clock(event=…) needs the column of the event time",
@@ -132,10 +89,10 @@ class Stream(RowWise):
         return Stream(replace(read, columns=(*schema.names, FLAG, OFFSET), correction=correction))
 
     def top(self, n: int, *, by: str, rest: Rest = None, name: str | None = None) -> Stream:
-        """Of the results of each window, of all keys, the `n` rows with the largest `by`.
+        """The `n` rows with the largest `by` among the results of each window, over all keys.
 
-        State: the largest rows of each window that has not left.
-        Emits: them, the largest first, when the watermark has passed the window.
+        State: the largest rows of each open window.
+        Emits: those rows, largest first, when the watermark has passed the window.
         """
         spec = Top(n, by)
         self.need_settled("top")
@@ -160,14 +117,14 @@ class Stream(RowWise):
         gives: str | None = None,
         name: str | None = None,
     ) -> Stream:
-        """A function of your own per key and batch, with state and timers.
+        """A user function per key and batch, with state and timers.
 
-        It is called with a `Visit` (key, rows in order of origin, state, timers that have
-        come) and returns the rows to emit, if any. `state` and `gives` are schemas in SQL
-        text; without `gives` it returns rows like those that come in.
+        It is called with a `Visit` (key, rows in order of origin, state, timers that are due) and
+        returns the rows to emit, if any. `state` and `gives` are schemas in SQL text; without
+        `gives` the function returns rows with the columns of its input.
 
-        State: the declared columns per key, and its timers.
-        Emits: what the function returns, at once.
+        State: the declared columns and the timers of each key.
+        Emits: the rows the function returns, immediately.
         """
         keys = (by,) if isinstance(by, str) else tuple(by)
         self.need_settled("process")
@@ -196,7 +153,7 @@ class Stream(RowWise):
     def ordered(self, rest: Rest = None, name: str | None = None) -> Stream:
         """The rows in order of event time, ties in order of origin.
 
-        State: rows whose time the watermark has not passed.
+        State: the rows that the watermark has not passed.
         Emits: each row when the watermark has passed its time; rows behind it go to `rest`.
         """
         self.need_time("ordered()")
@@ -213,10 +170,11 @@ class Stream(RowWise):
         rest: Rest = None,
         name: str | None = None,
     ) -> Stream:
-        """The first row of each key, for ever or within a time.
+        """The first row of each key: once, or once per `within` of event time.
 
-        State: one entry per key; with `within`, only as long as a row may still repeat it.
-        Emits: each first row at once; rows with time + within behind the watermark go to `rest`.
+        State: one entry per key; with `within`, only until the watermark passes time + within.
+        Emits: each first row immediately; rows with time + within behind the watermark go to
+        `rest`.
         """
         self.need_settled("distinct")
         spec = distinct(by if isinstance(by, str | list | tuple) else (by,), within)
@@ -231,10 +189,10 @@ class Stream(RowWise):
         return Stream(node)
 
     def latest(self, *, by: Keys, name: str | None = None) -> Table:
-        """The last row of each key, in order of origin: a Table.
+        """A Table of the last row of each key, in order of origin.
 
-        State: one row per key, for ever.
-        Emits: what changes, per batch: the old row taken back, the new one given.
+        State: one row per key, kept indefinitely.
+        Emits: per batch, each change: the old row retracted, the new one added.
         """
         self.need_settled("latest")
         keys = self._keys(by, "latest(by=…)")
@@ -243,7 +201,7 @@ class Stream(RowWise):
         node = Upheld(self._known_columns("latest"), time, self.node,
                       name or f"latest({', '.join(keys)})", None, Current(keys, "origin"),
                       given=name is not None)  # fmt: skip
-        return Table(node, keys)
+        return Table(node, keys, Stream)
 
     def fold(
         self,
@@ -254,13 +212,14 @@ class Stream(RowWise):
         gives: str | None = None,
         name: str | None = None,
     ) -> Table:
-        """What a function makes of each key's rows, one after the other: a Table.
+        """A Table of each key's rows, folded one after the other by a function.
 
-        `step(state, row)` returns the next state, a dict; a key begins with `start`. `gives`
-        are the columns of the state in SQL text, where the values of `start` do not show them.
+        `step(state, row)` returns the next state, a dict; the first state is `start`. `gives`
+        declares the columns of the state in SQL text, where the values of `start` do not show
+        their types.
 
-        State: the last state of each key, for ever.
-        Emits: what changes, per batch: the old state taken back, the new one given.
+        State: the last state of each key, kept indefinitely.
+        Emits: per batch, each change: the old state retracted, the new one added.
         """
         self.need_settled("fold")
         spec = folded(self._keys(by, "fold(by=…)"), start, step, gives)
@@ -269,7 +228,7 @@ class Stream(RowWise):
         node = FoldedRows((*spec.by, *spec.gives.names), time, self.node,
                           name or f"fold({', '.join(spec.by)})", None, spec,
                           given=name is not None)  # fmt: skip
-        return Table(node, spec.by)
+        return Table(node, spec.by, Stream)
 
     def join(
         self,
@@ -284,15 +243,15 @@ class Stream(RowWise):
     ) -> Stream:
         """Pairs of rows with equal keys that are at most `within` apart in event time.
 
-        `within` is a duration to either side, or a pair such as `("-5 minutes", "1 hour")`: from
-        so long before the left row to so long after it, both included. The columns of both sides
-        stay as they were; the pair's event time, the later of the two, is in a new column,
-        `event_time`. `suffix` is added to names of the right that the left has, too; without it
-        they raise.
+        `within` is a duration in both directions, or a pair of bounds for the right row relative
+        to the left one, such as `("-5 minutes", "1 hour")`, both inclusive. The columns of both
+        sides are kept; the pair's event time, the later of the two, is in a new column,
+        `event_time`. `suffix` is added to right-hand names that the left side has too; without
+        it they raise.
 
-        State: rows of both sides as long as they may match; without `within` for ever.
-        Emits: each pair once; of an outer join also rows alone, when the watermarks prove that
-        nothing can match them. Rows that can match nothing go to `rest`.
+        State: rows of both sides while they can match; without `within`, indefinitely.
+        Emits: each pair once; for outer joins also unmatched rows, once the watermarks prove
+        that nothing can match them. Late rows that can match nothing go to `rest`.
         """
         if not isinstance(other, Stream):
             raise InvalidSpec("join needs another stream", got=f"a {type(other).__name__}",
@@ -317,14 +276,14 @@ class Stream(RowWise):
         rest: Rest = None,
         name: str | None = None,
     ) -> Stream:
-        """Each event with the row its key had in the table at the event's own time.
+        """Each event with the row its key had in the table at the event's time.
 
-        A small table is `replicated`: every task reads all of it, and no key makes one task
-        slow; a large one and its events are `repartitioned` by key. `plan` forces either;
-        `suffix` is as that of `join`. Tables of `Files` or `Memory` need their own `time=`.
+        A small table is `replicated`: every task reads all of it, so skewed keys do no harm. A
+        large table and its events are `repartitioned` by key. `plan` forces either; `suffix` is
+        that of `join`. Tables of `Files` or `Memory` need their own `time=`.
 
-        State: events the table's watermark has not passed; versions an event may still need.
-        Emits: each event once the table's watermark has passed its time, with its own time;
+        State: events that the table's watermark has not passed; versions they may still need.
+        Emits: each event, with its own time, once the table's watermark has passed that time;
         events behind both watermarks go to `rest`.
         """
         spec = as_of(on, how, plan, suffix)
@@ -343,12 +302,12 @@ class Stream(RowWise):
     ) -> Stream:
         """Each event with the row its key has in the table now.
 
-        The table is read first, to the end its source had at the job's first start; until then
-        events stay unread. What an event meets after that depends on when its batch runs: a
-        replay may give other answers. `plan` and `suffix` are as those of `as_of`.
+        The table is first read to the end its source had at the job's first start; until then
+        events stay unread. Which row an event finds after that depends on when its batch runs: a
+        replay may give different results. `plan` and `suffix` are those of `as_of`.
 
         State: one row per key of the table.
-        Emits: each event at once, with its own time.
+        Emits: each event immediately, with its own time.
         """
         return self._enriched(table, lookup(on, how, plan, suffix), "lookup", None, name)
 
@@ -374,26 +333,31 @@ class Stream(RowWise):
     def _known_columns(self, step: str) -> tuple[str, ...]:
         if self.columns is None:
             raise InvalidSpec(f"{step} needs to know its columns",
-                              got="a stream whose columns only Spark can tell",
+                              got="a stream whose columns only Spark knows",
                               do="name them after transform: .select(…)")  # fmt: skip
         return self.columns
 
     def to(self, sink: Sink, name: str | None = None) -> Output:
-        """These rows on their way to a sink: an output for a Pipeline."""
-        if not isinstance(sink, Sink) or isinstance(sink, Discard):
-            raise InvalidSpec("to needs a sink", got=repr(sink), do='write ms.Topic("name")')
-        keys: tuple[str, ...] = ()
-        if isinstance(sink, Topic):
-            keys = sink.keys or columns_of.record_keys(self.node)
-            for key in keys:
-                self.need_column(key, f"Topic({sink.name!r}, key=…)")
-        elif isinstance(sink, Files):
-            FilesSink(sink)
-        elif isinstance(sink, Keyed):
-            keys = sink.keys
-            for key in keys:
-                self.need_column(key, f"{type(sink).__name__}({sink.name!r}, key=…)")
-        keys = watched(sink, keys, columns_of.record_keys(self.node), self.columns)
-        refuse_unmarked(self.node, sink, self.columns)
-        check_given_name(name, "an output")
-        return Output(self.node, sink, name or sink.name, keys)
+        """An output for a Pipeline: these rows, written to a sink."""
+        return stream_output(self.node, sink, name)
+
+
+@dataclass(frozen=True, eq=False)
+class Grouped:
+    """Rows grouped by key."""
+
+    stream: Stream
+    keys: tuple[str, ...]
+
+    def window(self, window: Window) -> Windowed:
+        """The groups, divided into windows."""
+        return windowed(self.stream, self.keys, window)
+
+    def agg(self, name: str | Aggregate | None = None, **aggregates: Aggregate) -> Table:
+        """A Table of aggregates per key over all rows so far.
+
+        State: one row of partial aggregates per key, kept indefinitely.
+        Emits: per batch, each change: a key's old answer retracted, the new one added.
+        """
+        return aggregated_table(self.stream.node, self.keys, name, aggregates,
+                                stream=Stream)  # fmt: skip

@@ -1,7 +1,7 @@
-"""Table: what is true now, per key, and what follows from it.
+"""Table: the current row of each key, and the operators on it.
 
-A plain value, as a Stream is. Its rows are set and deleted; whatever follows it sees each
-change as the old row taken back and the new one given.
+A plain value, like a Stream. Its rows are set and deleted; the steps after it receive each change
+as the old row retracted and the new one added.
 """
 
 from __future__ import annotations
@@ -11,114 +11,62 @@ from typing import TYPE_CHECKING
 
 from millstream.api.rows import selected_items
 from millstream.api.windowed import check_aggregates
-from millstream.duration import Duration, not_negative_micros
 from millstream.errors import InvalidSpec
 from millstream.operators.aggregates.spec import First, Last
 from millstream.operators.joins.table_table.spec import How, table_join
 from millstream.operators.tables.spec import (
     CHANGE,
     CHANGED_AT,
-    ChangeLog,
-    ChangesAre,
     Current,
     key_names,
 )
 from millstream.plan import columns as columns_of
 from millstream.plan import graph
-from millstream.plan.graph import HIDDEN_TIME, EventTime, Node, Output
+from millstream.plan.graph import HIDDEN_TIME, EventTime, Node
 from millstream.plan.join_graph import joined_tables
 from millstream.plan.names import check_given_name
-from millstream.plan.sink_checks import watched
+from millstream.plan.outputs import table_output
 from millstream.plan.table_graph import KeptWhere, Tallied, Told, Upheld, is_table_of_changes
-from millstream.schema import Scalar, check_names
-from millstream.sinks.keys import Keyed, accepts_retractions
-from millstream.sinks.spec import Discard, Sink
-from millstream.sources.kafka.topic import Topic
-from millstream.sources.spec import Source
+from millstream.schema import check_names
+from millstream.sinks.spec import Sink
 from millstream.sql import columns as sql
 
 if TYPE_CHECKING:
     from millstream.api.stream import Stream
     from millstream.operators.aggregates.spec import Aggregate
     from millstream.operators.joins.on import On
-    from millstream.operators.tables.spec import Keys
-
-IDLE, AHEAD = 30_000_000, 86_400_000_000
-
-
-def table(
-    source: Source,
-    key: Keys,
-    changes: ChangesAre = "upsert",
-    time: str | None = None,
-    watermark: Duration = "0 seconds",
-) -> Table:
-    """The table that a log of changes describes, one row per `key`.
-
-    With `upsert`, as in a compacted topic, a record is the row of its key and one without a
-    value deletes it, by the record's key: JSON with the key columns or, for one column, the
-    value itself or plain text. With `debezium`, records are Debezium's events. A change takes
-    effect at `time`, else at its record's timestamp (Debezium: `source.ts_ms`); `watermark` is
-    how far behind its partition a change may be. `Files` and `Memory` have no timestamps: without
-    `time` their rows have no times of their own, and `as_of` refuses them.
-
-    >>> users = table(Topic("users", schema="id long, name string"), key="id")
-    >>> users.key, users.columns
-    (('id',), ('id', 'name'))
-    """
-    if not isinstance(source, Source):
-        raise InvalidSpec("table needs a source", got=repr(source),
-                          do='write ms.Topic("name", schema="…")')  # fmt: skip
-    schema = source.row_schema()
-    names = tuple(schema.names)
-    check_names(names, f"the schema of {source.name!r}")
-    keys = key_names(key, step="table(key=…)")
-    for name in (*keys, *((time,) if time is not None else ())):
-        columns_of.known(name, names, step="table(…)")
-    if time is not None and schema[time].type != Scalar("timestamp"):
-        raise InvalidSpec(f"table(time={time!r}) needs a timestamp column",
-                          got=schema[time].type.ddl(),
-                          do=f"write {time} timestamp in the schema")  # fmt: skip
-    log = ChangeLog(keys, changes, time)
-    if log.kind == "debezium":
-        _check_debezium(source, time)
-    node = graph.Read(
-        columns=names,
-        time=HIDDEN_TIME,
-        source=source,
-        name=source.name,
-        delay=not_negative_micros(watermark, what="watermark"),
-        idle=IDLE,
-        ahead=AHEAD,
-        changes=log,
-    )
-    return Table(node, keys)
+    from millstream.plan.graph import Output
+    from millstream.sinks.spec import Sink
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """What is true now, per key: rows that are set, changed and deleted."""
+    """The current row of each key: rows are set, changed and deleted.
+
+    `stream` is the class of the streams made from it: `Stream`, which is built on this class.
+    """
 
     node: Node
     key: tuple[str, ...]
+    stream: type[Stream] = field(repr=False)
     _upheld: dict[bool, Node] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns there are, the key among them."""
+        """The columns, including the key."""
         assert self.node.columns is not None
         return self.node.columns
 
     def where(self, condition: str) -> Table:
-        """The rows for which the SQL is true; a row that is so no longer is deleted here."""
+        """The rows for which the SQL is true; a row that no longer matches is deleted."""
         self._check(condition, "where")
         node = self._changing()
         if is_table_of_changes(node):
-            return Table(KeptWhere(self.columns, node.time, node, condition, self.key), self.key)
-        return Table(graph.Where(self.columns, node.time, node, condition), self.key)
+            return self._then(KeptWhere(self.columns, node.time, node, condition, self.key))
+        return self._then(graph.Where(self.columns, node.time, node, condition))
 
     def select(self, *expressions: str) -> Table:
-        """These SQL expressions as the new columns, the key among them, also under new names."""
+        """These SQL expressions as the new columns; the key must be kept, possibly renamed."""
         for text in expressions:
             if text != columns_of.EVERY:
                 self._check(text, "select", named=True)
@@ -128,7 +76,7 @@ class Table:
         return self._rekeyed(made, "select")
 
     def with_columns(self, **expressions: str) -> Table:
-        """More columns beside those there are, or in the place of one that is not the key."""
+        """Columns added, or replaced if they are not in the key."""
         if not expressions:
             raise InvalidSpec("with_columns needs at least one column", got="none",
                               do='write with_columns(euros="price * 0.9")')  # fmt: skip
@@ -150,11 +98,9 @@ class Table:
     def changes(self, name: str | None = None) -> Stream:
         """The changes as events: the columns, `change` and, with an event time, `changed_at`.
 
-        `change` is `insert` or `update`, with the new row, or `delete`, with the row as it was.
-        A log of changes gives every one, other tables what each batch changes in all.
+        `change` is `insert` or `update`, with the new row, or `delete`, with the deleted row. A
+        table read from a changelog emits every change, other tables the net change per batch.
         """
-        from millstream.api.stream import Stream
-
         taken = {CHANGE, CHANGED_AT} & {column.lower() for column in self.columns}
         if taken:
             raise InvalidSpec(f"changes needs the names {CHANGE} and {CHANGED_AT} free",
@@ -164,8 +110,9 @@ class Table:
         node = self.current(each=True)
         time = EventTime(CHANGED_AT) if node.time is not None else None
         columns = (*self.columns, CHANGE, *((CHANGED_AT,) if time else ()))
-        return Stream(Told(columns, time, node, name or f"changes({', '.join(self.key)})", None,
-                           self.key, given=name is not None))  # fmt: skip
+        label = name or f"changes({', '.join(self.key)})"
+        return self.stream(Told(columns, time, node, label, None, self.key,
+                                given=name is not None))  # fmt: skip
 
     def join(
         self,
@@ -176,15 +123,15 @@ class Table:
         suffix: str | None = None,
         name: str | None = None,
     ) -> Table:
-        """The rows of both tables that agree in `on`: a Table, kept as both change.
+        """A Table of the rows of both tables that match in `on`, updated as either changes.
 
-        `on` may name keys, a foreign key, or any columns. The result has the key of the side of
-        which no row matches twice; where rows may match several, or rows of the other side may
-        be there alone, the keys of both. `suffix` is added to names of the right that the left
-        has, too; without it they raise.
+        `on` may name keys, a foreign key, or any columns. The key of the result is that of the
+        side whose rows match at most once; it is the keys of both if either side's rows may match
+        several, or if rows of the other side may be unmatched. `suffix` is added to right-hand
+        names that the left side has too; without it they raise.
 
         State: the rows of both tables.
-        Emits: what changes, per batch: the old row taken back, the new one given.
+        Emits: per batch, each change: the old row retracted, the new one added.
         """
         if not isinstance(other, Table):
             raise InvalidSpec("table.join needs another table", got=f"a {type(other).__name__}",
@@ -192,37 +139,20 @@ class Table:
         spec = table_join(on, self.key, other.key, how, suffix)
         check_given_name(name, "join")
         node = joined_tables(self.current(), other.current(), spec, name)
-        return Table(node, node.by)
+        return self._then(node, node.by)
 
     def to(self, sink: Sink, name: str | None = None) -> Output:
-        """The table on its way to a sink that holds one row per key: an output for a Pipeline.
+        """An output for a Pipeline: the table, written to a sink that holds one row per key.
 
-        A deleted row is deleted there; in a topic it leaves a record without a value.
+        A deleted row is deleted in the sink; to a topic it is a record without a value.
         """
-        if not isinstance(sink, Sink) or isinstance(sink, Discard):
-            raise InvalidSpec("to needs a sink", got=repr(sink), do='write ms.Topic("name")')
-        keys = (sink.keys if isinstance(sink, Keyed | Topic) else None) or ()
-        keys = watched(sink, keys, self.key, self.columns)
-        if isinstance(sink, Topic):
-            keys = keys or self.key
-        elif not accepts_retractions(sink):
-            raise InvalidSpec(f"{type(sink).__name__}({sink.name!r}) needs rows that stay",
-                              got="a table, whose rows change",
-                              do=f"use a sink with key={list(self.key)!r}, or write "
-                              "table.changes().to(…) for a row per change")  # fmt: skip
-        if keys and not set(self.key) <= set(keys):
-            raise InvalidSpec(f"{type(sink).__name__}({sink.name!r}, key=…) needs the table's key",
-                              got=", ".join(keys), do=f"write key={list(self.key)!r}")  # fmt: skip
-        for column in keys:
-            columns_of.known(column, self.columns, step=f"{type(sink).__name__}({sink.name!r}, …)")
-        check_given_name(name, "an output")
-        return Output(self.current(), sink, name or sink.name, keys, table=True)
+        return table_output(self.current(), self.key, sink, name)
 
     def current(self, *, each: bool = False) -> Node:
-        """The node that gives this table's rows and takes them back.
+        """The node that adds and retracts this table's rows.
 
-        Sets and deletes become that by the row that counts per key; with `each`, every change
-        of it, not only what a batch changes in all.
+        A changelog becomes that through the current row of each key; with `each`, every change of
+        it is emitted, not only the net change per batch.
         """
         if not is_table_of_changes(self.node):
             return self.node
@@ -235,11 +165,11 @@ class Table:
         return self._upheld[each]
 
     def versions(self) -> Node:
-        """The node whose rows say which row a key has from when on, in whatever order."""
+        """The node whose rows are the versions of each key, in any order."""
         return self._changing()
 
     def _changing(self) -> Node:
-        """What row-wise steps follow: sets and deletes, where each of them is whole."""
+        """The input of row-wise steps: sets and deletes, if each has the whole row."""
         return self.current() if self._in_a_database() else self.node
 
     def _in_a_database(self) -> bool:
@@ -247,69 +177,68 @@ class Table:
         return log is not None and log.kind == "debezium"
 
     def _rekeyed(self, node: Node, step: str) -> Table:
-        """The table of a further step, with its key under the names it has there."""
+        """The table after a step, with its key under its names there."""
         names = [columns_of.name_here(node, key) for key in self.key]
         lost = [key for key, name in zip(self.key, names, strict=True) if name is None]
         if lost:
-            raise InvalidSpec(f"{step} of a table needs to keep its key", got=f"no {lost[0]} as it "
-                              "was", do=f'add "{lost[0]}", or "{lost[0]} as …"')  # fmt: skip
-        return Table(node, tuple(name for name in names if name is not None))
+            raise InvalidSpec(f"{step} of a table needs to keep its key",
+                              got=f"no unchanged {lost[0]}",
+                              do=f'add "{lost[0]}", or "{lost[0]} as …"')  # fmt: skip
+        return self._then(node, tuple(name for name in names if name is not None))
+
+    def _then(self, node: Node, key: tuple[str, ...] | None = None) -> Table:
+        return Table(node, self.key if key is None else key, self.stream)
 
     def _check(self, text: str, step: str, *, named: bool = False) -> None:
         sql.check(text, self.columns, step=step)
         if not named:
             sql.check_unnamed(text, step)
         if sql.at_clock(text, 0) != text:
-            raise InvalidSpec(f"{step} of a table needs an answer that stays while the row does",
+            raise InvalidSpec(f"{step} of a table needs SQL that depends on the row alone",
                               got=f"{text!r}, which depends on the clock",
                               do="compare times in a stream: table.changes()")  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
 class GroupedTable:
-    """The rows of a table grouped by columns, waiting for aggregates."""
+    """The rows of a table, grouped by columns."""
 
     table: Table
     keys: tuple[str, ...]
 
     def agg(self, name: str | Aggregate | None = None, **aggregates: Aggregate) -> Table:
-        """Aggregates per group, of the rows that are in it now.
+        """A Table of aggregates per group, over its current rows.
 
         State: one row of partial aggregates per group.
-        Emits: what changes, per batch: a group's old answer taken back, the new one given.
+        Emits: per batch, each change: a group's old answer retracted, the new one added.
         """
-        return tallied(self.table.current(), self.keys, name, aggregates, of=self.table.key)
+        return aggregated_table(self.table.current(), self.keys, name, aggregates,
+                                of=self.table.key, stream=self.table.stream)  # fmt: skip
 
 
-def tallied(
+def aggregated_table(
     node: Node,
     keys: tuple[str, ...],
     name: str | Aggregate | None,
     aggregates: dict[str, Aggregate],
     *,
+    stream: type[Stream],
     of: tuple[str, ...] = (),
 ) -> Table:
-    """The table of aggregates per key over all rows of a node, those of a table with key `of`."""
+    """The table of aggregates per key over all rows of a node.
+
+    `of` is the key of the table whose rows they are; empty for a stream.
+    """
     if name is not None and not isinstance(name, str):
         aggregates, name = {"name": name, **aggregates}, None
     check_aggregates(node, keys, aggregates)
     for column, aggregate in aggregates.items():
         if of and isinstance(aggregate, First | Last):
             raise InvalidSpec(f"agg({column}=…) needs rows in an order",
-                              got=f"{aggregate.kind} over a table, whose rows have none",
+                              got=f"{aggregate.kind} over a table, whose rows are unordered",
                               do="use min, max, largest or smallest")  # fmt: skip
     check_given_name(name, "agg")
     time = HIDDEN_TIME if node.time is not None else None
     made = Tallied((*keys, *aggregates), time, node, name or f"agg({', '.join(keys)})", None,
                    keys, tuple(aggregates.items()), of, given=name is not None)  # fmt: skip
-    return Table(made, keys)
-
-
-def _check_debezium(source: Source, time: str | None) -> None:
-    if not isinstance(source, Topic) or source.format != "json":
-        raise InvalidSpec('table(changes="debezium") needs a topic of JSON records',
-                          got=repr(source),
-                          do='write ms.Topic("server.public.users", schema="…")')  # fmt: skip
-    if time is not None:
-        raise InvalidSpec('table(changes="debezium") needs no time=', got=repr(time),
-                          do="leave it out: a change takes effect at source.ts_ms")  # fmt: skip
+    return Table(made, keys, stream)

@@ -1,4 +1,4 @@
-"""From a stream to windows: `.by(…).window(…).trigger(…).late(…).agg(…)`, as plain values."""
+"""Windows of a stream: `.by(…).window(…).trigger(…).late(…).agg(…)`, as plain values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from millstream.api.stream import Stream
-    from millstream.api.table import Table
     from millstream.plan.graph import Window
 
 Rest = Sink | Discard | None
@@ -37,46 +36,11 @@ _BY_ROWS = (Rows, Delta, Punctuated)
 
 
 @dataclass(frozen=True, eq=False)
-class Grouped:
-    """Rows grouped by key, waiting for a window."""
+class Windowed:
+    """Groups divided into windows."""
 
     stream: Stream
     keys: tuple[str, ...]
-
-    def window(self, window: Window) -> Windowed:
-        """The groups cut by a window."""
-        if not isinstance(window, _WINDOWS):
-            raise InvalidSpec("window needs a window", got=repr(window),
-                              do='write ms.tumbling("10 seconds")')  # fmt: skip
-        if _is_timed(window):
-            self.stream.need_time(f"window({window})")
-        if isinstance(window, _BY_ROWS):
-            self.stream.need_settled(f"window({window})")
-        if isinstance(window, Sliding):
-            self.stream.need_settled(f"window({window})")
-        if isinstance(window, Delta):
-            self.stream.need_column(window.column, f"window({window})")
-        if isinstance(window, Punctuated):
-            self.stream.check(window.sql, f"window({window})")
-            sql.check_unnamed(window.sql, f"window({window})")
-        return Windowed(self, window)
-
-    def agg(self, name: str | Aggregate | None = None, **aggregates: Aggregate) -> Table:
-        """Aggregates per key over all rows there have been: a Table.
-
-        State: one row of partial aggregates per key, for ever.
-        Emits: what changes, per batch: a key's old answer taken back, the new one given.
-        """
-        from millstream.api.table import tallied
-
-        return tallied(self.stream.node, self.keys, name, aggregates)
-
-
-@dataclass(frozen=True, eq=False)
-class Windowed:
-    """Groups cut by a window, waiting for aggregates."""
-
-    grouped: Grouped
     cut: Window
     rest: Rest = None
     policy: Policy | None = None
@@ -87,11 +51,11 @@ class Windowed:
         late: Firing | None = None,
         panes: Panes = "accumulating",
     ) -> Windowed:
-        """When the window is shown beside on time, and what each pane shows."""
+        """When panes are emitted besides the on-time one, and what each pane contains."""
         spec = trigger(early, late, panes)
         if isinstance(self.cut, Sliding):
-            raise InvalidSpec("trigger needs a window that is open for a while", got=str(self.cut),
-                              do="leave it out: there is one window per row, and it leaves once, "
+            raise InvalidSpec("trigger needs a window that stays open", got=str(self.cut),
+                              do="leave it out: a sliding window is emitted once per row, "
                               "when the watermark has passed the row")  # fmt: skip
         if spec.late is not None:
             self._refuse_late("trigger(late=…)")
@@ -104,11 +68,11 @@ class Windowed:
         rest: Rest = None,
         alert_above: float | None = None,
     ) -> Windowed:
-        """How long a window that has left is kept for late rows, and where later ones go.
+        """How long an emitted window is kept for late rows, and where rows after that go.
 
-        `keep` is event time; `rest` any sink, or `ms.discard` (the default is the topic
-        `<pipeline>.late`, or files in the checkpoint where a pipeline uses no Kafka);
-        `alert_above` the share of late rows per minute worth a warning.
+        `keep` is event time; `rest` is any sink, or `ms.discard` (the default is the topic
+        `<pipeline>.late`, or files in the checkpoint if a pipeline uses no Kafka);
+        `alert_above` is the share of late rows per minute that causes a warning.
         """
         kept = not_negative_micros(keep, what="late(keep=…)")
         if isinstance(self.cut, _BY_ROWS):
@@ -125,18 +89,18 @@ class Windowed:
         """Aggregates per key and window, one row when the window closes.
 
         State: one row of partial aggregates per key and open window.
-        Emits: keys, window_start, window_end, aggregates: once, when the window is over; with
-        a trigger or late rows also `pane` and `pane_index`, each time it is shown.
+        Emits: keys, window_start, window_end, aggregates: once, when the window closes; with
+        a trigger or late policy also `pane` and `pane_index`, once per pane.
         """
         if isinstance(name, Aggregate):
             aggregates, name = {"name": name, **aggregates}, None
-        check_aggregates(self.grouped.stream.node, self.grouped.keys, aggregates)
+        check_aggregates(self.stream.node, self.keys, aggregates)
         check_given_name(name, "agg")
         self._check_trigger(tuple(aggregates))
-        return self.grouped.stream.then(self._node(name, aggregates))
+        return self.stream.then(self._node(name, aggregates))
 
     def _node(self, name: str | None, aggregates: dict[str, Aggregate]) -> Node:
-        keys = self.grouped.keys
+        keys = self.keys
         kind = type(self.cut).__name__.lower()
         return graph.Aggregated(
             (*keys, "window_start", "window_end", *aggregates, *_pane_columns(self.policy)),
@@ -152,15 +116,15 @@ class Windowed:
         )
 
     def _input(self) -> Node:
-        node = self.grouped.stream.node
+        node = self.stream.node
         if not isinstance(self.cut, Punctuated):
             return node
         columns = None if node.columns is None else (*node.columns, PUNCTUATION)
         return graph.WithColumns(columns, node.time, node, ((PUNCTUATION, self.cut.sql),))
 
     def _time(self) -> EventTime | None:
-        """The event time of results: where it is, as DESIGN has it for each window."""
-        cut, given = self.cut, self.grouped.stream.node.time
+        """The event time of the results, which depends on the kind of window."""
+        cut, given = self.cut, self.stream.node.time
         if isinstance(cut, Everything):
             return None if given is None else HIDDEN_TIME
         if not (_is_timed(cut) or (isinstance(cut, _BY_ROWS) and given)):
@@ -177,23 +141,45 @@ class Windowed:
         if isinstance(self.cut, _BY_ROWS):
             raise InvalidSpec(f"{word} needs a window that rows can be late for",
                               got=str(self.cut),
-                              do="leave it out: such a window takes every row in the order of "
-                              "the log, however old")  # fmt: skip
+                              do="leave it out: such a window takes rows in log order, whatever "
+                              "their time")  # fmt: skip
 
     def _refuse_kept(self, word: str) -> None:
         if isinstance(self.cut, Sliding):
             raise InvalidSpec(f"{word} needs a window that can be corrected", got=str(self.cut),
-                              do="leave it out, and name rest=…: a row behind the watermark "
-                              "goes there")  # fmt: skip
+                              do="leave it out and set rest=…, where rows behind the watermark "
+                              "go")  # fmt: skip
         if getattr(self.cut, "clock", "event") == "processing":
-            raise InvalidSpec(f"{word} needs a window of event time", got=str(self.cut),
-                              do="leave it out: by the batch clock no row is late")  # fmt: skip
+            raise InvalidSpec(f"{word} needs an event-time window", got=str(self.cut),
+                              do="leave it out: no row is late by the batch clock")  # fmt: skip
+
+
+def windowed(stream: Stream, keys: tuple[str, ...], window: Window) -> Windowed:
+    """A stream's groups, divided into windows.
+
+    Raises:
+        InvalidSpec: it is not a window, or the stream lacks what the window needs.
+    """
+    if not isinstance(window, _WINDOWS):
+        raise InvalidSpec("window needs a window", got=repr(window),
+                          do='write ms.tumbling("10 seconds")')  # fmt: skip
+    step = f"window({window})"
+    if _is_timed(window):
+        stream.need_time(step)
+    if isinstance(window, (*_BY_ROWS, Sliding)):
+        stream.need_settled(step)
+    if isinstance(window, Delta):
+        stream.need_column(window.column, step)
+    if isinstance(window, Punctuated):
+        stream.check(window.sql, step)
+        sql.check_unnamed(window.sql, step)
+    return Windowed(stream, keys, window)
 
 
 def check_aggregates(
     node: Node, keys: tuple[str, ...], aggregates: Mapping[str, Aggregate]
 ) -> None:
-    """Refuse aggregates that the rows of a node cannot have, and none at all."""
+    """Refuse an empty list of aggregates, and aggregates that do not fit the rows of a node."""
     if not aggregates:
         raise InvalidSpec("agg needs at least one aggregate", got="none",
                           do="write agg(n=ms.count())")  # fmt: skip
@@ -212,14 +198,13 @@ def _check_aggregate(node: Node, column: str, aggregate: object) -> None:
         if aggregate.of_numbers:
             columns_of.need_number(node, read, step=step)
     if node.corrects and not aggregate.can_retract:
-        raise InvalidSpec(f"{step} needs rows that are never taken back",
-                          got="a table, or a stream that corrects what it has given "
-                          "(late(keep=…))",
+        raise InvalidSpec(f"{step} needs rows that are never retracted",
+                          got="a table, or a stream with corrections (late(keep=…))",
                           do=f"use an exact aggregate instead of {aggregate.kind}")  # fmt: skip
 
 
 def checked_rest(rest: Rest) -> Rest:
-    """Where late rows go, if it is a place they can go to."""
+    """The sink for late rows, after a check that it can hold them."""
     check_side_output(rest, "late")
     return rest
 

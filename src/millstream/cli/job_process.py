@@ -171,7 +171,7 @@ def about_run(
     from millstream.plan.side_outputs import uses_kafka
     from millstream.plan.stages import cut
     from millstream.sources.kafka.topic import Topic
-    from millstream.viewing.binary_values import told
+    from millstream.viewing.binary_values import format_to_json
 
     kafka = uses_kafka(pipeline.outputs, pipeline.dead)
     stages, side = cut(pipeline.outputs), SideOutputs(pipeline, checkpoint)
@@ -187,7 +187,7 @@ def about_run(
         "formats": {
             r.source.name: how
             for r in stages.reads.values()
-            if isinstance(r.source, Topic) and (how := told(r.source)) is not None
+            if isinstance(r.source, Topic) and (how := format_to_json(r.source)) is not None
         },
         "writes": sorted({*written, *late["topics"], *dead["topics"]}),
         "late": late,
@@ -209,7 +209,9 @@ def _taking(sinks: Sequence[Sink]) -> dict[str, list[Any]]:
     return {
         "topics": sorted({sink.name for sink in sinks if isinstance(sink, Topic)}),
         "files": [list(one) for one in sorted(files)],
-        "elsewhere": sorted({repr(s) for s in sinks if not isinstance(s, Topic | Files | Discard)}),
+        "other_sinks": sorted(
+            {repr(s) for s in sinks if not isinstance(s, Topic | Files | Discard)}
+        ),
     }
 
 

@@ -1,4 +1,4 @@
-"""The console: a page and an API for looking at jobs, and the verbs of `millstream jobs`.
+"""The console: a web page and an API that show jobs and control them as `millstream jobs` does.
 
-It runs no code and opens no path from a request, and listens on the loopback only.
+It runs no user code, opens no path from a request, and listens on the loopback only.
 """

@@ -10,19 +10,19 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from millstream.console.api.alerts import AlertsApi
-from millstream.console.api.history import PastApi
+from millstream.console.api.history import HistoryApi
 from millstream.console.api.jobs import JobsApi
-from millstream.console.api.request import aside
+from millstream.console.api.request import in_thread
 from millstream.console.api.routes import Endpoint, openapi
 from millstream.console.api.topics import TopicsApi
 from millstream.console.guard.guard import Guard
 from millstream.console.guard.limits import Limits
-from millstream.console.live.topics import Following
-from millstream.console.live.updates import Pulse
+from millstream.console.live.topics import LiveTopics
+from millstream.console.live.updates import LiveUpdates
 from millstream.console.metrics import exposition
 from millstream.console.page import page_routes
 from millstream.console.rewind import Rewinds
-from millstream.console.shared import Few, Shared
+from millstream.console.shared import Limiter, ResultCache
 from millstream.errors import Unavailable
 from millstream.jobs.reports.overview import overview
 
@@ -38,40 +38,40 @@ _HEALTHY = frozenset({"starting", "running", "catching up", "idle", "stopped"})
 
 
 class Console:
-    """What the routes do, on one stack."""
+    """The endpoints of one stack."""
 
     def __init__(self, stack: StackFolder, limits: Limits | None = None) -> None:
         self._stack, self._limits = stack, limits or Limits()
-        self._pulse, self._following, self._shared = Pulse(), Following(), Shared()
+        self._updates, self._live_topics, self._shared = LiveUpdates(), LiveTopics(), ResultCache()
         self.rewinds = Rewinds(stack, self._limits.rewinds)
-        scans = Few(self._limits.scans)
+        scans = Limiter(self._limits.scans)
         self._parts = (
-            JobsApi(stack, self._pulse, self.rewinds, self._room, self._limits),
-            PastApi(stack, scans),
-            TopicsApi(stack, self._shared, scans, self._following, self._room),
+            JobsApi(stack, self._updates, self.rewinds, self._room, self._limits),
+            HistoryApi(stack, scans),
+            TopicsApi(stack, self._shared, scans, self._live_topics, self._room),
             AlertsApi(stack, self._limits),
         )
 
     @property
     def readers(self) -> int:
-        """How many read a stream now."""
-        return self._pulse.readers + self._following.readers
+        """How many event streams are open."""
+        return self._updates.readers + self._live_topics.readers
 
     def _room(self) -> None:
-        """Raise Unavailable when there is no room for one more reader."""
+        """Raise Unavailable when no more event streams may be opened."""
         if self.readers >= self._limits.readers:
-            raise Unavailable("the page needs fewer readers", got=str(self.readers),
-                              do="close some of them")  # fmt: skip
+            raise Unavailable("too many event streams are open", got=str(self.readers),
+                              do="close some pages")  # fmt: skip
 
     async def healthz(self, request: Request) -> Response:
         """This process answers."""
         return PlainTextResponse("ok\n")
 
     async def readyz(self, request: Request) -> Response:
-        """The supervisor lives, and every job that should run does."""
+        """The supervisor runs, and so does every job that should."""
         found = await self._shared.ask(overview, None, self._stack)
         jobs = {row["job"]: row["state"] for row in found}
-        supervised = await aside(self._stack.lock("supervisor").held)
+        supervised = await in_thread(self._stack.lock("supervisor").held)
         ready = supervised and all(state in _HEALTHY for state in jobs.values())
         return JSONResponse({"ready": ready, "supervisor": supervised, "jobs": jobs},
                             200 if ready else 503)  # fmt: skip
@@ -88,7 +88,7 @@ class Console:
     def endpoints(self) -> list[Endpoint]:
         """Every route with its description."""
         return [
-            Endpoint("GET", "/healthz", self.healthz, "whether the console answers",
+            Endpoint("GET", "/healthz", self.healthz, "whether the console responds",
                      gives="text/plain"),
             Endpoint("GET", "/readyz", self.readyz, "whether every job that should run does",
                      also=(503,)),
@@ -110,7 +110,7 @@ def application(
 ) -> Guard:
     """The guarded application on one stack; `page` is the folder with the built page.
 
-    `urls` are the addresses that others reach it at, beside the loopback's.
+    `urls` are its public addresses, besides the loopback.
     """
     limits = limits or Limits()
     console = console or Console(stack, limits)
@@ -122,7 +122,7 @@ def application(
 
 
 async def _no_route(request: Request, error: Exception) -> Response:
-    """A path or a method that nobody serves."""
+    """An unknown path or method."""
     assert isinstance(error, HTTPException)
-    sentence = "this needs a route of /api/openapi.json, by one of its methods"
+    sentence = "there is no such route; /api/openapi.json lists the routes and their methods"
     return JSONResponse({"error": sentence}, error.status_code, headers=error.headers)

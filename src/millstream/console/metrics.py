@@ -1,4 +1,4 @@
-"""`/metrics`: what jobs did and how they stand, in Prometheus' text format.
+"""`/metrics`: the figures and states of jobs, in Prometheus' text format.
 
 Names follow Prometheus' rules: base units, `_total` for what only grows. Labels hold names of
 pipelines, sources, sinks, steps and their instances, topics, phases and states, never a key or a
@@ -24,33 +24,42 @@ if TYPE_CHECKING:
     from millstream.jobs.registry import JobRow
 
 HELP: dict[str, tuple[str, str]] = {
-    "millstream_pipeline_up": ("gauge", "1 while the job's process lives."),
+    "millstream_pipeline_up": ("gauge", "1 while the job's process is running."),
     "millstream_job_state": ("gauge", "1 for the state the job is in."),
-    "millstream_restarts_total": ("counter", "Runs that ended by themselves and were followed."),
+    "millstream_restarts_total": ("counter", "Automatic restarts after a run ended by itself."),
     "millstream_rows_in_total": ("counter", "Rows read."),
-    "millstream_rows_out_total": ("counter", "Rows that left for a sink."),
-    "millstream_rows_dropped_total": ("counter", "Rows that left by the late or the dead door."),
-    "millstream_dlq_records": ("gauge", "Rows sent to the pipeline's dead topic so far."),
+    "millstream_rows_out_total": ("counter", "Rows written to a sink."),
+    "millstream_rows_dropped_total": ("counter", "Rows that were late or dead."),
+    "millstream_dlq_records": ("gauge", "Rows sent to the pipeline's dead-letter topic."),
     "millstream_batches_total": ("counter", "Batches committed."),
-    "millstream_batch_duration_seconds": ("histogram", "How long batches took."),
-    "millstream_batch_phase_seconds": ("gauge", "How long each phase of the last batch took."),
+    "millstream_batch_duration_seconds": ("histogram", "Duration of batches."),
+    "millstream_batch_phase_seconds": ("gauge", "Duration of each phase of the last batch."),
     "millstream_busy_seconds_total": ("counter", "Time spent inside batches."),
-    "millstream_lag_records": ("gauge", "Records in the log that have not been read."),
-    "millstream_lag_seconds": ("gauge", "How long the oldest unread record has been waiting."),
-    "millstream_retention_warning": ("gauge", "1 while retention is about to eat unread records."),
-    "millstream_watermark_delay_seconds": ("gauge", "How far a source's watermark is behind now."),
-    "millstream_state_rows": ("gauge", "Rows that the steps remember."),
-    "millstream_state_bytes": ("gauge", "Bytes that the steps remember."),
-    "millstream_step_rows_in_total": ("counter", "Rows that a step took in."),
-    "millstream_step_rows_out_total": ("counter", "Rows that a step gave."),
-    "millstream_step_rows_late_total": ("counter", "Rows that came too late for a step."),
-    "millstream_step_rows_behind_total": ("counter", "Rows behind the watermark that were used."),
+    "millstream_lag_records": ("gauge", "Unread records, per partition."),
+    "millstream_lag_seconds": ("gauge", "Age of the oldest unread record."),
+    "millstream_retention_warning": (
+        "gauge",
+        "1 while retention is about to delete unread records.",
+    ),
+    "millstream_watermark_delay_seconds": (
+        "gauge",
+        "How far a source's watermark is behind the clock.",
+    ),
+    "millstream_state_rows": ("gauge", "Rows in state."),
+    "millstream_state_bytes": ("gauge", "Bytes in state."),
+    "millstream_step_rows_in_total": ("counter", "Rows into a step."),
+    "millstream_step_rows_out_total": ("counter", "Rows out of a step."),
+    "millstream_step_rows_late_total": ("counter", "Rows too late for a step."),
+    "millstream_step_rows_behind_total": (
+        "counter",
+        "Rows behind the watermark that still counted.",
+    ),
     "millstream_step_busy_seconds_total": ("counter", "Time spent in a step."),
-    "millstream_instance_rows_in_total": ("counter", "Rows that one instance of a step took in."),
+    "millstream_instance_rows_in_total": ("counter", "Rows into one instance of a step."),
     "millstream_instance_busy_seconds_total": ("counter", "Time spent in one instance of a step."),
-    "millstream_partition_rows_in_total": ("counter", "Rows read of one partition of a source."),
-    "millstream_supervisor_up": ("gauge", "1 while the supervisor lives."),
-    "millstream_page_readers": ("gauge", "Readers that the page updates now."),
+    "millstream_partition_rows_in_total": ("counter", "Rows read from one partition of a source."),
+    "millstream_supervisor_up": ("gauge", "1 while the supervisor is running."),
+    "millstream_page_readers": ("gauge", "Open event streams of the page."),
 }
 _END_OF_TIME = 9999
 
@@ -76,7 +85,7 @@ class _Metrics:
 
 
 def exposition(stack: StackFolder, readers: int = 0) -> str:
-    """Everything, as text."""
+    """All metrics, as text."""
     metrics = _Metrics()
     metrics.add("millstream_supervisor_up", stack.lock("supervisor").held())
     metrics.add("millstream_page_readers", readers)
@@ -132,7 +141,7 @@ def _totals(metrics: _Metrics, name: str, totals: dict[str, dict[str, float]]) -
 
 
 def _by_instance(metrics: _Metrics, name: str, totals: dict[str, dict[str, float]]) -> None:
-    """Instances are as many as a job has tasks and partitions, whatever its data."""
+    """Cardinality is bounded: one series per task and partition, whatever the data."""
     for (step, instance), counts in totals_by_instance(totals, "steps").items():
         labels = {"pipeline": name, "step": step, "instance": instance}
         metrics.add("millstream_instance_rows_in_total", counts["in"], **labels)

@@ -1,4 +1,4 @@
-"""The built page: its files as they were at the start, and nothing else of the disk."""
+"""The built page: its files, read into memory at the start; nothing else is served from disk."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ KINDS = {
     ".txt": "text/plain; charset=utf-8",
 }
 _ABSENT = (
-    "The page needs to have been built; this installation has none; install a wheel, or run "
-    "`make env` in the repository. The API is here all the same: see /api/openapi.json\n"
+    "This installation does not include the built page; install a wheel, or run `make env` in the "
+    "repository. The API is available: see /api/openapi.json\n"
 )
 
 
 def built_page() -> Path | None:
-    """Where the built page lies in this installation, if it was built."""
+    """The folder of the built page, if it was built."""
     folder = Path(__file__).parent / "dist"
     return folder if (folder / "index.html").exists() else None
 
 
 def page_routes(folder: Path | None) -> list[Route]:
-    """One route for each file, read into memory; the root is the page itself."""
+    """One route for each file; the root is the page itself."""
     if folder is None:
         return [Route("/", _absent)]
     routes = []

@@ -1,7 +1,7 @@
-"""`rewind` from the page: the same command in a process of its own.
+"""`rewind` from the page runs `millstream jobs rewind` in a subprocess.
 
-To rewind, the pipeline's file has to be run; the console runs nobody's code, so `millstream jobs
-rewind` does. What a request says reaches it as checked words of an argument list.
+A rewind executes the pipeline's file, and the console itself runs no user code. The request's
+values are validated and passed as an argument list.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _KINDS: dict[int, type[MillstreamError]] = {
 
 
 class Rewinds:
-    """Rewinds that are under way: one at a time for each job, and few in all."""
+    """Running rewinds: at most one for each job, and few in total."""
 
     def __init__(self, stack: StackFolder, most: int) -> None:
         self._stack, self._most = stack, most
@@ -48,42 +48,43 @@ class Rewinds:
         self._running: dict[str, subprocess.Popen[str] | None] = {}
 
     def rewind(self, job: str, to: str, into: str | None, *, again: bool) -> list[str]:
-        """Rewind a job, and start it again if it was running; what the command said.
+        """Rewind a job, and restart it if it was running; returns the command's messages.
 
         Raises:
-            NotFound, InvalidInput, DataGone, Unavailable, AlreadyRunning: as the command does,
-                and while another rewind of the job is under way.
+            NotFound, InvalidInput, DataGone, Unavailable, AlreadyRunning: as the command does;
+                AlreadyRunning also while another rewind of the job is running.
         """
-        words = _words(to, into, again=again)
+        options = _options(to, into, again=again)
         with JobRegistry(self._stack.registry) as registry:
             registry.job(job)
             with self._lock:
                 if job in self._running or len(self._running) >= self._most:
-                    raise AlreadyRunning(f"a rewind of {job} needs others to have ended",
-                                         got=f"under way: {', '.join(self._running)}",
-                                         do="wait for their end")  # fmt: skip
+                    raise AlreadyRunning(f"{job} cannot be rewound while other rewinds run",
+                                         got=f"rewinds of {', '.join(self._running)}",
+                                         do="wait until they have ended")  # fmt: skip
                 self._running[job] = None
             try:
-                registry.add_event("rewind asked for", " ".join(words), job)
-                said = self._ran(job, words)
-                registry.add_event("rewound", said[-1] if said else None, job)
+                registry.add_event("rewind requested", " ".join(options), job)
+                messages = self._run(job, options)
+                registry.add_event("rewound", messages[-1] if messages else None, job)
             except MillstreamError as error:
-                registry.add_event("rewind refused", str(error), job)
+                registry.add_event("rewind failed", str(error), job)
                 raise
             finally:
                 with self._lock:
                     del self._running[job]
-        return said
+        return messages
 
     def end(self) -> None:
-        """End what is under way, as Ctrl-C would: a rewind is done or it is not."""
+        """Terminate running rewinds; a rewind is atomic."""
         with self._lock:
             running = [process for process in self._running.values() if process is not None]
         for process in running:
             process.terminate()
 
-    def _ran(self, job: str, words: list[str]) -> list[str]:
-        command = [sys.executable, "-m", PROGRAM, "jobs", "rewind", "--no-wait", *words, "--", job]
+    def _run(self, job: str, options: list[str]) -> list[str]:
+        rewind = ["jobs", "rewind", "--no-wait", *options, "--", job]
+        command = [sys.executable, "-m", PROGRAM, *rewind]
         environment = {**os.environ, "MILLSTREAM_HOME": str(self._stack.path.parent),
                        "NO_COLOR": "1"}  # fmt: skip
         with subprocess.Popen(
@@ -93,19 +94,19 @@ class Rewinds:
             with self._lock:
                 self._running[job] = process
             try:
-                _, told = process.communicate(timeout=_PATIENCE)
+                _, stderr = process.communicate(timeout=_PATIENCE)
             except subprocess.TimeoutExpired:
-                _ended(process)
-                raise Unavailable(f"rewinding {job} needs less time", got=f"{_PATIENCE:.0f} s",
+                _terminate(process)
+                raise Unavailable(f"{job} is not rewound yet", got=f"no end in {_PATIENCE:.0f} s",
                                   do=f"see `millstream jobs show {job}`") from None  # fmt: skip
-        lines = [line for line in told.splitlines() if line.strip()]
-        said = [one_line(line)[:_LONGEST] for line in lines[-_LINES:]]
+        lines = [line for line in stderr.splitlines() if line.strip()]
+        messages = [one_line(line)[:_LONGEST] for line in lines[-_LINES:]]
         if process.returncode:
-            raise _refusal(process.returncode, said)
-        return said
+            raise _error(process.returncode, messages)
+        return messages
 
 
-def _ended(process: subprocess.Popen[str]) -> None:
+def _terminate(process: subprocess.Popen[str]) -> None:
     process.terminate()
     try:
         process.wait(_ENDING)
@@ -113,24 +114,24 @@ def _ended(process: subprocess.Popen[str]) -> None:
         process.kill()
 
 
-def _words(to: str, into: str | None, *, again: bool) -> list[str]:
-    """The options, each checked: nothing else of a request reaches the command."""
+def _options(to: str, into: str | None, *, again: bool) -> list[str]:
+    """The validated options: nothing else of a request reaches the command."""
     if (into is None) == (not again):
-        raise InvalidInput("rewind needs one of into and again",
+        raise InvalidInput("rewind needs either `into` or `again`",
                            got="both" if again else "neither")  # fmt: skip
     if into is not None and not _SUFFIX.fullmatch(into):
         raise InvalidInput("into needs 1 to 50 letters, digits, dashes or underscores",
-                           got=shortened(into), do='write for instance "-2"')  # fmt: skip
+                           got=shortened(into), do='write "-2", for example')  # fmt: skip
     how = "--again" if into is None else f"--into={into}"
-    return [f"--to={_stack(to)}", how]
+    return [f"--to={_checked_target(to)}", how]
 
 
-def _stack(to: str) -> str:
+def _checked_target(to: str) -> str:
     if to == "start" or _BATCH.fullmatch(to):
         return to
     return iso(point(to, what="to"))
 
 
-def _refusal(code: int, said: list[str]) -> MillstreamError:
-    sentence = said[-1].removeprefix("error: ") if said else "it ended without a word"
+def _error(code: int, messages: list[str]) -> MillstreamError:
+    sentence = messages[-1].removeprefix("error: ") if messages else f"rewind exited with {code}"
     return _KINDS.get(code, AlreadyRunning)(sentence)

@@ -24,23 +24,23 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 _LOOK = 0.5
-_SLOW_READERS = 3
-_ACCEPTED = 100  # new connections between two looks at what those there have sent
+_SHUTDOWN_SECONDS = 3
+_ACCEPTED = 100  # backlog of new connections
 
 
 def configured(app: ASGIApp, limits: Limits, *, host: str, port: int) -> uvicorn.Config:
-    """How the application is served: within its limits, over plain HTTP/1.1, and logging no
-    request, for its address may hold what was looked for."""
+    """Serve within the limits, over plain HTTP/1.1; requests are not logged, because a URL may
+    contain what somebody searched for."""
     return uvicorn.Config(
         app, host=host, port=port, http=connection(limits), ws="none", lifespan="off",
         log_config=None, access_log=False, server_header=False, date_header=False,
         proxy_headers=False, h11_max_incomplete_event_size=limits.headers,
-        backlog=_ACCEPTED, timeout_graceful_shutdown=_SLOW_READERS,
+        backlog=_ACCEPTED, timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
     )  # fmt: skip
 
 
 def run() -> None:
-    """Serve until SIGTERM, or until the stack is no longer meant to be up."""
+    """Serve until SIGTERM, or until `millstream down`."""
     signal.signal(signal.SIGTERM, _leave)
     stack = stack_folder()
     log = Log(stack.log("console"), process="console")
@@ -52,24 +52,24 @@ def run() -> None:
                       console=console)  # fmt: skip
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     server = uvicorn.Server(configured(app, limits, host=address.host, port=address.port))
-    log("console began", host=address.host, port=address.port, page=page is not None)
-    watching = threading.Thread(target=_look_after, args=(stack, server, log), daemon=True)
+    log("console started", host=address.host, port=address.port, page=page is not None)
+    watching = threading.Thread(target=_watch_stack, args=(stack, server, log), daemon=True)
     watching.start()
     try:
         server.run()
     finally:
         console.rewinds.end()
-        log("console ended")
+        log("console stopped")
         log.close()
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
-    """The server hears SIGTERM itself, and repeats it when it has ended: then all is closed."""
+    """uvicorn handles SIGTERM and raises it again once it has shut down."""
     raise SystemExit(0)
 
 
-def _look_after(stack: StackFolder, server: uvicorn.Server, log: Log) -> None:
-    """Bring a supervisor back that was killed; end with the stack."""
+def _watch_stack(stack: StackFolder, server: uvicorn.Server, log: Log) -> None:
+    """Restart a supervisor that was killed; shut down with the stack."""
     wait = threading.Event()
     with JobRegistry(stack.registry, read_only=True) as registry:
         while not wait.wait(_LOOK):
@@ -78,7 +78,7 @@ def _look_after(stack: StackFolder, server: uvicorn.Server, log: Log) -> None:
                 server.should_exit = True
                 return
             if ensure_running(stack, "supervisor", up=up):
-                log("the supervisor was gone and is started again", "warning")
+                log("supervisor was not running; restarted it", "warning")
 
 
 if __name__ == "__main__":

@@ -286,9 +286,10 @@ class BatchRun:
                 self._refuse_bad(source, found.bad[0])
             topic = log_name(source.source) or name
             staged += self._files(stage).stage("dead", (
-                envelopes.dead(part, self.readers[name], step=name, topic=topic)
+                dead
                 for file in found.bad
                 for part in self._staged_pieces(file)
+                for dead in envelopes.dead(part, self.readers[name], step=name, topic=topic)
             ))  # fmt: skip
         return self._output(stage.name, "dead", staged)
 

@@ -168,7 +168,7 @@ class Outputs:
 def _given(rows: pa.Table) -> pa.Table:
     """The panes of a window for a sink that only appends: it cannot take back what it has.
 
-    A row that is taken back goes there only where its stream marks it so (`retract`). What comes
+    A row that is retracted goes there only where its stream marks it so (`retract`). What comes
     here without that mark are windows that begin elsewhere now (sessions absorbed by others,
     windows of rows): any other stream that takes rows back is refused while building
     (`plan/sink_checks.py`).

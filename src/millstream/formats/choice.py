@@ -46,12 +46,12 @@ def format_of(name: str) -> Format:
         from millstream.formats.csv.format import Csv
 
         return Csv()
-    from millstream.formats.plain import Bytes, Text
+    from millstream.formats.text import Bytes, Text
 
     return Text() if name == "text" else Bytes()
 
 
-def described(
+def framed_format(
     name: str, schema: str | os.PathLike[str] | Schema | None, framing: str | None
 ) -> tuple[Format, Schema | None] | None:
     """A format that is described by a file, with the columns of its rows.
@@ -74,12 +74,12 @@ def _avro(
     schema: str | os.PathLike[str] | Schema | None, framing: str | None
 ) -> tuple[Format, Schema | None]:
     from millstream.formats.avro.format import Avro
-    from millstream.formats.avro.schema import derived
+    from millstream.formats.avro.schema import derive_schema
     from millstream.formats.framing import Framing
 
     text: str | None = None
     if isinstance(schema, Schema):
-        text = derived(schema)
+        text = derive_schema(schema)
     elif schema is not None:
         text = _avro_text(schema)
     made = Avro(text, Framing.of(framing))
@@ -88,13 +88,13 @@ def _avro(
 
 def _avro_text(schema: str | os.PathLike[str]) -> str:
     """The schema's JSON: given as such, in a file, or made from column text."""
-    from millstream.formats.avro.schema import derived
+    from millstream.formats.avro.schema import derive_schema
 
     if isinstance(schema, str) and schema.lstrip()[:1] in ("{", "["):
         return schema
     if isinstance(schema, os.PathLike) or schema.endswith(".avsc") or Path(schema).is_file():
         return _read(Path(schema), "the Avro schema").decode()
-    return derived(Schema.parse(schema))
+    return derive_schema(Schema.parse(schema))
 
 
 def _protobuf(

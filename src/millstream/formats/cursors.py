@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millstream.formats.json.block import Block, Flags, Places
-from millstream.formats.json.numbers import slices
+from millstream.formats.block import Block, Flags, Ints
 
 Words = npt.NDArray[np.uint64]
 _MORE = np.uint64(0x8080808080808080)
@@ -31,11 +30,11 @@ _ONE, _SEVEN, _EIGHT = np.uint64(1), np.uint64(7), np.uint64(8)
 class Cursor:
     """Where reading stands in each record, and which records are lost."""
 
-    def __init__(self, block: Block, start: Places, end: Places) -> None:
+    def __init__(self, block: Block, start: Ints, end: Ints) -> None:
         self._block = block
         self._steps = [_STEPS_FOR_FEW]
-        self.at: Places = start.copy()
-        self.end: Places = end
+        self.at: Ints = start.copy()
+        self.end: Ints = end
         self.lost: Flags = np.zeros(start.size, np.bool_)
         self.doubtful: Flags = np.zeros(start.size, np.bool_)
 
@@ -48,13 +47,13 @@ class Cursor:
             made.lose(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False)))
         return made
 
-    def inside(self, start: Places, end: Places) -> Self:
+    def inside(self, start: Ints, end: Ints) -> Self:
         """At the beginning of each of these spans: records within the records."""
         made = type(self)(self._block, start, end)
         made._steps = self._steps
         return made
 
-    def worth(self, rows: Places) -> bool:
+    def worth(self, rows: Ints) -> bool:
         """Whether a step for these records is worth its price.
 
         A step costs as much for one record as for hundreds, so a block has a limited number
@@ -65,18 +64,18 @@ class Cursor:
         self._steps[0] -= 1
         return self._steps[0] >= 0
 
-    def lose(self, rows: Places, *, doubt: bool = False) -> None:
+    def lose(self, rows: Ints, *, doubt: bool = False) -> None:
         """These records are left to the exact path: they are wrong, or there is doubt."""
         if doubt:
             self.doubtful[rows[~self.lost[rows]]] = True
         self.lost[rows] = True
         self.at[rows] = self.end[rows]
 
-    def left(self, rows: Places) -> Places:
+    def left(self, rows: Ints) -> Ints:
         """How many bytes each of the records still has."""
         return np.asarray(self.end[rows] - self.at[rows])
 
-    def varints(self, rows: Places) -> Words:
+    def varints(self, rows: Ints) -> Words:
         """The next variable-length number of each of the records; 0 for lost ones."""
         at = self.at[rows]
         word = self._block.word(at)
@@ -95,7 +94,7 @@ class Cursor:
             value[over] = 0
         return value
 
-    def _long(self, at: Places, size: Places, value: Words) -> Places:
+    def _long(self, at: Ints, size: Ints, value: Words) -> Ints:
         """The ninth and tenth byte of the longest numbers, added to `value`."""
         which = np.flatnonzero(size > 8)
         more = self._block.word(at[which] + 8)
@@ -107,7 +106,7 @@ class Cursor:
         size[which] = np.where(two, np.where(tenth <= 1, 10, 11), 9)
         return size
 
-    def words(self, rows: Places, size: int) -> Words:
+    def words(self, rows: Ints, size: int) -> Words:
         """The next `size` (1 to 8) bytes of each of the records, the first one lowest."""
         at = self.at[rows]
         word = self._block.word(at)
@@ -119,7 +118,7 @@ class Cursor:
             self.lose(rows[over])
         return word
 
-    def spans(self, rows: Places, size: Places) -> tuple[Places, Places]:
+    def spans(self, rows: Ints, size: Ints) -> tuple[Ints, Ints]:
         """The bounds of the next `size` bytes of each of the records; lost ones have none."""
         at = self.at[rows]
         over = (size < 0) | (size > self.end[rows] - at)
@@ -130,7 +129,7 @@ class Cursor:
         self.at[rows] = at + size
         return at, at + size
 
-    def numbers_in(self, start: Places, end: Places) -> tuple[Places, Places]:
+    def numbers_in(self, start: Ints, end: Ints) -> tuple[Ints, Ints]:
         """Where variable-length numbers begin that fill these spans, and in which span.
 
         One that does not end begins like any other.
@@ -143,19 +142,19 @@ class Cursor:
         begins[1:] = last[:-1] | (owners[1:] != owners[:-1])
         return owners[begins], at[begins]
 
-    def binaries(self, rows: Places, size: Places) -> pa.Array:
+    def binaries(self, rows: Ints, size: Ints) -> pa.Array:
         """The next `size` bytes of each of the records as binary."""
         return self.bytes_of(*self.spans(rows, size))
 
-    def texts(self, rows: Places, size: Places) -> pa.Array:
+    def texts(self, rows: Ints, size: Ints) -> pa.Array:
         """The next `size` bytes of each of the records as text; what is no UTF-8 is lost."""
         return self.texts_of(rows, *self.spans(rows, size))
 
-    def bytes_of(self, start: Places, end: Places) -> pa.Array:
+    def bytes_of(self, start: Ints, end: Ints) -> pa.Array:
         """The bytes between ascending, disjoint bounds."""
-        return slices(self._block, start, end, pa.binary())
+        return self._block.slices(start, end, pa.binary())
 
-    def texts_of(self, rows: Places, start: Places, end: Places) -> pa.Array:
+    def texts_of(self, rows: Ints, start: Ints, end: Ints) -> pa.Array:
         """As `bytes_of`, as text; a record whose bytes are no UTF-8 is lost."""
         made = self.bytes_of(start, end)
         if self._block.ascii:
@@ -165,14 +164,14 @@ class Cursor:
         except pa.ArrowInvalid:
             wrong = np.array([not _is_text(value) for value in made.to_pylist()], np.bool_)
             self.lose(rows[wrong])
-            return slices(self._block, start, np.where(wrong, start, end), pa.string())
+            return self._block.slices(start, np.where(wrong, start, end), pa.string())
 
     def finished(self) -> Flags:
         """Which records were read to their very end, and are not lost."""
         return np.asarray((self.at == self.end) & ~self.lost)
 
 
-def _joined(word: Words, size: Places) -> Words:
+def _joined(word: Words, size: Ints) -> Words:
     """The numbers that the first `size` (1 to 8) bytes of words make, seven bits a byte."""
     drop = ((8 - size) << 3).astype(np.uint64)
     made = ((word << drop) >> drop) & ~_MORE
@@ -181,7 +180,7 @@ def _joined(word: Words, size: Places) -> Words:
     return made
 
 
-def zigzag(value: Words) -> Places:
+def zigzag(value: Words) -> Ints:
     """Numbers whose lowest bit is the sign."""
     return (value >> _ONE).astype(np.int64) ^ -(value & _ONE).astype(np.int64)
 

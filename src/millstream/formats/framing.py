@@ -91,7 +91,7 @@ class Framing:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        after = written(index)
+        after = encode_index(index)
         size = _HEAD + len(after)
         heads = pc.binary_slice(values, 0, size)
         good = pc.equal(pc.binary_length(heads), size)
@@ -121,7 +121,7 @@ class Framing:
         Raises:
             NotFramed: it begins with none, or with that of other records; the message says why.
         """
-        from millstream.formats.pieces import NULL_VALUE
+        from millstream.formats.decoding import NULL_VALUE
 
         if head is None:
             raise NotFramed(NULL_VALUE)
@@ -152,11 +152,11 @@ class Framing:
                                got='framing="confluent"')  # fmt: skip
         if self.id is None:
             return values
-        head = pa.scalar(b"\0" + self.id.to_bytes(4, "big") + written(index), pa.binary())
+        head = pa.scalar(b"\0" + self.id.to_bytes(4, "big") + encode_index(index), pa.binary())
         return pc.binary_join_element_wise(head, values, pa.scalar(b"", pa.binary()))
 
 
-def written(index: Path) -> bytes:
+def encode_index(index: Path) -> bytes:
     """A message index as Confluent writes it: how many numbers, and these, each as a zigzag
     varint; the file's first message, the most frequent, is one zero byte."""
     if index in ((), (0,)):
@@ -202,7 +202,7 @@ def _without_heads(values: pa.Array, heads: np.ndarray) -> pa.Array:
     import numpy as np
     import pyarrow as pa
 
-    from millstream.formats.pieces import cut_out
+    from millstream.formats.block import slice_binary
 
     width = np.int64 if pa.types.is_large_binary(values.type) else np.int32
     _, offsets, data = values.buffers()
@@ -210,7 +210,7 @@ def _without_heads(values: pa.Array, heads: np.ndarray) -> pa.Array:
         return values
     found = np.frombuffer(offsets, width, len(values) + 1, values.offset * width().itemsize)
     bounds = found.astype(np.int64)
-    return cut_out(data, bounds[:-1] + heads, bounds[1:], values.type)
+    return slice_binary(data, bounds[:-1] + heads, bounds[1:], values.type)
 
 
 def _moved(made: Decoded, places: np.ndarray) -> Decoded:

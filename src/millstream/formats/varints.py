@@ -17,7 +17,7 @@ _EMPTY = pa.scalar(b"", pa.binary())
 _SEVEN, _MORE = np.uint8(0x7F), np.uint8(0x80)
 
 
-def varints(values: Words) -> pa.Array:
+def encode_varints(values: Words) -> pa.Array:
     """Each number in as few bytes as it needs, seven bits a byte, lowest first."""
     size = np.ones(values.size, np.int64)
     largest = int(values.max(initial=0))
@@ -30,22 +30,22 @@ def varints(values: Words) -> pa.Array:
         groups[:, place] = np.where(size > place + 1, seven | _MORE, seven & _SEVEN)
     if most > 1 and size.size and int(size.min()) < most:
         groups = groups[np.arange(most) < size[:, None]]
-    return binaries(groups.ravel(), size)
+    return split_bytes(groups.ravel(), size)
 
 
-def zigzags(values: npt.NDArray[np.int64]) -> pa.Array:
+def encode_zigzags(values: npt.NDArray[np.int64]) -> pa.Array:
     """Signed numbers, their sign in the lowest bit."""
     doubled = values.view(np.uint64) << np.uint64(1)
-    return varints(doubled ^ (values >> 63).view(np.uint64))
+    return encode_varints(doubled ^ (values >> 63).view(np.uint64))
 
 
-def fixed(values: npt.NDArray[np.generic]) -> pa.Array:
+def encode_fixed(values: npt.NDArray[np.generic]) -> pa.Array:
     """Numbers as they lie in memory, lowest byte first."""
     data = np.ascontiguousarray(values).view(np.uint8)
-    return binaries(data, np.full(len(values), values.dtype.itemsize))
+    return split_bytes(data, np.full(len(values), values.dtype.itemsize))
 
 
-def binaries(data: npt.NDArray[np.uint8], sizes: npt.NDArray[np.int64]) -> pa.Array:
+def split_bytes(data: npt.NDArray[np.uint8], sizes: npt.NDArray[np.int64]) -> pa.Array:
     """One array of bytes cut into values of these sizes."""
     bounds = np.zeros(sizes.size + 1, np.int32)
     np.cumsum(sizes, out=bounds[1:])
@@ -53,32 +53,32 @@ def binaries(data: npt.NDArray[np.uint8], sizes: npt.NDArray[np.int64]) -> pa.Ar
     return pa.Array.from_buffers(pa.binary(), sizes.size, buffers)
 
 
-def sizes_of(column: pa.Array) -> npt.NDArray[np.int64]:
+def byte_lengths(column: pa.Array) -> npt.NDArray[np.int64]:
     """How many bytes each value has."""
     sizes: npt.NDArray[np.int64] = pc.binary_length(column).to_numpy(zero_copy_only=False)
     return sizes.astype(np.int64)
 
 
-def joined(parts: Sequence[pa.Array | pa.Scalar]) -> pa.Array:
+def join_columns(parts: Sequence[pa.Array | pa.Scalar]) -> pa.Array:
     """Values of several columns put together, row by row; null where one is null."""
     return pc.binary_join_element_wise(*parts, _EMPTY)
 
 
-def chosen(flags: npt.NDArray[np.bool_], one: pa.Array, other: pa.Array | bytes) -> pa.Array:
+def choose(flags: npt.NDArray[np.bool_], one: pa.Array, other: pa.Array | bytes) -> pa.Array:
     """Where a flag is true the one value, else the other."""
     if isinstance(other, bytes):
         other = pa.scalar(other, pa.binary())
     return pc.if_else(pa.array(flags), one, other)
 
 
-def gathered(lists: pa.Array, elements: pa.Array) -> pa.Array:
+def join_lists(lists: pa.Array, elements: pa.Array) -> pa.Array:
     """For each list the bytes of its elements, one after the other; empty for null."""
     count = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
     bounds = np.zeros(len(lists) + 1, np.int64)
     np.cumsum(count, out=bounds[1:])
     ends = np.zeros(len(elements) + 1, np.int64)
-    np.cumsum(sizes_of(elements), out=ends[1:])
+    np.cumsum(byte_lengths(elements), out=ends[1:])
     data = np.frombuffer(pc.binary_join(
         pa.ListArray.from_arrays(pa.array([0, len(elements)], pa.int32()), elements), _EMPTY
     )[0].as_py(), np.uint8)  # fmt: skip
-    return binaries(data, np.diff(ends[bounds]))
+    return split_bytes(data, np.diff(ends[bounds]))

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import Damaged, Unavailable
-from millstream.sinks.store_file import made
+from millstream.sinks.private_file import create_private_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +26,7 @@ def open_database(path: Path, schema: str, *, version: int, durable: bool) -> sq
         Damaged: the file is not a database, or has another version.
         Unavailable: it cannot be written, or has been locked for more than 30 seconds.
     """
-    made(path)
+    create_private_file(path)
     try:
         connection = sqlite3.connect(
             path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False

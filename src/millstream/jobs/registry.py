@@ -151,9 +151,9 @@ class JobRegistry:
         with self._lock:
             found = self._one(name)
         if found is None:
-            known = ", ".join(job.name for job in self.all()) or "no jobs"
-            raise NotFound(f"this needs a job named {name!r}", got=known,
-                           do="see `millstream jobs list`")  # fmt: skip
+            known = ", ".join(job.name for job in self.all())
+            do = f"the jobs are {known}" if known else "there are no jobs yet"
+            raise NotFound(f"there is no job named {name!r}", do=do)
         return found
 
     def want(self, name: str, wanted: Wanted, *, restart: bool = False) -> JobRow:
@@ -165,7 +165,7 @@ class JobRegistry:
                 f"UPDATE jobs SET wanted = ?{again} WHERE name = ? AND wanted <> 'removed'",  # noqa: S608
                 (wanted, name),
             )
-            self._add_event(name, "asked for", "a new run" if restart else wanted)
+            self._add_event(name, "requested", "a new run" if restart else wanted)
         return self.job(name)
 
     def update(self, name: str, event: str | None = None, detail: str | None = None,

@@ -67,7 +67,7 @@ class Outcome:
     `results` are tables of the operator's columns with `_time` and `_sign`, each of
     bounded size, to be drained before anything else here is final. They go to sinks and,
     unless `flow` is given, to later operators too. `flow` is what later operators see
-    where that differs: no early panes, each change as the old row taken back and the new
+    where that differs: no early panes, each change as the old row retracted and the new
     one given.
 
     `deltas` are what the tables gain (sorted, combined), `floors` the orders below which

@@ -154,7 +154,7 @@ class Waiting:
     def _require_no_retraction(self, rows: pa.Table) -> None:
         if SIGN in rows.column_names and not (int_values(plain(rows[SIGN])) == 1).all():
             raise InvalidSpec(
-                f"{self._step} needs rows that are never taken back",
+                f"{self._step} needs rows that are never retracted",
                 got="a correction from the step before it",
                 do="leave out `keep` in the .late(…) of that step",
             )

@@ -87,7 +87,7 @@ class Node(ABC):
 
     @property
     def corrects(self) -> bool:
-        """Whether rows it has given may be taken back later."""
+        """Whether rows it has given may be retracted later."""
         return any(below.corrects for below in self.inputs)
 
 

@@ -50,7 +50,7 @@ def unique(names: Sequence[str], what: str, do: str) -> None:
         seen.add(name)
 
 
-def named_apart(outputs: Sequence[Output]) -> tuple[Output, ...]:
+def distinct_names(outputs: Sequence[Output]) -> tuple[Output, ...]:
     """The outputs, each under its name; where a topic and a table have the same, the later one
     says what it is, too: `hot`, `hot-postgres`.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from millstream.errors import InvalidSpec
 from millstream.plan.graph import Read, Stateful, ancestry
-from millstream.plan.sink_checks import watched
+from millstream.plan.outputs import watched_keys
 from millstream.sinks.alerts.alert import Alert
 from millstream.sinks.files.files import FilesSink
 from millstream.sinks.keys import Keyed
@@ -81,7 +81,7 @@ def check_side_output(sink: Sink | None, kind: SideOutput) -> None:
     if isinstance(sink, Files):
         FilesSink(sink)
     keys = (sink.keys or ()) if isinstance(sink, Topic | Keyed) else ()
-    watched(sink, (), (), columns)
+    watched_keys(sink, (), (), columns)
     plain = [name for name in columns if name not in _NESTED[kind]]
     wrong = [key for key in keys if isinstance(sink, Topic) or key not in plain]
     if wrong:

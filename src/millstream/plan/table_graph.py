@@ -21,7 +21,7 @@ class KeptWhere(Where):
 
 @dataclass(frozen=True, eq=False)
 class Upheld(Stateful):
-    """The row that counts, per key: changes in, rows given and taken back out."""
+    """The row that counts, per key: changes in, rows added and retracted out."""
 
     spec: Current
 
@@ -109,7 +109,7 @@ class Told(Stateful):
 
 
 def is_table_of_changes(node: Node) -> bool:
-    """Whether a node's rows are sets and deletes by key, not rows given and taken back."""
+    """Whether a node's rows are sets and deletes by key, not rows added and retracted."""
     while not isinstance(node, Read | Stateful):
         node = node.inputs[0]
     return isinstance(node, Read)

@@ -1,4 +1,4 @@
-"""`Function`: the user's own code as a sink, at least once."""
+"""`Function`: user code as a sink, at least once."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, init=False)
 class Function:
-    """Rows handed to a function: `Function(lambda rows, intent, batch: …)`.
+    """Passes rows to a function: `Function(lambda rows, intent, batch: …)`.
 
-    It is called on the driver, once per batch that has rows: with an Arrow table of them, the id
-    of the intent and the number of the batch. When it returns, the batch counts as delivered. A
-    crash before that calls it again with the same rows, id and number: what it does happens at
-    least once, and exactly once if it remembers the ids it has seen. Where rows take earlier ones
-    back, the table has a column `_sign` with −1 for those.
+    The function runs on the driver, once per batch that has rows. It gets the rows as an Arrow
+    table, the id of the intent and the number of the batch. When it returns, the batch counts as
+    delivered; after a crash before that, it is called again with the same arguments. Its effects
+    therefore happen at least once, and exactly once if it skips ids it has seen. If there are
+    retractions, the table has a column `_sign` with −1 for them.
     """
 
     fn: Callable[[Any, str, int], object]
@@ -31,34 +31,34 @@ class Function:
 
     def __init__(self, fn: Callable[[Any, str, int], object], name: str | None = None) -> None:
         if not callable(fn):
-            raise InvalidSpec("Function needs something to call", got=repr(fn),
+            raise InvalidSpec("Function needs a callable", got=repr(fn),
                               do="write Function(lambda rows, intent, batch: …)")  # fmt: skip
-        own = getattr(fn, "__name__", "function")
+        given = getattr(fn, "__name__", "function")
         object.__setattr__(self, "fn", fn)
-        object.__setattr__(self, "name", name or ("function" if own == "<lambda>" else own))
+        object.__setattr__(self, "name", name or ("function" if given == "<lambda>" else given))
 
     @property
     def system(self) -> str:
-        """Each function stands for itself."""
+        """Each function is its own system."""
         return f"function {self.name}"
 
     def writer(self, opening: Opening) -> Writer:
-        """Nothing is opened: the function knows what it talks to."""
+        """Return a writer that calls the function."""
         return FunctionWriter(opening)
 
 
 class FunctionWriter:
-    """Calls functions with a batch's rows."""
+    """Calls functions with the rows of a batch."""
 
     def __init__(self, opening: Opening) -> None:
         self._opening = opening
 
     def recover(self, expected: str | None) -> str | None:
-        """Nobody remembers what a function has done: the last commit is believed."""
+        """A function has no ledger: trust the last commit."""
         return expected
 
     def write(self, intent: str, batch: int, outputs: Sequence[Staged]) -> None:
-        """Call the functions, one after the other."""
+        """Call the functions, one after another."""
         for staged in outputs:
             assert isinstance(staged.sink, Function)
             table = _rows(staged)
@@ -71,12 +71,12 @@ class FunctionWriter:
                 raise UserCodeFailed(
                     f"the function {staged.sink.name!r} of the output {staged.output!r} raised "
                     f"{type(error).__name__}: {error}",
-                    do=_place(error),
+                    do=_user_line(error),
                 ) from error
             self._opening.on_step("after a sink's commit")
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to close."""
 
 
 def _rows(staged: Staged) -> Any:
@@ -92,7 +92,7 @@ def _rows(staged: Staged) -> Any:
     return user
 
 
-def _place(error: Exception) -> str | None:
-    """The user's line: the first one below our call."""
+def _user_line(error: Exception) -> str | None:
+    """The line in the user's code: the first frame below this module."""
     frames = traceback.extract_tb(error.__traceback__)[1:]
     return f"see {frames[0].filename}:{frames[0].lineno}" if frames else None

@@ -1,4 +1,4 @@
-"""`Memory` as a sink: rows kept in this process, for trying things out."""
+"""`Memory` as a sink: rows are kept in this process."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 
 class MemoryWriter:
-    """Puts each batch's rows into their `Memory` sinks, once."""
+    """Appends the rows of each batch to their `Memory` sinks, once."""
 
     def __init__(self, ledger: dict[str, str]) -> None:
         self._ledger = ledger
 
     def recover(self, expected: str | None) -> str | None:
-        """The intent taken last in this process."""
+        """Return the intent written last in this process."""
         return self._ledger.get("memory")
 
     def write(self, intent: str, batch: int, outputs: Sequence[Staged]) -> None:
-        """Take a batch's rows."""
+        """Append the rows of a batch."""
         for staged in outputs:
             rows = [row for table in staged.tables() for row in visible(table.to_pylist())]
             assert isinstance(staged.sink, Memory)
@@ -31,9 +31,9 @@ class MemoryWriter:
         self._ledger["memory"] = intent
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to close."""
 
 
 def visible(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows without the engine's own columns."""
+    """Rows without the engine's internal columns."""
     return [{k: v for k, v in row.items() if not k.startswith("_")} for row in rows]

@@ -1,7 +1,7 @@
-"""A row of small records in a folder, each made once under the next number.
+"""A folder of numbered records; each number is created once.
 
-Whoever makes number n + 1 first has spoken; the other reads what was said. So a run that takes
-a place by a record of its own shuts earlier runs out: their next record meets a taken number.
+Exactly one run can create record n + 1; every other run then finds the number taken. A run that
+claims the folder with a record thereby fences earlier runs: their next record meets a taken number.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import os
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from millstream.errors import AlreadyRunning, Damaged, Fenced
+from millstream.errors import Damaged, Fenced
+from millstream.sinks.ownership import claimed_by, fenced
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,54 +27,54 @@ Body = dict[str, Any]
 
 
 class Records:
-    """The records of one place, seen by one run of one job."""
+    """The records of one target, as one run of one job sees them."""
 
-    def __init__(self, place: Path, opening: Opening) -> None:
-        self._place, self._opening = place, opening
-        self.folder = place / FOLDER
+    def __init__(self, target: Path, opening: Opening) -> None:
+        self._target, self._opening = target, opening
+        self.folder = target / FOLDER
         self.number = 0
 
-    def take(self, **more: Any) -> list[Body]:
-        """Put this run's own record at the end; gives all records before it.
+    def claim(self, **more: Any) -> list[Body]:
+        """Append a record of this run, and return all earlier records.
 
         Raises:
-            AlreadyRunning: the place is another job's, and it may not be taken over.
-            Fenced: a newer run of this job has taken it.
+            AlreadyRunning: the target belongs to another job and may not be taken over.
+            Fenced: a newer run of this job has claimed it.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         while True:
             found = read_all(self.folder)
-            self._refuse(found[-1] if found else None)
+            self._check_owner(found[-1] if found else None)
             self.number = found[-1]["number"] if found else 0
-            if self._made({"kind": "run", **more}):
+            if self._append({"kind": "run", **more}):
                 return found
 
-    def add(self, **body: Any) -> None:
-        """The next record.
+    def append(self, **body: Any) -> None:
+        """Append a record.
 
         Raises:
-            Fenced: somebody else has made it.
+            Fenced: another run has created that number.
         """
-        if not self._made(body):
-            raise self.fenced()
+        if not self._append(body):
+            raise self._fenced()
 
     def check(self) -> None:
-        """Raise Fenced if somebody else has added a record."""
+        """Raise `Fenced` if another run has appended a record."""
         if self._newest() > self.number:
-            raise self.fenced()
+            raise self._fenced()
 
-    def _made(self, body: Body) -> bool:
-        """Make the next record; False if somebody else has, at that number or further on.
+    def _append(self, body: Body) -> bool:
+        """Create the next record; False if another run has created it or a later one.
 
-        Old records are removed, so a number may be free that was taken: a record that stands
-        behind a gap is one of a run that slept, and goes.
+        Because old records are removed, a number that was once taken may be free. A record that
+        follows a gap was created by a run that was suspended meanwhile, and is removed.
         """
         if self._newest() > self.number:
             return False
         opening, number = self._opening, self.number + 1
-        whole = {**body, "number": number, "pipeline": opening.pipeline, "job": opening.job,
-                 "epoch": opening.epoch}  # fmt: skip
-        if not _write_new(self._path(number), whole):
+        record = {**body, "number": number, "pipeline": opening.pipeline, "job": opening.job,
+                  "epoch": opening.epoch}  # fmt: skip
+        if not _create(self._path(number), record):
             return False
         if self._newest() > number:
             if not self._path(number + 1).exists():
@@ -88,41 +89,32 @@ class Records:
     def _path(self, number: int) -> Path:
         return self.folder / f"{number:010d}.json"
 
-    def _refuse(self, last: Body | None) -> None:
+    def _check_owner(self, last: Body | None) -> None:
         if last is None:
             return
         opening = self._opening
-        if last["job"] != opening.job:
-            if not opening.take_over:
-                raise AlreadyRunning(
-                    f"one job at a time writes to {self._place}",
-                    got=f"job {last['job'][:8]} of the pipeline {last['pipeline']!r}, "
-                    "with another checkpoint",
-                    do="name another folder, or say --take-over to end that job's writing",
-                )
-        elif last["epoch"] > opening.epoch:
-            raise self.fenced()
+        if last["job"] == opening.job:
+            if last["epoch"] > opening.epoch:
+                raise self._fenced()
+        elif not opening.take_over:
+            raise claimed_by(last["job"], last["pipeline"], str(self._target),
+                             other="choose another folder")  # fmt: skip
 
-    def fenced(self) -> Fenced:
-        """The sentence of a run that has been shut out."""
-        return Fenced(
-            f"the job {self._opening.job[:8]} needs to be the only one writing to {self._place}",
-            got="a newer run, which has taken it over",
-            do="let that one work; this one stops, and nothing it had begun is visible",
-        )
+    def _fenced(self) -> Fenced:
+        return fenced(self._opening.job, str(self._target))
 
-    def forget(self, before: int) -> None:
-        """Remove records below a number: what they say is said again later."""
+    def remove_before(self, number: int) -> None:
+        """Remove records below a number that a later full record repeats."""
         for path in self.folder.glob(_NAMES):
-            if int(path.stem) < before:
+            if int(path.stem) < number:
                 path.unlink(missing_ok=True)
 
 
 def read_all(folder: Path) -> list[Body]:
-    """The records of a folder, in order, from the last one that says everything before it.
+    """Return the records of a folder in order, starting with the last full record.
 
     Raises:
-        Damaged: one of them is missing, cut short or changed.
+        Damaged: a record is missing, truncated or changed.
     """
     found: list[Body] = []
     for path in sorted(folder.glob(_NAMES), reverse=True):
@@ -134,26 +126,26 @@ def read_all(folder: Path) -> list[Body]:
             break
     if found and found[-1]["number"] != 1 and found[-1].get("full") is None:
         missing = folder / f"{found[-1]['number'] - 1:010d}.json"
-        raise _damaged(missing, "no such file, though a later one is there")
+        raise _damaged(missing, "no such file, although a later record exists")
     return found[::-1]
 
 
 def read(path: Path) -> Body:
-    """One record's body."""
+    """Return the body of one record."""
     try:
-        header, text = path.read_text(encoding="utf-8").split("\n", 1)
-        told = json.loads(header)
+        first_line, text = path.read_text(encoding="utf-8").split("\n", 1)
+        header = json.loads(first_line)
         text = text.removesuffix("\n")
-        if told["format"] == FORMAT and told["sha256"] == _digest(text):
+        if header["format"] == FORMAT and header["sha256"] == _digest(text):
             body: Body = json.loads(text)
             return body
     except (ValueError, KeyError, TypeError):
         pass
-    raise _damaged(path, "a record cut short or changed")
+    raise _damaged(path, "a truncated or changed record")
 
 
-def _write_new(path: Path, body: Body) -> bool:
-    """Make a file under a free name, whole or not at all; False if the name is taken."""
+def _create(path: Path, body: Body) -> bool:
+    """Create a complete file atomically; False if the name is taken."""
     text = json.dumps(body, separators=(",", ":"), sort_keys=True)
     header = json.dumps({"format": FORMAT, "sha256": _digest(text)})
     draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
@@ -172,7 +164,7 @@ def _write_new(path: Path, body: Body) -> bool:
 
 
 def sync(folder: Path) -> None:
-    """Make the names in a folder durable."""
+    """Make the directory entries of a folder durable."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -185,5 +177,5 @@ def _digest(text: str) -> str:
 
 
 def _damaged(path: Path, got: str) -> Damaged:
-    return Damaged(f"the job needs {path} as it was written", got=got,
-                   do="restore it from a copy, or write to another folder")  # fmt: skip
+    return Damaged(f"the job needs {path} unchanged", got=got,
+                   do="restore it from a backup, or write to another folder")  # fmt: skip

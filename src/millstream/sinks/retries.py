@@ -1,4 +1,4 @@
-"""Trying again while a system may come back: it holds the pipeline, and it is told."""
+"""Retries while an external system is unavailable; the pipeline waits and reports why."""
 
 from __future__ import annotations
 
@@ -12,43 +12,44 @@ if TYPE_CHECKING:
 
     from millstream.sinks.spec import Opening
 
-Told = tuple[str, MillstreamError | None]
+Diagnosis = tuple[str, MillstreamError | None]
+"""What an error says, and the error to stop the job with; None if a retry may succeed."""
+
+CONTINUES = "the job continues from here after a restart"
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0
 
 
-def persist(
+def retry(
     attempt: Callable[[], None],
     what: str,
     *,
     where: str,
     opening: Opening,
     errors: tuple[type[Exception], ...],
-    told: Callable[[Exception], Told],
+    classify_error: Callable[[Exception], Diagnosis],
 ) -> None:
-    """Try until it works, with pauses that grow.
-
-    `told` says what an error means, with the sentence to stop with where it cannot heal.
+    """Call `attempt` until it succeeds, with growing pauses.
 
     Raises:
-        Unavailable: it has not worked for as long as the opening's patience.
+        Unavailable: no attempt succeeded within the opening's patience.
     """
     deadline, pause = time.monotonic() + opening.patience, _FIRST_WAIT
     while True:
         try:
             attempt()
         except MillstreamError:
-            raise  # some of ours are OSErrors too
+            raise  # some of them are OSErrors too
         except errors as error:
-            why, stop = told(error)
+            reason, stop = classify_error(error)
             if stop is not None:
                 raise stop from error
             if time.monotonic() + pause > deadline:
                 raise Unavailable(
                     f"the pipeline {opening.pipeline!r} needs {where} to {what}",
-                    got=f"no success in {opening.patience:.0f} s: {why}",
-                    do="look there; the job goes on from here when it is started again",
+                    got=f"no success in {opening.patience:.0f} s: {reason}",
+                    do=f"check that system; {CONTINUES}",
                 ) from error
-            opening.on_wait(f"waiting for {where}: {why}")
+            opening.on_wait(f"waiting for {where}: {reason}")
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_WAIT)
         else:

@@ -1,4 +1,4 @@
-"""Rows on their way out: the user's columns, and what signs and keys make of them."""
+"""Staged rows: the user's columns, retractions, and the last change per key."""
 
 from __future__ import annotations
 
@@ -20,74 +20,72 @@ if TYPE_CHECKING:
 SIGN = "_sign"
 RETRACT = "retract"
 CHUNK = 50_000
-_PLACE = "_place"
+_POSITION = "_position"
 
 
 def columns_of(table: pa.Table) -> list[str]:
-    """The user's columns; those of the engine begin with `_`."""
+    """The names of the user's columns; internal columns begin with `_`."""
     return [name for name in table.column_names if not name.startswith("_")]
 
 
 def visible(table: pa.Table) -> pa.Table:
-    """The user's columns, in the types of the schema."""
+    """The user's columns, cast to the types of the schema."""
     user = table.select(columns_of(table))
     loose = [pa.field(part.name, part.type) for part in Schema.from_arrow(user.schema).arrow()]
     return user.cast(pa.schema(loose)).combine_chunks()
 
 
 def chunks(staged: Staged, size: int = CHUNK) -> Iterator[pa.Table]:
-    """The rows of an output, so many at a time, in their order."""
+    """The rows of an output in order, at most `size` at a time."""
     for table in staged.tables():
         for start in range(0, table.num_rows, size):
             yield table.slice(start, size)
 
 
 def appended(staged: Staged, size: int = CHUNK) -> Iterator[pa.Table]:
-    """The rows for a sink that only takes more.
+    """The rows for a sink that only appends.
 
-    A row that takes an earlier one back is a row among others where its readers can tell: where
-    it has the column `retract`.
+    Retractions are appended like other rows if the column `retract` marks them.
 
     Raises:
-        InvalidSpec: nobody could tell, and there is no key to find the earlier row by.
+        InvalidSpec: there are retractions, and no column marks them.
     """
     for table in chunks(staged, size):
         signed = SIGN in table.column_names and RETRACT not in table.column_names
         if signed and pc.min(table[SIGN]).as_py() < 0:
             raise InvalidSpec(
-                f"the output {staged.output!r} needs a sink with key=, for it takes rows back",
+                f"the output {staged.output!r} needs a sink with key=, because it retracts rows",
                 got=f"{staged.sink!r}, which only appends",
-                do="name the columns that say which row is meant: key=[…], or let rows say it "
-                'themselves: .trigger(panes="retracting")',
+                do='set key=[…], or mark retractions: .trigger(panes="retracting")',
             )
         yield visible(table)
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What a chunk of rows does to a keyed table: each key is in one of the two, once."""
+    """The changes of a keyed table: each key occurs once, in one of the two tables."""
 
     upserts: pa.Table
     deletes: pa.Table
 
 
 def changes(staged: Staged, keys: tuple[str, ...], size: int = CHUNK) -> Iterator[Changes]:
-    """The last state of each key, chunk by chunk: a row is put in, or (sign −1) taken out."""
+    """The last change of each key, per chunk: an upsert, or a delete (sign −1)."""
     for table in chunks(staged, size):
         _check_keys(staged, keys, table)
         last = _last_per_key(table, keys)
         if SIGN not in last.column_names:
             yield Changes(visible(last), visible(last.slice(0, 0)).select(keys))
             continue
-        stays = pc.greater(last[SIGN], 0)
-        gone = last.filter(pc.invert(stays))
-        yield Changes(visible(last.filter(stays)), visible(gone).select(keys))
+        upserted = pc.greater(last[SIGN], 0)
+        deleted = last.filter(pc.invert(upserted))
+        yield Changes(visible(last.filter(upserted)), visible(deleted).select(keys))
 
 
 def _last_per_key(table: pa.Table, keys: tuple[str, ...]) -> pa.Table:
-    places = pa.array(np.arange(table.num_rows))
-    keyed = table.select(keys).append_column(_PLACE, places)
-    last = keyed.group_by(list(keys)).aggregate([(_PLACE, "max")])[f"{_PLACE}_max"]
+    positions = pa.array(np.arange(table.num_rows))
+    keyed = table.select(keys).append_column(_POSITION, positions)
+    last = keyed.group_by(list(keys)).aggregate([(_POSITION, "max")])[f"{_POSITION}_max"]
     if len(last) == table.num_rows:
         return table
     return table.take(pa.array(np.sort(last.to_numpy())))

@@ -174,9 +174,11 @@ class Reader(Protocol):
         """
 
     def originals(self, places: Mapping[int, Sequence[int]]) -> pa.Table:
-        """Single records, whole (`raw_schema`), by partition and ascending offsets.
+        """Single records, whole (`raw_schema`), by partition and ascending offsets: all of them,
+        or so many of the first that more would be too much memory.
 
         Raises:
+            DamagedLog: one of them cannot be read.
             DataGone: one of them is no longer there.
         """
 

@@ -1,5 +1,5 @@
-"""Records as people look at them: made harmless, filtered, a page at a time.
+"""Viewing records: escaped, filtered, a page at a time.
 
-What the command line and the console share, so that a moment, a filter and a place in a topic
-are written and mean the same in both.
+The command line and the console share it, so points in time, filters and cursors are written the
+same way in both.
 """

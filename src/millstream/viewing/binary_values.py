@@ -1,7 +1,7 @@
-"""Values in Avro and Protobuf, read as JSON with the schema of a job that reads the topic.
+"""Avro and Protobuf values as JSON, decoded with the schema of a job that uses the topic.
 
-A job writes into its diary how its topics are to be read; whoever shows them needs neither the
-pipeline's file nor a path on the disk.
+A job stores the formats of its topics in its run log, so showing a value needs neither the
+pipeline's file nor a schema file.
 """
 
 from __future__ import annotations
@@ -20,57 +20,54 @@ if TYPE_CHECKING:
     from millstream.sources.kafka.topic import Topic
 
 
-def told(topic: Topic) -> dict[str, Any] | None:
-    """How the values of a topic are to be read, as JSON; None where anybody can read them."""
+def format_to_json(topic: Topic) -> dict[str, Any] | None:
+    """The format and schema of a topic's values as JSON; None where no schema is needed."""
+    wire: Any
     if topic.format == "avro":
-        return {"format": "avro", "schema": _text(topic), "framing": topic.framing}
+        wire = topic.wire()
+        return {"format": "avro", "schema": str(wire.text), "framing": topic.framing}
     if topic.format == "protobuf":
-        wire: Any = topic.wire()
+        wire = topic.wire()
         return {"format": "protobuf", "files": base64.b64encode(wire.files).decode(),
                 "message": wire.message, "framing": topic.framing}  # fmt: skip
     return None
 
 
-def _text(topic: Topic) -> str:
-    wire: Any = topic.wire()
-    return str(wire.text)
-
-
 @dataclass(frozen=True)
-class Wire:
-    """One format with its schema."""
+class ValueDecoder:
+    """A binary format with its schema."""
 
     name: str
     _format: Format
     _schema: Schema
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> Wire | None:
-        """The format that was told; None where this version does not know it."""
+    def from_json(cls, stored: Mapping[str, Any]) -> ValueDecoder | None:
+        """The decoder of a stored format; None where this version does not know the format."""
         try:
-            return cls._avro(told) if told["format"] == "avro" else cls._protobuf(told)
+            return cls._avro(stored) if stored["format"] == "avro" else cls._protobuf(stored)
         except (MillstreamError, KeyError, ValueError):
             return None
 
     @classmethod
-    def _avro(cls, told: Mapping[str, Any]) -> Wire:
+    def _avro(cls, stored: Mapping[str, Any]) -> ValueDecoder:
         from millstream.formats.avro.format import Avro
-        from millstream.formats.avro.schema import columns
+        from millstream.formats.avro.schema import row_schema
         from millstream.formats.framing import Framing
 
-        made = Avro(told["schema"], Framing.of(told["framing"]))
-        return cls("avro", made, columns(told["schema"]))
+        avro = Avro(stored["schema"], Framing.of(stored["framing"]))
+        return cls("avro", avro, row_schema(stored["schema"]))
 
     @classmethod
-    def _protobuf(cls, told: Mapping[str, Any]) -> Wire:
+    def _protobuf(cls, stored: Mapping[str, Any]) -> ValueDecoder:
         from millstream.formats.framing import BARE, Framing
         from millstream.formats.protobuf.format import Protobuf
 
-        framing = BARE if told["framing"] is None else Framing.of(told["framing"])
-        made = Protobuf(base64.b64decode(told["files"]), told["message"], framing)
-        return cls("protobuf", made, made.row_schema())
+        framing = BARE if stored["framing"] is None else Framing.of(stored["framing"])
+        protobuf = Protobuf(base64.b64decode(stored["files"]), stored["message"], framing)
+        return cls("protobuf", protobuf, protobuf.row_schema())
 
-    def json(self, value: bytes) -> bytes | None:
+    def to_json(self, value: bytes) -> bytes | None:
         """The value as JSON text; None where it is not of this format."""
         import pyarrow as pa
 
@@ -78,7 +75,7 @@ class Wire:
 
         try:
             table = self._format.decode(pa.array([value], pa.binary()), self._schema).table
-            found: bytes | None = encode(table)[0].as_py() if table.num_rows else None
+            text: bytes | None = encode(table)[0].as_py() if table.num_rows else None
         except MillstreamError:
             return None
-        return found
+        return text

@@ -1,4 +1,4 @@
-"""Records are written by strangers: nothing in them may steer the reader's terminal."""
+"""Escaping of untrusted text, so that records cannot send control sequences to a terminal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def one_line(text: str) -> str:
-    """The text on one line, every character that a terminal would obey written out.
+    """The text on one line, with control characters escaped.
 
     >>> one_line("red \\x1b[31m\\nnext")
     'red \\\\x1b[31m\\\\nnext'
@@ -26,10 +26,10 @@ def one_line(text: str) -> str:
 
 
 def decoded(raw: bytes) -> str:
-    """Bytes as text; what is not UTF-8 appears as `\\xff`.
+    """Bytes as text; bytes that are not UTF-8 appear as `\\xff`.
 
-    It is what Python's "backslashreplace" gives, in steps between which other threads run: a
-    million such bytes take it half a second.
+    The same as Python's "backslashreplace", but in steps between which other threads can run: a
+    million such bytes take half a second.
     """
     try:
         return raw.decode()
@@ -41,17 +41,17 @@ def decoded(raw: bytes) -> str:
 
 
 def readable(raw: bytes) -> str:
-    """Bytes as one harmless line; what is not UTF-8 appears as `\\xff`."""
+    """Bytes as one escaped line; bytes that are not UTF-8 appear as `\\xff`."""
     return one_line(decoded(raw))
 
 
 def in_json(text: str) -> str:
-    """JSON text with the same characters as `\\uXXXX`: still the same JSON, now harmless."""
+    """JSON text with control characters as `\\uXXXX`, which is the same JSON."""
     return _UNSAFE.sub(lambda found: _json_escape(found.group()), text)
 
 
 def harmless(text: str) -> str:
-    """The same characters as `\\uXXXX`, line breaks and tabs as they are: JSON stays the same JSON.
+    """Control characters as `\\uXXXX` except line breaks and tabs; JSON stays the same JSON.
 
     >>> harmless('{\\n  "name": "\u202eevil"}')
     '{\\n  "name": "\\\\u202eevil"}'
@@ -60,7 +60,7 @@ def harmless(text: str) -> str:
 
 
 def shortened(text: str, limit: int = 60) -> str:
-    """The text quoted for an error message; a long one is cut and its length told."""
+    """The text quoted for an error message; a long one is cut, and its length is given."""
     shown = one_line(text)
     return f"'{shown}'" if len(shown) <= limit else f"'{shown[:limit]}…' ({len(text)} characters)"
 

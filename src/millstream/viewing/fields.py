@@ -1,4 +1,4 @@
-"""A record as a filter sees it: the fields of its JSON value, and its own `_names`."""
+"""A record as a filter sees it: the fields of its value, and metadata such as `_key`."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from millstream.viewing.escape import decoded
 
 if TYPE_CHECKING:
     from millstream.kafka.records import Record
-    from millstream.viewing.binary_values import Wire
+    from millstream.viewing.binary_values import ValueDecoder
 
 MOST_DIGITS = 4_000
-"""Whole numbers of more digits are read as floating ones: Python refuses to."""
+"""Longer whole numbers become floats: Python limits the conversion of digits to `int`."""
 
 
 def strict_json(raw: bytes | str) -> object:
-    """What JSON text means; `NaN` and `Infinity` are no JSON.
+    """Parse JSON text; `NaN` and `Infinity` are refused.
 
     Raises:
-        ValueError: it is not JSON, or nested beyond reason.
+        ValueError: it is not JSON, or nested too deeply.
     """
     text = raw if isinstance(raw, str) else raw.decode()
     try:
@@ -30,7 +30,7 @@ def strict_json(raw: bytes | str) -> object:
         raise ValueError("nested too deeply") from None
     except json.JSONDecodeError:
         raise
-    except ValueError:  # a whole number of more digits than Python takes
+    except ValueError:  # a whole number with more digits than Python converts
         return json.loads(text, parse_constant=_no_constant, parse_int=_whole)
 
 
@@ -43,20 +43,19 @@ def _no_constant(word: str) -> NoReturn:
 
 
 class RecordRow:
-    """A record seen by a filter: its value's fields and its own `_names`.
+    """The fields of a record's value, which is JSON or of a known format, and its metadata."""
 
-    The value is JSON, or of a format that is known.
-    """
-
-    def __init__(self, record: Record, wire: Wire | None = None, until: float = math.inf) -> None:
-        self.record, self._wire, self.until = record, wire, until
+    def __init__(
+        self, record: Record, decoder: ValueDecoder | None = None, until: float = math.inf
+    ) -> None:
+        self.record, self._decoder, self.until = record, decoder, until
 
     @cached_property
     def json(self) -> object:
-        """The decoded value, `None` where it is neither JSON nor of the known format."""
+        """The decoded value; None if it is neither JSON nor of the known format."""
         value = self.record.value or b""
-        if self._wire is not None:
-            value = self._wire.json(value) or value
+        if self._decoder is not None:
+            value = self._decoder.to_json(value) or value
         try:
             return strict_json(value)
         except ValueError:
@@ -73,7 +72,7 @@ class RecordRow:
         return {name: _decoded(raw) for name, raw in reversed(self.record.headers)}
 
     def field(self, path: tuple[str, ...]) -> object:
-        """The value at that path, `None` when there is none."""
+        """The value at a path; None if there is none."""
         record = self.record
         match path:
             case ("_key",):

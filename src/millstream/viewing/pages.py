@@ -1,9 +1,9 @@
 """Topics a page at a time, forward or backward, by a bounded scan.
 
-A page never looks at more than `Bounds` allows: where a filter is rare it gives what it found,
-says how many records it looked at, and where to go on. Over several partitions records are by
-time as far as they were looked at; within one they are in the log's order, and paging shows
-each exactly once. Only committed records are seen.
+A page never scans more than `Bounds` allows: with a selective filter it holds the matches so far
+and where to continue. Records of several partitions are merged by time as far as they were scanned;
+within a partition they are in offset order, and paging shows each exactly once. Only committed
+records are read.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from millstream.kafka.positions import Place
     from millstream.kafka.settings import Cluster
 
-Places = dict[int, int]
+Offsets = dict[int, int]
 _FURTHER = 4
 _TOGETHER = 500
 _WAIT = 0.05
@@ -42,16 +42,16 @@ _FIRST = 30.0
 _SETTINGS = {"queued.max.messages.kbytes": "16384", "fetch.wait.max.ms": "20"}
 
 
-class Takes(Protocol):
-    """Whoever says which records are wanted."""
+class RecordFilter(Protocol):
+    """Selects records."""
 
-    def takes(self, record: Record) -> bool:
-        """Whether this one is; asked once for each record that is looked at."""
+    def matches(self, record: Record) -> bool:
+        """Whether the record is selected; called once for each record that is scanned."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """How far one page looks; `seconds` are those from the log's first answer on."""
+    """How much one page scans; `seconds` count from the first response of Kafka."""
 
     records: int = 20_000
     bytes: int = 64_000_000
@@ -60,25 +60,23 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Page:
-    """Records, oldest first. `earlier` and `later` go on from here, None where nothing is.
+    """Records, oldest first. `earlier` and `later` continue from here, None where nothing follows.
 
-    `complete` is false where the scan came to its bounds before it had enough; `gone` counts
-    the offsets asked for that the log no longer holds; `lost` are those it holds in batches that
-    cannot be read.
+    `complete` is false where the scan reached its bounds before it had enough records; `gone`
+    counts requested offsets that are no longer in the log; `lost` are batches that cannot be read.
     """
 
     records: list[Record]
     complete: bool
-    earlier: Places | None
-    later: Places | None
+    earlier: Offsets | None
+    later: Offsets | None
     gone: int = 0
     lost: tuple[Lost, ...] = ()
 
 
 @dataclass
 class _Budget:
-    """What is left of the bounds. Time counts from `begin` to `rest` only: what it takes to
-    reach the log is no part of it."""
+    """The rest of the bounds. Time counts only from `begin` to `rest`, so connecting is free."""
 
     records: int
     bytes: int
@@ -109,7 +107,7 @@ class _Budget:
 
 @dataclass
 class _Range:
-    """Offsets of one partition that are read: from `at` up to `end`."""
+    """Offsets of one partition to read: from `at` up to `end`."""
 
     at: int
     end: int
@@ -122,7 +120,7 @@ class _Range:
 
 @dataclass
 class Pages:
-    """Some partitions of a topic (all, unless some are named), looked at.
+    """Pages of some partitions of a topic, by default of all.
 
     Raises:
         NotFound: there is no such topic.
@@ -146,22 +144,22 @@ class Pages:
         self.first = _by_partition(offsets_at(self._link, slots, "start"))
         self.end = _by_partition(offsets_at(self._link, slots, "end", committed=True))
 
-    def places(self, place: Place | int) -> Places:
-        """The offset of a moment (or one offset for all) in each partition, within the log."""
+    def offsets(self, place: Place | int) -> Offsets:
+        """The offset of a point in time (or one offset for all) in each partition's log."""
         if isinstance(place, int):
             return {part: min(max(place, self.first[part]), self.end[part]) for part in self.end}
         slots = [(self.topic, part) for part in self.end]
         found = _by_partition(offsets_at(self._link, slots, place, committed=True))
         return {part: min(offset, self.end[part]) for part, offset in found.items()}
 
-    def after(self, places: Mapping[int, int], selection: Takes, limit: int) -> Page:
-        """The first records from these places on."""
-        begin, gone = self._within(places, otherwise=self.first)
+    def after(self, offsets: Mapping[int, int], selection: RecordFilter, limit: int) -> Page:
+        """The first records at or after these offsets."""
+        begin, gone = self._within(offsets, otherwise=self.first)
         found: dict[int, list[Record]] = {part: [] for part in begin}
 
         def take(record: Record) -> bool:
             kept = found[record.partition]
-            if selection.takes(record):
+            if selection.matches(record):
                 kept.append(record)
             return len(kept) < limit
 
@@ -181,9 +179,9 @@ class Pages:
             lost=self._lost_between(begin, later),
         )
 
-    def before(self, places: Mapping[int, int], selection: Takes, limit: int) -> Page:
-        """The last records before these places."""
-        top, gone = self._within(places, otherwise=self.end)
+    def before(self, offsets: Mapping[int, int], selection: RecordFilter, limit: int) -> Page:
+        """The last records before these offsets."""
+        top, gone = self._within(offsets, otherwise=self.end)
         found: dict[int, list[Record]] = {part: [] for part in top}
         looked = self._look_back(dict(top), found, selection, limit)
         bottom = {part: kept[0].offset for part, kept in found.items() if len(kept) == limit}
@@ -202,10 +200,10 @@ class Pages:
         )
 
     def one(self, partition: int, offset: int) -> Record | None:
-        """The record of an offset; None where there is none (any more, or yet).
+        """The record at an offset; None if there is none (any more, or yet).
 
         Raises:
-            Unavailable: the log could not be read as far as that.
+            Unavailable: the offset could not be read in time.
             DamagedBatch: it is in a batch that cannot be read.
         """
         held = self.first[partition] <= offset < self.end[partition]
@@ -222,27 +220,27 @@ class Pages:
                 raise DamagedBatch((self.topic, partition), one.first, one.why)
             if not span[partition].done:
                 raise Unavailable(
-                    f"offset {offset} of {self.topic}/{partition} needs to be read in time",
-                    got=f"nothing of it within {self.bounds.seconds:g} s",
-                    do="ask again when the cluster has less to do",
+                    f"offset {offset} of {self.topic}/{partition} could not be read in time",
+                    got=f"no record within {self.bounds.seconds:g} s",
+                    do="try again when the cluster is less busy",
                 )
         return found[0] if found else None
 
     def _within(
-        self, places: Mapping[int, int], otherwise: Mapping[int, int]
-    ) -> tuple[Places, int]:
-        """The places of our partitions inside what the log holds, and how much is gone."""
-        wanted = {part: places.get(part, otherwise[part]) for part in self.end}
+        self, offsets: Mapping[int, int], otherwise: Mapping[int, int]
+    ) -> tuple[Offsets, int]:
+        """These offsets limited to what the log holds, and how many are gone from it."""
+        wanted = {part: offsets.get(part, otherwise[part]) for part in self.end}
         inside = {p: min(max(at, self.first[p]), self.end[p]) for p, at in wanted.items()}
         return inside, sum(max(0, self.first[p] - at) for p, at in wanted.items())
 
     def _look_back(
-        self, low: Places, found: dict[int, list[Record]], selection: Takes, limit: int
-    ) -> Places:
-        """Find the last records below `low`, further and further back; where it ended.
+        self, low: Offsets, found: dict[int, list[Record]], selection: RecordFilter, limit: int
+    ) -> Offsets:
+        """Find the last records below `low`, in growing steps; returns where the scan ended.
 
-        A piece that was not read to its end is as if it had not been looked at, for it would
-        leave a hole. The first may then be too large: a single offset is always looked at.
+        A range that was not read to its end is discarded, because it would leave a gap. If even
+        the first range is too large, a single offset is scanned.
         """
         budget, step, moved = _Budget.of(self.bounds), limit, False
         while True:
@@ -270,13 +268,13 @@ class Pages:
     def _read(
         self, ranges: Mapping[int, _Range], budget: _Budget, take: Callable[[Record], bool]
     ) -> None:
-        """Hand on what these ranges hold until they are done or the budget is out.
+        """Pass the records of these ranges to `take` until they are done or the budget is spent.
 
-        A range has enough when `take` says false. It is done, too, when the log goes on after
-        its end: what is missing in between are markers, or records that were compacted away.
+        A range has enough when `take` returns false. It is also done when an offset after its end
+        is read: the gap holds only markers, or records that compaction has removed.
 
         Raises:
-            Unavailable: the log has not begun to answer.
+            Unavailable: Kafka did not respond at all.
         """
         open_ones = {part: one for part, one in ranges.items() if not one.done}
         if not open_ones:
@@ -287,13 +285,16 @@ class Pages:
             reader.assign({(self.topic, part): one.at for part, one in open_ones.items()})
             patience = time.monotonic() + _FIRST
             while open_ones and not budget.out:
+                known = len(self._lost)
                 messages = self._fetched(reader, open_ones)
+                if len(self._lost) > known:
+                    patience = time.monotonic() + _FIRST
                 if messages or reader.eof:
                     budget.begin()
                 elif budget.until == math.inf and time.monotonic() > patience:
-                    raise self._silent()
+                    raise self._no_response()
                 for message in messages:
-                    _hand_on(message, open_ones, budget, take)
+                    _consume(message, open_ones, budget, take)
                 if not budget.out:
                     _reach_ends(reader, open_ones)
                 for part in [part for part, one in open_ones.items() if one.done]:
@@ -304,7 +305,7 @@ class Pages:
             reader.client.close()
 
     def _fetched(self, reader: Reader, ranges: Mapping[int, _Range]) -> list[Message]:
-        """Messages; a batch that cannot be read is noted, and reading goes on after it."""
+        """Messages; a damaged batch is recorded, and reading continues after it."""
         try:
             return reader.fetch(_TOGETHER, _WAIT)
         except DamagedBatch as damaged:
@@ -317,28 +318,28 @@ class Pages:
             return []
 
     def _known(self, damaged: DamagedBatch) -> Lost:
-        """What a damaged batch takes up, looked for once."""
+        """The offsets of a damaged batch, looked up once."""
         place = (damaged.slot[1], damaged.first)
         if place not in self._lost:
             self._lost[place] = lost(self._link, damaged)
         return self._lost[place]
 
     def _lost_between(self, begin: Mapping[int, int], end: Mapping[int, int]) -> tuple[Lost, ...]:
-        """What cannot be read of these stretches, in order."""
+        """The damaged batches of these ranges, in order."""
         return tuple(
             one for (part, _), one in sorted(self._lost.items())
             if part in begin and one.next > begin[part] and one.first < end[part]
         )  # fmt: skip
 
-    def _silent(self) -> Unavailable:
+    def _no_response(self) -> Unavailable:
         return Unavailable(
-            f"{self.topic} needs to be readable",
-            got=f"no record and no end of it within {_FIRST:g} s",
-            do="see whether its brokers are up, and ask again",
+            f"{self.topic} could not be read",
+            got=f"no response within {_FIRST:g} s",
+            do="check that its brokers are running, and try again",
         )
 
 
-def _hand_on(
+def _consume(
     message: Message,
     ranges: Mapping[int, _Range],
     budget: _Budget,
@@ -357,14 +358,14 @@ def _hand_on(
 
 
 def _reach_ends(reader: Reader, ranges: Mapping[int, _Range]) -> None:
-    """All before a partition's end has been handed on: what it has no record for is read, too."""
+    """At the end of a partition, offsets without a record count as read, too."""
     for (_, part), eof in reader.eof.items():
         if part in ranges and not ranges[part].enough:
             ranges[part].at = max(ranges[part].at, min(ranges[part].end, eof))
 
 
-def _keep(selection: Takes, new: dict[int, list[Record]], record: Record) -> bool:
-    if selection.takes(record):
+def _keep(selection: RecordFilter, new: dict[int, list[Record]], record: Record) -> bool:
+    if selection.matches(record):
         new[record.partition].append(record)
     return True
 
@@ -372,7 +373,7 @@ def _keep(selection: Takes, new: dict[int, list[Record]], record: Record) -> boo
 def _merged(found: dict[int, list[Record]], limit: int, *, newest: bool) -> list[Record]:
     """Take the newest (or oldest) records by time, each partition from its end (or beginning).
 
-    What was taken is no longer in `found`, so the rest of each partition is in one piece.
+    They are removed from `found`, so the rest of each partition is contiguous.
     """
     place = -1 if newest else 0
     taken: list[Record] = []
@@ -385,5 +386,5 @@ def _merged(found: dict[int, list[Record]], limit: int, *, newest: bool) -> list
     return taken[::-1] if newest else taken
 
 
-def _by_partition(offsets: Mapping[tuple[str, int], int]) -> Places:
+def _by_partition(offsets: Mapping[tuple[str, int], int]) -> Offsets:
     return {part: offset for (_, part), offset in offsets.items()}

@@ -1,4 +1,4 @@
-"""Moments as people write them: `-1h`, `2026-01-01T12:00`, `beginning`, `end`, `@1200`."""
+"""Points in time as people write them: `-1h`, `2026-01-01T12:00`, `beginning`, `end`, `@1200`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def parse_point_in_time(text: str, *, what: str, now: datetime | None = None) -> PointInTime:
-    """Where to begin in a log: a named end, a time, or (as an `int`) an offset.
+    """A position in a log: start or end, a time, or (as an `int`) an offset.
 
     Raises:
         InvalidInput: the text is none of these.
@@ -41,10 +41,10 @@ def parse_point_in_time(text: str, *, what: str, now: datetime | None = None) ->
         return instant(trimmed)
     except (InvalidInput, InvalidSpec, OverflowError):
         raise InvalidInput(
-            f"{what} needs a moment",
+            f"{what} needs a point in time",
             got=shortened(text),
-            do="write beginning, end, a time ago (-1h, -30min), a time (2026-01-01T12:00, "
-            "UTC unless it says otherwise) or an offset (@1200)",
+            do="write beginning, end, a time ago (-1h, -30min), a time (2026-01-01T12:00, in "
+            "UTC by default) or an offset (@1200)",
         ) from None
 
 
@@ -63,7 +63,7 @@ def instant(text: str) -> datetime:
         return aware.astimezone(UTC)
     except (ValueError, OverflowError):
         raise InvalidInput(
-            "a time is needed",
+            "this is not a time",
             got=shortened(text),
             do="write it like 2026-01-01T12:00 or as milliseconds since 1970",
         ) from None

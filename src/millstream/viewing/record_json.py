@@ -1,7 +1,7 @@
-"""A record as JSON for a page: bounded, harmless, and honest about its true size.
+"""Records as JSON for the page: bounded in size, with control characters escaped.
 
-The value stands as text, not as JSON inside JSON: a browser would round its large numbers, and
-a deep one would cost whoever parses it.
+The value is a text, not nested JSON: a browser would round its large numbers, and parsing deeply
+nested values is expensive.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from millstream.viewing.points_in_time import iso
 
 if TYPE_CHECKING:
     from millstream.kafka.records import Record
-    from millstream.viewing.binary_values import Wire
+    from millstream.viewing.binary_values import ValueDecoder
 
 Form = Literal["auto", "json", "text", "hex"]
 
@@ -38,11 +38,11 @@ IN_A_LIST = Sizes(value=4_096, key=1_024, header=256, headers=32)
 ALONE = Sizes(value=1_048_576, key=65_536, header=16_384, headers=500)
 
 
-def form_of(text: str) -> Form:
-    """How values are to be read.
+def parse_form(text: str) -> Form:
+    """The format in which values are shown.
 
     Raises:
-        InvalidInput: it is no such word.
+        InvalidInput: there is no such format.
     """
     for form in get_args(Form):
         if text == form:
@@ -50,26 +50,29 @@ def form_of(text: str) -> Form:
     raise InvalidInput("format needs auto, json, text or hex", got=shortened(text))
 
 
-def shown(
+def record_to_json(
     record: Record,
     form: Form = "auto",
     sizes: Sizes = IN_A_LIST,
-    wire: Wire | None = None,
+    decoder: ValueDecoder | None = None,
     until: float = math.inf,
 ) -> dict[str, Any]:
-    """The record with its place, its time and its parts; `wire` is its value's format, if known.
+    """The record as JSON; `decoder` reads a binary value, if its format is known.
 
-    After `until` (`time.monotonic`) large values are text without a look at whether they are JSON.
+    After `until` (`time.monotonic`) large values are shown as text without checking for JSON.
     """
     return {
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
         "timestamp": iso(record.timestamp),
-        "key": body(record.key, "hex" if form == "hex" else "text", sizes.key),
-        "value": _value(record.value, _in_time(record.value, form, until), sizes.value, wire),
+        "key": body_to_json(record.key, "hex" if form == "hex" else "text", sizes.key),
+        "value": _value(record.value, _in_time(record.value, form, until), sizes.value, decoder),
         "headers": [
-            {"name": harmless(name[: sizes.header]), "value": body(value, "text", sizes.header)}
+            {
+                "name": harmless(name[: sizes.header]),
+                "value": body_to_json(value, "text", sizes.header),
+            }
             for name, value in record.headers[: sizes.headers]
         ],
         "headers_total": len(record.headers),
@@ -81,18 +84,20 @@ def _in_time(raw: bytes | None, form: Form, until: float) -> Form:
     return "text" if late and form in ("auto", "json") else form
 
 
-def _value(raw: bytes | None, form: Form, most: int, wire: Wire | None) -> dict[str, Any]:
-    if raw is not None and wire is not None and form == "auto":
-        text = wire.json(raw)
+def _value(
+    raw: bytes | None, form: Form, most: int, decoder: ValueDecoder | None
+) -> dict[str, Any]:
+    if raw is not None and decoder is not None and form == "auto":
+        text = decoder.to_json(raw)
         if text is not None:
-            return {**body(text, "json", most), "kind": wire.name, "size": len(raw)}
-    return body(raw, form, most)
+            return {**body_to_json(text, "json", most), "kind": decoder.name, "size": len(raw)}
+    return body_to_json(raw, form, most)
 
 
-def body(raw: bytes | None, form: Form, most: int) -> dict[str, Any]:
-    """Bytes as text of at most so many characters: `kind` says how they were read.
+def body_to_json(raw: bytes | None, form: Form, most: int) -> dict[str, Any]:
+    """Bytes as text of at most so many characters; `kind` is the format that applied.
 
-    What is not UTF-8 is hexadecimal whatever was asked for, what is not JSON is text.
+    Bytes that are not UTF-8 are always hexadecimal; text that is not JSON is text.
     """
     if raw is None:
         return {"kind": "none", "text": "", "size": 0, "cut": False}
@@ -108,10 +113,10 @@ def body(raw: bytes | None, form: Form, most: int) -> dict[str, Any]:
             "cut": len(text) > most or len(written) > most}  # fmt: skip
 
 
-def bounded(value: Any, most: int = 1_024, depth: int = 8) -> Any:
-    """A value of JSON with its texts harmless and cut, and nothing too deep or too long in it.
+def bound_json(value: Any, most: int = 1_024, depth: int = 8) -> Any:
+    """A JSON value with its texts escaped and cut, and deep nesting replaced by `…`.
 
-    >>> bounded({"name": "a\\x1b", "rows": [[1.5, None]]}, depth=2)
+    >>> bound_json({"name": "a\\x1b", "rows": [[1.5, None]]}, depth=2)
     {'name': 'a\\\\u001b', 'rows': ['…']}
     """
     if isinstance(value, str):
@@ -120,10 +125,10 @@ def bounded(value: Any, most: int = 1_024, depth: int = 8) -> Any:
     if isinstance(value, dict | list | tuple) and depth == 0:
         return "…"
     if isinstance(value, dict):
-        return {bounded(str(name), most): bounded(one, most, depth - 1)
+        return {bound_json(str(name), most): bound_json(one, most, depth - 1)
                 for name, one in value.items()}  # fmt: skip
     if isinstance(value, list | tuple):
-        return [bounded(one, most, depth - 1) for one in value]
+        return [bound_json(one, most, depth - 1) for one in value]
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value

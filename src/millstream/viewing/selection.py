@@ -1,4 +1,4 @@
-"""Which records are shown, and how many were not."""
+"""The filter of a topic's records, with counters."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from millstream.viewing.fields import RecordRow
 
 if TYPE_CHECKING:
     from millstream.kafka.records import Record
-    from millstream.viewing.binary_values import Wire
+    from millstream.viewing.binary_values import ValueDecoder
     from millstream.viewing.where.tree import Condition
 
 
 @dataclass
 class Selection:
-    """Takes records by key and condition, and counts what it saw.
+    """Selects records by key and condition, and counts those it has seen.
 
-    A condition gets so many `seconds` for one record; where it takes longer, its answer is unknown.
+    A condition may take so many `seconds` per record; after that its result is unknown.
     """
 
     key: bytes | None = None
     where: Condition | None = None
-    wire: Wire | None = None
+    decoder: ValueDecoder | None = None
     seen: int = 0
     unknown: int = 0
     seconds: float = math.inf
 
-    def takes(self, record: Record) -> bool:
-        """Whether this record is to be shown."""
-        return self.takes_row(RecordRow(record, self.wire))
+    def matches(self, record: Record) -> bool:
+        """Whether the record is selected."""
+        return self.matches_row(RecordRow(record, self.decoder))
 
-    def takes_row(self, row: RecordRow) -> bool:
-        """The same for a record that several look at: its value is decoded once for all."""
+    def matches_row(self, row: RecordRow) -> bool:
+        """The same for a row that several filters share: its value is decoded once."""
         self.seen += 1
         if self.key is not None and row.record.key != self.key:
             return False

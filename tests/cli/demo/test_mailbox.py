@@ -9,7 +9,7 @@ import pytest
 
 from millstream.cli.demo.mailbox import Mailbox
 from millstream.sinks.alerts.email import Email
-from millstream.sinks.alerts.email_send import Mail, send
+from millstream.sinks.alerts.smtp import Mail, send
 
 
 def test_a_mail_arrives_with_its_subject() -> None:

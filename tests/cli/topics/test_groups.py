@@ -97,7 +97,7 @@ def test_a_reset_is_refused_while_somebody_reads(
         (
             ["reset", "GROUP", "--topic", "TOPIC", "--to", "soon"],
             2,
-            "--to needs a moment; got 'soon'",
+            "--to needs a point in time; got 'soon'",
         ),
         (["reset", "GROUP", "--topic", "TOPIC", "--to", "@99"], 2, "needs an offset up to its end"),
         (["reset", "GROUP", "--topic", "TOPIC"], 2, "missing option '--to'"),

@@ -156,7 +156,7 @@ def test_killed_while_it_reads_it_has_sent_nothing(
         (["--value", "1", "--key", "a", "--key-separator", ":"], "a record has one key"),
         (["--value", "1", "--key-separator", ""], "--key-separator needs at least one character"),
         (["--value", "1", "-H", "oops"], "--header needs NAME=VALUE; got 'oops'"),
-        (["--value", "1", "--timestamp", "soon"], "--timestamp needs a moment; got 'soon'"),
+        (["--value", "1", "--timestamp", "soon"], "--timestamp needs a point in time; got 'soon'"),
         (["--value", "1", "--timestamp", "1960-01-01"], "1970"),
         (["--value", "1", "--format", "xml"], "'xml'"),
         (["--value", "1", "-f", "hex"], "--value needs pairs of hexadecimal digits; got '1'"),

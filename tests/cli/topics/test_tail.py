@@ -126,7 +126,7 @@ def test_what_a_filter_left_out_is_counted(
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--from", "soon"], "--from needs a moment; got 'soon'"),
+        (["--from", "soon"], "--from needs a point in time; got 'soon'"),
         (["--from", "-1h", "-n", "3"], "tail needs one place to begin"),
         (["-n", "-3"], "-n needs a number from 0 on; got -3"),
         (["--limit", "0"], "--limit needs a number from 1 on; got 0"),

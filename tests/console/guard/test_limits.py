@@ -18,7 +18,7 @@ from tests.console.streams import Stream
 
 from millstream.console import shared
 from millstream.console.guard.limits import Bucket, Buckets, Limits
-from millstream.console.shared import Few, Shared
+from millstream.console.shared import Limiter, ResultCache
 from millstream.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def test_no_stretch_of_time_has_more_than_the_burst_and_the_rate(
             assert further <= burst + rate * (end - begin) + 1e-6
 
 
-def test_after_the_told_wait_there_is_room_again() -> None:
+def test_after_the_announced_wait_a_request_is_accepted_again() -> None:
     clock = Clock()
     bucket = Bucket(0.25, 2, clock)
     assert [bucket.refused() for _ in range(3)] == [0, 0, 4]
@@ -71,12 +71,12 @@ def test_many_clients_cost_no_more_than_so_much_memory() -> None:
     assert len(buckets._buckets) <= 100
 
 
-def test_too_many_requests_are_told_when_to_come_again(tmp_path: Path) -> None:
+def test_too_many_requests_are_refused_with_the_seconds_to_wait(tmp_path: Path) -> None:
     with served(tmp_path / "home", limits=Limits(rate=0.001, burst=5)) as console:
         answers = [console("/healthz", token=None) for _ in range(7)]
     assert [answer.status for answer in answers] == [200] * 5 + [429] * 2
     assert int(answers[-1].headers["retry-after"]) > 100
-    assert "fewer requests" in answers[-1].json["error"]
+    assert "too many requests" in answers[-1].json["error"]
 
 
 def test_guessing_tokens_is_slowed_and_locks_nobody_out(tmp_path: Path) -> None:
@@ -105,18 +105,18 @@ def test_a_large_body_is_refused_whether_it_says_so_or_not(console: Served) -> N
 @pytest.mark.parametrize(
     ("body", "sentence"),
     [
-        (b"", "needs to be a JSON object"),
-        (b"[]", "needs to be a JSON object"),
-        (b"[" * 4_000, "needs to be a JSON object"),
-        (b"\xff", "needs to be a JSON object"),
-        (b'{"to": 5}', "to needs to be of another type; got '5'"),
-        (b'{"to": "start", "file": "x.py"}', "members from to, into, again; got 'file'"),
+        (b"", "must be a JSON object"),
+        (b"[]", "must be a JSON object"),
+        (b"[" * 4_000, "must be a JSON object"),
+        (b"\xff", "must be a JSON object"),
+        (b'{"to": 5}', "to has the wrong type; got '5'"),
+        (b'{"to": "start", "file": "x.py"}', "the members to, into, again; got 'file'"),
         (b'{"again": true}', "rewind needs `to`"),
-        (b'{"to": "start"}', "one of into and again; got neither"),
-        (b'{"to": "start", "again": true, "into": "-2"}', "one of into and again; got both"),
+        (b'{"to": "start"}', "either `into` or `again`; got neither"),
+        (b'{"to": "start", "again": true, "into": "-2"}', "either `into` or `again`; got both"),
         (b'{"to": "start", "into": "../x"}', "into needs 1 to 50 letters"),
-        (b'{"to": "--help", "again": true}', "to needs a moment; got '--help'"),
-        (b'{"to": "1; rm -rf /", "again": true}', "to needs a moment"),
+        (b'{"to": "--help", "again": true}', "to needs a point in time; got '--help'"),
+        (b'{"to": "1; rm -rf /", "again": true}', "to needs a point in time"),
     ],
 )
 def test_a_wrong_body_gets_one_sentence(console: Served, body: bytes, sentence: str) -> None:
@@ -197,7 +197,10 @@ def test_there_is_room_for_so_many_readers_and_no_more(tmp_path: Path) -> None:
         with Stream(console, "/api/stream") as stream:
             stream.next()
             refused = console("/api/stream")
-            assert (refused.status, "fewer readers" in refused.json["error"]) == (503, True)
+            assert (refused.status, "too many event streams" in refused.json["error"]) == (
+                503,
+                True,
+            )
         deadline = time.monotonic() + PATIENCE
         while console.console.readers:
             assert time.monotonic() < deadline
@@ -242,7 +245,7 @@ def test_only_so_many_questions_are_asked_at_a_time() -> None:
         running.remove(number)
 
     async def scene() -> None:
-        few = Few(3)
+        few = Limiter(3)
         await asyncio.gather(*(few.ask(question, number) for number in range(12)))
 
     asyncio.run(scene())
@@ -250,15 +253,15 @@ def test_only_so_many_questions_are_asked_at_a_time() -> None:
     assert max(at_once) <= 3
 
 
-def test_who_waits_too_long_for_a_turn_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_that_waits_too_long_for_a_slot_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared, "_PATIENCE", 0.05)
     over = threading.Event()
 
     async def scene() -> None:
-        few = Few(1)
+        few = Limiter(1)
         first = asyncio.create_task(few.ask(over.wait, 60))
         await asyncio.sleep(0)
-        with pytest.raises(Unavailable, match="needs fewer who do; got 1"):
+        with pytest.raises(Unavailable, match="at most 1 scans of topics can run at once"):
             await few.ask(over.is_set)
         over.set()
         assert await first
@@ -276,7 +279,7 @@ def test_many_who_ask_the_same_at_a_moment_cost_one_question() -> None:
         return len(asked)
 
     async def scene() -> None:
-        answers = Shared(seconds=60)
+        answers = ResultCache(seconds=60)
         assert await asyncio.gather(*(answers.ask(question, 1) for _ in range(10))) == [1] * 10
         assert await answers.ask(question, 2) == 2
         assert await answers.ask(question, 1) == 1

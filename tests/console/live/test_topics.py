@@ -1,4 +1,4 @@
-"""A topic followed live on a real broker: one consumer for all, and nobody waits for the slow."""
+"""Live tailing on a real broker: one consumer for all readers, and none waits for a slow one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from tests.console.streams import PATIENCE, Stream
 
 from millstream.console.live import topics as module
-from millstream.console.live.topics import QUEUE, SHOWN, Followed, Following, Reader
+from millstream.console.live.topics import QUEUE, SHOWN, LiveTopic, LiveTopics, Reader
 from millstream.kafka.admin.topics import Topics
 from millstream.kafka.clients.producing.producer import Producer
 from millstream.kafka.settings import Cluster
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def made(broker: ThrowAwayBroker, topic: str) -> str:
-    """A topic of two partitions that holds a record nobody follows any more."""
+    """A topic of two partitions that holds a record was sent before anybody follows it."""
     Topics(broker.address).create(topic, partitions=2)
     send(broker, topic, [-1])
     return topic
@@ -42,8 +42,8 @@ def send(broker: ThrowAwayBroker, topic: str, numbers: list[int]) -> None:
             producer.send(topic, {"n": number}, partition=number % 2)
 
 
-def numbers(told: dict[str, Any]) -> list[int]:
-    return sorted(json.loads(record["value"]["text"])["n"] for record in told["records"])
+def numbers(update: dict[str, Any]) -> list[int]:
+    return sorted(json.loads(record["value"]["text"])["n"] for record in update["records"])
 
 
 def eventually(true: Callable[[], bool]) -> None:
@@ -123,45 +123,45 @@ def test_a_flood_is_shown_in_part_and_the_rest_is_counted() -> None:
     reader = Reader(Selection(where=parse("n >= 10")))
     for number in range(SHOWN + 110):
         reader.offer(row(number))
-    told = reader.taken()
-    assert told is not None
-    assert [record.offset for record in told["records"]] == list(range(10, 10 + SHOWN))
-    assert (told["scanned"], told["left_out"]) == (SHOWN + 110, 100)
-    assert reader.taken() is None
+    update = reader.take()
+    assert update is not None
+    assert [record.offset for record in update["records"]] == list(range(10, 10 + SHOWN))
+    assert (update["scanned"], update["left_out"]) == (SHOWN + 110, 100)
+    assert reader.take() is None
 
 
-def test_a_reader_that_takes_nothing_is_told_and_dropped_while_another_goes_on(
+def test_a_slow_reader_is_disconnected_with_a_message_while_others_continue(
     broker: ThrowAwayBroker, made: str
 ) -> None:
     async def scene() -> None:
-        following = Following(tick=0.01)
-        followed = await following.open(Cluster(broker.address), made)
+        live_topics = LiveTopics(tick=0.01)
+        live_topic = await live_topics.open(Cluster(broker.address), made)
         slow, quick = Reader(Selection()), Reader(Selection())
-        streams = [following.watch(followed, reader) for reader in (slow, quick)]
+        streams = [live_topics.watch(live_topic, reader) for reader in (slow, quick)]
         for stream in streams:
             assert b'"later"' in await anext(stream)
         for number in range(QUEUE + 5):
             await asyncio.to_thread(send, broker, made, [number])
             await asyncio.wait_for(anext(streams[1]), PATIENCE)
-        assert followed.readers == 1
+        assert live_topic.readers == 1
         words = await asyncio.wait_for(anext(streams[0]), PATIENCE)
-        assert words.startswith(b'event: dropped\ndata: "you were too slow')
+        assert words.startswith(b'event: dropped\ndata: "this client is too slow')
         with pytest.raises(StopAsyncIteration):
             await asyncio.wait_for(anext(streams[0]), PATIENCE)
         await streams[1].aclose()
-        assert following.readers == 0
-        followed.stop()
-        while not followed.over:
+        assert live_topics.readers == 0
+        live_topic.stop()
+        while not live_topic.over:
             await asyncio.sleep(0.01)
 
     asyncio.run(scene())
 
 
-def test_a_follower_far_behind_goes_on_at_the_end_and_says_how_much_it_passed_over(
+def test_a_live_topic_far_behind_continues_at_the_end_and_counts_what_it_skipped(
     broker: ThrowAwayBroker, made: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "BEHIND", 10)
-    monkeypatch.setattr(module, "_LOOK_BEHIND", 0.0)
+    monkeypatch.setattr(module, "MOST_LAG", 10)
+    monkeypatch.setattr(module, "_CHECK_LAG", 0.0)
 
     class Stumbling(Reader):
         def offer(self, row: Any) -> None:
@@ -170,22 +170,22 @@ def test_a_follower_far_behind_goes_on_at_the_end_and_says_how_much_it_passed_ov
                 send(broker, made, list(range(100)))
 
     async def scene() -> dict[str, Any]:
-        followed = Followed(Cluster(broker.address), made)
+        live_topic = LiveTopic(Cluster(broker.address), made)
         reader = Stumbling(Selection())
-        followed.join(reader)
+        live_topic.join(reader)
         await asyncio.to_thread(send, broker, made, [1000])
         deadline = time.monotonic() + PATIENCE
         while not reader.skipped:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.05)
-        followed.stop()
-        told = reader.taken()
-        assert told is not None
-        return told
+        live_topic.stop()
+        update = reader.take()
+        assert update is not None
+        return update
 
-    told = asyncio.run(scene())
-    assert told["skipped"] > 10
-    assert told["scanned"] + told["skipped"] >= 101
+    update = asyncio.run(scene())
+    assert update["skipped"] > 10
+    assert update["scanned"] + update["skipped"] >= 101
 
 
 def test_so_many_topics_are_followed_at_a_time_and_no_more(
@@ -193,7 +193,7 @@ def test_so_many_topics_are_followed_at_a_time_and_no_more(
 ) -> None:
     monkeypatch.setattr(module, "TOPICS", 0)
     answer = kafka_console(f"/api/topics/{made}/follow")
-    assert (answer.status, "fewer topics" in answer.json["error"]) == (503, True)
+    assert (answer.status, "topics can be followed at once" in answer.json["error"]) == (503, True)
 
 
 def test_a_slow_filter_is_its_readers_own_loss(
@@ -211,12 +211,12 @@ def test_a_slow_filter_is_its_readers_own_loss(
         with Producer(broker.address) as producer:
             for _ in range(records):
                 producer.send(made, large)
-        told = {"scanned": 0, "skipped": 0}
+        update = {"scanned": 0, "skipped": 0}
         began = time.monotonic()
-        while told["scanned"] < records:
-            add(told, quick.next())
+        while update["scanned"] < records:
+            add(update, quick.next())
         seconds = time.monotonic() - began
-        assert told["skipped"] == 0
+        assert update["skipped"] == 0
         waiting = {"scanned": 0, "skipped": 0}
         while sum(waiting.values()) < records:
             add(waiting, slow.next())
@@ -224,10 +224,10 @@ def test_a_slow_filter_is_its_readers_own_loss(
     assert seconds < 15
 
 
-def add(told: dict[str, int], event: tuple[str, Any] | None) -> None:
+def add(update: dict[str, int], event: tuple[str, Any] | None) -> None:
     assert event is not None
-    for name in told:
-        told[name] += event[1][name]
+    for name in update:
+        update[name] += event[1][name]
 
 
 def test_joining_does_not_wait_for_another_readers_filter(
@@ -241,13 +241,13 @@ def test_joining_does_not_wait_for_another_readers_filter(
             busy.set()
             time.sleep(3)
 
-    followed = Followed(Cluster(broker.address), made)
+    live_topic = LiveTopic(Cluster(broker.address), made)
     try:
-        followed.join(Busy(Selection()))
+        live_topic.join(Busy(Selection()))
         send(broker, made, [1])
         assert busy.wait(PATIENCE)
         began = time.monotonic()
-        followed.join(Reader(Selection()))
+        live_topic.join(Reader(Selection()))
         assert time.monotonic() - began < 1
     finally:
-        followed.stop()
+        live_topic.stop()

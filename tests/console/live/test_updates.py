@@ -6,7 +6,7 @@ import asyncio
 import itertools
 from typing import TYPE_CHECKING
 
-from millstream.console.live.updates import QUEUE, Pulse
+from millstream.console.live.updates import QUEUE, LiveUpdates
 
 if TYPE_CHECKING:
     import pytest
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 def test_many_readers_cost_one_look_and_a_slow_one_misses_pictures_not_the_newest() -> None:
     async def scene() -> None:
         looks = itertools.count()
-        pulse = Pulse(every=0.01)
-        readers = [pulse.watch("jobs", lambda: next(looks)) for _ in range(20)]
+        updates = LiveUpdates(every=0.01)
+        readers = [updates.watch("jobs", lambda: next(looks)) for _ in range(20)]
         for reader in readers:
             assert (await anext(reader)).startswith(b"data: ")
         for _ in range(50):
@@ -27,15 +27,15 @@ def test_many_readers_cost_one_look_and_a_slow_one_misses_pictures_not_the_newes
         assert int(seen_by_slow[-1].split()[1]) >= made - QUEUE - 25
         for reader in readers:
             await reader.aclose()
-        assert pulse.readers == 0
+        assert updates.readers == 0
 
     asyncio.run(scene())
 
 
 def test_a_picture_that_does_not_change_is_not_sent_again() -> None:
     async def scene() -> None:
-        pulse = Pulse(every=0.001)
-        reader = pulse.watch("jobs", lambda: 1)
+        updates = LiveUpdates(every=0.001)
+        reader = updates.watch("jobs", lambda: 1)
         assert await anext(reader) == b"data: 1\n\n"
         assert await anext(reader) == b": still here\n\n"
         await reader.aclose()
@@ -50,10 +50,10 @@ def test_a_job_that_is_gone_ends_its_stream() -> None:
         raise NotFound("this needs a job", got="none")
 
     async def scene() -> None:
-        pulse = Pulse(every=0.01)
-        events = [event async for event in pulse.watch("job hot", gone)]
+        updates = LiveUpdates(every=0.01)
+        events = [event async for event in updates.watch("job hot", gone)]
         assert events == [b'event: gone\ndata: "this needs a job; got none"\n\n']
-        assert pulse.readers == 0
+        assert updates.readers == 0
 
     asyncio.run(scene())
 
@@ -64,13 +64,13 @@ def test_a_look_that_fails_once_is_tried_again(caplog: pytest.LogCaptureFixture)
     def shaky() -> int:
         number = next(looks)
         if number == 0:
-            raise OSError("a disk that was away")
+            raise OSError("a disk that failed")
         return number
 
     async def scene() -> None:
-        reader = Pulse(every=0.01).watch("jobs", shaky)
+        reader = LiveUpdates(every=0.01).watch("jobs", shaky)
         assert await anext(reader) == b"data: 1\n\n"
         await reader.aclose()
 
     asyncio.run(scene())
-    assert "looking at jobs failed" in caplog.text
+    assert "the snapshot of jobs failed" in caplog.text

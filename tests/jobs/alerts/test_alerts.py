@@ -20,10 +20,10 @@ from millstream.jobs.folders import StackFolder, stack_folder
 from millstream.jobs.logs import Log, last_lines
 from millstream.jobs.registry import JobRegistry, JobRow
 from millstream.jobs.reports.run_log import RunLog
-from millstream.sinks.alerts import notice_writer
-from millstream.sinks.alerts.notice_store import NoticeStore
-from millstream.sinks.alerts.notice_writer import NoticeWriter
+from millstream.sinks.alerts import writer as alert_writer
 from millstream.sinks.alerts.outbox import Outbox
+from millstream.sinks.alerts.store import NoticeStore
+from millstream.sinks.alerts.writer import NoticeWriter
 from millstream.sinks.spec import Opening, Staged
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StackFolder:
     monkeypatch.setenv("MILLSTREAM_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(notice_writer, "_LAST_TURN", 300.0)
+    monkeypatch.setattr(alert_writer, "_LAST_TURN", 300.0)
     folder = stack_folder()
     folder.make()
     return folder

@@ -1,4 +1,4 @@
-"""Who is at a port: a broker is told from silence, from a stranger and from half an answer."""
+"""Identifying the broker at a port: silence, strangers and incomplete responses are no broker."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from millstream.kafka.local.broker_identity import Answer, ask
+from millstream.kafka.local.broker_identity import Identity, identify
 
 if TYPE_CHECKING:
     from millstream.testing.local_broker import ThrowAwayBroker
 
 
-def test_a_broker_names_its_cluster_as_it_does_to_any_client(broker: ThrowAwayBroker) -> None:
+def test_a_broker_names_its_cluster_as_to_any_client(broker: ThrowAwayBroker) -> None:
     port = int(broker.address.rpartition(":")[2])
     theirs = AdminClient({"bootstrap.servers": broker.address}).list_topics(timeout=10)
-    assert ask(port) == Answer(cluster=theirs.cluster_id, nodes=(1,))
+    assert identify(port) == Identity(cluster=str(theirs.cluster_id), nodes=(1,))
 
 
-def test_a_closed_port_gives_no_answer() -> None:
+def test_a_closed_port_is_no_broker() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
-        assert ask(unused.getsockname()[1]) is None
+        assert identify(unused.getsockname()[1]) is None
 
 
 def test_silence_ends_after_the_timeout() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         began = time.monotonic()
-        assert ask(silent.getsockname()[1], timeout=0.2) is None
+        assert identify(silent.getsockname()[1], timeout=0.2) is None
         assert 0.1 < time.monotonic() - began < 5
 
 
@@ -43,11 +43,11 @@ def test_silence_ends_after_the_timeout() -> None:
         b"",
         struct.pack(">i", -1),
         struct.pack(">i", 0),
-        struct.pack(">iii", 8, 7, 1),  # the answer to another question
-        struct.pack(">iii", 8, 1, 5),  # five brokers announced, none named
-        struct.pack(">iii", 8, 1, -1),
-        struct.pack(">iiiih", 14, 1, 1, 1, 9),  # a host name longer than the reply
-        struct.pack(">iiih", 12, 1, 0, 2) + b"\xff\xff",  # a name that is no text
+        struct.pack(">iii", 8, 7, 1),  # the response to another request
+        struct.pack(">iiii", 12, 1, 0, 5),  # five brokers announced, none named
+        struct.pack(">iiii", 12, 1, 0, -1),
+        struct.pack(">iiiiih", 18, 1, 0, 1, 1, 9),  # a host name longer than the response
+        struct.pack(">iiiih", 16, 1, 0, 0, 2) + b"\xff\xff",  # a name that is not UTF-8
     ],
 )  # fmt: skip
 def test_a_stranger_is_not_taken_for_a_broker(reply: bytes) -> None:
@@ -61,5 +61,5 @@ def test_a_stranger_is_not_taken_for_a_broker(reply: bytes) -> None:
 
         stranger = threading.Thread(target=serve)
         stranger.start()
-        assert ask(server.getsockname()[1]) is None
+        assert identify(server.getsockname()[1]) is None
         stranger.join()

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from millstream.errors import InvalidInput, MillstreamError, Unavailable
-from millstream.kafka.protocol import cluster as cluster_wire
-from millstream.kafka.protocol import wire
+from millstream.kafka.protocol import cluster as requests
+from millstream.kafka.protocol.connection import Connection
+from millstream.kafka.protocol.messages import ProtocolError
+from millstream.kafka.protocol.metadata import available_leaders
 from millstream.kafka.settings import Cluster
 from millstream.sources.kafka.wire_fetch import WireFetcher
 
@@ -43,9 +45,9 @@ def answering(*answers: bytes) -> Iterator[int]:
 
 
 def leaders_at(port: int) -> dict[int, tuple[str, int]]:
-    connection = wire.Connection("127.0.0.1", port)
+    connection = Connection("127.0.0.1", port)
     try:
-        return wire.leaders(connection, "t")
+        return available_leaders(connection, "t")
     finally:
         connection.close()
 
@@ -68,7 +70,7 @@ BAD = {
 
 @pytest.mark.parametrize("answer", BAD.values(), ids=BAD)
 def test_an_answer_that_is_none_ends_in_one_kind_of_error(answer: bytes) -> None:
-    with answering(answer) as port, pytest.raises(wire.WireError):
+    with answering(answer) as port, pytest.raises(ProtocolError):
         leaders_at(port)
 
 
@@ -89,8 +91,8 @@ def test_answers_are_told_apart_wherever_the_network_cuts_them(step: int) -> Non
     with socket.create_server(("127.0.0.1", 0)) as server:
         thread = threading.Thread(target=serve, args=(server,), daemon=True)
         thread.start()
-        connection = wire.Connection("127.0.0.1", server.getsockname()[1])
-        found = [bytes(connection.answer()) for _ in bodies]
+        connection = Connection("127.0.0.1", server.getsockname()[1])
+        found = [bytes(connection.receive()) for _ in bodies]
         connection.close()
         thread.join(10)
 
@@ -111,7 +113,7 @@ def metadata(error: int, leader: int) -> bytes:
 def test_a_topic_that_nobody_leads_is_not_taken_for_one_that_is_not_there() -> None:
     with answering(metadata(0, 1), metadata(3, -1), metadata(5, -1)) as port:
         found = [leaders_at(port) for _ in range(2)]
-        with pytest.raises(wire.WireError, match="nobody leads t now"):
+        with pytest.raises(ProtocolError, match="no partition of t has a leader now"):
             leaders_at(port)
 
     assert found == [{0: ("127.0.0.1", 9092)}, {}]
@@ -120,7 +122,7 @@ def test_a_topic_that_nobody_leads_is_not_taken_for_one_that_is_not_there() -> N
 @pytest.mark.parametrize("answer", BAD.values(), ids=BAD)
 def test_a_cluster_that_answers_nonsense_is_unavailable(answer: bytes) -> None:
     with answering(answer) as port, pytest.raises(Unavailable, match=f"127.0.0.1:{port}"):
-        cluster_wire.quorum(Cluster(f"127.0.0.1:{port}"))
+        requests.describe_quorum(Cluster(f"127.0.0.1:{port}"))
 
 
 def test_a_broker_that_does_not_answer_is_passed_over_and_asked_last_from_then_on(
@@ -129,7 +131,7 @@ def test_a_broker_that_does_not_answer_is_passed_over_and_asked_last_from_then_o
     log.topics.create(topic)
     log.fill(topic, [b"1", b"2"])
     address = f"127.0.0.1:1,{broker.address}"
-    assert cluster_wire.quorum(Cluster(address)).voters.keys() == {1}
+    assert requests.describe_quorum(Cluster(address)).voters.keys() == {1}
 
     fetcher = WireFetcher(Cluster(address), topic)
     for _ in range(2):
@@ -145,24 +147,24 @@ def test_long_names_and_long_lists_pass_in_the_newer_form(log: Log, topic: str) 
     log.topics.create(name, partitions=2)
     cluster = Cluster(log.address)
 
-    cluster_wire.elect(cluster, [(name, number) for number in range(300)])
-    cluster_wire.move(cluster, {(name, number): [1] for number in range(2)})
+    requests.elect_leaders(cluster, [(name, number) for number in range(300)])
+    requests.alter_reassignments(cluster, {(name, number): [1] for number in range(2)})
 
-    assert cluster_wire.moving(cluster) == {}
+    assert requests.list_reassignments(cluster) == {}
 
 
 def test_a_move_that_the_controller_refuses_is_told_in_its_words(log: Log, topic: str) -> None:
     log.topics.create(topic)
 
     with pytest.raises(MillstreamError, match=rf"a change of {topic}/0; got .*7"):
-        cluster_wire.move(Cluster(log.address), {(topic, 0): [7]})
-    cluster_wire.move(Cluster(log.address), {(topic, 0): None})
+        requests.alter_reassignments(Cluster(log.address), {(topic, 0): [7]})
+    requests.alter_reassignments(Cluster(log.address), {(topic, 0): None})
     with pytest.raises(MillstreamError, match=r"got .*99"):
-        cluster_wire.unregister(Cluster(log.address), 99)
+        requests.unregister_broker(Cluster(log.address), 99)
 
 
 def test_a_cluster_with_passwords_is_refused_before_it_is_asked() -> None:
     cluster = Cluster("127.0.0.1:1", {"security.protocol": "SASL_SSL"})
 
     with pytest.raises(InvalidInput, match=r"an open listener; got one with security\.protocol"):
-        cluster_wire.quorum(cluster)
+        requests.describe_quorum(cluster)

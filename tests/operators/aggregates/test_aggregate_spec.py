@@ -111,7 +111,7 @@ def test_what_an_aggregate_says_of_itself_is_true_of_its_state() -> None:
 
 
 def test_an_aggregate_that_cannot_forget_is_refused_where_rows_are_taken_back() -> None:
-    with pytest.raises(InvalidSpec, match="approx_distinct needs rows that are never taken back"):
+    with pytest.raises(InvalidSpec, match="approx_distinct needs rows that are never retracted"):
         accumulator(ms.approx_distinct("v"), pa.schema([("v", pa.int64())]), retractable=True)
 
 

@@ -154,7 +154,7 @@ def test_two_of_one_name_are_refused_and_the_same_twice_is_kept_once() -> None:
 
 
 def test_rows_are_not_taken_back() -> None:
-    with pytest.raises(InvalidSpec, match="'weighed' needs rows that are never taken back; got"):
+    with pytest.raises(InvalidSpec, match="'weighed' needs rows that are never retracted; got"):
         accumulator(MEAN, COLUMNS, retractable=True)
     signed = rows(2, 1).append_column("_sign", pa.array([1, -1], pa.int8()))
     with pytest.raises(InvalidInput, match="'weighed' needs a state that remembers its rows"):

@@ -85,7 +85,7 @@ EXACT_QUANTILES: dict[str, made.Aggregate] = {
 
 
 def rows_of(value: st.SearchStrategy[Any], *, signed: bool) -> st.SearchStrategy[Any]:
-    """Rows of three keys, each at an origin of its own; some are later taken back."""
+    """Rows of three keys, each at an origin of its own; some are later retracted."""
     some = st.fixed_dictionaries({"k": st.sampled_from([0, 0, 1, 2]), "v": st.none() | value})
     places = st.lists(
         st.tuples(st.integers(0, 1), st.integers(0, 2), st.integers(-(2**63), 2**63 - 1)

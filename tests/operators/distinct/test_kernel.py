@@ -165,7 +165,7 @@ def test_rows_are_sorted_before_the_shuffle_only_where_many_repeat(
 
 def test_rows_that_are_taken_back_and_unknown_columns_are_refused() -> None:
     rows = tables.table([{**click(0), "_sign": -1}], CLICKS)
-    with pytest.raises(InvalidSpec, match="never taken back"):
+    with pytest.raises(InvalidSpec, match="never retracted"):
         DistinctKernel(Distinct(("id",)), CLICKS).prepare(rows, BatchTime(MIN_TIME, MIN_TIME, 0))
     with pytest.raises(InvalidSpec, match="distinct needs columns of its input; got city; choose"):
         DistinctKernel(Distinct(("id", "city")), CLICKS)

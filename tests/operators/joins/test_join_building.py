@@ -105,9 +105,9 @@ MISTAKES: list[tuple[str, Callable[[], object]]] = [
     ("needs the whole key of the right table", lambda: stream().as_of(table(), on={"x": "y"})),
     ("`how` of lookup needs one of inner, left", lambda: stream().lookup(
         table(), on={"id": "key"}, how="full")),  # type: ignore[arg-type]
-    ("join needs rows that are never taken back", lambda: kept().join(
+    ("join needs rows that are never retracted", lambda: kept().join(
         other(), on={"id": "key"}, within="1 hour")),
-    ("as_of needs rows that are never taken back", lambda: kept().as_of(table(), on={"id": "key"})),
+    ("as_of needs rows that are never retracted", lambda: kept().as_of(table(), on={"id": "key"})),
     ("the name of join needs", lambda: joined(name=" ")),
 ]  # fmt: skip
 

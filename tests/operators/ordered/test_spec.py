@@ -196,7 +196,7 @@ def test_after_the_finish_every_row_is_late_also_one_at_the_end_of_time() -> Non
 
 def test_rows_that_are_taken_back_are_refused() -> None:
     rows = tables.table([row(0, 0) | {"_sign": -1}], COLUMNS)
-    with pytest.raises(InvalidSpec, match="ordered needs rows that are never taken back"):
+    with pytest.raises(InvalidSpec, match="ordered needs rows that are never retracted"):
         made().prepare(rows, BatchTime(0, 0, 0))
 
 

@@ -83,7 +83,7 @@ MISTAKES: list[tuple[str, Callable[[], object], str, str]] = [
         "latest of corrections",
         lambda: clicks().by("id").window(ms.tumbling("1 second")).late(keep="1 second")
         .agg(n=ms.count()).latest(by="id"),
-        "corrects", "keep=",
+        "corrections", "keep=",
     ),
     ("a fold from nothing", lambda: clicks().fold(by="id", start={}, step=added), "{}", "start="),
     (

@@ -196,5 +196,5 @@ def test_a_stream_it_cannot_take_is_refused(by: str, schema: pa.Schema, message:
 
 def test_rows_that_are_taken_back_are_refused() -> None:
     rows = tables.table([row("a", 10, 1.0) | {"_sign": -1}], COLUMNS)
-    with pytest.raises(InvalidSpec, match="top needs rows that are never taken back"):
+    with pytest.raises(InvalidSpec, match="top needs rows that are never retracted"):
         made(3).prepare(rows, BatchTime(0, 0, 0))

@@ -12,7 +12,7 @@ import pytest
 from tests.oracles import alerts_oracle as oracle
 from tests.sinks.alerting import SECOND, Observed, alert, at, batch, news, played, running, until
 
-from millstream.sinks.alerts import notice_writer
+from millstream.sinks.alerts import writer as alert_writer
 from millstream.sinks.spec import Staged
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def test_time_goes_on_where_no_row_comes(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where there is nothing to do: a run that is only slow lets no time pass."""
-    monkeypatch.setattr(notice_writer, "_QUIET", 0.1)
+    monkeypatch.setattr(alert_writer, "_QUIET", 0.1)
     sink = alert(receiver, absent="1 second")
     writer = running(sink)
     writer.write("i1", 1, batch(sink, [("/", 1, 9)]))

@@ -18,7 +18,7 @@ from tests.sinks.mailing import MailServer
 import millstream as ms
 from millstream.errors import DataGone, Fenced, InvalidSpec, MillstreamError
 from millstream.sinks.alerts import outbox
-from millstream.sinks.alerts.email_send import LONGEST_SUBJECT, MOST_CHARACTERS, Mail, message, send
+from millstream.sinks.alerts.smtp import LONGEST_SUBJECT, MOST_CHARACTERS, Mail, message, send
 from millstream.sinks.webhook.post import Later
 
 if TYPE_CHECKING:

@@ -76,7 +76,7 @@ def test_a_batch_that_is_in_already_is_not_written_again(tmp_path: Path) -> None
     writer = opened(sink)
     writer.write("one", 1, [staged(sink, n=[1])])
     writer.write("one", 1, [staged(sink, n=[1])])
-    with pytest.raises(Damaged, match="restore the newest copy of the checkpoint"):
+    with pytest.raises(Damaged, match="restore the newest backup of the checkpoint"):
         writer.write("another", 1, [staged(sink, n=[1])])
     writer.close()
     assert rows_of(tmp_path / "lake") == [{"n": 1}]
@@ -86,12 +86,12 @@ def test_columns_that_do_not_fit_are_named(tmp_path: Path) -> None:
     sink = ms.Delta(tmp_path / "lake")
     writer = opened(sink)
     writer.write("one", 1, [staged(sink, n=[1])])
-    with pytest.raises(InvalidSpec, match="needs rows whose columns fit"):
+    with pytest.raises(InvalidSpec, match="needs rows with columns that match"):
         writer.write("two", 2, [staged(sink, n=[1], more=["x"])])
     writer.close()
 
 
 @pytest.mark.parametrize("path", ["", 7, "s3://bucket/lake"])
 def test_what_is_no_folder_is_refused(path: Any) -> None:
-    with pytest.raises(InvalidSpec, match="Delta needs a folder"):
+    with pytest.raises(InvalidSpec, match="Delta needs a local folder"):
         ms.Delta(path)

@@ -204,10 +204,10 @@ def test_a_manifest_that_was_changed_stops_the_job(tmp_path: Path) -> None:
     records = sorted((tmp_path / "out" / "_millstream").glob("*.json"))
     body = records[1].read_text()
     records[1].write_text(body.replace("one", "won"))
-    with pytest.raises(Damaged, match="cut short or changed"):
+    with pytest.raises(Damaged, match="truncated or changed"):
         opened(sink, epoch=2)
     records[1].unlink()
-    with pytest.raises(Damaged, match="no such file, though a later one is there"):
+    with pytest.raises(Damaged, match="no such file, although a later record"):
         opened(sink, epoch=2)
     records[1].write_text(body)
     opened(sink, epoch=2).close()

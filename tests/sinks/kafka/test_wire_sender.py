@@ -21,12 +21,12 @@ from tests.sinks.alerting import until
 
 from millstream.kafka.admin.topics import Topics
 from millstream.kafka.partitioning import partitions_of
-from millstream.kafka.protocol.transactions import Mark
+from millstream.kafka.protocol.transactions import GroupOffset
 from millstream.kafka.settings import Cluster
 from millstream.sinks.kafka import record_batches as topic_batches
 from millstream.sinks.kafka import writer as topic_writer
+from millstream.sinks.kafka.client_sender import ClientSender
 from millstream.sinks.kafka.messages import Outgoing
-from millstream.sinks.kafka.sender import ClientSender
 from millstream.sinks.kafka.wire_sender import WireSender
 from millstream.sinks.spec import Staged
 from millstream.sources.kafka.topic import Topic
@@ -175,7 +175,7 @@ def test_what_is_not_committed_is_never_seen(
 ) -> None:
     sender.begin()
     sender.send(topic, Outgoing(pa.array([b"lost"], pa.binary())))
-    sender.sign(Mark(f"group of {topic}", topic, 1, "lost"))
+    sender.sign(GroupOffset(f"group of {topic}", topic, 1, "lost"))
     sender.open()
     sender.begin()
     sender.send(topic, Outgoing(pa.array([b"kept"], pa.binary())))

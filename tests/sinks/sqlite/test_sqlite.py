@@ -138,7 +138,7 @@ def test_a_missing_column_and_a_dropped_table_are_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidSpec, match="needs the column 'm'; got columns n; ALTER TABLE"):
         writer.write("two", 2, [staged(sink, m=[1])])
     asked(path, "drop table hot")
-    with pytest.raises(DataGone, match="needs to hold what earlier batches wrote"):
+    with pytest.raises(DataGone, match="needs the rows of earlier batches"):
         writer.write("two", 2, [staged(sink, n=[2])])
     writer.close()
 
@@ -165,5 +165,5 @@ def test_a_number_that_is_none_stays_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("path", "table"), [("", "t"), (7, "t"), ("a.db", ""), ("a.db", None)])
 def test_what_names_no_table_is_refused(path: Any, table: Any) -> None:
-    with pytest.raises(InvalidSpec, match="Sqlite needs the"):
+    with pytest.raises(InvalidSpec, match="Sqlite needs a"):
         ms.Sqlite(path, table)

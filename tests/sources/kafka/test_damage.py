@@ -21,7 +21,7 @@ RECORDS = tuple(Written(n, b"value %d" % n, b"key") for n in range(40))
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic_wire, "_PATIENCE", 0.5)
+    monkeypatch.setattr(topic_wire, "_TIMEOUT", 0.5)
 
 
 def read(told: Told, **more: Any) -> list[int]:

@@ -15,7 +15,8 @@ from confluent_kafka import Producer
 
 from millstream.errors import DataGone, NotFound
 from millstream.kafka.admin.topics import Topics
-from millstream.kafka.protocol import batch_headers, wire
+from millstream.kafka.protocol import batch_headers
+from millstream.kafka.protocol.fetch import fetch_request
 from millstream.kafka.settings import Cluster
 from millstream.sources.kafka import reader as topic_reader
 from millstream.sources.kafka import wire_fetch as topic_wire
@@ -28,6 +29,7 @@ from millstream.sources.spec import raw_schema
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from millstream.kafka.protocol.messages import Request
     from millstream.sources.spec import Ranges
     from millstream.testing.local_broker import ThrowAwayBroker
 
@@ -83,7 +85,7 @@ def test_both_ways_give_the_same_records_for_any_ranges(
     plain, client = both
     whole = rows(client, {p: (0, end) for p, end in ends.items()})
     assert whole.num_rows == 5 * 700 + 3 * 20
-    monkeypatch.setattr(topic_wire, "_MOST", 20_000)
+    monkeypatch.setattr(topic_wire, "_MAX_BYTES", 20_000)
     chance = random.Random(5)
     for turn in range(12):
         ranges = {}
@@ -126,7 +128,7 @@ def test_a_reader_gives_records_by_partition_and_offset_whichever_way_they_came(
     reader = TopicReader(Cluster(broker.address), varied, "any")
     ends = reader.extent().end
     ranges = {p: (5, end) for p, end in sorted(ends.items(), reverse=True)}
-    monkeypatch.setattr(topic_wire, "_MOST", 20_000)
+    monkeypatch.setattr(topic_wire, "_MAX_BYTES", 20_000)
     for way in both:
         monkeypatch.setattr(reader, "_fetcher", way)
         assert reader.table(ranges, ["key"]).equals(rows(both[0], ranges))
@@ -230,7 +232,7 @@ def test_records_that_are_gone_are_named(
 def test_a_topic_that_is_not_there_is_named(
     broker: ThrowAwayBroker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topic_wire, "_NO_SUCH_TOPIC_SECONDS", 0.0)
+    monkeypatch.setattr(topic_wire, "_NEW_TOPIC_SECONDS", 0.0)
     one = WireFetcher(Cluster(broker.address), topic)
 
     with pytest.raises(NotFound, match=topic):
@@ -256,15 +258,15 @@ def test_a_connection_that_breaks_while_the_next_question_is_asked_loses_nothing
 ) -> None:
     asked: list[Any] = []
 
-    def ask(*told: Any, **more: Any) -> None:
-        asked.append(told)
+    def request(*args: Any, **options: Any) -> Request:
+        asked.append(args)
         if len(asked) == question:
             raise OSError("broken")
-        real(*told, **more)
+        return real(*args, **options)
 
-    real = wire.ask_for
-    monkeypatch.setattr(wire, "ask_for", ask)
-    monkeypatch.setattr(topic_wire, "_MOST", 5_000)
+    real = fetch_request
+    monkeypatch.setattr(topic_wire, "fetch_request", request)
+    monkeypatch.setattr(topic_wire, "_MAX_BYTES", 5_000)
     plain, client = both
     ranges = {0: (3, 900), 1: (5, 800)}
 
@@ -286,7 +288,7 @@ def test_batches_of_an_old_format_are_read_by_the_other_client(
 
     real = batch_headers.batches
     monkeypatch.setattr(topic_wire, "batches", refuse)
-    monkeypatch.setattr(topic_wire, "_MOST", 5_000)
+    monkeypatch.setattr(topic_wire, "_MAX_BYTES", 5_000)
     plain, client = both
     ranges = {0: (3, 900), 1: (5, 800)}
 
@@ -296,17 +298,16 @@ def test_batches_of_an_old_format_are_read_by_the_other_client(
     assert found == rows(client, ranges)
 
 
-def test_headers_and_closed_listeners_are_left_to_the_client_that_knows_them(
+def test_headers_are_read_and_closed_listeners_left_to_the_client_that_knows_them(
     broker: ThrowAwayBroker, varied: str
 ) -> None:
     open_, closed = Cluster(broker.address), Cluster("h:1", {"security.protocol": "SSL"})
     assert isinstance(fetcher(open_, varied, COLUMNS), WireFetcher)
     assert isinstance(fetcher(closed, varied, COLUMNS), ClientFetcher)
-    one = fetcher(open_, varied, ("headers", *COLUMNS))
-    assert isinstance(one, ClientFetcher)
-    told = pa.concat_tables(one.read({1: (0, 10)}, ("headers", "offset")))
-    assert told["headers"].to_pylist()[:2] == [[{"key": "h", "value": b"1"}], None]
-    one.close()
+    for one in (fetcher(open_, varied, ("headers", *COLUMNS)), ClientFetcher(open_, varied)):
+        told = pa.concat_tables(one.read({1: (0, 10)}, ("headers", "offset")))
+        assert told["headers"].to_pylist()[:2] == [[{"key": "h", "value": b"1"}], None]
+        one.close()
 
 
 def test_a_task_reads_the_slice_of_its_number(broker: ThrowAwayBroker, varied: str) -> None:

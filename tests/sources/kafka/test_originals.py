@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
+from tests.faults.appending import append
+from tests.kafka.batch_writing import Whole, Written
 
 from millstream.errors import DataGone
 from millstream.kafka.admin.topics import Topics
@@ -84,3 +86,24 @@ def test_records_deleted_from_the_log_are_named(broker: ThrowAwayBroker, topic: 
     Topics(broker.address).truncate(topic, before={0: 3})
     with pytest.raises(DataGone, match=rf"{topic}/0 at offset 1"):
         fetch(Cluster(broker.address), topic, {0: [1]})
+
+
+def test_header_names_that_are_no_text_are_shown_with_marks(
+    broker: ThrowAwayBroker, topic: str
+) -> None:
+    Topics(broker.address).create(topic)
+    few = (Written(0, b"v", b"k", 7, ((b"\xff", b"1"), (b"", None), (b"a\0b", b""))),)
+    many = tuple(Written(n, b"v", None, 7, ((b"\xff", b"%d" % n),)) for n in range(100))
+    for records in (few, many):
+        append(broker, topic, Whole(0, records, "zstd", first_stamp=1_767_225_600_000))
+    found = fetch(Cluster(broker.address), topic, {0: [0, 1, 90]})
+    assert found["headers"].to_pylist() == [
+        [
+            {"key": "\ufffd", "value": b"1"},
+            {"key": "", "value": None},
+            {"key": "a\0b", "value": b""},
+        ],
+        [{"key": "\ufffd", "value": b"0"}],
+        [{"key": "\ufffd", "value": b"89"}],
+    ]
+    assert found["timestamp"].cast("int64").to_pylist() == [1_767_225_600_007_000] * 3

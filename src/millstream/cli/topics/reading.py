@@ -32,8 +32,8 @@ class Section:
     topic: str
     partitions: tuple[int, ...]
 
-    def places(self, start: PointInTime) -> dict[int, int]:
-        """The offset of a moment in each partition."""
+    def offsets(self, start: PointInTime) -> dict[int, int]:
+        """The offset of a point in time in each partition."""
         if isinstance(start, int):
             return dict.fromkeys(self.partitions, start)
         found = Topics(self.cluster).offsets(self.topic, at=start)

@@ -205,7 +205,7 @@ def _read(
         for record in found[: view.limit]:
             view.show(record)
     else:
-        places = section.places(beginning)
+        places = section.offsets(beginning)
     if (follow or not last) and not view.full:
         _follow(section, view, places, until_end=not follow)
 
@@ -230,7 +230,7 @@ def _follow(section: "Section", view: View, places: dict[int, int], *, until_end
 
     with section.reader(places, until_end=until_end) as reader, watched_stdout(reader.stop):
         for record in readable(reader, section.cluster, _tell_lost):
-            if view.selection.takes(record):
+            if view.selection.matches(record):
                 view.show(record)
                 if view.full:
                     return

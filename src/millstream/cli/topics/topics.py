@@ -142,16 +142,16 @@ def describe(topic: TopicName, kafka: Kafka = None, output: Shape = Output.table
 
 def _control(kafka: str | None) -> dict[str, object]:
     """Who controls the cluster, where that can be asked."""
-    from millstream.kafka.protocol.cluster import quorum
+    from millstream.kafka.protocol.cluster import describe_quorum
 
     cluster = cluster_of(kafka)
     if cluster.settings:
         return {}
     try:
-        told = quorum(cluster)
+        quorum = describe_quorum(cluster)
     except MillstreamError:
         return {}
-    return {"controllers": sorted(told.voters), "controller_in_charge": told.leader}
+    return {"controllers": sorted(quorum.voters), "controller_in_charge": quorum.leader}
 
 
 def alter(

@@ -1,1 +1,1 @@
-"""Routes of the console's API, what a request may say, and pages of records."""
+"""The console's API: routes, request parsing, pages of records."""

@@ -1,4 +1,4 @@
-"""Routes for alerts: how they stand, what was told of them, and keeping them quiet."""
+"""Routes for alerts: their states, their notifications, and silencing them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import JSONResponse, Response
 
-from millstream.console.api.request import aside, body, number, word
-from millstream.console.api.routes import JOB, Endpoint, Parameter, asked_for
+from millstream.console.api.request import in_thread, json_body, query_int, query_text
+from millstream.console.api.routes import JOB, Endpoint, Parameter, query_parameter
 from millstream.duration import positive_micros
 from millstream.errors import InvalidInput
 from millstream.jobs.alerts.alerts import alerts, notifications, silence, unsilence
 from millstream.jobs.registry import JobRegistry
-from millstream.viewing.record_json import bounded
+from millstream.viewing.record_json import bound_json
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from millstream.console.guard.limits import Limits
     from millstream.jobs.folders import StackFolder
 
-_TOLD, _MOST_TOLD = 50, 500
+_DEFAULT, _MOST = 50, 500
 _ALERT = Parameter("alert", "the alert's name")
 _SILENCE = {
     "type": "object",
@@ -28,7 +28,7 @@ _SILENCE = {
     "additionalProperties": False,
     "properties": {
         "for": {"type": ["string", "null"], "description": "'1 hour'; null ends the silence"},
-        "key": {"type": ["object", "null"], "description": "only this key of it"},
+        "key": {"type": ["object", "null"], "description": "only this key of the alert"},
     },
 }
 
@@ -40,50 +40,56 @@ class AlertsApi:
         self._stack, self._limits = stack, limits
 
     async def alerts(self, request: Request) -> Response:
-        """Every alert as it stands."""
-        found = await aside(alerts, self._stack, word(request, "job"), word(request, "alert"))
-        return JSONResponse(bounded(found))
+        """Every alert with its state."""
+        found = await in_thread(
+            alerts, self._stack, query_text(request, "job"), query_text(request, "alert")
+        )
+        return JSONResponse(bound_json(found))
 
     async def notifications(self, request: Request) -> Response:
-        """What was told of an alert."""
-        path, last = request.path_params, number(request, "last", _TOLD, most=_MOST_TOLD)
-        found = await aside(notifications, self._stack, path["job"], path["alert"], last)
-        return JSONResponse(bounded(found))
+        """The notifications of an alert."""
+        path, last = request.path_params, query_int(request, "last", _DEFAULT, most=_MOST)
+        found = await in_thread(notifications, self._stack, path["job"], path["alert"], last)
+        return JSONResponse(bound_json(found))
 
     async def silence(self, request: Request) -> Response:
-        """Keep an alert quiet for a while, or no longer."""
+        """Silence an alert for a while, or end the silence."""
         path = request.path_params
-        wish = await body(request, self._limits, **{"for": str | None, "key": dict | None})
+        wish = await json_body(request, self._limits, **{"for": str | None, "key": dict | None})
         if "for" not in wish:
             raise InvalidInput("a silence needs `for`", got="none", do="give a duration, or null")
-        done = await aside(self._silenced, path["job"], path["alert"], wish["for"], wish.get("key"))
+        done = await in_thread(
+            self._silenced, path["job"], path["alert"], wish["for"], wish.get("key")
+        )
         return JSONResponse(done)
 
     def _silenced(
         self, job: str, alert: str, length: str | None, key: dict[str, Any] | None
     ) -> dict[str, Any]:
-        """Do it, and write it into the job's history."""
+        """Change the silence, and add an event to the job's history."""
         if length is None:
-            done, word = unsilence(self._stack, job, alert, key=key), "no longer silent"
+            done, change = unsilence(self._stack, job, alert, key=key), "no longer silenced"
         else:
             seconds = positive_micros(length, what="for") / 1e6
             done = silence(self._stack, job, alert, seconds=seconds, key=key)
-            word = f"silent until {done['silenced_until']}"
+            change = f"silenced until {done['silenced_until']}"
         with JobRegistry(self._stack.registry) as registry:
-            registry.add_event("alert", f"{alert}: {word}", job)
+            registry.add_event("alert", f"{alert}: {change}", job)
         return done
 
     def endpoints(self) -> list[Endpoint]:
         """Every route with its description."""
-        last = asked_for("last", f"how many, at most {_MOST_TOLD}", kind="integer", default=_TOLD)
-        chosen = [asked_for("job", "only those of this job"),
-                  asked_for("alert", "only the one of this name")]  # fmt: skip
+        last = query_parameter(
+            "last", f"how many, at most {_MOST}", kind="integer", default=_DEFAULT
+        )
+        chosen = [query_parameter("job", "only alerts of this job"),
+                  query_parameter("alert", "only the alert of this name")]  # fmt: skip
         return [
-            Endpoint("GET", "/api/alerts", self.alerts, "every alert as it stands, worst first",
+            Endpoint("GET", "/api/alerts", self.alerts, "every alert with its state, worst first",
                      chosen, also=(404,)),
             Endpoint("GET", "/api/alerts/{job}/{alert:path}/notifications", self.notifications,
-                     "what was told of an alert, newest first", [JOB, _ALERT, last]),
+                     "notifications of an alert, newest first", [JOB, _ALERT, last]),
             Endpoint("POST", "/api/alerts/{job}/{alert:path}/silence", self.silence,
-                     "keep an alert quiet for a while, or no longer", [JOB, _ALERT],
+                     "silence an alert for a while, or end the silence", [JOB, _ALERT],
                      body=_SILENCE, also=(408,)),
         ]  # fmt: skip

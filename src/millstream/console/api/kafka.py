@@ -1,4 +1,4 @@
-"""The stack's Kafka as the console shows it: topics, their settings, groups and their lag."""
+"""Topics, their settings, groups and their lag on the stack's Kafka, as JSON for the console."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from millstream.kafka.admin.topic_info import TopicInfo, infos
 from millstream.kafka.librdkafka import Link
 from millstream.kafka.names import check_topic
 from millstream.kafka.positions import offsets_at
-from millstream.kafka.protocol.log_dirs import sizes
+from millstream.kafka.protocol.cluster import partition_sizes
 from millstream.kafka.secrets import masked
-from millstream.viewing.binary_values import Wire
+from millstream.viewing.binary_values import ValueDecoder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +32,7 @@ Facts = dict[str, Any]
 
 
 class Kafka:
-    """One connection for all questions; another where the stack's Kafka has changed."""
+    """One connection to the stack's Kafka, replaced when the stack's cluster changes."""
 
     def __init__(self, stack: StackFolder) -> None:
         self._stack = stack
@@ -42,12 +42,12 @@ class Kafka:
         """The cluster of the stack.
 
         Raises:
-            Unavailable: none is named and none runs here.
+            Unavailable: none is configured and none runs locally.
         """
         return cluster_of(self._stack)
 
     def topics(self, *, internal: bool) -> list[Facts]:
-        """Every topic in a few facts; Kafka's own only where asked for."""
+        """Every topic in short; internal ones only if requested."""
         link = self._link()
         names = [name for name in link.topic_names() if internal or name[:2] != "__"]
         found = infos(link, names) if names else []
@@ -64,7 +64,7 @@ class Kafka:
         [info] = infos(link, [check_topic(name)])
         slots = [(name, part.partition) for part in info.partitions if part.leader is not None]
         stable = offsets_at(link, slots, "end", committed=True)
-        held = sizes(link.cluster, name)
+        held = partition_sizes(link.cluster, name)
         parts = [
             {**asdict(part), "replicas": list(part.replicas), "isr": list(part.isr),
              "stable": stable.get((name, part.partition)), "bytes": held.get(part.partition)}
@@ -74,7 +74,7 @@ class Kafka:
         return {**_facts(info, self._users()), "id": info.id, "settings": settings, "parts": parts}
 
     def groups(self) -> list[Facts]:
-        """Every group; with members and lag for as many as can be asked in two seconds."""
+        """Every group; members and lag for as many as can be described within two seconds."""
         link, until = self._link(), time.monotonic() + _GROUPS_TIME
         rows: list[Facts] = []
         for listed in groups.listed(link):
@@ -86,7 +86,7 @@ class Kafka:
         return rows
 
     def group(self, name: str) -> Facts:
-        """One group: its members, and how far it is in each partition.
+        """One group: its members, offsets and lag.
 
         Raises:
             NotFound: there is none of that name.
@@ -110,16 +110,16 @@ class Kafka:
             self._known = (cluster, Link(cluster))
         return self._known[1]
 
-    def wire(self, topic: str) -> Wire | None:
-        """How a topic's values are to be read, where a job that reads it has said so."""
+    def decoder(self, topic: str) -> ValueDecoder | None:
+        """The decoder of a topic's values, if a job has stored its format."""
         for _, about in self._abouts():
-            told = about.get("formats", {}).get(topic)
-            if told is not None:
-                return Wire.of(told)
+            stored = about.get("formats", {}).get(topic)
+            if stored is not None:
+                return ValueDecoder.from_json(stored)
         return None
 
     def _abouts(self) -> Iterator[tuple[str, Facts]]:
-        """What each job has written down about itself."""
+        """The description that each job has stored in its run log."""
         with JobRegistry(self._stack.registry, read_only=True) as registry:
             jobs = [job.name for job in registry.all()]
         for job in jobs:
@@ -127,7 +127,7 @@ class Kafka:
                 yield job, run_log.about() or {}
 
     def _users(self) -> dict[str, tuple[list[str], list[str]]]:
-        """By topic the jobs that read it, and those that write to it."""
+        """For each topic, the jobs that read it and the jobs that write to it."""
         users: dict[str, tuple[list[str], list[str]]] = {}
         for job, about in self._abouts():
             for side, topics in enumerate((about.get("topics", {}).values(),

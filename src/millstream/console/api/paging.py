@@ -1,16 +1,16 @@
-"""Which page of a topic a request asks for: the same words for records, late and dead rows."""
+"""Paging parameters of a request, the same for records, late rows and dead rows."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from millstream.console.api.request import number, word
-from millstream.console.api.routes import asked_for
-from millstream.console.shared import InTurn
+from millstream.console.api.request import query_int, query_text
+from millstream.console.api.routes import query_parameter
+from millstream.console.shared import SerialFilter
 from millstream.errors import InvalidInput
+from millstream.viewing.cursors import format_cursor, parse_cursor
 from millstream.viewing.points_in_time import parse_point_in_time
-from millstream.viewing.positions import places_of, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,68 +18,68 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from millstream.kafka.clients.consuming.damaged import Lost
-    from millstream.viewing.kept_pages import KeptPages
-    from millstream.viewing.pages import Page, Pages, Takes
+    from millstream.viewing.file_pages import FilePages
+    from millstream.viewing.pages import Page, Pages, RecordFilter
     from millstream.viewing.points_in_time import PointInTime
 
 LIMIT, MOST = 50, 200
 PARAMETERS = [
-    asked_for("at", "beginning, end (the last ones), -1h, 2026-01-01T12:00 (UTC) or an offset "
-              "(@1200)", default="end"),
-    asked_for("from", "go on from there: `later` of another page"),
-    asked_for("before", "those before: `earlier` of another page"),
-    asked_for("limit", f"how many, at most {MOST}", kind="integer", default=LIMIT),
+    query_parameter("at", "beginning, end (the last records), -1h, 2026-01-01T12:00 (UTC) or an "
+                    "offset (@1200)", default="end"),
+    query_parameter("from", "continue after a page: its `later`"),
+    query_parameter("before", "the records before a page: its `earlier`"),
+    query_parameter("limit", f"how many, at most {MOST}", kind="integer", default=LIMIT),
 ]  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A page that is asked for; calling it gives it."""
+class PageRequest:
+    """A requested page; call it to read the page."""
 
     limit: int
     at: PointInTime = "end"
     after: dict[int, int] | None = None
     before: dict[int, int] | None = None
 
-    def __call__(self, pages: Pages | KeptPages, taking: Takes) -> Page:
-        """That page of a topic."""
-        taking = InTurn(taking)
+    def __call__(self, pages: Pages | FilePages, selection: RecordFilter) -> Page:
+        """Read the page."""
+        selection = SerialFilter(selection)
         if self.before is not None:
-            return pages.before(self.before, taking, self.limit)
+            return pages.before(self.before, selection, self.limit)
         if self.after is not None:
-            return pages.after(self.after, taking, self.limit)
+            return pages.after(self.after, selection, self.limit)
         if self.at == "end":
-            return pages.before(pages.end, taking, self.limit)
-        return pages.after(pages.places(self.at), taking, self.limit)
+            return pages.before(pages.end, selection, self.limit)
+        return pages.after(pages.offsets(self.at), selection, self.limit)
 
 
-def page_of(request: Request) -> Asked:
-    """The page a request means.
+def page_request(request: Request) -> PageRequest:
+    """The page that a request asks for.
 
     Raises:
-        InvalidInput: a word is wrong, or two places are named.
+        InvalidInput: a parameter is wrong, or more than one position is given.
     """
-    given = {name: text for name in ("at", "from", "before") if (text := word(request, name))}
+    given = {name: text for name in ("at", "from", "before") if (text := query_text(request, name))}
     if len(given) > 1:
-        raise InvalidInput("a page needs one place", got=" and ".join(given), do="leave one out")
-    return Asked(
-        limit=number(request, "limit", LIMIT, most=MOST),
+        raise InvalidInput("a page needs one position", got=" and ".join(given), do="give only one")
+    return PageRequest(
+        limit=query_int(request, "limit", LIMIT, most=MOST),
         at=parse_point_in_time(given.get("at", "end"), what="at"),
-        after=places_of(given["from"], what="from") if "from" in given else None,
-        before=places_of(given["before"], what="before") if "before" in given else None,
+        after=parse_cursor(given["from"], what="from") if "from" in given else None,
+        before=parse_cursor(given["before"], what="before") if "before" in given else None,
     )
 
 
-def around(page: Page) -> dict[str, Any]:
-    """What a page says beside its records."""
+def page_to_json(page: Page) -> dict[str, Any]:
+    """The members of a page's JSON besides its records."""
     return {
         "complete": page.complete,
-        "earlier": None if page.earlier is None else text_of(page.earlier),
-        "later": None if page.later is None else text_of(page.later),
-        "lost": lost_of(page.lost),
+        "earlier": None if page.earlier is None else format_cursor(page.earlier),
+        "later": None if page.later is None else format_cursor(page.later),
+        "lost": lost_to_json(page.lost),
     }
 
 
-def lost_of(lost: Iterable[Lost]) -> list[dict[str, Any]]:
+def lost_to_json(lost: Iterable[Lost]) -> list[dict[str, Any]]:
     """Offsets that cannot be read, as JSON."""
     return [asdict(one) for one in lost]

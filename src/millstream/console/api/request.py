@@ -1,4 +1,4 @@
-"""What a request says: its words and numbers, its moment, its body; each checked in one way."""
+"""Validated reading of requests: query parameters and JSON bodies."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
 _PARTITIONS = 1_000
 
 
-async def aside(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    """Run what waits for disks or Kafka in another thread, so that nobody else waits."""
+async def in_thread(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """Run a blocking function in another thread, so that the event loop stays free."""
     return await run_in_threadpool(function, *arguments, **named)
 
 
-def word(request: Request, name: str) -> str | None:
-    """A word of the query; an empty one is as good as none."""
+def query_text(request: Request, name: str) -> str | None:
+    """A text parameter of the query; None if it is missing or empty."""
     return request.query_params.get(name) or None
 
 
-def number(request: Request, name: str, otherwise: int, *, most: int) -> int:
+def query_int(request: Request, name: str, otherwise: int, *, most: int) -> int:
     """A whole number of the query, from 1 to `most`.
 
     Raises:
-        InvalidInput: it is none.
+        InvalidInput: it is not such a number.
     """
-    text = word(request, name)
+    text = query_text(request, name)
     if text is None:
         return otherwise
     if not text.isascii() or not text.isdecimal() or len(text) > 18 or not 1 <= int(text) <= most:
@@ -48,52 +48,52 @@ def number(request: Request, name: str, otherwise: int, *, most: int) -> int:
     return int(text)
 
 
-def yes(request: Request, name: str) -> bool:
-    """Whether the query says `true` to something.
+def query_flag(request: Request, name: str) -> bool:
+    """A boolean parameter of the query, by default false.
 
     Raises:
-        InvalidInput: it says something else than true and false.
+        InvalidInput: it is neither true nor false.
     """
-    text = word(request, name)
+    text = query_text(request, name)
     if text not in (None, "true", "false"):
         raise InvalidInput(f"{name} needs true or false", got=shortened(text or ""))
     return text == "true"
 
 
-def partitions(request: Request) -> list[int]:
-    """The partitions that are meant, each once; none means all.
+def query_partitions(request: Request) -> list[int]:
+    """The partitions in the query, each once; none means all.
 
     Raises:
-        InvalidInput: one is no number, or there are too many.
+        InvalidInput: one is not a number, or there are too many.
     """
     texts = [text for text in request.query_params.getlist("partition") if text]
     for text in texts:
         if not text.isascii() or not text.isdecimal() or len(text) > 9:
             raise InvalidInput("partition needs a whole number", got=shortened(text))
     if len(texts) > _PARTITIONS:
-        raise InvalidInput(f"partition needs at most {_PARTITIONS} of them", got=str(len(texts)))
+        raise InvalidInput(f"at most {_PARTITIONS} partitions can be given", got=str(len(texts)))
     return list(dict.fromkeys(int(text) for text in texts))
 
 
-async def body(request: Request, limits: Limits, **kinds: type | UnionType) -> dict[str, Any]:
-    """The JSON object in a request; it has no other members than `kinds`, and these are of them.
+async def json_body(request: Request, limits: Limits, **kinds: type | UnionType) -> dict[str, Any]:
+    """The JSON object in a request; `kinds` are its possible members and their types.
 
-    A page of another site can only send forms and plain text, so it has to be JSON by its name.
+    The content type must be JSON: another site's page can only send forms and plain text.
 
     Raises:
-        Refused: it is too large, too slow, or called something else.
-        InvalidInput: it is no such object.
+        Refused: it is too large, too slow, or has another content type.
+        InvalidInput: it is not such an object.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
-        raise Refused(415, "this needs a body of type application/json")
+        raise Refused(415, "the body must have the content type application/json")
     found = _object(await _received(request, limits))
     for name, value in found.items():
         if name not in kinds:
-            raise InvalidInput(f"the body needs members from {', '.join(kinds)}",
+            raise InvalidInput(f"the body may only have the members {', '.join(kinds)}",
                                got=shortened(name))  # fmt: skip
         if not isinstance(value, kinds[name]):
-            raise InvalidInput(f"{name} needs to be of another type",
+            raise InvalidInput(f"{name} has the wrong type",
                                got=shortened(json.dumps(value)))  # fmt: skip
     return found
 
@@ -105,11 +105,11 @@ async def _received(request: Request, limits: Limits) -> bytes:
             async for chunk in request.stream():
                 received += chunk
                 if len(received) > limits.body:
-                    raise Refused(413, f"a request needs a body of at most {limits.body} bytes")
+                    raise Refused(413, f"the body is larger than {limits.body} bytes")
     except TimeoutError:
-        raise Refused(408, "a request needs to arrive sooner") from None
+        raise Refused(408, "the body arrived too slowly") from None
     except ClientDisconnect:
-        raise Refused(400, "a request needs to arrive whole") from None
+        raise Refused(400, "the body is incomplete") from None
     return bytes(received)
 
 
@@ -119,5 +119,5 @@ def _object(raw: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise InvalidInput("the body needs to be a JSON object", got=shortened(repr(raw[:60])))
+        raise InvalidInput("the body must be a JSON object", got=shortened(repr(raw[:60])))
     return found

@@ -1,5 +1,4 @@
-"""The routes, each with its description: the application and the OpenAPI document come from one
-list, so neither knows a route that the other lacks."""
+"""Endpoints with their descriptions: one list gives both the routes and the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -40,20 +39,20 @@ _STATUS: tuple[tuple[type[MillstreamError], int], ...] = (
 )
 _OTHER_ANSWERS = {
     400: "a wrong parameter or body",
-    401: "no token, or a wrong one",
-    404: "no such thing",
-    408: "the body came too slowly",
-    409: "not while something else is under way",
+    401: "the token is missing or wrong",
+    404: "not found",
+    408: "the body arrived too slowly",
+    409: "another operation is running",
     410: "gone from the log, or damaged in it",
     413: "the body is too large",
     415: "the body is not application/json",
-    429: "too many requests: come again after Retry-After seconds",
-    503: "Kafka is away, or too many read already",
+    429: "too many requests: retry after Retry-After seconds",
+    503: "Kafka is unavailable, or too many streams are open",
 }
 
 
 class Refused(Exception):
-    """A request that cannot be dealt with: a status and one sentence."""
+    """A request that is refused: a status and one sentence."""
 
     def __init__(self, status: int, sentence: str) -> None:
         self.status, self.sentence = status, sentence
@@ -62,7 +61,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Parameter:
-    """A part of the path, or of the query."""
+    """A parameter of the path or of the query."""
 
     name: str
     about: str
@@ -76,17 +75,17 @@ class Parameter:
 JOB = Parameter("job", "the job's name")
 
 
-def asked_for(name: str, about: str, **more: Any) -> Parameter:
+def query_parameter(name: str, about: str, **more: Any) -> Parameter:
     """A parameter of the query."""
     return Parameter(name, about, "query", **more)
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """One route: what it does, and what it says about itself.
+    """One route with its documentation.
 
-    `body` is the JSON schema of what it takes; `also` are statuses it may answer with beside
-    those that its parameters bring.
+    `body` is the JSON schema of the request; `also` are error statuses besides those that follow
+    from its parameters.
     """
 
     method: str
@@ -100,16 +99,16 @@ class Endpoint:
     also: tuple[int, ...] = ()
 
     def route(self) -> Route:
-        """For the application."""
-        return Route(self.path, self._told, methods=[self.method])
+        """The route for Starlette."""
+        return Route(self.path, self._handle, methods=[self.method])
 
     @property
     def documented_path(self) -> str:
         """The path as OpenAPI writes it."""
         return self.path.replace(":path}", "}")
 
-    async def _told(self, request: Request) -> Response:
-        """Errors as one sentence with a status; what nobody foresaw is logged whole."""
+    async def _handle(self, request: Request) -> Response:
+        """Answer errors with one sentence and a status; log unexpected ones with a traceback."""
         try:
             self._check_query(request)
             return await self.handler(request)
@@ -120,17 +119,17 @@ class Endpoint:
             return JSONResponse({"error": str(error)}, status)
         except Exception:
             LOG.exception("%s %s failed", request.method, request.url.path)
-            sentence = "the console met something it did not foresee; see console.out in its folder"
+            sentence = "unexpected error; console.out in the stack's folder has the traceback"
             return JSONResponse({"error": sentence}, 500)
 
     def _check_query(self, request: Request) -> None:
         known = {one.name: one for one in self.parameters if one.location == "query"}
         for name in request.query_params:
             if name not in known:
-                raise InvalidInput(f"this route needs parameters from {', '.join(known) or 'none'}",
+                raise InvalidInput(f"this route has the parameters {', '.join(known) or 'none'}",
                                    got=shortened(name))  # fmt: skip
             if not known[name].many and len(request.query_params.getlist(name)) > 1:
-                raise InvalidInput(f"{name} needs to be given once", got="it several times")
+                raise InvalidInput(f"{name} can be given once", got="it several times")
 
 
 def openapi(endpoints: Sequence[Endpoint], version: str) -> dict[str, Any]:
@@ -162,7 +161,7 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
         "parameters": [_parameter(parameter) for parameter in endpoint.parameters],
         "security": [{"token": []}] if token else [],
         "responses": {
-            str(endpoint.status): {"description": "the answer",
+            str(endpoint.status): {"description": "the result",
                                    "content": {endpoint.gives: {"schema": {}}}},
             **{str(status): _refusal(status) for status in sorted(_refusals(endpoint))},
         },
@@ -174,7 +173,7 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
 
 
 def _refusals(endpoint: Endpoint) -> set[int]:
-    """What else a route may answer with."""
+    """The error statuses of a route."""
     locations = {parameter.location for parameter in endpoint.parameters}
     found = {400, 429, *endpoint.also}
     if endpoint.path not in OPEN:

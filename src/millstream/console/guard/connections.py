@@ -1,7 +1,7 @@
-"""HTTP connections within limits: of time, of number, and of what a request's head may be.
+"""HTTP connections with limits: timeouts, a maximum number, and a maximum header size.
 
-The server by itself would wait without end for the rest of a request's headers and for a reader
-who has stopped reading, and would take headers of any size that arrive in one piece.
+Without them, uvicorn waits forever for the rest of a request's headers and for a client that has
+stopped reading, and accepts headers of any size that arrive in one piece.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LOG = logging.getLogger("millstream.console.http")
-LOG.setLevel(logging.ERROR)  # a malformed request is answered; a line for each would fill a disk
-_TOO_LARGE = "the line and headers of a request need to be smaller"
+LOG.setLevel(logging.ERROR)  # a log line for each malformed request would fill the disk
+_TOO_LARGE = "the request line and headers are too large"
 
 
 class _Timer:
-    """At most one wait at a time."""
+    """At most one pending call."""
 
     def __init__(self) -> None:
         self._handle: asyncio.TimerHandle | None = None
 
     def set(self, seconds: float, then: Callable[[], None]) -> None:
-        """Call then in so many seconds, unless it is being waited for already."""
+        """Call `then` in so many seconds, unless a call is pending."""
         if self._handle is None:
             self._handle = asyncio.get_running_loop().call_later(seconds, self._fire, then)
 
     def cancel(self) -> None:
-        """Wait no more."""
+        """Cancel the pending call."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
@@ -47,10 +47,10 @@ class _Timer:
 
 
 class Connection(H11Protocol):
-    """One connection; it is ended when its client keeps it waiting.
+    """One connection, closed when its client is too slow.
 
-    Where there are as many as the limit allows, a new one takes the place of the oldest that has
-    not shown the token: first of those that wait for a request, then of those being answered.
+    At the limit, a new connection replaces the oldest one without the token: idle ones first, then
+    those being answered.
     """
 
     limits = Limits()
@@ -63,7 +63,7 @@ class Connection(H11Protocol):
         self._held = b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A client is there: it has so long for its first request."""
+        """A client has connected; its first request must arrive in time."""
         super().connection_made(transport)
         self.strangers[self] = None
         if len(self.connections) > self.limits.connections:
@@ -71,21 +71,21 @@ class Connection(H11Protocol):
         self._watch()
 
     def data_received(self, data: bytes) -> None:
-        """Something came; what is still missing has to come in time, too."""
+        """Bytes arrived; the rest of the request must arrive in time, too."""
         self._unset_keepalive_if_required()
         self._held += data
         self._feed()
         self._watch()
 
     def on_response_complete(self) -> None:
-        """What was sent ahead is read now."""
+        """Continue with requests that were sent ahead (pipelining)."""
         super().on_response_complete()
         self._feed()
         if self._held:
             self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client has left."""
+        """The client has disconnected."""
         self._arriving.cancel()
         self._leaving.cancel()
         self.strangers.pop(self, None)
@@ -93,17 +93,17 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """The client does not take what is sent."""
+        """The client does not read; abort after a while."""
         super().pause_writing()
         self._leaving.set(self.limits.stalled, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """It does again."""
+        """The client reads again; cancel the abort."""
         self._leaving.cancel()
         super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP; an answer that has begun can only be cut off."""
+        """Refuse what is not HTTP; a response that has begun can only be aborted."""
         self._refuse(400, msg)
 
     @property
@@ -112,7 +112,7 @@ class Connection(H11Protocol):
 
     @property
     def _owned(self) -> bool:
-        """Whether its last request has shown the token."""
+        """Whether its last request had a valid token."""
         return self.scope is not None and OWNER in self.scope
 
     def _make_room(self) -> None:
@@ -124,10 +124,10 @@ class Connection(H11Protocol):
         leaving.transport.abort()
 
     def _feed(self) -> None:
-        """Let the parser have no more at once than one request's head may be."""
+        """Feed the parser at most one request's header limit at a time."""
         while self._held and not self.transport.is_closing():
             if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
-                self.flow.pause_reading()  # a request that was sent ahead waits for its turn
+                self.flow.pause_reading()  # a pipelined request waits for its turn
                 return
             room = self.limits.headers - len(self.conn.trailing_data[0])
             if room <= 0:
@@ -159,11 +159,11 @@ class Connection(H11Protocol):
             self._arriving.set(self.limits.seconds, self._too_slow)
 
     def _too_slow(self) -> None:
-        """An answer that has begun is not cut off: it does not wait for the request."""
+        """Abort, unless the response has begun: it does not wait for the request."""
         if not self._answering or not self.cycle.response_started:
             self.transport.abort()
 
 
 def connection(limits: Limits) -> type[Connection]:
-    """The kind of connection for a server with these limits."""
+    """A connection class with these limits."""
     return type("LimitedConnection", (Connection,), {"limits": limits, "strangers": {}})

@@ -1,12 +1,12 @@
-"""The one guard before every route: who may ask, from where, how often, and what a browser may do.
+"""The guard of every route: authentication, allowed hosts and origins, rate limits, headers.
 
-- Host names this address: a name that an attacker's DNS points here is refused.
-- Origin, where a browser sends one, is this page: no other site reads or changes anything.
-- A token, unless the path is one of the few that are open; never one in an address.
-- So many requests a second, so many wrong tokens, so large a body, and no more. Requests with the
-  token and requests without it are counted apart, so that the second never use up the first. The
-  page's own files, which a browser loads before it has the token, are in memory and not counted.
-- No other host is ever asked for anything, no inline script runs, nothing is framed or kept.
+- Host must name this address: a name that an attacker's DNS points here is refused (DNS rebinding).
+- Origin, where a browser sends one, must be this page: no other site reads or changes anything.
+- A bearer token is required except for a few open paths; it is never accepted in a URL.
+- Requests a second, wrong tokens and body sizes are limited. Requests with and without the token
+  are counted separately, so the latter never use up the quota of the former. The page's own files,
+  which a browser loads before it has the token, are served from memory and not counted.
+- Headers forbid other hosts, inline scripts, framing and caching.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 OPEN = frozenset({"/healthz", "/readyz", "/metrics"})
 OWNER = "millstream.owner"
-"""In the scope of a request that has shown the token."""
+"""In the scope of a request with a valid token."""
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -48,7 +48,7 @@ _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 @dataclass(frozen=True)
 class Refusal:
-    """A status, one sentence, and in how many seconds to come again where that helps."""
+    """A status, one sentence, and after how many seconds to retry, where that helps."""
 
     status: int
     sentence: str
@@ -58,8 +58,8 @@ class Refusal:
 class Guard:
     """ASGI middleware around the whole application.
 
-    It answers to the names of the loopback at its port, and to the addresses in `urls`
-    (`https://jobs.example`), which a page that others reach is given.
+    It accepts the loopback names at its port and the public addresses in `urls`
+    (`https://jobs.example`).
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Guard:
         self._guessed = Buckets(self._limits.guesses, self._limits.guessing)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request through, or refuse it in one sentence."""
+        """Pass a request on, or refuse it with one sentence."""
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
@@ -105,7 +105,7 @@ class Guard:
 
     def _refused(self, scope: Scope) -> Refusal | None:
         headers = Headers(scope=scope)
-        refused = self._from_elsewhere(headers) or self._too_large(headers)
+        refused = self._wrong_origin(headers) or self._too_large(headers)
         if refused is not None:
             return refused
         if self._knows(headers):
@@ -113,26 +113,26 @@ class Guard:
             return _too_often(self._owners.refused(_client(scope)))
         return self._stranger(scope, headers)
 
-    def _from_elsewhere(self, headers: Headers) -> Refusal | None:
+    def _wrong_origin(self, headers: Headers) -> Refusal | None:
         hosts = headers.getlist("host")
         if len(hosts) != 1 or hosts[0].lower() not in self._hosts:
-            return Refusal(421, "the Host header needs to name this address")
+            return Refusal(421, "the Host header does not name this address")
         if any(origin.lower() not in self._origins for origin in headers.getlist("origin")):
-            return Refusal(403, "the Origin needs to be this page")
+            return Refusal(403, "the Origin is not this page")
         if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-            return Refusal(403, "the request needs to come from this page")
+            return Refusal(403, "the request does not come from this page")
         return None
 
     def _too_large(self, headers: Headers) -> Refusal | None:
         lengths = headers.getlist("content-length")
         if any(not one.isascii() or not one.isdecimal() or len(one) > 18 for one in lengths):
-            return Refusal(400, "Content-Length needs a whole number")
+            return Refusal(400, "Content-Length is not a whole number")
         if any(int(one) > self._limits.body for one in lengths):
-            return Refusal(413, f"a request needs a body of at most {self._limits.body} bytes")
+            return Refusal(413, f"the body is larger than {self._limits.body} bytes")
         return None
 
     def _stranger(self, scope: Scope, headers: Headers) -> Refusal | None:
-        """No token is needed for the open routes and for the page, which holds no facts."""
+        """A request without the token: fine for the open routes and the page's own files."""
         path, client = scope["path"], _client(scope)
         private = path.startswith("/api/")
         if not private and path not in OPEN:
@@ -143,9 +143,9 @@ class Guard:
         shown = "authorization" in headers
         again = self._guessed.refused(client, take=shown)
         if again:
-            return Refusal(429, "this needs fewer wrong tokens; come again later", again)
-        return Refusal(401, "this needs the token; open the link that `millstream up` prints, or "
-                            "send Authorization: Bearer …")  # fmt: skip
+            return Refusal(429, "too many wrong tokens; retry later", again)
+        return Refusal(401, "the token is missing or wrong; open the link that `millstream up` "
+                            "prints, or send Authorization: Bearer …")  # fmt: skip
 
     def _knows(self, headers: Headers) -> bool:
         shown = headers.getlist("authorization")
@@ -159,7 +159,7 @@ class Guard:
 def _too_often(again: int) -> Refusal | None:
     if not again:
         return None
-    return Refusal(429, "this needs fewer requests; come again later", again)
+    return Refusal(429, "too many requests; retry later", again)
 
 
 def _client(scope: Scope) -> str:

@@ -1,4 +1,4 @@
-"""How much anybody may ask of the console: sizes, rates, times, readers."""
+"""Limits of the console: sizes, rates, timeouts, readers."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _FORGET = 1.0  # seconds
 
 @dataclass(frozen=True)
 class Limits:
-    """What one console bears. A client is an address; requests with the token are counted apart."""
+    """Limits of one console. A client is an address; requests with the token count separately."""
 
     body: int = 4_096  # bytes of a request's body
     headers: int = 16_384  # bytes of a request's line and headers
-    seconds: float = 10.0  # for a request to arrive whole
-    stalled: float = 30.0  # for a reader to take what is sent to it
-    rate: float = 50.0  # requests a second of one client …
-    burst: int = 400  # … after so many at once
-    guesses: float = 1.0  # wrong tokens a second of one client …
-    guessing: int = 60  # … after so many at once
-    readers: int = 200  # streams that are read at a time
-    scans: int = 8  # topics that are looked through at a time
-    rewinds: int = 4  # jobs that are rewound at a time
-    log: int = 4_000_000  # characters of a log that are given at once
+    seconds: float = 10.0  # for a request to arrive completely
+    stalled: float = 30.0  # for a client to read what is sent to it
+    rate: float = 50.0  # requests a second of one client,
+    burst: int = 400  # after a burst of this many
+    guesses: float = 1.0  # wrong tokens a second of one client,
+    guessing: int = 60  # after a burst of this many
+    readers: int = 200  # open event streams
+    scans: int = 8  # concurrent scans of topics
+    rewinds: int = 4  # concurrent rewinds
+    log: int = 4_000_000  # characters of a log in one response
     connections: int = 500
 
 
@@ -48,7 +48,7 @@ class Bucket:
         self._left, self._at = float(self.burst), self.clock()
 
     def refused(self, *, take: bool = True) -> int:
-        """0 and one less in the bucket; or in how many seconds there is one again."""
+        """Take a token and return 0; or return after how many seconds to retry."""
         now = self.clock()
         self._left = min(float(self.burst), self._left + (now - self._at) * self.rate)
         self._at = now
@@ -59,14 +59,14 @@ class Bucket:
 
     @property
     def full(self) -> bool:
-        """Whether nothing is known of its owner that a new one would not know, too."""
+        """Whether it is full again, so that a new one would behave the same."""
         return self._left + (self.clock() - self._at) * self.rate >= self.burst
 
 
 class Buckets:
-    """A bucket for each client; clients beyond the most share one.
+    """A bucket for each client; beyond `most` clients, the rest share one.
 
-    Buckets that are full again are forgotten, at most once a second.
+    Full buckets are removed, at most once a second.
     """
 
     def __init__(self, rate: float, burst: int, most: int = 1_000) -> None:
@@ -75,7 +75,7 @@ class Buckets:
         self._forgot = -math.inf
 
     def refused(self, client: str, *, take: bool = True) -> int:
-        """0, or in how many seconds this client may come again."""
+        """0, or after how many seconds this client may retry."""
         return self._bucket(network(client)).refused(take=take)
 
     def _bucket(self, client: str) -> Bucket:
@@ -93,7 +93,7 @@ class Buckets:
 
 
 def network(client: str) -> str:
-    """The address that counts as one client: for IPv6 the first 64 bits, which one host has.
+    """The address that counts as one client: for IPv6 the /64 prefix, which one host owns.
 
     >>> network("2001:db8::5"), network("::ffff:10.0.0.1"), network("10.0.0.1")
     ('2001:db8::', '10.0.0.1', '10.0.0.1')

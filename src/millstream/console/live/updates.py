@@ -1,6 +1,6 @@
-"""Live updates: one look a second for all readers together, and a short queue for each.
+"""Live updates: one snapshot a second for all readers together, and a short queue for each.
 
-A reader that is slow misses pictures, never the newest one, and costs the others nothing.
+A slow reader misses snapshots, never the newest one, and does not slow down the others.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _KEEP_ALIVE = 15
 _END = b""
 
 
-class Pulse:
-    """Pictures by name (`jobs`, `job hot-auctions`), looked at while somebody watches."""
+class LiveUpdates:
+    """Snapshots by name (`jobs`, `job hot-auctions`), taken while they have readers."""
 
     def __init__(self, every: float = EVERY) -> None:
         self._every = every
@@ -36,20 +36,20 @@ class Pulse:
 
     @property
     def readers(self) -> int:
-        """How many watch now."""
+        """How many clients are connected."""
         return sum(map(len, self._readers.values()))
 
     async def watch(self, name: str, look: Callable[[], Any]) -> AsyncGenerator[bytes]:
-        """Server-sent events: the picture now, and every new one.
+        """Server-sent events: the current snapshot, and each one that differs.
 
-        Ends with an event `gone` when what is looked at is no longer there.
+        Ends with an event `gone` when the job was removed.
         """
         queue: asyncio.Queue[bytes] = asyncio.Queue(QUEUE)
         self._readers.setdefault(name, []).append(queue)
         if name in self._last:
             queue.put_nowait(self._last[name])
         if name not in self._tasks:
-            self._tasks[name] = asyncio.create_task(self._beat(name, look))
+            self._tasks[name] = asyncio.create_task(self._poll(name, look))
         try:
             while (event := await queue.get()) != _END:
                 yield event
@@ -63,28 +63,28 @@ class Pulse:
             self._last.pop(name, None)
             self._tasks.pop(name).cancel()
 
-    async def _beat(self, name: str, look: Callable[[], Any]) -> None:
-        quiet = 0
+    async def _poll(self, name: str, look: Callable[[], Any]) -> None:
+        unchanged = 0
         while True:
             try:
                 event = await run_in_threadpool(_event, look)
             except MillstreamError as error:
-                self._give(name, b"event: gone\n" + _data(str(error)))
-                self._give(name, _END)
+                self._send(name, b"event: gone\n" + _data(str(error)))
+                self._send(name, _END)
                 return
             except Exception:
-                LOG.exception("looking at %s failed; it is tried again", name)
+                LOG.exception("the snapshot of %s failed; retrying", name)
                 await asyncio.sleep(self._every)
                 continue
-            quiet = 0 if event != self._last.get(name) else quiet + 1
-            if quiet == 0:
+            unchanged = 0 if event != self._last.get(name) else unchanged + 1
+            if unchanged == 0:
                 self._last[name] = event
-                self._give(name, event)
-            elif quiet % _KEEP_ALIVE == 0:
-                self._give(name, b": still here\n\n")
+                self._send(name, event)
+            elif unchanged % _KEEP_ALIVE == 0:
+                self._send(name, b": still here\n\n")
             await asyncio.sleep(self._every)
 
-    def _give(self, name: str, event: bytes) -> None:
+    def _send(self, name: str, event: bytes) -> None:
         for queue in self._readers.get(name, ()):
             if queue.full():
                 with suppress(asyncio.QueueEmpty):
@@ -96,5 +96,5 @@ def _event(look: Callable[[], Any]) -> bytes:
     return _data(look())
 
 
-def _data(picture: Any) -> bytes:
-    return b"data: " + json.dumps(picture, separators=(",", ":"), default=str).encode() + b"\n\n"
+def _data(snapshot: Any) -> bytes:
+    return b"data: " + json.dumps(snapshot, separators=(",", ":"), default=str).encode() + b"\n\n"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from millstream.engine.checkpoint.durable import refused, sync_folder
-from millstream.errors import Damaged
+from millstream.errors import Damaged, MillstreamError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -57,9 +57,15 @@ def stage(folder: Path, name: str, tables: Iterable[pa.Table]) -> StagedFile | N
 
 @contextmanager
 def _removed_on_error(path: Path) -> Iterator[None]:
-    """Remove a file that could not be written whole, and report why in one sentence."""
+    """Remove a file that could not be written whole, and report why in one sentence.
+
+    The rows may come from a source, whose own errors are raised as they are.
+    """
     try:
         yield
+    except MillstreamError:
+        path.unlink(missing_ok=True)
+        raise
     except OSError as error:
         path.unlink(missing_ok=True)
         raise refused(path, error) from error

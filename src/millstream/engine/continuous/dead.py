@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from millstream.engine.continuous.frames import TAKEN
+from millstream.engine.dead_letters import envelopes
 from millstream.errors import InvalidInput
 from millstream.sinks.spec import Staged
 from millstream.sources.decode import Decoder
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 _PIECE = 50_000
 _PLACES = pa.schema([("partition", pa.int32()), ("offset", pa.int64())])
-_IN_ORDER = [("partition", "ascending"), ("offset", "ascending")]
 _DISAGREED = "not a row of the schema, by continuous mode's reading"
 
 
@@ -49,21 +49,17 @@ class DeadTopic:
         Only when all have been acknowledged does it return.
         """
         for start in range(0, bad.num_rows, _PIECE):
-            self._send(bad.slice(start, _PIECE).sort_by(_IN_ORDER))
+            self._send(bad.slice(start, _PIECE))
         return int(bad.num_rows)
 
     def _send(self, bad: pa.Table) -> None:
-        places: dict[int, list[int]] = {}
-        for row in bad.select(["partition", "offset"]).to_pylist():
-            places.setdefault(row["partition"], []).append(row["offset"])
-        count = bad.num_rows
-        dead = (
-            self._reader.originals(places)
-            .append_column("reason", bad["reason"])
-            .append_column("step", pa.repeat(pa.scalar(self._name), count))
-            .append_column("topic", pa.repeat(pa.scalar(self._read.source.name), count))
-        )
-        staged = Staged(self._name, "dead", self._topic, (), count, lambda: iter((dead,)))
+        places = bad.append_column("step", pa.nulls(bad.num_rows, pa.string()))
+        topic = self._read.source.name
+        for dead in envelopes.dead(places, self._reader, step=self._name, topic=topic):
+            self._write(dead)
+
+    def _write(self, dead: pa.Table) -> None:
+        staged = Staged(self._name, "dead", self._topic, (), dead.num_rows, lambda: iter((dead,)))
         self._writer.write(f"bad rows of {self._name}", 0, [staged])
 
     def stopped(self, partition: int, offset: int, reason: str) -> InvalidInput:

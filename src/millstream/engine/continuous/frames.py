@@ -14,7 +14,7 @@ from millstream.engine.continuous.values import text
 from millstream.engine.spark.frames import build
 from millstream.errors import InvalidSpec
 from millstream.formats.json.decode import check
-from millstream.formats.json.times import GREATEST, LEAST
+from millstream.formats.times import GREATEST, LEAST
 from millstream.schema import Array, Decimal, Map, Scalar, Schema, Struct
 from millstream.sql.columns import quoted
 

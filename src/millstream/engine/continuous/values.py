@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.formats.json.times import GREATEST, LEAST
+from millstream.formats.times import GREATEST, LEAST
 
 if TYPE_CHECKING:
     from millstream.schema import Decimal

@@ -97,20 +97,26 @@ def _marked(output: str, count: int) -> pa.Array:
     return pa.repeat(pa.scalar(headers, kind), count)
 
 
-def dead(bad: pa.Table, reader: Reader, *, step: str, topic: str) -> pa.Table:
+def dead(bad: pa.Table, reader: Reader, *, step: str, topic: str) -> Iterator[pa.Table]:
     """Bad records, raw and untouched, with where they came from and why they are here.
 
     `bad` has their places (partition, offset), the reason, and the step that could not take
     them (null: `step`, the source itself).
     """
-    ordered = bad.sort_by([("partition", "ascending"), ("offset", "ascending")])
+    left = bad.sort_by([("partition", "ascending"), ("offset", "ascending")])
+    while left.num_rows:
+        raw = _originals(reader, left)
+        these, left = left.slice(0, raw.num_rows), left.slice(raw.num_rows)
+        yield (
+            raw.append_column("reason", these["reason"])
+            .append_column("step", pc.fill_null(these["step"], step))
+            .append_column("topic", pa.repeat(pa.scalar(topic), raw.num_rows))
+        )
+
+
+def _originals(reader: Reader, ordered: pa.Table) -> pa.Table:
+    """The records of the first of these places (partition, offset), one at least."""
     places: dict[int, list[int]] = {}
     for partition, offset in zip(*(ordered[n].to_pylist() for n in _PLACE), strict=True):
         places.setdefault(partition, []).append(offset)
-    count = bad.num_rows
-    return (
-        reader.originals(places)
-        .append_column("reason", ordered["reason"])
-        .append_column("step", pc.fill_null(ordered["step"], step))
-        .append_column("topic", pa.repeat(pa.scalar(topic), count))
-    )
+    return reader.originals(places)

@@ -82,7 +82,7 @@ def spec_of(node: Stateful, typed: Typed) -> dict[str, Any]:
 def _panes(node: Aggregated) -> dict[str, Any] | None:
     """What of a trigger and a late policy the state depends on: not when, only what is shown.
 
-    Where sessions merge, or rows are taken back, it depends on whether anything is shown early.
+    Where sessions merge, or rows are retracted, it depends on whether anything is shown early.
     """
     if node.policy is None or isinstance(node.window, Sliding):
         return None

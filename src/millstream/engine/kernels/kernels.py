@@ -28,7 +28,7 @@ from millstream.plan.graph import (
     Stateful,
 )
 from millstream.plan.join_graph import Join
-from millstream.plan.sink_checks import refuse_unmarked
+from millstream.plan.outputs import refuse_unmarked
 from millstream.plan.stages import SIGN, TIME
 from millstream.plan.table_graph import FoldedRows, Tallied, Told, Upheld
 from millstream.schema import Schema
@@ -204,7 +204,7 @@ def _timed(columns: pa.Schema, node: Node) -> pa.Schema:
 
 def _check_keys(stage: Stage, columns: list[str]) -> None:
     """Refuse what building cannot see after `transform`: a record key that is not there, rows
-    that are taken back without saying so."""
+    that are retracted without saying so."""
     for output in stage.outputs:
         if not output.table:
             refuse_unmarked(output.input, output.sink, columns)

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from millstream.engine.checkpoint.staging import unstage
 from millstream.engine.dead_letters import envelopes
 from millstream.engine.lanes.results import StageResult
-from millstream.formats.json.times import GREATEST, LEAST
+from millstream.formats.times import GREATEST, LEAST
 from millstream.metrics.instances import instance, of_buckets
 from millstream.operators.kernel import Late
 from millstream.plan.stages import POSITION

@@ -18,16 +18,16 @@ from millstream.formats.avro.schema import (
     Pairs,
     Plain,
     Record,
-    derived,
-    parsed,
+    derive_schema,
+    parse_schema,
 )
 from millstream.formats.varints import (
-    chosen,
-    fixed,
-    gathered,
-    joined,
-    sizes_of,
-    zigzags,
+    byte_lengths,
+    choose,
+    encode_fixed,
+    encode_zigzags,
+    join_columns,
+    join_lists,
 )
 from millstream.schema import Decimal, Schema, arrow_type
 
@@ -44,7 +44,7 @@ def encode(table: pa.Table, text: str | None) -> pa.Array:
         InvalidInput: a column is missing, or holds what the schema cannot: a null, a word
             that is no symbol, a number beyond its range.
     """
-    node = parsed(derived(Schema.from_arrow(table.schema)) if text is None else text)
+    node = parse_schema(derive_schema(Schema.from_arrow(table.schema)) if text is None else text)
     lack = [name for name, _ in node.parts if name not in table.column_names]
     more = [name for name in table.column_names if name not in dict(node.parts)]
     if lack or more:
@@ -65,7 +65,7 @@ def encode(table: pa.Table, text: str | None) -> pa.Array:
 def _record(columns: Sequence[pa.Array], node: Record) -> pa.Array:
     parts = [_bytes(column, part, name)
              for column, (name, part) in zip(columns, node.parts, strict=True)]  # fmt: skip
-    return joined(parts)
+    return join_columns(parts)
 
 
 def _bytes(column: pa.Array, node: Node, path: str) -> pa.Array:
@@ -84,7 +84,9 @@ def _bytes(column: pa.Array, node: Node, path: str) -> pa.Array:
         entries = column.cast(pa.list_(pa.struct([("k", column.type.key_type),
                                                   ("v", column.type.item_type)])))  # fmt: skip
         keys, values = entries.flatten().flatten()
-        return _blocks(entries, joined([_sized(keys), _bytes(values, node.value, f"{path}[]")]))
+        return _blocks(
+            entries, join_columns([_sized(keys), _bytes(values, node.value, f"{path}[]")])
+        )
     if isinstance(node, Enum):
         return _enum(column, node, path)
     if isinstance(node, Fixed):
@@ -98,13 +100,13 @@ def _maybe(column: pa.Array, node: Maybe, path: str) -> pa.Array:
         raise InvalidInput(f"the Avro field {path} needs a value in every row",
                            got=f"{int(null.sum())} nulls")  # fmt: skip
     places = np.where(null, node.null, 0 if node.null else 1).astype(np.int64)
-    heads = zigzags(places)
+    heads = encode_zigzags(places)
     if null.all():
         return heads
     inner = _bytes(column.drop_null() if null.any() else column, node.inner, path)
     if null.any():
         inner = inner.take(pa.array(np.cumsum(~null) - 1, mask=null)).fill_null(b"")
-    return joined([heads, inner])
+    return join_columns([heads, inner])
 
 
 def _plain(column: pa.Array, node: Plain) -> pa.Array:
@@ -114,14 +116,14 @@ def _plain(column: pa.Array, node: Plain) -> pa.Array:
         values = wide.to_numpy(zero_copy_only=False).astype(np.int64)
         if node.unit > 1:
             values = _ticks(values, node.unit)
-        return zigzags(values)
+        return encode_zigzags(values)
     if kind == "string":
         return _sized(column)
     if kind == "bytes":
         return _sized(_unscaled(column) if isinstance(node.type, Decimal) else column)
     if kind == "boolean":
-        return fixed(column.to_numpy(zero_copy_only=False).astype(np.uint8))
-    return fixed(column.to_numpy(zero_copy_only=False))
+        return encode_fixed(column.to_numpy(zero_copy_only=False).astype(np.uint8))
+    return encode_fixed(column.to_numpy(zero_copy_only=False))
 
 
 def _ticks(micros: np.ndarray, unit: int) -> np.ndarray:
@@ -134,19 +136,19 @@ def _ticks(micros: np.ndarray, unit: int) -> np.ndarray:
 
 def _sized(column: pa.Array) -> pa.Array:
     raw = column.cast(pa.binary())
-    return joined([zigzags(sizes_of(raw)), raw])
+    return join_columns([encode_zigzags(byte_lengths(raw)), raw])
 
 
 def _unscaled(column: pa.Array) -> pa.Array:
     """Decimals as big-endian whole numbers: of 8 bytes, or of 16 for more than 18 digits."""
     data = np.frombuffer(column.buffers()[1], np.uint8, 16 * len(column), 16 * column.offset)
     size = 8 if column.type.precision <= 18 else 16
-    return fixed(data.reshape(-1, 16)[:, :size][:, ::-1].copy().view(f"V{size}").ravel())
+    return encode_fixed(data.reshape(-1, 16)[:, :size][:, ::-1].copy().view(f"V{size}").ravel())
 
 
 def _fixed(column: pa.Array, node: Fixed, path: str) -> pa.Array:
     if not isinstance(node.type, Decimal):
-        if (sizes_of(column) != node.size).any():
+        if (byte_lengths(column) != node.size).any():
             raise InvalidInput(f"the Avro field {path} needs {node.size} bytes in every value",
                                got="values of another size")  # fmt: skip
         return column.cast(pa.binary())
@@ -165,11 +167,13 @@ def _enum(column: pa.Array, node: Enum, path: str) -> pa.Array:
         other = column.filter(places.is_null())[0].as_py()
         raise InvalidInput(f"the Avro field {path} needs one of {', '.join(node.symbols)}",
                            got=repr(other))  # fmt: skip
-    return zigzags(places.to_numpy().astype(np.int64))
+    return encode_zigzags(places.to_numpy().astype(np.int64))
 
 
 def _blocks(lists: pa.Array, elements: pa.Array) -> pa.Array:
     """Each list as one block and the zero that ends it; an empty one is the zero alone."""
     count = pc.list_value_length(lists).to_numpy(zero_copy_only=False).astype(np.int64)
-    body = joined([zigzags(count), gathered(lists, elements), pa.scalar(b"\0", pa.binary())])
-    return chosen(count > 0, body, b"\0")
+    body = join_columns(
+        [encode_zigzags(count), join_lists(lists, elements), pa.scalar(b"\0", pa.binary())]
+    )
+    return choose(count > 0, body, b"\0")

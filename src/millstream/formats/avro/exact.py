@@ -13,10 +13,9 @@ import struct
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
+from millstream.formats import times
 from millstream.formats.avro.schema import Enum, Fixed, Items, Maybe, Node, Pairs, Plain, Record
-from millstream.formats.json import times
-from millstream.formats.json.exact import Refused
-from millstream.formats.pieces import NULL_VALUE
+from millstream.formats.decoding import NULL_VALUE, BadRecord, BadValue
 from millstream.schema import Decimal, Scalar
 
 if TYPE_CHECKING:
@@ -27,27 +26,23 @@ _DATE = Scalar("date")
 LEAST_DAY, GREATEST_DAY = times.LEAST // 86_400_000_000, times.GREATEST // 86_400_000_000
 
 
-class NotAvro(ValueError):
-    """The bytes are no datum of the schema; the message is the reason."""
-
-
 def read(raw: bytes | None, schema: Record) -> list[object]:
     """A record's values in the schema's order.
 
     Raises:
-        NotAvro, Refused: `str(error)` is the reason.
+        BadRecord: `str(error)` is the reason.
     """
     if raw is None:
-        raise NotAvro(NULL_VALUE)
+        raise BadRecord(NULL_VALUE)
     datum = _Datum(raw)
     row = []
     for name, node in schema.parts:
         try:
             row.append(datum.value(node))
-        except Refused as refused:
+        except BadValue as refused:
             raise refused.inside(name) from None
     if datum.at != len(raw):
-        raise NotAvro(f"not Avro: {len(raw) - datum.at} bytes after the end of the record")
+        raise BadRecord(f"not Avro: {len(raw) - datum.at} bytes after the end of the record")
     return row
 
 
@@ -63,7 +58,7 @@ class _Datum:
         if isinstance(node, Maybe):
             place = self._long()
             if not 0 <= place < node.size:
-                raise Refused(f"needs a branch below {node.size}; got {place}")
+                raise BadValue(f"needs a branch below {node.size}; got {place}")
             return None if place == node.null else self.value(node.inner)
         if isinstance(node, Record):
             return self._record(node)
@@ -75,7 +70,7 @@ class _Datum:
         if isinstance(node, Enum):
             place = self._long()
             if not 0 <= place < len(node.symbols):
-                raise Refused(f"needs a symbol below {len(node.symbols)}; got {place}")
+                raise BadValue(f"needs a symbol below {len(node.symbols)}; got {place}")
             return node.symbols[place]
         return _decimal(self._take(node.size), node)
 
@@ -87,13 +82,13 @@ class _Datum:
             try:
                 return self._take(self._long()).decode()
             except UnicodeDecodeError:
-                raise Refused("needs a string; got invalid UTF-8") from None
+                raise BadValue("needs a string; got invalid UTF-8") from None
         if kind == "bytes":
             return _decimal(self._take(self._long()), node)
         if kind == "boolean":
             byte = self._take(1)[0]
             if byte > 1:
-                raise Refused(f"needs a boolean; got the byte {byte}")
+                raise BadValue(f"needs a boolean; got the byte {byte}")
             return byte == 1
         size = 4 if kind == "float" else 8
         return struct.unpack("<f" if size == 4 else "<d", self._take(size))[0]
@@ -104,7 +99,7 @@ class _Datum:
         for name, part in node.parts:
             try:
                 value = self.value(part)
-            except Refused as refused:
+            except BadValue as refused:
                 raise refused.inside(name) from None
             empty = empty and value is None
             made.append(value)
@@ -120,7 +115,7 @@ class _Datum:
         seen = set()
         for name, _ in found:
             if name in seen:
-                raise Refused(f"needs different keys; got {name[:40]!r} twice")
+                raise BadValue(f"needs different keys; got {name[:40]!r} twice")
             seen.add(name)
         return found
 
@@ -133,13 +128,13 @@ class _Datum:
             if count < 0:
                 count = -count
                 if self._long() < 0:
-                    raise Refused("needs the size of a block; got one below zero")
+                    raise BadValue("needs the size of a block; got one below zero")
             if count > len(self.raw) - self.at:
-                raise Refused(f"needs {count} elements; got {len(self.raw) - self.at} bytes")
+                raise BadValue(f"needs {count} elements; got {len(self.raw) - self.at} bytes")
             for _ in range(count):
                 try:
                     made.append(item())
-                except Refused as refused:
+                except BadValue as refused:
                     raise refused.inside(f"[{len(made)}]") from None
 
     def _long(self) -> int:
@@ -155,16 +150,16 @@ class _Datum:
             if byte < 0x80:
                 break
             if shift == 70:
-                raise Refused("needs a number; got one of more than ten bytes")
+                raise BadValue("needs a number; got one of more than ten bytes")
         if value >= 2**64:
-            raise Refused("needs a number; got one beyond 64 bits")
+            raise BadValue("needs a number; got one beyond 64 bits")
         return (value >> 1) ^ -(value & 1)
 
     def _take(self, size: int) -> bytes:
         if size < 0:
-            raise Refused(f"needs a length from 0 on; got {size}")
+            raise BadValue(f"needs a length from 0 on; got {size}")
         if size > len(self.raw) - self.at:
-            raise Refused(f"needs {size} more bytes; got {len(self.raw) - self.at}")
+            raise BadValue(f"needs {size} more bytes; got {len(self.raw) - self.at}")
         self.at += size
         return self.raw[self.at - size : self.at]
 
@@ -176,14 +171,14 @@ def _nothing(count: int) -> tuple[None, ...]:
 
 def _number(value: int, node: Plain) -> int:
     if node.kind == "int" and not -(2**31) <= value < 2**31:
-        raise Refused(f"needs an int; got {value}, beyond its range")
+        raise BadValue(f"needs an int; got {value}, beyond its range")
     if node.unit:
         try:
-            return times.within(value * node.unit)
-        except times.NotATime as error:
-            raise Refused(f"needs a timestamp; got {error}") from None
+            return times.check_range(value * node.unit)
+        except times.InvalidTime as error:
+            raise BadValue(f"needs a timestamp; got {error}") from None
     if node.type == _DATE and not LEAST_DAY <= value <= GREATEST_DAY:
-        raise Refused("needs a date; got a time outside the years 1 to 9999")
+        raise BadValue("needs a date; got a time outside the years 1 to 9999")
     return value
 
 
@@ -192,8 +187,8 @@ def _decimal(raw: bytes, node: Plain | Fixed) -> object:
     if not isinstance(type_, Decimal):
         return raw
     if not raw:
-        raise Refused(f"needs a {type_.ddl()}; got no byte")
+        raise BadValue(f"needs a {type_.ddl()}; got no byte")
     unscaled = int.from_bytes(raw, "big", signed=True)
     if abs(unscaled) >= 10**type_.precision:
-        raise Refused(f"needs a {type_.ddl()}; got more digits")
+        raise BadValue(f"needs a {type_.ddl()}; got more digits")
     return decimal.Decimal(f"{unscaled}E-{type_.scale}")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from millstream.errors import InvalidSpec
-from millstream.formats.avro.schema import columns, derived, parsed
+from millstream.formats.avro.schema import derive_schema, parse_schema, row_schema
 from millstream.formats.framing import EITHER, Framing
 
 if TYPE_CHECKING:
@@ -30,20 +30,20 @@ class Avro:
 
     def row_schema(self) -> Schema | None:
         """The columns of its rows, where the schema was given."""
-        return None if self.text is None else columns(self.text)
+        return None if self.text is None else row_schema(self.text)
 
     def check(self, schema: Schema) -> None:
         if self.text is None:
-            derived(schema)
-        elif columns(self.text) != schema:
+            derive_schema(schema)
+        elif row_schema(self.text) != schema:
             raise InvalidSpec("rows of an Avro topic need the columns of its schema",
-                              got=schema.ddl(), do=columns(self.text).ddl())  # fmt: skip
+                              got=schema.ddl(), do=row_schema(self.text).ddl())  # fmt: skip
 
     def decode(self, values: pa.Array | pa.ChunkedArray, schema: Schema) -> Decoded:
         from millstream.formats.avro.decode import are_data, decode
 
         self.check(schema)
-        node = parsed(self.text if self.text is not None else derived(schema))
+        node = parse_schema(self.text if self.text is not None else derive_schema(schema))
         return self.framing.decoded(
             values,
             lambda bodies: decode(bodies, schema, node),

@@ -102,7 +102,7 @@ Node = Plain | Fixed | Enum | Maybe | Items | Pairs | Record
 
 
 @lru_cache(maxsize=64)
-def parsed(text: str) -> Record:
+def parse_schema(text: str) -> Record:
     """The tree of a schema's JSON.
 
     Raises:
@@ -119,9 +119,9 @@ def parsed(text: str) -> Record:
     return node
 
 
-def columns(text: str) -> Schema:
+def row_schema(text: str) -> Schema:
     """The columns of a record's rows; every one may be null, as Spark reads Avro."""
-    return Schema(tuple(Field(name, node.type) for name, node in parsed(text).parts))
+    return Schema(tuple(Field(name, node.type) for name, node in parse_schema(text).parts))
 
 
 class _Names:
@@ -151,7 +151,7 @@ class _Names:
     def _filling(self, body: Any, space: str, path: str) -> Node:
         """An element of an array: of at least one byte, so that bytes bound their number."""
         node = self.node(body, space, path)
-        if least(node) == 0:
+        if min_size(node) == 0:
             raise InvalidSpec("an Avro array needs elements of at least one byte", got=path)
         return node
 
@@ -250,16 +250,16 @@ def _decimal(body: dict[str, Any], path: str) -> Decimal | None:
     return Decimal(precision, scale)
 
 
-def least(node: Node) -> int:
+def min_size(node: Node) -> int:
     """The fewest bytes a value takes."""
     if isinstance(node, Fixed):
         return node.size
     if isinstance(node, Record):
-        return sum(least(part) for _, part in node.parts)
+        return sum(min_size(part) for _, part in node.parts)
     return {"float": 4, "double": 8}.get(node.kind, 1) if isinstance(node, Plain) else 1
 
 
-def derived(schema: Schema) -> str:
+def derive_schema(schema: Schema) -> str:
     """The schema Millstream writes where none is given: each column a union with null."""
     return json.dumps(_record("row", schema.fields, ""))
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from millstream.errors import InvalidSpec
-from millstream.formats.json.exact import LIMITS, NON_FINITE, Notes, Refused, reader
+from millstream.formats.decoding import NULL_VALUE, BadRecord, BadValue
+from millstream.formats.json.exact import LIMITS, NON_FINITE, Notes, reader
 from millstream.formats.json.syntax import Real, Whole
-from millstream.formats.pieces import NULL_VALUE
 from millstream.schema import Decimal, Scalar
 
 if TYPE_CHECKING:
@@ -29,10 +29,6 @@ _NUMBERS = (*LIMITS, "float", "double")
 _SHOWN = 40
 
 
-class NotCsv(ValueError):
-    """The bytes are no CSV row; the message is the reason."""
-
-
 @dataclass(frozen=True, slots=True)
 class Cell:
     """One cell: an empty one is null unless it stands in quotes."""
@@ -41,44 +37,44 @@ class Cell:
     quoted: bool
 
 
-def cells(raw: bytes | None, width: int | None = None) -> list[Cell]:
+def parse_cells(raw: bytes | None, width: int | None = None) -> list[Cell]:
     """The cells of one record.
 
     Raises:
-        NotCsv: the record is null, no UTF-8, its quotes do not fit, or it has not so many
+        BadRecord: the record is null, no UTF-8, its quotes do not fit, or it has not so many
             cells as `width` says.
     """
     text = _text(raw)
     if _ODD.search(text) is None:
         count = text.count(",") + 1
         if width not in (None, count):
-            raise NotCsv(f"needs {width} cells; got {count}")
+            raise BadRecord(f"needs {width} cells; got {count}")
         return [Cell(part, quoted=False) for part in text.split(",")]
     found: list[Cell] = []
     count = at = 0
     while at <= len(text):
         match = _CELL.match(text, at)
         if match is None:
-            raise NotCsv(_wrong(text, at, count + 1))
+            raise BadRecord(_wrong(text, at, count + 1))
         count += 1
         if width is None or count <= width:
             quoted = match[1] is not None
             found.append(Cell(match[1].replace('""', '"') if quoted else match[2], quoted))
         at = match.end() + 1
     if width not in (None, count):
-        raise NotCsv(f"needs {width} cells; got {count}")
+        raise BadRecord(f"needs {width} cells; got {count}")
     return found
 
 
 def _text(raw: bytes | None) -> str:
     if raw is None:
-        raise NotCsv(NULL_VALUE)
+        raise BadRecord(NULL_VALUE)
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:
-        raise NotCsv(f"not CSV: invalid UTF-8 at byte {error.start + 1}") from None
+        raise BadRecord(f"not CSV: invalid UTF-8 at byte {error.start + 1}") from None
     if text[:1] == "\ufeff":
-        raise NotCsv("not CSV: it begins with a byte order mark")
+        raise BadRecord("not CSV: it begins with a byte order mark")
     if text.endswith("\n"):
         text = text[:-1].removesuffix("\r")
     return text
@@ -103,21 +99,21 @@ def read(
     cells a row has.
 
     Raises:
-        NotCsv, Refused: `str(error)` is the reason.
+        BadRecord: `str(error)` is the reason.
     """
-    found = cells(raw, width)
+    found = parse_cells(raw, width)
     row: list[object] = []
     for field, place in zip(fields, places, strict=True):
         cell = found[place] if place is not None else None
         if cell is None or not (cell.text or cell.quoted):
             if not field.nullable:
                 lack = "it is missing" if cell is None else "the cell is empty"
-                raise Refused(f"needs {field.type.ddl()}; {lack}").inside(field.name)
+                raise BadValue(f"needs {field.type.ddl()}; {lack}").inside(field.name)
             row.append(None)
             continue
         try:
             row.append(_value(cell.text, field.type))
-        except Refused as refused:
+        except BadValue as refused:
             raise refused.inside(field.name) from None
     return row
 
@@ -133,7 +129,7 @@ def _value(text: str, type_: Type) -> object:
             token = Whole(text)
     if isinstance(token, bool) or type_ != Scalar("boolean"):
         return reader(type_)(token, Notes())
-    raise Refused(f"needs a boolean; got the text {shown(text)}")
+    raise BadValue(f"needs a boolean; got the text {preview(text)}")
 
 
 def _number(text: str, type_: Scalar) -> str:
@@ -143,11 +139,11 @@ def _number(text: str, type_: Scalar) -> str:
         return Real(text)
     if text in NON_FINITE and type_.name in ("float", "double"):
         return text
-    raise Refused(f"needs {'an' if type_.name == 'int' else 'a'} {type_.name}; "
-                  f"got the text {shown(text)}")  # fmt: skip
+    raise BadValue(f"needs {'an' if type_.name == 'int' else 'a'} {type_.name}; "
+                  f"got the text {preview(text)}")  # fmt: skip
 
 
-def shown(text: str) -> str:
+def preview(text: str) -> str:
     """Text for a reason: in quotes, cut where it is long."""
     return repr(text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…")
 

@@ -13,9 +13,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from millstream.formats.block import Block, Flags, Ints, contains_any
 from millstream.formats.json import exact, instants
-from millstream.formats.json.block import Block, Flags, Places, holds
-from millstream.formats.json.numbers import doubles, plain, signed, slices, whole
+from millstream.formats.json.numbers import (
+    parse_decimals,
+    parse_doubles,
+    parse_integers,
+    to_int64,
+)
 from millstream.schema import Decimal, Scalar, Struct, Type, arrow_type
 
 if TYPE_CHECKING:
@@ -36,8 +41,8 @@ class Span:
     """One slot in all rows of a match."""
 
     block: Block
-    start: Places
-    end: Places
+    start: Ints
+    end: Ints
 
     def __len__(self) -> int:
         return self.start.size
@@ -80,10 +85,10 @@ def _column(source: Source, type_: Type, made: list[pa.Array | None], rows: int)
 
 def _slot(slot: Slot, span: Span) -> tuple[pa.Array | None, Flags]:
     if slot.quoted:
-        return quoted(slot.type, span)
+        return read_quoted(slot.type, span)
     if slot.type is None:
         return None, _any_bare(span)
-    column = bare(slot.type, span)
+    column = read_bare(slot.type, span)
     if column is not None and column.ok.all():
         return column.array(slot.type), column.ok
     null = span.is_word(_NULL, _FOUR)
@@ -114,22 +119,22 @@ class Values:
         return pa.Array.from_buffers(kind, len(self.ok), [bits, pa.py_buffer(data)])
 
 
-def bare(type_: Type, span: Span) -> Values | None:
+def read_bare(type_: Type, span: Span) -> Values | None:
     """Numbers and booleans; None for a type that is never written bare."""
     if isinstance(type_, Decimal):
         return _decimals(type_, span)
     if not isinstance(type_, Scalar):
         return None
     if type_.name in exact.LIMITS:
-        number = whole(span.block, span.start, span.end)
-        return Values(*signed(number, exact.LIMITS[type_.name]))
+        number = parse_integers(span.block, span.start, span.end)
+        return Values(*to_int64(number, exact.LIMITS[type_.name]))
     maker = _BARE.get(type_.name)
     return maker(span) if maker is not None else None
 
 
 def _any_bare(span: Span) -> Flags:
     """Whether each slot is a number, true, false or null."""
-    _, ok = doubles(span.block, span.start, span.end)
+    _, ok = parse_doubles(span.block, span.start, span.end)
     if not ok.all():
         ok |= span.is_word(_NULL, _FOUR) | span.is_word(_TRUE, _FOUR)
         ok |= span.is_word(_FALSE, _FIVE)
@@ -142,23 +147,23 @@ def _booleans(span: Span) -> Values:
 
 
 def _doubles(span: Span) -> Values:
-    return Values(*doubles(span.block, span.start, span.end))
+    return Values(*parse_doubles(span.block, span.start, span.end))
 
 
 def _floats(span: Span) -> Values:
-    values, ok = doubles(span.block, span.start, span.end)
+    values, ok = parse_doubles(span.block, span.start, span.end)
     with np.errstate(over="ignore"):
         single = values.astype(np.float32)
     return Values(single, ok & np.isfinite(single))
 
 
 def _millis(span: Span) -> Values:
-    return Values(*instants.millis(span.block, span.start, span.end))
+    return Values(*instants.parse_millis(span.block, span.start, span.end))
 
 
 def _decimals(type_: Decimal, span: Span) -> Values:
     """Decimals of up to 18 digits; the others take the exact path."""
-    number = plain(span.block, span.start, span.end)
+    number = parse_decimals(span.block, span.start, span.end)
     missing = type_.scale - number.places
     room = _TENS[np.clip(18 - missing, 0, 18)]
     ok = number.ok & (missing >= 0) & (missing <= 18) & (number.mantissa < room)
@@ -173,7 +178,7 @@ def _decimals(type_: Decimal, span: Span) -> Values:
     return Values(pair, ok)
 
 
-def quoted(type_: Type | None, span: Span) -> tuple[pa.Array | None, Flags]:
+def read_quoted(type_: Type | None, span: Span) -> tuple[pa.Array | None, Flags]:
     if type_ is None:
         return None, _strings(span)[1]
     if isinstance(type_, Decimal):
@@ -197,9 +202,9 @@ def _strings(span: Span) -> tuple[pa.Array, Flags]:
     if not block.ascii:
         ok = _sound(span)
     if not block.escapes.size:
-        return slices(block, span.start, np.where(ok, span.end, span.start), pa.string()), ok
-    escaped = holds(block.escapes, span.start, span.end)
-    column = slices(block, span.start, np.where(ok, span.end, span.start), pa.string())
+        return block.slices(span.start, np.where(ok, span.end, span.start), pa.string()), ok
+    escaped = contains_any(block.escapes, span.start, span.end)
+    column = block.slices(span.start, np.where(ok, span.end, span.start), pa.string())
     which = np.flatnonzero(escaped & ok)
     if which.size:
         texts = _unescaped(column.take(pa.array(which)).to_pylist())
@@ -210,11 +215,11 @@ def _strings(span: Span) -> tuple[pa.Array, Flags]:
 
 def _sound(span: Span) -> Flags:
     """Which slots are valid UTF-8; if one is not, all beyond ASCII are left to the exact path."""
-    texts = slices(span.block, span.start, span.end, pa.binary())
+    texts = span.block.slices(span.start, span.end, pa.binary())
     try:
         texts.cast(pa.string())
     except pa.ArrowInvalid:
-        return ~holds(span.block.high, span.start, span.end)
+        return ~contains_any(span.block.high, span.start, span.end)
     return np.ones(len(span), np.bool_)
 
 
@@ -235,7 +240,7 @@ def _unescaped(texts: list[str]) -> list[str | None]:
     return made
 
 
-def _replaced(column: pa.Array, which: Places, texts: list[str | None]) -> pa.Array:
+def _replaced(column: pa.Array, which: Ints, texts: list[str | None]) -> pa.Array:
     order = np.arange(len(column))
     order[which] = len(column) + np.arange(which.size)
     fresh = pa.array([text or "" for text in texts], pa.string())
@@ -244,7 +249,7 @@ def _replaced(column: pa.Array, which: Places, texts: list[str | None]) -> pa.Ar
 
 def _binaries(span: Span) -> tuple[pa.Array, Flags]:
     made: list[bytes | None] = []
-    for text in slices(span.block, span.start, span.end, pa.binary()).to_pylist():
+    for text in span.block.slices(span.start, span.end, pa.binary()).to_pylist():
         try:
             made.append(exact.from_base64(text.decode("ascii")))
         except ValueError:
@@ -253,15 +258,15 @@ def _binaries(span: Span) -> tuple[pa.Array, Flags]:
 
 
 def _dates(span: Span) -> Values:
-    return Values(*instants.days(span.block, span.start, span.end))
+    return Values(*instants.parse_dates(span.block, span.start, span.end))
 
 
 def _times(span: Span) -> Values:
-    return Values(*instants.micros(span.block, span.start, span.end, zoned=True))
+    return Values(*instants.parse_timestamps(span.block, span.start, span.end, zoned=True))
 
 
 def _wall_clocks(span: Span) -> Values:
-    return Values(*instants.micros(span.block, span.start, span.end, zoned=False))
+    return Values(*instants.parse_timestamps(span.block, span.start, span.end, zoned=False))
 
 
 _BARE: dict[str, Callable[[Span], Values]] = {

@@ -16,29 +16,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from millstream.formats.json import times
-from millstream.formats.json.syntax import NotJson, Real, Whole, parse, shown
+from millstream.formats import times
+from millstream.formats.decoding import NULL_VALUE, BadRecord, BadValue
+from millstream.formats.json.syntax import Real, Whole, parse, preview
 from millstream.schema import Array, Decimal, Field, Map, Schema, Struct, Type
 
 LIMITS = {"byte": 2**7, "short": 2**15, "int": 2**31, "long": 2**63}
 NON_FINITE = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _NUMBER = re.compile(r"(-?)(0|[1-9]\d*)(?:\.(\d+))?(?:[eE]([+-]?\d+))?", re.ASCII)
-
-
-class Refused(ValueError):
-    """A value does not fit; `path` grows while the refusal travels outwards."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.path = ""
-
-    def inside(self, step: str) -> Refused:
-        self.path = step + (self.path if self.path[:1] in ("", "[") else f".{self.path}")
-        return self
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.reason}"
 
 
 @dataclass(slots=True)
@@ -61,16 +46,16 @@ class Records:
         """The row's values in the schema's order, and whether it carried extra fields.
 
         Raises:
-            NotJson, Refused: `str(error)` is the reason.
+            BadRecord: `str(error)` is the reason.
         """
         if raw is None:
-            raise NotJson("value is null")
+            raise BadRecord(NULL_VALUE)
         try:
             value = parse(raw)
-        except NotJson as error:
-            raise NotJson(f"not JSON: {error}") from None
+        except BadRecord as error:
+            raise BadRecord(f"not JSON: {error}") from None
         if not isinstance(value, dict):
-            raise NotJson(f"needs a JSON object; got {kind(value)}")
+            raise BadRecord(f"needs a JSON object; got {describe(value)}")
         notes = Notes()
         return self._fields(value, notes), notes.extra
 
@@ -87,13 +72,13 @@ def _fields_reader(fields: tuple[Field, ...]) -> Callable[[dict[str, object], No
             if value is not None:
                 try:
                     row.append(read_value(value, notes))
-                except Refused as refused:
+                except BadValue as refused:
                     raise refused.inside(name) from None
             elif nullable:
                 row.append(None)
             else:
                 lack = "got null" if name in given else "it is missing"
-                raise Refused(f"needs {_a(words)}; {lack}").inside(name)
+                raise BadValue(f"needs {_with_article(words)}; {lack}").inside(name)
         if not known.issuperset(given):
             notes.extra = True
         return row
@@ -103,7 +88,7 @@ def _fields_reader(fields: tuple[Field, ...]) -> Callable[[dict[str, object], No
 
 @lru_cache(maxsize=256)
 def reader(type_: Type) -> Reader:
-    """The function that reads one non-null value of a type, or raises `Refused`."""
+    """The function that reads one non-null value of a type, or raises `BadValue`."""
     if isinstance(type_, Array):
         return _array(type_)
     if isinstance(type_, Map):
@@ -119,7 +104,7 @@ def reader(type_: Type) -> Reader:
     return _PLAIN[type_.name]
 
 
-def kind(value: object) -> str:
+def describe(value: object) -> str:
     """What a JSON value is, for the clause "got …"."""
     if value is None:
         return "null"
@@ -130,22 +115,22 @@ def kind(value: object) -> str:
     return names[type(value)]
 
 
-def _a(words: str) -> str:
+def _with_article(words: str) -> str:
     return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"
 
 
-def _mismatch(value: object, words: str) -> Refused:
-    return Refused(f"needs {_a(words)}; got {kind(value)}")
+def _mismatch(value: object, words: str) -> BadValue:
+    return BadValue(f"needs {_with_article(words)}; got {describe(value)}")
 
 
 def _whole(value: object, name: str) -> int:
     if type(value) is not Whole:
         if type(value) is Real:
-            raise Refused(f"needs {_a(name)}; got {_short(value)}")
+            raise BadValue(f"needs {_with_article(name)}; got {_short(value)}")
         raise _mismatch(value, name)
     number = int(value) if len(value) <= 20 else None
     if number is None or not -LIMITS[name] <= number < LIMITS[name]:
-        raise Refused(f"needs {_a(name)}; got {_short(value)}, beyond its range")
+        raise BadValue(f"needs {_with_article(name)}; got {_short(value)}, beyond its range")
     return number
 
 
@@ -158,7 +143,7 @@ def _real(value: object, name: str) -> float:
     if name == "float":
         number = _single(number)
     if number in (float("inf"), float("-inf")):
-        raise Refused(f"needs {_a(name)}; got {_short(value)}, beyond its range")
+        raise BadValue(f"needs {_with_article(name)}; got {_short(value)}, beyond its range")
     return number
 
 
@@ -172,8 +157,8 @@ def _single(number: float) -> float:
 def _decimal(value: object, type_: Decimal) -> decimal.Decimal:
     found = _NUMBER.fullmatch(value) if isinstance(value, str) else None
     if found is None:
-        got = f"the text {shown(value)}" if isinstance(value, str) else kind(value)
-        raise Refused(f"needs {_a(type_.ddl())}; got {got}")
+        got = f"the text {preview(value)}" if isinstance(value, str) else describe(value)
+        raise BadValue(f"needs {_with_article(type_.ddl())}; got {got}")
     text = found.string
     sign, whole, part, exponent = found.groups(default="")
     digits = (whole + part).lstrip("0")
@@ -182,7 +167,9 @@ def _decimal(value: object, type_: Decimal) -> decimal.Decimal:
         return decimal.Decimal(f"0E-{type_.scale}")
     power = _power(exponent) - len(part) + len(digits) - len(kept)
     if power < -type_.scale or len(kept) + power > type_.precision - type_.scale:
-        raise Refused(f"needs {_a(type_.ddl())}; got {_short(text)}, which does not fit")
+        raise BadValue(
+            f"needs {_with_article(type_.ddl())}; got {_short(text)}, which does not fit"
+        )
     unscaled = kept + "0" * (power + type_.scale)
     return decimal.Decimal(f"{sign}{unscaled}E-{type_.scale}")
 
@@ -202,7 +189,7 @@ def _string(value: object, _: Notes) -> str:
     if type(value) is not str:
         raise _mismatch(value, "string")
     if not value.isascii() and not _encodable(value):
-        raise Refused("needs a string; got half of a surrogate pair")
+        raise BadValue("needs a string; got half of a surrogate pair")
     return value
 
 
@@ -227,7 +214,7 @@ def from_base64(text: str) -> bytes:
     except ValueError:
         made = None
     if made is None or binascii.b2a_base64(made, newline=False).decode() != text:
-        raise Refused("needs a binary; got text that is no base64")
+        raise BadValue("needs a binary; got text that is no base64")
     return made
 
 
@@ -235,21 +222,21 @@ def _date(value: object, _: Notes) -> int:
     if type(value) is not str:
         raise _mismatch(value, "date")
     try:
-        return times.days(value)
-    except times.NotATime as error:
-        raise Refused(f"needs a date; got {error}") from None
+        return times.parse_date(value)
+    except times.InvalidTime as error:
+        raise BadValue(f"needs a date; got {error}") from None
 
 
 def _timestamp(value: object, _: Notes) -> int:
     try:
         if type(value) is str:
-            return times.micros(value, zoned=True)
+            return times.parse_timestamp(value, zoned=True)
         if type(value) is Whole:
-            return times.millis(int(value[:20]))
-    except times.NotATime as error:
-        raise Refused(f"needs a timestamp; got {error}") from None
+            return times.from_millis(int(value[:20]))
+    except times.InvalidTime as error:
+        raise BadValue(f"needs a timestamp; got {error}") from None
     if type(value) is Real:
-        raise Refused(f"needs a timestamp; got {_short(value)}, no whole milliseconds")
+        raise BadValue(f"needs a timestamp; got {_short(value)}, no whole milliseconds")
     raise _mismatch(value, "timestamp")
 
 
@@ -257,9 +244,9 @@ def _wall_clock(value: object, _: Notes) -> int:
     if type(value) is not str:
         raise _mismatch(value, "timestamp_ntz")
     try:
-        return times.micros(value, zoned=False)
-    except times.NotATime as error:
-        raise Refused(f"needs a timestamp_ntz; got {error}") from None
+        return times.parse_timestamp(value, zoned=False)
+    except times.InvalidTime as error:
+        raise BadValue(f"needs a timestamp_ntz; got {error}") from None
 
 
 def _array(type_: Array) -> Reader:
@@ -273,7 +260,7 @@ def _array(type_: Array) -> Reader:
             for place, element in enumerate(value):
                 if element is not None:
                     value[place] = read_element(element, notes)
-        except Refused as refused:
+        except BadValue as refused:
             raise refused.inside(f"[{place}]") from None
         return value
 
@@ -291,8 +278,8 @@ def _map(type_: Map) -> Reader:
             try:
                 name = _string(key, notes)
                 made.append((name, None if part is None else read_value(part, notes)))
-            except Refused as refused:
-                raise refused.inside(f"[{shown(key)}]") from None
+            except BadValue as refused:
+                raise refused.inside(f"[{preview(key)}]") from None
         return made
 
     return read_map

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from millstream.formats.json import times
-from millstream.formats.json.numbers import eight_digits, signed, whole
+from millstream.formats import times
+from millstream.formats.json.numbers import parse_eight_digits, parse_integers, to_int64
 
 if TYPE_CHECKING:
-    from millstream.formats.json.block import Bits, Block, Flags, Places
+    from millstream.formats.block import Block, Flags, Ints, Words
 
 _MONTHS = np.arange("0001-01", "10000-02", dtype="datetime64[M]").astype("datetime64[D]")
 _FIRST_DAYS = _MONTHS.astype(np.int64)
@@ -42,7 +42,7 @@ _DAY = _pattern("00??????")
 _ZONE = _pattern("???00:00")
 
 
-def _pairs(word: Bits, form: tuple[np.uint64, np.uint64, np.uint64]) -> tuple[Bits, Flags]:
+def _pairs(word: Words, form: tuple[np.uint64, np.uint64, np.uint64]) -> tuple[Words, Flags]:
     """At each byte ten times its digit plus the next one, and whether the form is met."""
     digit, fixed, marks = form
     values = (word ^ np.uint64(0x3030303030303030)) & digit
@@ -51,11 +51,11 @@ def _pairs(word: Bits, form: tuple[np.uint64, np.uint64, np.uint64]) -> tuple[Bi
     return values * np.uint64(10) + (values >> np.uint64(8)), met
 
 
-def _pair(pairs: Bits, place: int) -> Places:
+def _pair(pairs: Words, place: int) -> Ints:
     return ((pairs >> np.uint64(8 * place)) & _BYTE).astype(np.int64)
 
 
-def _days(text: Bits, day: Places) -> tuple[Places, Flags]:
+def _days(text: Words, day: Ints) -> tuple[Ints, Flags]:
     """Days since the epoch from `YYYY-MM-` and the day, and whether there is such a day."""
     if text.size and (text == text[0]).all():
         text = text[:1]
@@ -67,7 +67,7 @@ def _days(text: Bits, day: Places) -> tuple[Places, Flags]:
     return _FIRST_DAYS[place] + day - 1, met & (day >= 1) & (day <= _LENGTHS[place])
 
 
-def days(block: Block, start: Places, end: Places) -> tuple[Places, Flags]:
+def parse_dates(block: Block, start: Ints, end: Ints) -> tuple[Ints, Flags]:
     """Texts `YYYY-MM-DD` as days since the epoch, and which texts are such."""
     first, second, _, _ = block.wide(start)
     day, met = _pairs(second, _DAY)
@@ -75,7 +75,7 @@ def days(block: Block, start: Places, end: Places) -> tuple[Places, Flags]:
     return value, met & exists & (end - start == 10)
 
 
-def micros(block: Block, start: Places, end: Places, *, zoned: bool) -> tuple[Places, Flags]:
+def parse_timestamps(block: Block, start: Ints, end: Ints, *, zoned: bool) -> tuple[Ints, Flags]:
     """Texts as microseconds since the epoch, and which texts are times of the usual forms."""
     first, second, third, _ = block.wide(start)
     clock, ok = _pairs(second, _DAY_CLOCK)
@@ -93,9 +93,7 @@ def micros(block: Block, start: Places, end: Places, *, zoned: bool) -> tuple[Pl
     return value, ok & met & (value >= times.LEAST) & (value <= times.GREATEST)
 
 
-def _zones(
-    block: Block, start: Places, end: Places, *, zoned: bool
-) -> tuple[Places, Places, Flags]:
+def _zones(block: Block, start: Ints, end: Ints, *, zoned: bool) -> tuple[Ints, Ints, Flags]:
     """Seconds east of UTC, how long the zone's text is, and whether it is right."""
     zulu = block.bytes[end - 1] == _ZULU
     offset = np.zeros(1, np.int64)
@@ -115,7 +113,7 @@ def _zones(
     return offset, np.where(shifted, 6, zulu), ok
 
 
-def _fractions(block: Block, start: Places, end: Places) -> tuple[Places, Flags]:
+def _fractions(block: Block, start: Ints, end: Ints) -> tuple[Ints, Flags]:
     """Microseconds after the point of a text that is 19 characters long without it."""
     count = end - start - 20
     none = count == -1
@@ -123,7 +121,7 @@ def _fractions(block: Block, start: Places, end: Places) -> tuple[Places, Flags]
         return np.zeros(start.size, np.int64), none
     known = (count >= 1) & (count <= 8)
     used = np.where(known, count, 0)
-    value, wrong = eight_digits(block.word(end - 8), used)
+    value, wrong = parse_eight_digits(block.word(end - 8), used)
     scaled = value.astype(np.int64) * 1_000_000
     unit = _TENS[used]
     amount = scaled // unit
@@ -131,8 +129,8 @@ def _fractions(block: Block, start: Places, end: Places) -> tuple[Places, Flags]
     return np.where(none, 0, amount), ok | none
 
 
-def millis(block: Block, start: Places, end: Places) -> tuple[Places, Flags]:
+def parse_millis(block: Block, start: Ints, end: Ints) -> tuple[Ints, Flags]:
     """Whole milliseconds as microseconds since the epoch, and which texts are such times."""
-    value, ok = signed(whole(block, start, end), 2**63)
+    value, ok = to_int64(parse_integers(block, start, end), 2**63)
     ok &= (value >= times.LEAST // 1000) & (value <= times.GREATEST // 1000)
     return (value if ok.all() else np.where(ok, value, 0)) * 1000, ok

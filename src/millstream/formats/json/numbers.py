@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 if TYPE_CHECKING:
-    from millstream.formats.json.block import Bits, Block, Flags, Places
+    from millstream.formats.block import Block, Flags, Ints, Words
 
 _ZEROS = np.uint64(0x3030303030303030)
 _ABOVE_NINE = np.uint64(0x7676767676767676)
@@ -31,18 +31,18 @@ _BEHIND = np.array([7 - bits // 8 for bits in range(64)] + [0], np.int64)
 """How many characters follow a point with so many bits before it; 64 bits: there is none."""
 
 
-def trimmed(word: Bits, count: Places) -> Bits:
+def keep_last(word: Words, count: Ints) -> Words:
     """The last `count` (0 to 8) characters of a word, zero bytes before them."""
     drop = ((8 - count) << 3).astype(np.uint64)
     return (word >> drop) << drop
 
 
-def eight_digits(word: Bits, count: Places) -> tuple[Bits, Bits]:
+def parse_eight_digits(word: Words, count: Ints) -> tuple[Words, Words]:
     """The number that the last `count` characters spell, and non-zero where they do not."""
-    return _spelled(trimmed(word ^ _ZEROS, count))
+    return _parse_digits_word(keep_last(word ^ _ZEROS, count))
 
 
-def _spelled(digits: Bits) -> tuple[Bits, Bits]:
+def _parse_digits_word(digits: Words) -> tuple[Words, Words]:
     """The number of eight digits (values, not characters), and non-zero where some are none."""
     wrong = ((digits + _ABOVE_NINE) | digits) & _HIGH
     pairs = (digits * np.uint64(10) + (digits >> np.uint64(8))) & np.uint64(0x00FF00FF00FF00FF)
@@ -51,13 +51,13 @@ def _spelled(digits: Bits) -> tuple[Bits, Bits]:
     return value, wrong
 
 
-def digits(words: tuple[Bits, ...], count: Places, most: int) -> tuple[Bits, Bits]:
+def parse_digits(words: tuple[Words, ...], count: Ints, most: int) -> tuple[Words, Words]:
     """As `eight_digits` over three words that end the text; at most 19 characters."""
-    value, wrong = eight_digits(words[-1], count if most <= 8 else _inside(count, 0))
+    value, wrong = parse_eight_digits(words[-1], count if most <= 8 else _digits_in_word(count, 0))
     for step in (1, 2):
         if most <= 8 * step:
             break
-        more, odd = eight_digits(words[-1 - step], _inside(count, step))
+        more, odd = parse_eight_digits(words[-1 - step], _digits_in_word(count, step))
         value = value + more * _TENS[8 * step]
         wrong = wrong | odd
     return value, wrong
@@ -71,8 +71,8 @@ class Number:
     """
 
     minus: Flags | None
-    mantissa: Bits
-    places: Places
+    mantissa: Words
+    places: Ints
     ok: Flags
 
 
@@ -80,12 +80,12 @@ class Number:
 class _Short:
     """Texts of one to eight characters without a sign, as `digits` with zeros before them."""
 
-    count: Places
-    lead: Bits
-    digits: Bits
+    count: Ints
+    lead: Words
+    digits: Words
 
 
-def _short(block: Block, start: Places, end: Places) -> _Short | None:
+def _short_texts(block: Block, start: Ints, end: Ints) -> _Short | None:
     """The texts, if all of them are short and none has a sign: one load for each."""
     count = end - start
     if not count.size or count.min() < 1 or count.max() > 8:
@@ -97,29 +97,29 @@ def _short(block: Block, start: Places, end: Places) -> _Short | None:
     return _Short(count, lead, (word ^ _ZEROS) << ((8 - count) << 3).astype(np.uint64))
 
 
-def whole(block: Block, start: Places, end: Places) -> Number:
+def parse_integers(block: Block, start: Ints, end: Ints) -> Number:
     """Whole numbers of up to 19 digits."""
     none = np.zeros(0, np.int64)
-    short = _short(block, start, end)
+    short = _short_texts(block, start, end)
     if short is not None:
-        mantissa, wrong = _spelled(short.digits)
+        mantissa, wrong = _parse_digits_word(short.digits)
         ok = wrong == 0
         zero = short.lead == _ZERO
         if zero.any():
             ok &= ~zero | (short.count == 1)
         return Number(None, mantissa, none, ok)
-    minus, first, lead = _signs(block, start)
+    minus, first, lead = _strip_signs(block, start)
     count = end - first
-    most = _most(count)
+    most = _max(count)
     words = block.wide(end - 32) if most > 8 else (block.word(end - 8),)
     used = np.clip(count, 0, 19)
-    mantissa, wrong = digits(words, used[:1] if (used == used[:1]).all() else used, most)
+    mantissa, wrong = parse_digits(words, used[:1] if (used == used[:1]).all() else used, most)
     ok = (wrong == 0) & (count >= 1) & (count <= 19)
     ok &= (lead != _ZERO) | (count == 1)
     return Number(minus, mantissa, none, ok)
 
 
-def _signs(block: Block, start: Places) -> tuple[Flags | None, Places, np.ndarray]:
+def _strip_signs(block: Block, start: Ints) -> tuple[Flags | None, Ints, np.ndarray]:
     """Which texts have a sign (None: none has), where they go on behind it, and with what."""
     lead = block.bytes[start]
     minus = lead == _MINUS
@@ -129,12 +129,12 @@ def _signs(block: Block, start: Places) -> tuple[Flags | None, Places, np.ndarra
     return minus, first, block.bytes[first]
 
 
-def _short_plain(block: Block, start: Places, end: Places) -> Number | None:
+def _parse_short_decimals(block: Block, start: Ints, end: Ints) -> Number | None:
     """As `plain`, if all texts are short, without a sign, and no point is their first or last.
 
     The digits before the point move up by one place, over the point.
     """
-    short = _short(block, start, end)
+    short = _short_texts(block, start, end)
     if short is None or (short.lead == _POINT).any():
         return None
     other = short.digits ^ (_DOTS ^ _ZEROS)
@@ -145,7 +145,7 @@ def _short_plain(block: Block, start: Places, end: Places) -> Number | None:
     behind = ~((points << np.uint64(1)) - np.uint64(1))
     dotted = points != 0
     moved = (short.digits & before) << (dotted.astype(np.uint64) << np.uint64(3))
-    mantissa, wrong = _spelled(moved | (short.digits & behind))
+    mantissa, wrong = _parse_digits_word(moved | (short.digits & behind))
     places = _BEHIND.take(np.bitwise_count(before), mode="clip")
     ok = wrong == 0
     zero = short.lead == _ZERO
@@ -154,18 +154,18 @@ def _short_plain(block: Block, start: Places, end: Places) -> Number | None:
     return Number(None, mantissa, places, ok)
 
 
-def plain(block: Block, start: Places, end: Places) -> Number:
+def parse_decimals(block: Block, start: Ints, end: Ints) -> Number:
     """Numbers without an exponent, of up to 19 digits, 24 characters."""
-    short = _short_plain(block, start, end)
+    short = _parse_short_decimals(block, start, end)
     if short is not None:
         return short
-    minus, first, lead = _signs(block, start)
+    minus, first, lead = _strip_signs(block, start)
     count = end - first
     ok = (count >= 1) & (count <= 24)
     if not ok.all():
         count = np.clip(count, 0, 24)
     words = block.wide(end - 32)
-    after = _after_point(words, count)
+    after = _digits_after_point(words, count)
     dotted = after >= 0
     after = np.maximum(after, 0)
     before = count - after - dotted
@@ -173,17 +173,17 @@ def plain(block: Block, start: Places, end: Places) -> Number:
     ok &= (lead != _ZERO) | (before == 1)
     if not ok.all():
         before, after = np.clip(before, 0, 19), np.minimum(after, 19)
-    left, odd_left = digits(block.wide(end - after - dotted - 32), before, _most(before))
-    right, odd_right = digits(words, after, _most(after))
+    left, odd_left = parse_digits(block.wide(end - after - dotted - 32), before, _max(before))
+    right, odd_right = parse_digits(words, after, _max(after))
     ok &= (odd_left | odd_right) == 0
     return Number(minus, left * _TENS[after] + right, after, ok)
 
 
-def _most(count: Places) -> int:
+def _max(count: Ints) -> int:
     return int(count.max()) if count.size else 0
 
 
-def _after_point(words: tuple[Bits, ...], count: Places) -> Places:
+def _digits_after_point(words: tuple[Words, ...], count: Ints) -> Ints:
     """How many characters follow a point, -1 without one.
 
     Of several points it is any one: the others are no digits, and are found to be wrong.
@@ -191,7 +191,9 @@ def _after_point(words: tuple[Bits, ...], count: Places) -> Places:
     after = np.full(count.size, -1, np.int64)
     for step in range(3):
         other = words[-1 - step] ^ _DOTS
-        found = trimmed(~(((other & _LOW7) + _LOW7) | other | _LOW7), _inside(count, step))
+        found = keep_last(
+            ~(((other & _LOW7) + _LOW7) | other | _LOW7), _digits_in_word(count, step)
+        )
         here = 7 - (np.bitwise_count(found - np.uint64(1)).astype(np.int64) >> 3)
         after = np.where((here >= 0) & (after < 0), here + 8 * step, after) if step else here
         if ((after >= 0) | (count <= 8 * step + 8)).all():
@@ -199,12 +201,12 @@ def _after_point(words: tuple[Bits, ...], count: Places) -> Places:
     return after
 
 
-def _inside(count: Places, step: int) -> Places:
+def _digits_in_word(count: Ints, step: int) -> Ints:
     """How many of a text's last `count` characters lie in its word number `step` from the end."""
     return np.minimum(count, 8) if step == 0 else np.clip(count - 8 * step, 0, 8)
 
 
-def signed(number: Number, limit: int) -> tuple[Places, Flags]:
+def to_int64(number: Number, limit: int) -> tuple[Ints, Flags]:
     """Whole numbers as int64, and which of them lie in -limit … limit - 1."""
     value = number.mantissa.view(np.int64)
     if number.minus is None:
@@ -213,41 +215,27 @@ def signed(number: Number, limit: int) -> tuple[Places, Flags]:
     return np.where(number.minus, -value, value), number.ok & (number.mantissa <= bound)
 
 
-def doubles(block: Block, start: Places, end: Places) -> tuple[np.ndarray, Flags]:
+def parse_doubles(block: Block, start: Ints, end: Ints) -> tuple[np.ndarray, Flags]:
     """The nearest double of each text, and which texts are finite JSON numbers.
 
     A mantissa below 2^53 and a power of ten up to 10^22 are exact doubles, so their
     quotient is the nearest one (Clinger); the others go through Arrow's parser.
     """
-    number = plain(block, start, end)
+    number = parse_decimals(block, start, end)
     simple = number.ok & (number.mantissa < np.uint64(2**53))
     size = number.mantissa.astype(np.float64) / _FLOAT_TENS[number.places]
     value = size if number.minus is None else np.where(number.minus, -size, size)
     if simple.all():
         return value, simple
     hard = np.flatnonzero(~simple)
-    value[hard], simple[hard] = _parsed(block, start[hard], end[hard])
+    value[hard], simple[hard] = _parse_others(block, start[hard], end[hard])
     return value, simple
 
 
-def _parsed(block: Block, start: Places, end: Places) -> tuple[np.ndarray, Flags]:
-    texts = slices(block, start, end, pa.binary())
+def _parse_others(block: Block, start: Ints, end: Ints) -> tuple[np.ndarray, Flags]:
+    texts = block.slices(start, end, pa.binary())
     ok = np.asarray(pc.match_substring_regex(texts, _GRAMMAR).to_numpy(zero_copy_only=False))
     value = np.zeros(ok.size)
     if ok.any():
         value[ok] = [float(text) for text in texts.filter(pa.array(ok)).to_pylist()]
     return value, ok & np.isfinite(value)
-
-
-def slices(block: Block, start: Places, end: Places, kind: pa.DataType) -> pa.Array:
-    """The texts between ascending, disjoint bounds as a binary or string array."""
-    count = start.size
-    if count == 0:
-        return pa.array([], kind)
-    bounds = np.empty(2 * count, np.int32)
-    bounds[0::2] = start
-    bounds[1::2] = end
-    every = pa.Array.from_buffers(
-        kind, 2 * count - 1, [None, pa.py_buffer(bounds), pa.py_buffer(block.bytes)]
-    )
-    return every.take(pa.array(np.arange(0, 2 * count - 1, 2, dtype=np.int32)))

@@ -23,7 +23,7 @@ from millstream.schema import Struct
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from millstream.formats.json.block import Block, Flags, Places
+    from millstream.formats.block import Block, Flags, Ints
     from millstream.schema import Field, Type
 
 _TOKEN = re.compile(
@@ -177,11 +177,11 @@ def _anchor(text: bytes, mark: bytes, before: int) -> Anchor | None:
 class Match:
     """Rows of a block that have a shape, and the bounds of each slot in them."""
 
-    rows: Places
-    bounds: tuple[tuple[Places, Places], ...]
+    rows: Ints
+    bounds: tuple[tuple[Ints, Ints], ...]
 
 
-def match(block: Block, shape: Shape, rows: Places | None) -> Match:
+def match(block: Block, shape: Shape, rows: Ints | None) -> Match:
     """Those of the rows (all if None) whose bytes have the shape.
 
     Slots hold no quote that bounds a string and, if quoted, no control character; they
@@ -220,7 +220,7 @@ def _match_all(block: Block, shape: Shape) -> Match | None:
     return Match(np.arange(block.rows), tuple(_bounds(shape, places))) if ok.all() else None
 
 
-def _bounds(shape: Shape, places: list[Places]) -> list[tuple[Places, Places]]:
+def _bounds(shape: Shape, places: list[Ints]) -> list[tuple[Ints, Ints]]:
     return [
         (before + len(literal.text), after)
         for literal, before, after in zip(shape.literals, places, places[1:], strict=False)
@@ -230,13 +230,13 @@ def _bounds(shape: Shape, places: list[Places]) -> list[tuple[Places, Places]]:
 def _literals(
     block: Block,
     shape: Shape,
-    rows: tuple[Places, Places],
+    rows: tuple[Ints, Ints],
     anchors: list[Anchor | None],
-    marks: Places,
-) -> tuple[list[Places], Flags]:
+    marks: Ints,
+) -> tuple[list[Ints], Flags]:
     """Where each literal begins, and whether all of them stand there, in turn, to the end."""
     start, end = rows
-    places: list[Places] = []
+    places: list[Ints] = []
     ok = np.ones(start.size, np.bool_)
     least = start
     for literal, anchor in zip(shape.literals, anchors, strict=True):
@@ -258,7 +258,7 @@ def _literals(
     return places, ok
 
 
-def equal(block: Block, at: Places, text: bytes, *, within: Flags) -> Flags:
+def equal(block: Block, at: Ints, text: bytes, *, within: Flags) -> Flags:
     """Whether the bytes at each place are the text; only places `within` are looked at."""
     if not within.all():
         sure = np.flatnonzero(within)

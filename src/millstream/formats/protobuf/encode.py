@@ -9,14 +9,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.errors import InvalidInput
-from millstream.formats.protobuf.schema import FIXED32, SIZED, VARINT, Leaf, Message, Part, parsed
+from millstream.formats.protobuf.schema import (
+    FIXED32,
+    SIZED,
+    VARINT,
+    Leaf,
+    Message,
+    Part,
+    parse_message,
+)
 from millstream.formats.varints import (
-    chosen,
-    fixed,
-    gathered,
-    joined,
-    sizes_of,
-    varints,
+    byte_lengths,
+    choose,
+    encode_fixed,
+    encode_varints,
+    join_columns,
+    join_lists,
 )
 from millstream.schema import arrow_type
 
@@ -33,7 +41,7 @@ def encode(table: pa.Table, files: bytes, message: str) -> pa.Array:
         InvalidInput: a column is missing, or holds what its field cannot: a null in a field
             that has no way to be absent, a word that is no value of its enum.
     """
-    node = parsed(files, message)
+    node = parse_message(files, message)
     names = [part.name for part in node.parts]
     odd = set(names) ^ set(table.column_names)
     if odd:
@@ -50,7 +58,7 @@ def encode(table: pa.Table, files: bytes, message: str) -> pa.Array:
 
 
 def _message(columns: Sequence[pa.Array], node: Message) -> pa.Array:
-    return joined([_field(c, part) for c, part in zip(columns, node.parts, strict=True)])
+    return join_columns([_field(c, part) for c, part in zip(columns, node.parts, strict=True)])
 
 
 def _field(column: pa.Array, part: Part) -> pa.Array:
@@ -67,7 +75,7 @@ def _field(column: pa.Array, part: Part) -> pa.Array:
     there = column.drop_null() if null.any() else column
     made = _tagged(part, _value(there, part))
     if not part.presence:
-        made = chosen(_not_zero(there), made, b"")
+        made = choose(_not_zero(there), made, b"")
     if null.any():
         made = made.take(pa.array(np.cumsum(~null) - 1, mask=null)).fill_null(b"")
     return made
@@ -83,28 +91,32 @@ def _repeated(column: pa.Array, part: Part) -> pa.Array:
         raise InvalidInput(f"the field {part.name} needs elements that are not null",
                            got=f"{elements.null_count} nulls")  # fmt: skip
     if isinstance(part.node, Leaf) and part.node.wire != SIZED:
-        body = gathered(lists, _value(elements, part))
-        made = joined([_tag(part.number, SIZED), varints(sizes_of(body).astype(np.uint64)), body])
-        return chosen(sizes_of(body) > 0, made, b"")
-    return gathered(lists, _tagged(part, _value(elements, part)))
+        body = join_lists(lists, _value(elements, part))
+        made = join_columns(
+            [_tag(part.number, SIZED), encode_varints(byte_lengths(body).astype(np.uint64)), body]
+        )
+        return choose(byte_lengths(body) > 0, made, b"")
+    return join_lists(lists, _tagged(part, _value(elements, part)))
 
 
 def _tag(number: int, wire: int) -> pa.Scalar:
-    return pa.scalar(varints(np.array([number << 3 | wire], np.uint64))[0].as_py(), pa.binary())
+    return pa.scalar(
+        encode_varints(np.array([number << 3 | wire], np.uint64))[0].as_py(), pa.binary()
+    )
 
 
 def _tagged(part: Part, values: pa.Array) -> pa.Array:
     wire = part.node.wire if isinstance(part.node, Leaf) else SIZED
     if wire != SIZED:
-        return joined([_tag(part.number, wire), values])
-    sizes = varints(sizes_of(values).astype(np.uint64))
-    return joined([_tag(part.number, wire), sizes, values])
+        return join_columns([_tag(part.number, wire), values])
+    sizes = encode_varints(byte_lengths(values).astype(np.uint64))
+    return join_columns([_tag(part.number, wire), sizes, values])
 
 
 def _not_zero(column: pa.Array) -> np.ndarray:
     """Which values are written: those that are not what an absent field means."""
     if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
-        return np.asarray(sizes_of(column.cast(pa.binary())) > 0)
+        return np.asarray(byte_lengths(column.cast(pa.binary())) > 0)
     if pa.types.is_decimal(column.type) or pa.types.is_boolean(column.type):
         return np.array([bool(value) for value in column.to_pylist()], np.bool_)
     values = column.to_numpy(zero_copy_only=False)
@@ -122,11 +134,11 @@ def _value(column: pa.Array, part: Part) -> pa.Array:
     if node.wire == SIZED:
         return column.cast(pa.binary())
     if node.kind in ("float", "double"):
-        return fixed(column.to_numpy(zero_copy_only=False))
+        return encode_fixed(column.to_numpy(zero_copy_only=False))
     words = _words(column, node, part.name)
     if node.wire == VARINT:
-        return varints(words)
-    return fixed(words.astype(np.uint32) if node.wire == FIXED32 else words)
+        return encode_varints(words)
+    return encode_fixed(words.astype(np.uint32) if node.wire == FIXED32 else words)
 
 
 def _words(column: pa.Array, node: Leaf, name: str) -> np.ndarray:
@@ -156,7 +168,7 @@ def _enum(column: pa.Array, node: Leaf, name: str) -> pa.Array:
     if places.null_count:
         other = column.filter(places.is_null())[0].as_py()
         raise InvalidInput(f"the field {name} needs one of {', '.join(words)}", got=repr(other))
-    return varints(numbers[places.to_numpy()].view(np.uint64))
+    return encode_varints(numbers[places.to_numpy()].view(np.uint64))
 
 
 def _instants(column: pa.Array) -> list[pa.Array]:

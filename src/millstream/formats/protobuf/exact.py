@@ -7,37 +7,38 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from millstream.formats.json import times
-from millstream.formats.json.exact import Refused
-from millstream.formats.pieces import NULL_VALUE
-from millstream.formats.protobuf.schema import Leaf, Message, Part, descriptor, parsed
+from millstream.formats import times
+from millstream.formats.decoding import NULL_VALUE, BadRecord, BadValue
+from millstream.formats.protobuf.schema import (
+    Leaf,
+    Message,
+    Part,
+    message_descriptor,
+    parse_message,
+)
 
 Reader = Callable[[Any], object]
-
-
-class NotProtobuf(ValueError):
-    """The bytes are no such message; the message says why."""
 
 
 @lru_cache(maxsize=32)
 def reader(files: bytes, name: str) -> Callable[[bytes | None], tuple[list[object], bool]]:
     """The function that reads one record: its values, and whether it held unknown fields.
 
-    It raises NotProtobuf or Refused; `str(error)` is the reason.
+    It raises BadRecord; `str(error)` is the reason.
     """
     from google.protobuf import message_factory
     from google.protobuf.message import DecodeError
 
-    kind = message_factory.GetMessageClass(descriptor(files, name))
-    fields = [_field(part) for part in parsed(files, name).parts]
+    kind = message_factory.GetMessageClass(message_descriptor(files, name))
+    fields = [_field(part) for part in parse_message(files, name).parts]
 
     def read(raw: bytes | None) -> tuple[list[object], bool]:
         if raw is None:
-            raise NotProtobuf(NULL_VALUE)
+            raise BadRecord(NULL_VALUE)
         try:
             message = kind.FromString(raw)
         except (DecodeError, RecursionError):
-            raise NotProtobuf(f"not Protobuf: no {name}") from None
+            raise BadRecord(f"not Protobuf: no {name}") from None
         row = [read_field(message) for read_field in fields]
         size = message.ByteSize()
         message.DiscardUnknownFields()
@@ -55,8 +56,8 @@ def _field(part: Part) -> Reader:
         try:
             return read_field(message)
         except UnicodeDecodeError:
-            raise Refused("needs a string; got invalid UTF-8").inside(name) from None
-        except Refused as refused:
+            raise BadValue("needs a string; got invalid UTF-8").inside(name) from None
+        except BadValue as refused:
             raise refused.inside(name) from None
 
     return read
@@ -71,7 +72,7 @@ def _once(part: Part) -> Reader:
         if message.HasField(name):
             return read_value(getattr(message, name))
         if required:
-            raise Refused("is required; it is missing")
+            raise BadValue("is required; it is missing")
         return None
 
     return read
@@ -85,7 +86,7 @@ def _many(part: Part) -> Reader:
         try:
             for value in getattr(message, name):
                 made.append(read_value(value))
-        except Refused as refused:
+        except BadValue as refused:
             raise refused.inside(f"[{len(made)}]") from None
         return made
 
@@ -135,7 +136,7 @@ def _leaf(node: Leaf) -> Reader:
 def _enum(names: dict[int, str]) -> Reader:
     def read(value: int) -> str:
         if value not in names:
-            raise Refused(f"needs a value of the enum; got {value}")
+            raise BadValue(f"needs a value of the enum; got {value}")
         return names[value]
 
     return read
@@ -143,17 +144,17 @@ def _enum(names: dict[int, str]) -> Reader:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise Refused("needs a string; got invalid UTF-8")
+        raise BadValue("needs a string; got invalid UTF-8")
     return value
 
 
 def instant(seconds: int, nanos: int) -> int:
     """Microseconds since the epoch; finer times are refused, as everywhere."""
     if not 0 <= nanos < 1_000_000_000:
-        raise Refused(f"needs a timestamp; got {nanos} nanoseconds")
+        raise BadValue(f"needs a timestamp; got {nanos} nanoseconds")
     if nanos % 1000:
-        raise Refused("needs a timestamp; got a time finer than a microsecond")
+        raise BadValue("needs a timestamp; got a time finer than a microsecond")
     try:
-        return times.within(seconds * 1_000_000 + nanos // 1000)
-    except times.NotATime as error:
-        raise Refused(f"needs a timestamp; got {error}") from None
+        return times.check_range(seconds * 1_000_000 + nanos // 1000)
+    except times.InvalidTime as error:
+        raise BadValue(f"needs a timestamp; got {error}") from None

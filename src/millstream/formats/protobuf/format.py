@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from millstream.errors import InvalidSpec
 from millstream.formats.framing import BARE, Framing
-from millstream.formats.protobuf.schema import columns, index_of
+from millstream.formats.protobuf.schema import message_index, row_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,7 +30,7 @@ class Protobuf:
 
     def row_schema(self) -> Schema:
         """The columns of its rows."""
-        return columns(self.files, self.message)
+        return row_schema(self.files, self.message)
 
     def check(self, schema: Schema) -> None:
         if self.row_schema() != schema:
@@ -44,11 +44,11 @@ class Protobuf:
         return self.framing.decoded(
             values,
             lambda bodies: decode(bodies, schema, self.files, self.message),
-            index=index_of(self.files, self.message),
+            index=message_index(self.files, self.message),
         )
 
     def encode(self, table: pa.Table) -> pa.Array:
         from millstream.formats.protobuf.encode import encode
 
-        index = index_of(self.files, self.message)
+        index = message_index(self.files, self.message)
         return self.framing.encoded(encode(table, self.files, self.message), index)

@@ -86,7 +86,7 @@ class Part:
 
 
 @lru_cache(maxsize=32)
-def descriptor(files: bytes, name: str) -> Descriptor:
+def message_descriptor(files: bytes, name: str) -> Descriptor:
     """The message of that name in a descriptor set.
 
     Raises:
@@ -120,10 +120,10 @@ def descriptor(files: bytes, name: str) -> Descriptor:
 
 
 @lru_cache(maxsize=32)
-def index_of(files: bytes, name: str) -> tuple[int, ...]:
+def message_index(files: bytes, name: str) -> tuple[int, ...]:
     """The place of a message among those of its file; for a nested one, the places of those it
     is in, the outermost first, and its own."""
-    found = descriptor(files, name)
+    found = message_descriptor(files, name)
     path: list[int] = []
     while found.containing_type is not None:
         inside = found.containing_type
@@ -168,21 +168,21 @@ def _well_known(name: str) -> bytes:
 
 
 @lru_cache(maxsize=32)
-def parsed(files: bytes, name: str) -> Message:
+def parse_message(files: bytes, name: str) -> Message:
     """The tree of a message.
 
     Raises:
         InvalidSpec: it has no field, contains itself, or uses groups.
     """
-    node = _message(descriptor(files, name), ())
+    node = _message(message_descriptor(files, name), ())
     if not node.parts or node.instant:
         raise InvalidSpec("a row needs a message with fields", got=name)
     return node
 
 
-def columns(files: bytes, name: str) -> Schema:
+def row_schema(files: bytes, name: str) -> Schema:
     """The columns of a message's rows."""
-    return Schema(tuple(Field(part.name, part.type) for part in parsed(files, name).parts))
+    return Schema(tuple(Field(part.name, part.type) for part in parse_message(files, name).parts))
 
 
 def _message(found: Descriptor, above: tuple[str, ...]) -> Message:

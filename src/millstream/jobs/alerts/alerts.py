@@ -17,8 +17,8 @@ from millstream.errors import Damaged, InvalidInput, NotFound
 from millstream.jobs.database import open_read_only
 from millstream.jobs.registry import JobRegistry
 from millstream.jobs.reports.overview import iso_time
-from millstream.sinks.alerts.notice_store import NoticeStore, episode_of, store_file
-from millstream.sinks.alerts.notice_texts import moment as iso_micros
+from millstream.sinks.alerts.rendering import moment as iso_micros
+from millstream.sinks.alerts.store import NoticeStore, episode_of, store_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -126,7 +126,7 @@ def _key_text(file: Path, alert: str, key: Mapping[str, Any] | None) -> str:
         known = json.loads(row["key"])
         if known == dict(key) or {n: str(v) for n, v in known.items()} == dict(key):
             return str(row["key"])
-    raise NotFound(f"this needs an active key of the alert {alert!r}",
+    raise NotFound(f"the alert {alert!r} needs one of its active keys",
                    got=json.dumps(dict(key), default=str),
                    do="see `millstream alerts list`")  # fmt: skip
 
@@ -154,9 +154,8 @@ def _find_store(stack: StackFolder, job: str, alert: str) -> tuple[Path, str]:
         if before + alert in names:
             return file, before + alert
         known += [name.removeprefix(before) for name in names if name.startswith(before)]
-    raise NotFound(f"this needs an alert {alert!r} of the job {job}",
-                   got=", ".join(known) or "no alerts",
-                   do="see `millstream alerts list`")  # fmt: skip
+    raise NotFound(f"the job {job} has no alert {alert!r}",
+                   do=f"its alerts are {', '.join(known)}" if known else "it has none")  # fmt: skip
 
 
 def _open_existing(file: Path) -> sqlite3.Connection:

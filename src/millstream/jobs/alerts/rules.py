@@ -17,9 +17,9 @@ from millstream.jobs.alerts.alerts import job_alerts_file
 from millstream.jobs.registry import JobRegistry
 from millstream.jobs.reports.run_log import RunLogReader
 from millstream.sinks.alerts.alert import JobAlert, from_json
-from millstream.sinks.alerts.notice_store import NoticeStore
 from millstream.sinks.alerts.outbox import Outbox, Target, addresses
 from millstream.sinks.alerts.rule import Rule, Seen, observe
+from millstream.sinks.alerts.store import NoticeStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -101,13 +101,13 @@ def _sources(totals: dict[str, dict[str, float]], batches: list[BatchEntry]) -> 
         source: {
             "watermark": last["watermarks"].get(source),
             "held_by": last.get("held_by", {}).get(source),
-            "idle": told["idle"],
-            "idle_partitions": told["idle_partitions"],
-            "partitions": told["partitions"],
+            "idle": facts["idle"],
+            "idle_partitions": facts["idle_partitions"],
+            "partitions": facts["partitions"],
             "instances": instances_of(source, "sources", totals, batches, since=since,
                                       window=_RATE_WINDOW),
         }
-        for source, told in last.get("sources", {}).items()
+        for source, facts in last.get("sources", {}).items()
     }  # fmt: skip
 
 

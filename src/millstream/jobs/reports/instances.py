@@ -66,7 +66,7 @@ def instances_of(
     watermark = _watermark_of(operator, kind, batches)
     return [
         _to_json(one, summed.get((operator, name), one), recent.get(name), window, watermark)
-        for name, one in sorted(newest.items(), key=lambda item: _stack(item[0]))[:SHOWN]
+        for name, one in sorted(newest.items(), key=lambda item: _sort_key(item[0]))[:SHOWN]
     ]
 
 
@@ -108,7 +108,7 @@ def _to_json(
     return {**instances, "idle": one["idle"]} if "idle" in one else instances
 
 
-def _stack(name: str) -> tuple[str, int]:
+def _sort_key(name: str) -> tuple[str, int]:
     """Sort numbers in names as numbers: 2 before 10."""
     words, _, number = name.rpartition(" ")
     first = number.partition("-")[0]

@@ -12,10 +12,10 @@ from millstream.errors import InvalidInput, NotFound
 from millstream.jobs.kafka import cluster_of
 from millstream.jobs.registry import JobRegistry
 from millstream.jobs.reports.run_log import RunLogReader
+from millstream.viewing.cursors import format_cursor
 from millstream.viewing.escape import harmless
 from millstream.viewing.points_in_time import iso
-from millstream.viewing.positions import text_of
-from millstream.viewing.record_json import IN_A_LIST, body, shown
+from millstream.viewing.record_json import IN_A_LIST, body_to_json, record_to_json
 
 if TYPE_CHECKING:
     from millstream.engine.dead_letters import rows as dead_letters
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from millstream.jobs.registry import JobRow
     from millstream.kafka.records import Record
     from millstream.plan.side_outputs import SideOutput
-    from millstream.viewing.kept_pages import KeptPages
-    from millstream.viewing.pages import Page, Pages, Takes
+    from millstream.viewing.file_pages import FilePages
+    from millstream.viewing.pages import Page, Pages, RecordFilter
 
-Look = Callable[["Pages | KeptPages", "Takes"], "Page"]
+Look = Callable[["Pages | FilePages", "RecordFilter"], "Page"]
 STATES = ("waiting", "retried", "dropped")
 _ENVELOPE = {"step", "reason", "watermark", "windows", "origin", "row"}
 _ORIGIN, _EDGES, _MOST_WINDOWS = ("partition", "offset", "index"), ("start", "end"), 100
@@ -45,8 +45,8 @@ def late_rows(
     job = _job(stack, name)
     destinations = _destinations_of(stack, job, "late")
     if topic is not None and topic not in destinations.stores:
-        raise NotFound(f"this needs a topic of {name}'s late rows",
-                       got=", ".join(destinations.stores) or "none")  # fmt: skip
+        known = ", ".join(destinations.stores) or "no topic"
+        raise NotFound(f"the late rows of {name} go to {known}", got=repr(topic))
     chosen = topic or next(iter(destinations.stores), None)
     selected = _LateSelection(step)
     page = (
@@ -94,7 +94,7 @@ class _LateSelection:
     seen: int = 0
     unreadable: int = 0
 
-    def takes(self, record: Record) -> bool:
+    def matches(self, record: Record) -> bool:
         self.seen += 1
         envelope = _read_envelope(record)
         if envelope is None:
@@ -113,7 +113,7 @@ class _DeadSelection:
     seen: int = 0
     unreadable: int = 0
 
-    def takes(self, record: Record) -> bool:
+    def matches(self, record: Record) -> bool:
         from millstream.engine.dead_letters.rows import opened as read_dead_row
 
         self.seen += 1
@@ -131,9 +131,9 @@ class _DeadSelection:
         row = read_dead_row(record)
         assert row is not None
         return {
-            "position": text_of({record.partition: record.offset}), "step": row.step,
-            "reason": body(row.reason.encode(), "text", IN_A_LIST.value)["text"],
-            "state": self.marks.state(row.origin), "record": shown(row.record),
+            "position": format_cursor({record.partition: record.offset}), "step": row.step,
+            "reason": body_to_json(row.reason.encode(), "text", IN_A_LIST.value)["text"],
+            "state": self.marks.state(row.origin), "record": record_to_json(row.record),
         }  # fmt: skip
 
 
@@ -142,7 +142,7 @@ def _late_row(record: Record) -> dict[str, Any]:
     assert envelope is not None
     origin = envelope["origin"]
     return {
-        "position": text_of({record.partition: record.offset}),
+        "position": format_cursor({record.partition: record.offset}),
         "at": iso(record.timestamp),
         "step": _escape(envelope["step"]),
         "reason": _escape(envelope["reason"]),
@@ -150,7 +150,7 @@ def _late_row(record: Record) -> dict[str, Any]:
         "windows": [{edge: _escape(window[edge]) for edge in _EDGES}
                     for window in (envelope["windows"] or [])[:_MOST_WINDOWS]],
         "origin": {**{word: origin[word] for word in _ORIGIN}, "source": _escape(origin["source"])},
-        "row": body(envelope["row"].encode(errors="replace"), "auto", IN_A_LIST.value),
+        "row": body_to_json(envelope["row"].encode(errors="replace"), "auto", IN_A_LIST.value),
     }  # fmt: skip
 
 
@@ -187,14 +187,14 @@ def _is_window(window: Any) -> bool:
 
 
 def _page(
-    stack: StackFolder, name: str, store: str | KeptRows, look: Look, selected: Takes
+    stack: StackFolder, name: str, store: str | KeptRows, look: Look, selected: RecordFilter
 ) -> Page | None:
     """Apply `look` to a topic or to files; return None if nothing has been written yet."""
-    from millstream.viewing.kept_pages import KeptPages
+    from millstream.viewing.file_pages import FilePages
     from millstream.viewing.pages import Pages
 
     if not isinstance(store, str):
-        return look(KeptPages(store), selected) if store.folder.exists() else None
+        return look(FilePages(store), selected) if store.folder.exists() else None
     try:
         pages = Pages(cluster_of(stack, name), store)
     except NotFound:
@@ -206,15 +206,15 @@ def _cursors(page: Page | None, scanned: int, unreadable: int) -> dict[str, Any]
     earlier, later = (None, None) if page is None else (page.earlier, page.later)
     return {
         "scanned": scanned, "unreadable": unreadable, "complete": page is None or page.complete,
-        "earlier": None if earlier is None else text_of(earlier),
-        "later": None if later is None else text_of(later),
+        "earlier": None if earlier is None else format_cursor(earlier),
+        "later": None if later is None else format_cursor(later),
         "lost": [] if page is None else [asdict(one) for one in page.lost],
     }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class _Destinations:
-    """Where a job's late or dead rows go: topics and folders, which can be shown, and others.
+    """Where a job's late or dead rows go: topics and folders, which can be shown, and other sinks.
 
     `marks` is where the state of dead letters is kept: "topic" or "files".
     """
@@ -231,13 +231,14 @@ def _destinations_of(stack: StackFolder, job: JobRow, kind: SideOutput) -> _Dest
     with RunLogReader(stack.job(job.name).run_log).at_once() as run_log:
         about = (run_log.about() or {}).get(kind)
     if about is None:  # it has not run yet, or by an earlier version
-        about = {"topics": [f"{job.pipeline}.dead"] if kind == "dead" else [], "elsewhere": []}
+        about = {"topics": [f"{job.pipeline}.dead"] if kind == "dead" else []}
     suffix = _suffix(job)
     stores: dict[str, str | KeptRows] = {f"{t}{suffix}": f"{t}{suffix}" for t in about["topics"]}
     for path, format_ in about.get("files", ()):
         files = Files(f"{path}{suffix}", format=format_)
         stores[harmless(str(files.path))] = KeptRows(files, kind)
-    return _Destinations(stores, list(about["elsewhere"]), about.get("marks", "topic"))
+    others = about.get("other_sinks") or about.get("elsewhere") or []  # earlier versions
+    return _Destinations(stores, list(others), about.get("marks", "topic"))
 
 
 def _marks_of(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from millstream.errors import InvalidInput, NotFound, Unavailable
 from millstream.kafka.admin.topics import Topics
 from millstream.kafka.librdkafka import ANSWER_TIME, Link
-from millstream.kafka.protocol import cluster as cluster_wire
+from millstream.kafka.protocol import cluster as requests
 from millstream.kafka.settings import Cluster
 from millstream.kafka.topic_settings import IN_SYNC
 
@@ -60,7 +60,7 @@ class Brokers:
 
     def quorum(self) -> Quorum:
         """Who controls the cluster."""
-        return cluster_wire.quorum(self._cluster)
+        return requests.describe_quorum(self._cluster)
 
     def list(self) -> tuple[BrokerInfo, ...]:
         """All brokers by number: those that answer, those that vote, those that hold something."""
@@ -127,19 +127,19 @@ class Brokers:
 
     def forget(self, node: int) -> None:
         """Have the cluster forget a broker that has ended and holds nothing."""
-        cluster_wire.unregister(self._cluster, node)
+        requests.unregister_broker(self._cluster, node)
 
     def _move(self, wanted: Mapping[Slot, Sequence[int]], told: Told | None) -> int:
         if not wanted:
             return 0
-        cluster_wire.move(self._cluster, wanted)
+        requests.alter_reassignments(self._cluster, wanted)
         absent: dict[int, float] = {}
-        while left := wanted.keys() & cluster_wire.moving(self._cluster).keys():
+        while left := wanted.keys() & requests.list_reassignments(self._cluster).keys():
             if told is not None:
                 told(len(wanted) - len(left), len(wanted))
             absent = self._absent({node for slot in left for node in wanted[slot]}, absent)
             time.sleep(_LOOK)
-        cluster_wire.elect(self._cluster, wanted)
+        requests.elect_leaders(self._cluster, wanted)
         if told is not None:
             told(len(wanted), len(wanted))
         return len(wanted)

@@ -33,7 +33,7 @@ from millstream.kafka.local.broker_folder import (
     refuse_newer,
     refuse_taken,
 )
-from millstream.kafka.local.broker_identity import ask, wake_coordinators
+from millstream.kafka.local.broker_identity import create_coordinator_topics, identify
 from millstream.kafka.local.broker_settings import Seat
 from millstream.toolchain.folders import written_in
 from millstream.toolchain.jars import jars
@@ -123,7 +123,7 @@ def start(
         _launch(place, command, descriptor)
         _await_answer(place, port, timeout=timeout, logged=logged)
         if seat is None:
-            wake_coordinators(port)
+            create_coordinator_topics(port)
     except BaseException:
         kill(place.path)
         raise
@@ -302,8 +302,8 @@ def _await_answer(place: BrokerFolder, port: int, *, timeout: float, logged: int
 
 
 def _answers(place: BrokerFolder, port: int) -> bool:
-    answer = ask(port)
-    return answer is not None and answer.brokers > 0 and answer.cluster == place.cluster
+    identity = identify(port)
+    return identity is not None and bool(identity.nodes) and identity.cluster == place.cluster
 
 
 def _failed(place: BrokerFolder, what: str, logged: int) -> MillstreamError:

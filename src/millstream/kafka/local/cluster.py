@@ -26,7 +26,7 @@ from millstream.errors import (
 )
 from millstream.kafka.local import broker
 from millstream.kafka.local.broker_folder import free_port
-from millstream.kafka.local.broker_identity import ask, wake_coordinators
+from millstream.kafka.local.broker_identity import create_coordinator_topics, identify
 from millstream.kafka.local.cluster_folder import ClusterFolder, NodePlace, planned
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def start(
         )
     _together(place, note, asleep, timeout=timeout, settings=settings, say=say)
     if len(asleep) == len(note.nodes):
-        wake_coordinators(note.nodes[1].port)
+        create_coordinator_topics(note.nodes[1].port)
     return status(place.path)
 
 
@@ -199,7 +199,7 @@ def _await_known(place: ClusterFolder, note: ClusterNote, node: int, *, timeout:
     """Return when every other node that answers lists this one."""
     until = time.monotonic() + timeout
     others = [at.port for other, at in note.nodes.items() if other != node]
-    while any(told is not None and node not in told.nodes for told in map(ask, others)):
+    while any(found is not None and node not in found.nodes for found in map(identify, others)):
         if time.monotonic() > until:
             raise Unavailable(
                 f"the brokers in {place.path} must come to know the new broker {node}",

@@ -1,1 +1,1 @@
-"""Kafka's own protocol over plain sockets: requests, responses and record batches."""
+"""Kafka's protocol: requests, responses and record batches as bytes. See docs/kafka-protocol.md."""

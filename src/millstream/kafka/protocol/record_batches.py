@@ -30,7 +30,7 @@ from millstream.kafka.protocol.record_starts import (
 from millstream.kafka.protocol.unpacking import LARGEST, PIECE, Room, room, unpacking
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from millstream.kafka.protocol.batch_headers import Aborted
 
@@ -41,15 +41,22 @@ _LEAST_HEADER = 2  # bytes
 _TOGETHER = 1 << 16  # short values that are copied at once
 
 
+Headers = list[tuple[bytes, bytes | None]]
+
+
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Records of one partition; `next` is the offset to go on from."""
+    """Records of one partition; `next` is the offset to go on from.
+
+    `keys` and `headers` are read where they are asked for.
+    """
 
     offsets: np.ndarray
     stamps: np.ndarray
     values: pa.Array
     keys: pa.Array | None
     next: int
+    headers: list[Headers] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +71,11 @@ class _Stretch:
 
 def pieces(
     fetched: memoryview, whole: Sequence[Batch], aborted: Aborted, first: int, end: int,
-    *, keys: bool = False,
+    *, keys: bool = False, headers: bool = False, only: Collection[int] | None = None,
 ) -> Iterator[Records]:  # fmt: skip
     """The committed records of a fetch with offsets from `first` up to `end`, piece by piece.
+
+    With `only` these offsets alone.
 
     Raises:
         BadBatch: a batch does not fit itself; what came before it may not have been given.
@@ -78,7 +87,7 @@ def pieces(
         few = sum(stretch.count for stretch in some) <= _FEW
         reached = before[1] if some[0].batch is before[0] else -1
         found, reached = (_read_through if few else _parsed)(
-            data, some, reached, first, end, keys=keys
+            data, some, reached, first, end, keys=keys, headers=headers, only=only
         )
         before = some[-1].batch, reached
         yield found
@@ -152,17 +161,19 @@ def _batch_at(some: Sequence[_Stretch], at: int) -> Batch:
 
 
 def _parsed(
-    data: np.ndarray, some: Sequence[_Stretch], reached: int, first: int, end: int, *, keys: bool
-) -> tuple[Records, int]:
+    data: np.ndarray, some: Sequence[_Stretch], reached: int, first: int, end: int, *, keys: bool,
+    headers: bool, only: Collection[int] | None,
+) -> tuple[Records, int]:  # fmt: skip
     try:
-        return _at_once(data, some, reached, first, end, keys=keys)
+        return _at_once(data, some, reached, first, end, keys=keys, headers=headers, only=only)
     except Unfit as unfit:
         raise _batch_at(some, unfit.at).bad(unfit.why) from None
 
 
 def _at_once(
-    data: np.ndarray, some: Sequence[_Stretch], reached: int, first: int, end: int, *, keys: bool
-) -> tuple[Records, int]:
+    data: np.ndarray, some: Sequence[_Stretch], reached: int, first: int, end: int, *, keys: bool,
+    headers: bool, only: Collection[int] | None,
+) -> tuple[Records, int]:  # fmt: skip
     counts = np.array([stretch.count for stretch in some], np.int64)
     places = starts(data, np.array([stretch.start for stretch in some], np.int64),
                     np.array([stretch.stop for stretch in some], np.int64), counts)  # fmt: skip
@@ -177,14 +188,18 @@ def _at_once(
     _check_order(some, counts, offsets, delta, reached, places)
     stamps = _stamps(some, counts, stamp)
     reached, last = int(delta[-1]), int(offsets[-1])
-    if offsets[0] < first or last >= end:
+    if only is not None or offsets[0] < first or last >= end:
         wanted = (offsets >= first) & (offsets < end)
+        if only is not None:
+            wanted &= np.fromiter((offset in only for offset in offsets.tolist()), bool)
         offsets, stamps = offsets[wanted], stamps[wanted]
         value_at, value_size = value_at[wanted], value_size[wanted]
         key_at, key_size = key_at[wanted], key_size[wanted]
+    behind_values = (value_at + np.maximum(value_size, 0)).tolist() if headers else []
     return Records(
         offsets, stamps, _binary(data, value_at, value_size),
         _binary(data, key_at, key_size) if keys else None, last + 1,
+        [_headers(data.data, at) for at in behind_values] if headers else None,
     ), reached  # fmt: skip
 
 
@@ -275,12 +290,14 @@ def _check_order(
 
 
 def _read_through(
-    data: np.ndarray, some: Sequence[_Stretch], reached: int, first: int, end: int, *, keys: bool
-) -> tuple[Records, int]:
+    data: np.ndarray, some: Sequence[_Stretch], reached: int, first: int, end: int, *, keys: bool,
+    headers: bool, only: Collection[int] | None,
+) -> tuple[Records, int]:  # fmt: skip
     """The same one after the other: for a few, calls would cost more."""
     raw, offsets, stamps = data.data, [], []
     values: list[bytes | None] = []
     names: list[bytes | None] = []
+    pairs: list[Headers] = []
     for number, stretch in enumerate(some):
         batch, at = stretch.batch, stretch.start
         appended = batch.attributes & APPENDED
@@ -288,37 +305,52 @@ def _read_through(
         with batch.read():
             for _ in range(stretch.count):
                 stop = behind(raw, at, stretch.stop)
-                stamp, delta, key, value = _record(raw[:stop], at)
+                stamp, delta, key, value, behind_value = _record(raw[:stop], at)
                 if not reached < delta <= batch.last - batch.base:
                     raise Unfit("offsets that do not ascend within those of the batch")
                 at, reached, offset = stop, delta, batch.base + delta
-                if first <= offset < end:
+                if first <= offset < end and (only is None or offset in only):
                     offsets.append(offset)
                     stamps.append(batch.last_stamp if appended else batch.first_stamp + stamp)
                     values.append(value)
                     names.append(key)
+                    if headers:
+                        pairs.append(_headers(raw, behind_value))
             if at != stretch.stop:
                 raise Unfit(f"{stretch.stop - at} bytes behind the last record")
     return Records(
         np.array(offsets, np.int64), np.array(list(map(_wrapped, stamps)), np.int64),
         pa.array(values, pa.binary()), pa.array(names, pa.binary()) if keys else None,
-        some[-1].batch.base + reached + 1,
+        some[-1].batch.base + reached + 1, pairs if headers else None,
     ), reached  # fmt: skip
 
 
-def _record(raw: memoryview, at: int) -> tuple[int, int, bytes | None, bytes | None]:
-    """Stamp, offset, key and value of the record that ends with these bytes."""
+def _record(raw: memoryview, at: int) -> tuple[int, int, bytes | None, bytes | None, int]:
+    """Stamp, offset, key and value of the record that ends with these bytes, and where its
+    headers begin."""
     _, at = varint(raw, at)
     stamp, at = varint(raw, at + 1, _LONG)
     delta, at = varint(raw, at)
     key, at = _slice(raw, at)
     value, at = _slice(raw, at)
+    behind_value = at
     headers, at = varint(raw, at)
     if headers & 1 or headers > len(raw) - at:
         raise Unfit(_NOT_FILLED)
     if _behind_headers(raw, at, headers >> 1) != len(raw):
         raise Unfit(_NOT_FILLED)
-    return _signed(stamp & (1 << 64) - 1), _signed(delta), key, value
+    return _signed(stamp & (1 << 64) - 1), _signed(delta), key, value, behind_value
+
+
+def _headers(raw: memoryview, at: int) -> Headers:
+    """The headers that begin there, of a record that has been checked."""
+    count, at = varint(raw, at)
+    found: Headers = []
+    for _ in range(count >> 1):
+        name, at = _slice(raw, at)
+        value, at = _slice(raw, at)
+        found.append((name or b"", value))
+    return found
 
 
 def _slice(raw: memoryview, at: int) -> tuple[bytes | None, int]:

@@ -1,8 +1,7 @@
-"""Transactions by Kafka's own protocol: the questions that a writing client asks.
+"""Producing with and without transactions: Produce and the APIs that a transaction needs.
 
-For listeners without security, as `wire.py`. Versions are the last ones before lengths
-became variable: every broker since 2018 knows them. Only how far a transaction is needs one of
-2021.
+The versions are the last ones before the flexible encoding, which brokers support since 2018;
+DescribeTransactions exists since 2021.
 """
 
 from __future__ import annotations
@@ -10,153 +9,160 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from millstream.kafka.protocol.flexible import NO_TAGS, Compact, many, text
-from millstream.kafka.protocol.wire import Answer, WireError
+from millstream.kafka.protocol.messages import (
+    NO_TAGS,
+    Api,
+    CompactReader,
+    Reader,
+    Request,
+    UnexpectedResponse,
+    array,
+    compact_array,
+    compact_string,
+    int32s,
+    nullable_string,
+    string,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
-    from millstream.kafka.protocol.wire import Connection
+PRODUCE_V7 = Api(0, 7)
+INIT_PRODUCER_ID_V1 = Api(22, 1)
+ADD_PARTITIONS_TO_TXN_V1 = Api(24, 1)
+ADD_OFFSETS_TO_TXN_V1 = Api(25, 1)
+END_TXN_V1 = Api(26, 1)
+TXN_OFFSET_COMMIT_V2 = Api(28, 2)
+DESCRIBE_TRANSACTIONS_V0 = Api(65, 0, flexible=True)
 
-_PRODUCE, _FIND, _INIT, _ADD, _ADD_OFFSETS, _END, _OFFSETS = (
-    (0, 7), (10, 2), (22, 1), (24, 1), (25, 1), (26, 1), (28, 2),
-)  # fmt: skip
-_DESCRIBE = (65, 0)
-GROUP, TRANSACTION = 0, 1
-_ALL_IN_SYNC = -1
-_NO_TRANSACTION = struct.pack(">h", -1)
+_ACKS_ALL = -1
+_NO_EPOCH = -1
 
 
 class Identity(NamedTuple):
-    """Who writes: a transactional id if there is one, the producer's number, its epoch."""
+    """Who produces: the transactional id, if there is one, the producer id and its epoch."""
 
-    name: str | None
-    producer: int
+    transactional_id: str | None
+    producer_id: int
     epoch: int
 
-    def packed(self) -> bytes:
-        """As every question of a transaction begins."""
-        return _text(self.name or "") + struct.pack(">qh", self.producer, self.epoch)
+    def encode(self) -> bytes:
+        """As the requests of a transaction begin."""
+        return string(self.transactional_id or "") + self.encode_producer()
+
+    def encode_producer(self) -> bytes:
+        return struct.pack(">qh", self.producer_id, self.epoch)
 
 
-class Mark(NamedTuple):
-    """An offset of a group, with a text beside it."""
+class GroupOffset(NamedTuple):
+    """An offset that a group commits for partition 0 of a topic, and its metadata."""
 
     group: str
     topic: str
     offset: int
-    text: str
+    metadata: str
 
 
-def ask_who_coordinates(connection: Connection, kind: int, name: str) -> None:
-    """Ask which broker coordinates a group or the transactions of an id."""
-    connection.ask(_FIND, _text(name) + struct.pack(">b", kind))
-
-
-def coordinator(connection: Connection) -> tuple[int, tuple[str, int]]:
-    """An error code, and the host and port of the broker."""
-    told = Answer(connection.answer())
-    _, error = told.numbers("ih")
-    told.text()
-    told.number("i")
-    host = told.text()
-    return error, (host, told.number("i"))
-
-
-def ask_who_i_am(connection: Connection, name: str | None, timeout_ms: int) -> None:
-    """Ask for a producer's number; with a transactional id all who had it before are shut out,
-    and what they had begun is ended."""
-    named = _NO_TRANSACTION if name is None else _text(name)
-    connection.ask(_INIT, named + struct.pack(">i", timeout_ms))
-
-
-def identity(connection: Connection, name: str | None) -> tuple[int, Identity]:
-    """An error code, and the number with its epoch."""
-    _, error, producer, epoch = Answer(connection.answer()).numbers("ihqh")
-    return error, Identity(name, producer, epoch)
-
-
-def ask_to_add(
-    connection: Connection, who: Identity, topic: str, partitions: Sequence[int]
-) -> None:
-    """Ask to take partitions of a topic into the transaction."""
-    listed = struct.pack(f">i{len(partitions)}i", len(partitions), *partitions)
-    connection.ask(_ADD, who.packed() + struct.pack(">i", 1) + _text(topic) + listed)
-
-
-def added(connection: Connection) -> int:
-    """The first error code of any partition."""
-    told = Answer(connection.answer())
-    told.number("i")
-    errors = []
-    for _ in told.count():
-        told.text()
-        errors += [told.numbers("ih")[1] for _ in told.count()]
-    return next(filter(None, errors), 0)
-
-
-def ask_to_add_group(connection: Connection, who: Identity, group: str) -> None:
-    """Ask to take offsets of a group into the transaction."""
-    connection.ask(_ADD_OFFSETS, who.packed() + _text(group))
-
-
-def ask_to_end(connection: Connection, who: Identity) -> None:
-    """Ask to commit."""
-    connection.ask(_END, who.packed() + b"\x01")
-
-
-def ask_how_far(connection: Connection, name: str) -> None:
-    """Ask how far the transaction of an id is."""
-    connection.ask(_DESCRIBE, NO_TAGS + many([text(name)]) + NO_TAGS)
-
-
-def how_far(connection: Connection) -> tuple[int, str]:
-    """An error code, and the state: `PrepareCommit` until readers can see all of it."""
-    told = Compact(connection.answer())
-    told.tags()
-    told.number("i")
-    if len(told.count()) != 1:
-        raise WireError("an answer about something else")
-    error = told.number("h")
-    told.text()
-    return error, told.text()
-
-
-def error_of(connection: Connection) -> int:
-    """The error code of an answer that has nothing else to tell."""
-    _, error = Answer(connection.answer()).numbers("ih")
-    return int(error)
-
-
-def ask_to_mark(connection: Connection, who: Identity, mark: Mark) -> None:
-    """Ask the group's coordinator to write an offset that the transaction makes valid."""
-    connection.ask(
-        _OFFSETS,
-        _text(who.name or "") + _text(mark.group) + struct.pack(">qh", who.producer, who.epoch)
-        + struct.pack(">i", 1) + _text(mark.topic) + struct.pack(">iiqi", 1, 0, mark.offset, -1)
-        + _text(mark.text),
+def produce_request(
+    who: Identity, topic: str, partition: int, batch: bytes, timeout_ms: int
+) -> Request:
+    """Append a record batch to a partition, acknowledged by all in-sync replicas."""
+    head = nullable_string(who.transactional_id) + struct.pack(">hi", _ACKS_ALL, timeout_ms)
+    return Request(
+        PRODUCE_V7,
+        b"".join([head, struct.pack(">i", 1), string(topic),
+                  struct.pack(">iii", 1, partition, len(batch)), batch]),
     )  # fmt: skip
 
 
-def ask_to_append(
-    connection: Connection, who: Identity, topic: str, partition: int, batch: bytes, wait_ms: int
-) -> None:
-    """Ask a leader to append a record batch to a partition, for all in sync."""
-    named = _NO_TRANSACTION if who.name is None else _text(who.name)
-    head = struct.pack(">hii", _ALL_IN_SYNC, wait_ms, 1) + _text(topic)
-    connection.ask(_PRODUCE, named + head + struct.pack(">iii", 1, partition, len(batch)) + batch)
+def parse_produce_response(response: memoryview) -> int:
+    """The first error code of a partition, or 0."""
+    reader = Reader(response)
+    return _first_error(reader, "ihqqq")  # partition, error, base offset, append time, start
 
 
-def appended(connection: Connection) -> int:
-    """The first error code of any partition."""
-    told = Answer(connection.answer())
+def init_producer_id_request(transactional_id: str | None, timeout_ms: int) -> Request:
+    """Request a producer id. With a transactional id this fences earlier producers of that id and
+    aborts their open transaction."""
+    return Request(
+        INIT_PRODUCER_ID_V1, nullable_string(transactional_id) + struct.pack(">i", timeout_ms)
+    )
+
+
+def parse_init_producer_id_response(
+    response: memoryview, transactional_id: str | None
+) -> tuple[int, Identity]:
+    """An error code, and the identity to produce with."""
+    _, error, producer_id, epoch = Reader(response).fields("ihqh")
+    return error, Identity(transactional_id, producer_id, epoch)
+
+
+def add_partitions_to_txn_request(who: Identity, topic: str, partitions: Iterable[int]) -> Request:
+    topics = array([string(topic) + int32s(partitions)])
+    return Request(ADD_PARTITIONS_TO_TXN_V1, who.encode() + topics)
+
+
+def parse_add_partitions_to_txn_response(response: memoryview) -> int:
+    """The first error code of a partition, or 0."""
+    reader = Reader(response)
+    reader.field("i")  # throttle time
+    return _first_error(reader, "ih")
+
+
+def add_offsets_to_txn_request(who: Identity, group: str) -> Request:
+    return Request(ADD_OFFSETS_TO_TXN_V1, who.encode() + string(group))
+
+
+def parse_add_offsets_to_txn_response(response: memoryview) -> int:
+    """The error code, or 0."""
+    _, error = Reader(response).fields("ih")
+    return int(error)
+
+
+def txn_offset_commit_request(who: Identity, offset: GroupOffset) -> Request:
+    """Have the group's coordinator store an offset, which becomes valid with the transaction."""
+    partition = struct.pack(">iqi", 0, offset.offset, _NO_EPOCH) + string(offset.metadata)
+    return Request(
+        TXN_OFFSET_COMMIT_V2,
+        string(who.transactional_id or "")
+        + string(offset.group)
+        + who.encode_producer()
+        + array([string(offset.topic) + array([partition])]),
+    )
+
+
+parse_txn_offset_commit_response = parse_add_partitions_to_txn_response
+
+
+def end_txn_request(who: Identity) -> Request:
+    """Commit the transaction."""
+    return Request(END_TXN_V1, who.encode() + struct.pack(">b", 1))
+
+
+parse_end_txn_response = parse_add_offsets_to_txn_response
+
+
+def describe_transactions_request(transactional_id: str) -> Request:
+    return Request(
+        DESCRIBE_TRANSACTIONS_V0, compact_array([compact_string(transactional_id)]) + NO_TAGS
+    )
+
+
+def parse_describe_transactions_response(response: memoryview) -> tuple[int, str]:
+    """An error code, and the state: `PrepareCommit` until readers can see all of it."""
+    reader = CompactReader(response)
+    reader.field("i")  # throttle time
+    if len(reader.array()) != 1:
+        raise UnexpectedResponse("a response with another number of transactions")
+    error = reader.field("h")
+    reader.string()  # transactional id
+    return error, reader.string()
+
+
+def _first_error(reader: Reader, partition: str) -> int:
+    """The first error code in an array of topics with arrays of partitions of this form."""
     errors = []
-    for _ in told.count():
-        told.text()
-        errors += [told.numbers("ihqqq")[1] for _ in told.count()]
+    for _ in reader.array():
+        reader.string()
+        errors += [reader.fields(partition)[1] for _ in reader.array()]
     return next(filter(None, errors), 0)
-
-
-def _text(text: str) -> bytes:
-    plain = text.encode()
-    return struct.pack(">h", len(plain)) + plain

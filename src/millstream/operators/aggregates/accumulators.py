@@ -38,14 +38,14 @@ def accumulator(
 ) -> Accumulator:
     """The accumulator of an aggregate over rows of a schema.
 
-    With `retractable` its state is one that every row can be taken back from: aggregates
+    With `retractable` its state is one that every row can be retracted from: aggregates
     that otherwise forget (`min`, `first`, `largest`, …) then keep all their values. With
     `by_time` the rows come from `.ordered()`: those that take rows in order take them by
     event time, then by origin.
 
     Raises:
         InvalidSpec: the column is not there, or has a type it cannot take; or rows are to
-            be taken back from an aggregate that cannot.
+            be retracted from an aggregate that cannot.
     """
     if isinstance(aggregate, spec.Count) and aggregate.column is None:
         return sums.count_rows()

@@ -35,7 +35,7 @@ class Aggregation:
 
     `spec` is the state of a group: its keys, how many rows it has, the parts of every
     aggregate, and `more` parts that a kernel wants beside them. With `retractable`, rows
-    can be taken back out of every aggregate.
+    can be retracted out of every aggregate.
     """
 
     def __init__(
@@ -141,13 +141,13 @@ def on_time(count: int) -> dict[str, pa.Array]:
 
 
 def that_have_rows(groups: pa.Table) -> pa.Table:
-    """The groups whose rows were not all taken back."""
+    """The groups whose rows were not all retracted."""
     rows = int_values(plain(groups[ROWS])) if groups.num_rows else np.zeros(0, np.int64)
     return groups if rows.all() else groups.take(pa.array(np.flatnonzero(rows)))
 
 
 def signs_of(rows: pa.Table) -> Ints | None:
-    """The signs of rows, None if none is taken back."""
+    """The signs of rows, None if none is retracted."""
     if "_sign" not in rows.column_names:
         return None
     signs = int_values(plain(rows["_sign"]))

@@ -37,7 +37,7 @@ def approx_distinct(
     """HyperLogLog over the hashes of the values."""
     if retractable:
         raise InvalidSpec(
-            "approx_distinct needs rows that are never taken back",
+            "approx_distinct needs rows that are never retracted",
             got="rows that later panes or versions correct",
             do="use count_distinct, or keep late rows from correcting what is before it",
         )
@@ -67,7 +67,7 @@ def approx_distinct(
 
 
 def approx_quantile(aggregate: Aggregate, of: pa.DataType) -> Accumulator:
-    """Counts in logarithmic buckets, which rows can be taken back from."""
+    """Counts in logarithmic buckets, which rows can be retracted from."""
     if not is_number(of):
         raise wrong_type(aggregate, "a column of integers, floats or decimals", of)
     column, spec = str(aggregate.column), cast("ApproxQuantile", aggregate)

@@ -1,8 +1,8 @@
 """Aggregates over the different values of a column, each kept with its count.
 
 The state is a bag: value and count, in the order of the values. It can be added up in any
-order, and a row that is taken back lowers a count. The smallest or largest n alone are
-kept where no row can be taken back.
+order, and a row that is retracted lowers a count. The smallest or largest n alone are
+kept where no row can be retracted.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _ORDERED = "a column of numbers, text, bytes, times or booleans"
 
 
 def extreme(aggregate: Aggregate, of: pa.DataType) -> Accumulator:
-    """The smallest or largest value, from which no row can be taken back."""
+    """The smallest or largest value, from which no row can be retracted."""
     column, kind = str(aggregate.column), aggregate.kind
     if not is_ordered(of):
         raise wrong_type(aggregate, _ORDERED, of)
@@ -63,7 +63,7 @@ def extreme(aggregate: Aggregate, of: pa.DataType) -> Accumulator:
 
 
 def extreme_of_bag(aggregate: Aggregate, of: pa.DataType) -> Accumulator:
-    """The smallest or largest value of those that have not been taken back."""
+    """The smallest or largest value of those that have not been retracted."""
     if not is_ordered(of):
         raise wrong_type(aggregate, _ORDERED, of)
     part = bag_part(str(aggregate.column), of)
@@ -215,11 +215,11 @@ def entry_type(of: pa.DataType) -> pa.DataType:
 
 
 def refuse_signs(signs: Ints | None, what: str) -> None:
-    """Refuse rows that are taken back where the state forgets what it does not need."""
+    """Refuse rows that are retracted where the state forgets what it does not need."""
     if signs is not None:
         raise InvalidInput(
             f"{what} needs a state that remembers its rows to take one back",
-            got="a row that is taken back",
+            got="a row that is retracted",
             do="make its accumulator with retractable=True",
         )
 

@@ -2,7 +2,7 @@
 
 Each value is kept with its origin (source, partition, offset, sub-index), so that the
 answer does not depend on slices, shuffles or the age of state. Behind `.ordered()` the event
-time comes before the origin. Where no row can be taken back, `first` and `last` keep one
+time comes before the origin. Where no row can be retracted, `first` and `last` keep one
 value, `collect` its limit.
 """
 

@@ -28,8 +28,8 @@ class Aggregate(Protocol):
 
     - `column`: the input column it reads (None: the rows themselves, or several columns).
     - `columns`: all input columns it reads.
-    - `supports_retraction`: a row can be taken back out of its ordinary state.
-    - `can_retract`: rows can be taken back if that is asked for when the state is made;
+    - `supports_retraction`: a row can be retracted out of its ordinary state.
+    - `can_retract`: rows can be retracted if that is asked for when the state is made;
       without `supports_retraction` it then keeps its rows.
     - `keeps_rows`: its ordinary state grows with the rows, or with the different values.
     - `in_order`: it takes rows in the order of their origin.
@@ -106,7 +106,7 @@ class Sum(OfColumn):
 
     Integers and decimals are exact, a sum that does not fit is an error. Floats are added
     in twice the precision of a double, so batches do not show in the answer; an infinity
-    or NaN that is taken back leaves NaN.
+    or NaN that is retracted leaves NaN.
     """
 
     column: str
@@ -260,7 +260,7 @@ class ApproxQuantile(OfColumn):
 
     Values are counted in logarithmic buckets (as DDSketch does), for negatives and
     positives apart, with one bucket each for zero, both infinities and NaN. The same
-    values give the same answer in any order and under any cuts, and can be taken back.
+    values give the same answer in any order and under any cuts, and can be retracted.
     Floats closer to zero than 2.3e-308 count as zero. State: 12 bytes per bucket in use,
     at 0.01 about 115 buckets for each factor of ten between the values.
     """

@@ -29,7 +29,7 @@ def user_accumulator(
     """The accumulator of three functions over rows of a schema; its state is one struct."""
     if retractable:
         raise InvalidSpec(
-            f"the aggregate {aggregate.name!r} needs rows that are never taken back",
+            f"the aggregate {aggregate.name!r} needs rows that are never retracted",
             got="rows that later panes or versions correct",
             do="use aggregates of Millstream, or keep late rows from correcting what is before it",
         )

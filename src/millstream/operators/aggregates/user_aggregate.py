@@ -78,7 +78,7 @@ def aggregate(
     `state` and `returns` are the types of both as Spark writes them (`"n long, sum
     double"`, `"double"`); where they are left out, the functions are called once with no
     rows, and what they give has the types. `name` names its state in the checkpoint;
-    without it it is the name of `partial`. Rows cannot be taken back from it.
+    without it it is the name of `partial`. Rows cannot be retracted from it.
 
     >>> def partial(rows):
     ...     return rows.rename_columns(["longest"])

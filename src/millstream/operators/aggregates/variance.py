@@ -1,6 +1,6 @@
 """Variance and standard deviation from the sums of values and of squares.
 
-Sums can be added in any order and taken back, which running means cannot. What is said
+Sums can be added in any order and retracted, which running means cannot. What is said
 against them, that n * sum(x²) - sum(x)² cancels, holds only where they are rounded: integers
 are kept exactly; of floats each square is split into its rounded value and the exact rest,
 and both are summed as double-doubles. Where cancellation is strong all values are within a

@@ -267,7 +267,7 @@ def _in_origin_order(rows: pa.Table) -> pa.Table:
 def _require_no_retraction(rows: pa.Table) -> None:
     if SIGN in rows.column_names and not (int_values(plain(rows[SIGN])) == 1).all():
         raise InvalidSpec(
-            "distinct needs rows that are never taken back",
+            "distinct needs rows that are never retracted",
             got="a correction from the step before it",
             do="leave out `keep` in the .late(…) of that step",
         )

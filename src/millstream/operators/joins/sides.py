@@ -146,7 +146,7 @@ class Side:
         return hash_keys(self.shared_keys(rows), rows.num_rows)
 
     def require(self, rows: pa.Table, *, timed: bool) -> None:
-        """Refuse rows without the event time that is needed, and rows that are taken back."""
+        """Refuse rows without the event time that is needed, and rows that are retracted."""
         if timed and TIME not in rows.column_names:
             raise InvalidSpec(
                 f"{self._step} needs rows with an event time on both sides",
@@ -155,7 +155,7 @@ class Side:
             )
         if SIGN in rows.column_names and not (int_values(plain(rows[SIGN])) == 1).all():
             raise InvalidSpec(
-                f"{self._step} needs rows that are never taken back",
+                f"{self._step} needs rows that are never retracted",
                 got="a correction from the step before it",
                 do="leave out `keep` in the .late(…) of that step",
             )

@@ -37,7 +37,7 @@ ORIGIN = ("_source", "_partition", "_offset", "_sub")
 class TallyKernel:
     """Aggregates per key over all the rows there are.
 
-    A row that is taken back leaves its key's aggregates; a key without rows is gone.
+    A row that is retracted leaves its key's aggregates; a key without rows is gone.
 
     State: one row of partial aggregates per key, for as long as it has rows.
     Emits: at once, per batch and key that changes: the old answer with −1, the new one with +1;
@@ -75,7 +75,7 @@ class TallyKernel:
     def prepare(self, rows: pa.Table, batch_time: BatchTime, side: int = 0) -> Prepared:
         """Add up the rows of each key; none is late.
 
-        A row of a table is known by its key: it is taken back by another change than it came.
+        A row of a table is known by its key: it is retracted by another change than it came.
         """
         if self._row_keys and rows.num_rows:
             rows = _known_by(rows, self._row_keys)

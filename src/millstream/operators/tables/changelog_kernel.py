@@ -1,4 +1,4 @@
-"""The changes of a table as events: what was taken back and given becomes one row."""
+"""The changes of a table as events: what was retracted and given becomes one row."""
 
 from __future__ import annotations
 

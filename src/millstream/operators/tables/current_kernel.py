@@ -1,4 +1,4 @@
-"""The row that counts, per key, over Arrow: sets and deletes in, rows taken back and given out."""
+"""The row that counts, per key, over Arrow: sets and deletes in, rows retracted and added out."""
 
 from __future__ import annotations
 

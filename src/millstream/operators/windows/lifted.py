@@ -48,7 +48,7 @@ class Lifted:
     """The keys, parts and answers of a window's aggregates.
 
     `spanning` says whether the smallest and largest time inside are kept too, as the
-    bounds of the window; `retractable`, whether rows may be taken back; `panes`, whether
+    bounds of the window; `retractable`, whether rows may be retracted; `panes`, whether
     results say that they are the only pane of their window.
     """
 
@@ -166,10 +166,10 @@ def in_origin_order(rows: pa.Table) -> pa.Table:
 
 
 def require_no_retraction(rows: pa.Table, window: str) -> None:
-    """Refuse rows that are taken back: what they once closed cannot be opened again."""
+    """Refuse rows that are retracted: what they once closed cannot be opened again."""
     if SIGN in rows.column_names and not (int_values(plain(rows[SIGN])) == 1).all():
         raise InvalidSpec(
-            f"{window} needs rows that are never taken back",
+            f"{window} needs rows that are never retracted",
             got="a correction from the step before it",
             do="leave out `keep` in the .late(…) of that step",
         )

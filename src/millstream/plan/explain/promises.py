@@ -197,7 +197,7 @@ def joining(node: Join, rest: str) -> Facts:
             "join": str(node.spec),
             "plan": "both sides are repartitioned by what they are joined on",
             "state": "the rows of both tables",
-            "emits": f"{_columns(node)}: what a batch changes, the old row taken back and the "
+            "emits": f"{_columns(node)}: what a batch changes, the old row retracted and the "
             "new one given",
             "late": "none: a change behind the watermark is applied, and counted",
             "order": _SAME,
@@ -318,4 +318,4 @@ def _upheld(node: Upheld, order: str) -> Facts:
 
 def _table_emits(node: TableStep) -> str:
     each = "each change" if isinstance(node, Upheld) and node.spec.each else "what a batch changes"
-    return f"{', '.join(node.columns or ())}: {each}, the old row taken back and the new one given"
+    return f"{', '.join(node.columns or ())}: {each}, the old row retracted and the new one added"

@@ -54,6 +54,7 @@ class Alert:
     hold: int
     absent: int | None
     to: tuple[Notified, ...] = field(repr=False)
+    kind: ClassVar[Literal["Alert"]] = "Alert"
     accepts_retractions: ClassVar[bool] = True
     at_least_once: ClassVar[bool] = True
 
@@ -116,7 +117,7 @@ class Alert:
 
     def writer(self, opening: Opening) -> Writer:
         """The store of what is to be told, opened for one run."""
-        from millstream.sinks.alerts.notice_writer import NoticeWriter
+        from millstream.sinks.alerts.writer import NoticeWriter
 
         return NoticeWriter(opening)
 

@@ -4,29 +4,20 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
-from urllib.parse import unquote, urlsplit
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from millstream.duration import Duration, positive_micros
 from millstream.errors import InvalidSpec
 from millstream.kafka import secrets
+from millstream.sinks.alerts.server import DEFAULT, REFERENCE, SERVER, checked_server
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from millstream.sinks.spec import Opening, Writer
 
-DEFAULT = "${env:MILLSTREAM_SMTP}"
-PASSWORD = "${env:MILLSTREAM_SMTP_PASSWORD}"  # noqa: S105
-SCHEMES = {"smtp": 25, "smtp+starttls": 587, "smtps": 465}
+SYSTEM = "notices"  # as checkpoints have it
 MOST_RECIPIENTS = 50
-REFERENCE = re.compile(r"\$\{[^}]*\}")
-_LITERAL = r"\$(?!\{)|[^$/?#\s\x00-\x1f\x7f]"
-_USER = rf"(?:{REFERENCE.pattern}|(?!:)(?:{_LITERAL}))*?"
-_SERVER = re.compile(
-    rf"(?P<scheme>[a-z+]+)://(?:(?P<user>{_USER})"
-    rf"(?::(?P<password>(?:{REFERENCE.pattern}|{_LITERAL})*))?@)?(?P<place>[^@$/?#\s]+)/?\Z"
-)
 _WORD = r"[^\s@<>,;:\"\\()\[\]\x00-\x1f\x7f]"
 _ADDRESS = re.compile(rf"(?!.*=\?){_WORD}{{1,64}}@{_WORD}{{1,255}}\Z")
 _PLACE = re.compile(r"\{([^{}]*)\}")
@@ -56,6 +47,7 @@ class Email:
     digest: int | None
     allow_plain: bool
     name: str
+    kind: ClassVar[Literal["Email"]] = "Email"
     accepts_retractions: ClassVar[bool] = True
     at_least_once: ClassVar[bool] = True
 
@@ -98,7 +90,7 @@ class Email:
     @property
     def shown(self) -> str:
         """The server as it may be shown: references as they are written, no password."""
-        found = _SERVER.match(self.url or DEFAULT)
+        found = SERVER.match(self.url or DEFAULT)
         if found is None or found["user"] is None:
             return self.url or DEFAULT
         password = self._password
@@ -108,7 +100,7 @@ class Email:
     @property
     def _password(self) -> str | None:
         """The password of the address, as it is written there."""
-        found = _SERVER.match(self.url or DEFAULT)
+        found = SERVER.match(self.url or DEFAULT)
         return None if found is None else found["password"]
 
     @property
@@ -124,7 +116,7 @@ class Email:
 
     def as_json(self) -> dict[str, Any]:
         """For who notifies in this one's place."""
-        return {"kind": "Email", "to": list(self.to), "subject": self.subject, "url": self.url,
+        return {"kind": self.kind, "to": list(self.to), "subject": self.subject, "url": self.url,
                 "sender": self.sender, "allow_plain": self.allow_plain,
                 "digest": self.digest, "name": self.name}  # fmt: skip
 
@@ -135,98 +127,9 @@ class Email:
 
     def writer(self, opening: Opening) -> Writer:
         """The store of what is to be told, opened for one run."""
-        from millstream.sinks.alerts.notice_writer import NoticeWriter
+        from millstream.sinks.alerts.writer import NoticeWriter
 
         return NoticeWriter(opening)
-
-
-SYSTEM = "notices"
-
-
-@dataclass(frozen=True)
-class Server:
-    """Where mails are handed in."""
-
-    scheme: str
-    host: str
-    port: int
-    user: str | None = None
-    password: str | None = field(default=None, repr=False)
-
-
-def checked_server(
-    url: object, *, allow_plain: bool, value: Callable[[str], str] = unquote
-) -> Server | None:
-    """The server an address names; None where only its reference is known.
-
-    `value` makes of a name and a password as they are written what is meant by them.
-
-    Raises:
-        InvalidSpec: it names none, or one that would be spoken to without encryption.
-    """
-    text = url if isinstance(url, str) else ""
-    if REFERENCE.fullmatch(text):
-        return None
-    found = _SERVER.match(text)
-    if found is None or found["scheme"] not in SCHEMES:
-        raise _no_server(text)
-    try:
-        parts = urlsplit(f"//{found['place']}")
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        raise _no_server(text) from None
-    if not host:
-        raise _no_server(text)
-    if found["scheme"] == "smtp" and not allow_plain and not _on_this_machine(host):
-        raise InvalidSpec(f"Email needs an encrypted way to {host}", got="smtp://",
-                          do="write smtp+starttls://… or smtps://…, or allow_plain=True on a "
-                          "network you trust")  # fmt: skip
-    user, password = found["user"], found["password"]
-    return Server(found["scheme"], host, port or SCHEMES[found["scheme"]],
-                  None if user is None else value(user),
-                  None if password is None else value(password))  # fmt: skip
-
-
-def _no_server(url: str) -> InvalidSpec:
-    """What is wrong with an address, told without a word of it that might be secret."""
-    scheme = re.match(r"([a-z+]{1,20})://", url)
-    if scheme is not None and scheme[1] in SCHEMES:
-        return InvalidSpec(
-            "Email needs a server such as smtp+starttls://user@host:587",
-            got=f"a {scheme[1]}:// with something else after it",
-            do="write / ? # in a password as %2F %3F %23, or the password as a reference",
-        )
-    return InvalidSpec(
-        "Email needs a server such as smtp+starttls://user@host:587",
-        got="no address" if scheme is None else f"the scheme {scheme[1]!r}",
-        do="begin it with smtp+starttls://, smtps:// or, on this machine, smtp://",
-    )
-
-
-def _on_this_machine(host: str) -> bool:
-    import ipaddress
-
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def filled(text: str, row: dict[str, Any]) -> str:
-    """The text with a row's values in their places.
-
-    >>> filled("{page} fails: {n} times", {"page": "/", "n": 3})
-    '/ fails: 3 times'
-    """
-    return _PLACE.sub(lambda found: _plain(row.get(found[1])), text)
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    import json
-
-    return "–" if value is None else json.dumps(value, ensure_ascii=False)
 
 
 def _check_text(part: str, text: object) -> None:

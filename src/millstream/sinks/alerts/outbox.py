@@ -14,16 +14,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import InvalidSpec, MillstreamError
-from millstream.sinks.alerts.email import Email
-from millstream.sinks.alerts.email_send import Mail, PartlyTaken, send
-from millstream.sinks.alerts.notice_texts import mail_of_alerts, mail_of_rows, post_of
+from millstream.sinks.alerts.rendering import mail_of_alerts, mail_of_rows, post_of
+from millstream.sinks.alerts.smtp import Mail, PartlyTaken, send
 from millstream.sinks.webhook.post import Gone, Later, Parcel, post
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Sequence
 
-    from millstream.sinks.alerts.notice_store import NoticeStore
+    from millstream.sinks.alerts.email import Email
+    from millstream.sinks.alerts.store import NoticeStore
     from millstream.sinks.webhook.webhook import Webhook
 
 MOST_SINGLE = 100
@@ -46,7 +46,7 @@ def addresses(alert: str, to: Sequence[Email | Webhook]) -> dict[str, float]:
     """The names of an alert's targets in the store, in order, each with the seconds for which
     it gathers what there is to tell."""
     return {
-        f"{alert}\n{place}": (one.digest or 0) / 1e6 if isinstance(one, Email) else 0.0
+        f"{alert}\n{place}": (one.digest or 0) / 1e6 if one.kind == "Email" else 0.0
         for place, one in enumerate(to)
     }
 
@@ -119,7 +119,7 @@ class Outbox:
         )  # fmt: skip
         alone = self._alone(name, target, now)
         groups = [[item] for item in found[:alone]]
-        rest = found[alone:] if isinstance(target.to, Email) else []
+        rest = found[alone:] if target.to.kind == "Email" else []
         if rest and (all_of_it or not self._too_soon(name, target, now)):
             groups.append(rest)
         for group in groups:
@@ -128,7 +128,7 @@ class Outbox:
     def _alone(self, name: str, target: Target, now: float) -> int:
         """How many of those that wait go alone: posts (those that are sent next; the others stay
         unpacked, so that they can be given up), so many mails an hour, no digest."""
-        if not isinstance(target.to, Email):
+        if target.to.kind == "Webhook":
             return AT_ONCE - self._unsent(name)
         if target.to.digest is not None:
             return 0
@@ -136,7 +136,7 @@ class Outbox:
 
     def _too_soon(self, name: str, target: Target, now: float) -> bool:
         """Whether what is too much for single mails has to be gathered a little longer."""
-        assert isinstance(target.to, Email)
+        assert target.to.kind == "Email"
         return target.to.digest is None and self._made_since(name, now - _MINUTE) > 0 and (
             self._made_since(name, now - _HOUR) >= MOST_SINGLE
         )  # fmt: skip
@@ -194,7 +194,7 @@ class Outbox:
         self, target: Target, parcel: str, items: list[sqlite3.Row], left: list[str] | None
     ) -> None:
         bodies: list[dict[str, Any]] = [json.loads(item["body"]) for item in items]
-        if isinstance(target.to, Email):
+        if target.to.kind == "Email":
             made = mail_of_rows if target.rows else mail_of_alerts
             subject, text = made(target.to, target.pipeline, bodies)
             send(target.to, Mail(parcel, subject, text), left)

@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 
 from millstream.errors import InvalidSpec
 from millstream.formats.json.encode import encode
-from millstream.sinks.alerts.alert import Alert
-from millstream.sinks.alerts.notice_texts import LARGEST_KEY, shortened
+from millstream.sinks.alerts.rendering import LARGEST_KEY, shortened
 from millstream.sinks.alerts.rule import Seen
 from millstream.sinks.rows import SIGN, chunks, columns_of, visible
 from millstream.sql.condition import condition
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from millstream.sinks.alerts.alert import Alert
     from millstream.sinks.spec import Staged
     from millstream.sql.condition import Value
 
@@ -65,10 +65,9 @@ class _Chunk:
 class AlertRows:
     """The rows of one output of one batch, as an alert sees them."""
 
-    def __init__(self, staged: Staged) -> None:
-        assert isinstance(staged.sink, Alert)
-        self._staged, self._alert = staged, staged.sink
-        self._by = staged.keys if staged.sink.by is None else staged.sink.by
+    def __init__(self, staged: Staged, alert: Alert) -> None:
+        self._staged, self._alert = staged, alert
+        self._by = staged.keys if alert.by is None else alert.by
         self._now = time.time_ns() // 1000
         self._conditions: tuple[Value, Value | None] | None = None
         self.clock: int | None = None
@@ -172,7 +171,7 @@ class AlertRows:
 
 
 def _as_one(rows: list[_Row]) -> Observed:
-    """The rows of a key and a time as one, whatever their order: what was given and taken back
+    """The rows of a key and a time as one, whatever their order: what was given and retracted
     is gone, and of what is left one that raises is enough."""
     live: list[_Row] = []
     for row in rows:

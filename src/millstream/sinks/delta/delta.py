@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Delta:
-    """A Delta Lake table in a folder; a missing one is made.
+    """A Delta Lake table in a folder; a missing table is created.
 
-    Without `key` it appends. With it, a row takes the place of the one with the same key, and a
-    row that is taken back deletes it (a merge: it reads the files that hold those keys).
+    Without `key` the sink appends. With `key`, a row replaces the row with the same key, and a
+    retraction deletes it; this is a merge, which reads the files that contain those keys.
 
     >>> Delta("lake/hot", key="auction").name
     'hot'
@@ -29,27 +29,27 @@ class Delta:
 
     def __post_init__(self) -> None:
         if not isinstance(self.path, str | Path) or not str(self.path) or "://" in str(self.path):
-            raise InvalidSpec("Delta needs a folder of this machine", got=repr(self.path),
+            raise InvalidSpec("Delta needs a local folder", got=repr(self.path),
                               do='write Delta("lake/hot")')  # fmt: skip
         object.__setattr__(self, "key", keys_of(self.key, "Delta") or None)
 
     @property
     def name(self) -> str:
-        """The default name of an output that ends here."""
+        """The default name of an output that writes here."""
         return Path(self.path).name or "delta"
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The columns that say which row is meant; none for a table that only grows."""
+        """The key columns; empty for a table that only appends."""
         return keys_of(self.key, "Delta")
 
     @property
     def system(self) -> str:
-        """A table is a system of its own."""
+        """Each table is its own system."""
         return f"delta {self.path}"
 
     def writer(self, opening: Opening) -> Writer:
-        """The table, opened for one run."""
+        """Return a writer for the table."""
         from millstream.sinks.delta.writer import DeltaWriter
 
         return DeltaWriter(Path(self.path), opening)

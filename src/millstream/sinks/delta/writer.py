@@ -1,8 +1,8 @@
-"""A Delta table opened for one run: a batch is one commit, with the number of the batch in it.
+"""Writes a Delta table: a batch is one commit that contains the batch number.
 
-Delta keeps, per application, the highest number it has committed, and refuses a commit that
-meets another one of the same application: so two runs of a job never write one batch twice.
-Beside the table, in `_millstream`, lie the records of who writes it; readers leave it alone.
+Delta stores the highest committed number per application and rejects concurrent commits of the
+same application, so that two runs of a job never write the same batch twice. The folder
+`_millstream` beside the table records which run owns it; Delta readers ignore it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, SchemaMismatchError
 
 from millstream.errors import Damaged, DataGone, InvalidSpec
-from millstream.sinks.delta.delta import Delta
+from millstream.sinks.keys import Keyed
+from millstream.sinks.ownership import START_OVER
 from millstream.sinks.record_log import Records
-from millstream.sinks.retries import Told, persist
+from millstream.sinks.retries import CONTINUES, Diagnosis, retry
 from millstream.sinks.rows import Changes, appended, changes
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 _SIGN = "millstream_sign"
 _INTENT, _JOB = "millstream.intent", "millstream.job"
-_NEAR = 50
+_RECENT = 50
 _HARMLESS = {"OPTIMIZE", "VACUUM START", "VACUUM END", "FSCK", "SET TBLPROPERTIES"}
 
 
@@ -46,8 +47,8 @@ class DeltaWriter:
         return self._opening.delivery != "at_least_once"
 
     def recover(self, expected: str | None) -> str | None:
-        """Take the table, and tell the intent of its last commit by this job."""
-        self._persist(self._take, "open")
+        """Claim the table, and return the intent of this job's last commit."""
+        self._retry(self._claim, "open")
         if not self._guarded:
             return expected
         table = self._table()
@@ -56,61 +57,61 @@ class DeltaWriter:
             raise DataGone(
                 f"the job needs its batches in {self._where}",
                 got="a table without any" if table is not None else "no table",
-                do="restore it as the last batch left it, or begin anew with another --checkpoint",
+                do=f"restore it as the last batch left it, or {START_OVER}",
             )
         if table is None or version is None:
             return None
         return self._last(table) or expected
 
-    def _take(self) -> None:
-        """Say who writes; what was said before is of no more use."""
-        self._records.take(full={})
-        self._records.forget(before=self._records.number)
+    def _claim(self) -> None:
+        """Record this run as the owner and remove earlier records."""
+        self._records.claim(full={})
+        self._records.remove_before(self._records.number)
 
     def _table(self) -> DeltaTable | None:
         return DeltaTable(self._path) if DeltaTable.is_deltatable(str(self._path)) else None
 
     def _last(self, table: DeltaTable) -> str | None:
-        """The intent of this job's last commit; None if the log no longer goes back to it."""
-        for limit in (_NEAR, None):
+        """The intent of this job's last commit; None if the log no longer contains it."""
+        for limit in (_RECENT, None):
             for commit in table.history(limit):
                 if commit.get(_JOB) == self._opening.job:
                     return str(commit[_INTENT])
         return None
 
     def write(self, intent: str, batch: int, outputs: Sequence[Staged]) -> None:
-        """All rows of a batch as one commit; tried again while the disk may take it."""
-        self._persist(lambda: self._attempt(intent, batch, outputs), f"take batch {batch}")
+        """Write a batch as one commit; retry while the disk rejects it."""
+        self._retry(lambda: self._attempt(intent, batch, outputs), f"take batch {batch}")
         self._opening.on_step("after a sink's commit")
 
     def _attempt(self, intent: str, batch: int, outputs: Sequence[Staged]) -> None:
         self._records.check()
         table = self._table()
-        if self._guarded and table is not None and self._is_in(table, intent, batch):
+        if self._guarded and table is not None and self._is_committed(table, intent, batch):
             return
         properties = self._properties(intent, batch)
-        keyed = [staged for staged in outputs if _sink(staged).keys]
+        keyed = [staged for staged in outputs if _keys(staged)]
         self._opening.on_step("before a sink's commit")
         if keyed:
             self._merge(table, outputs, properties)
         elif outputs:
             self._append(table, _stream(outputs), properties)
         elif table is not None:
-            self._append(table, _nothing(table), properties)
+            self._append(table, _no_rows(table), properties)
 
-    # -- going back ---------------------------------------------------------------
+    # -- rewind -------------------------------------------------------------------
 
     def existing(self) -> list[str]:
-        """The table, if it is there."""
+        """The table, if it exists."""
         return [self._where] if self._table() is not None else []
 
     def rewind_obstacle(self, batch: int, intent: str | None) -> str | None:
-        """Its log has to reach back to there, and nobody else may have written since."""
+        """The log must reach back to the batch, and no one else may have written since."""
         table = self._table()
         if table is None:
             return None
         if not self._guarded:
-            return f"{self._where} does not know its batches, with at_least_once"
+            return f"{self._where} does not record batches with at_least_once"
         later: list[dict[str, Any]] = []
         for commit in table.history():
             mine = commit.get(_JOB) == self._opening.job
@@ -120,16 +121,16 @@ class DeltaWriter:
         else:
             cut_off = later[-1]["version"] > 0 and later[-1].get(_JOB) == self._opening.job
             if intent is not None or cut_off:
-                return f"the log of {self._where} does not go back to batch {batch}"
+                return f"the log of {self._where} does not reach back to batch {batch}"
             while later and later[-1].get(_JOB) != self._opening.job:
                 later.pop()
         others = {str(c["operation"]) for c in later if _JOB not in c} - _HARMLESS
-        return (f"others have written to {self._where} since ({', '.join(sorted(others))})"
+        return (f"other writers have changed {self._where} since ({', '.join(sorted(others))})"
                 if others else None)  # fmt: skip
 
     def rewind(self, batch: int, intent: str | None, mark: str) -> str | None:
-        """One commit restores the version that the batch left."""
-        self._persist(lambda: self._restore(intent, mark), "go back")
+        """Restore the version that the batch left, in one commit."""
+        self._retry(lambda: self._restore(intent, mark), "rewind")
         table = self._table()
         return None if table is None else self._last(table)
 
@@ -150,17 +151,16 @@ class DeltaWriter:
         else:
             table.restore(version, commit_properties=properties)
 
-    def _is_in(self, table: DeltaTable, intent: str, batch: int) -> bool:
+    def _is_committed(self, table: DeltaTable, intent: str, batch: int) -> bool:
         version = table.transaction_version(self._app)
         if version is None or version < batch:
             return False
         last = self._last(table)
         if version > batch or last not in (None, intent):
             raise Damaged(
-                f"the checkpoint needs the records of every batch that {self._where} has taken",
-                got=f"batch {version} with the intent {last}, which is not in it",
-                do="restore the newest copy of the checkpoint: going on from this one would "
-                "write rows again",
+                f"the checkpoint needs the records of every batch in {self._where}",
+                got=f"batch {version} with the intent {last}, which it does not contain",
+                do="restore the newest backup of the checkpoint; this one would write rows again",
             )
         return True
 
@@ -172,7 +172,7 @@ class DeltaWriter:
         )
 
     def _append(self, table: DeltaTable | None, rows: Any, properties: CommitProperties) -> None:
-        """Rows as they come; a table that was not there must not be there now."""
+        """Append rows. If `table` is None, the table must not exist yet."""
         if rows is None:
             return
         mode: Literal["append", "error"] = "append" if table is not None else "error"
@@ -181,15 +181,15 @@ class DeltaWriter:
     def _merge(
         self, table: DeltaTable | None, outputs: Sequence[Staged], properties: CommitProperties
     ) -> None:
-        """Upserts and deletes of a batch in one commit: the last state of each key."""
-        (sink,) = {_sink(staged) for staged in outputs}
-        change = _whole(outputs, sink.keys)
+        """Apply the last change of each key of a batch, in one commit."""
+        (keys,) = {_keys(staged) for staged in outputs}
+        change = _all_changes(outputs, keys)
         if table is None:
             self._append(None, change.upserts, properties)
             return
         source = _signed(change)
         names = change.upserts.column_names
-        same = " AND ".join(_same(name, source[name].null_count) for name in sink.keys)
+        same = " AND ".join(_same(name, source[name].null_count) for name in keys)
         values = {_quoted(name): f"s.{_quoted(name)}" for name in names}
         (
             table.merge(source, same, source_alias="s", target_alias="t",
@@ -200,32 +200,31 @@ class DeltaWriter:
             .execute()
         )  # fmt: skip
 
-    def _persist(self, attempt: Callable[[], None], what: str) -> None:
-        persist(attempt, what, where=self._where, opening=self._opening,
-                errors=(OSError, DeltaError), told=self._told)  # fmt: skip
+    def _retry(self, attempt: Callable[[], None], what: str) -> None:
+        retry(attempt, what, where=self._where, opening=self._opening,
+                errors=(OSError, DeltaError), classify_error=self._classify_error)  # fmt: skip
 
-    def _told(self, error: Exception) -> Told:
+    def _classify_error(self, error: Exception) -> Diagnosis:
         said = " ".join(str(error).split()) or type(error).__name__
         if isinstance(error, CommitFailedError | OSError) or "already exists" in said:
             return said, None
         if isinstance(error, SchemaMismatchError):
-            need = f"{self._where} needs rows whose columns fit its own"
+            need = f"{self._where} needs rows with columns that match its own"
         else:
-            need = f"{self._where} needs to take the rows as they are"
-        return said, InvalidSpec(need, got=said, do="mend the table or the columns; the job goes "
-                                 "on from here when it is started again")  # fmt: skip
+            need = f"{self._where} needs to accept the rows"
+        return said, InvalidSpec(need, got=said, do=f"fix the table or the columns; {CONTINUES}")
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to close."""
 
 
-def _sink(staged: Staged) -> Delta:
-    assert isinstance(staged.sink, Delta)
-    return staged.sink
+def _keys(staged: Staged) -> tuple[str, ...]:
+    assert isinstance(staged.sink, Keyed)
+    return staged.sink.keys
 
 
 def _stream(outputs: Sequence[Staged]) -> pa.RecordBatchReader | None:
-    """The rows of a batch as they come from disk; None if there are none."""
+    """The rows of a batch, streamed from disk; None if there are none."""
     tables = (table for staged in outputs for table in appended(staged) if table.num_rows)
     first = next(tables, None)
     if first is None:
@@ -239,12 +238,12 @@ def _batches(first: pa.Table, rest: Iterable[pa.Table]) -> Iterator[pa.RecordBat
         yield from table.to_batches()
 
 
-def _nothing(table: DeltaTable) -> pa.Table:
+def _no_rows(table: DeltaTable) -> pa.Table:
     return pa.schema(table.schema().to_arrow()).empty_table()
 
 
-def _whole(outputs: Sequence[Staged], keys: tuple[str, ...]) -> Changes:
-    """What a batch does, at once: a merge is one commit."""
+def _all_changes(outputs: Sequence[Staged], keys: tuple[str, ...]) -> Changes:
+    """The changes of a batch as one table, because a merge is one commit."""
     tables = [table for staged in outputs for table in staged.tables()]
     table = pa.concat_tables(tables)
     staged = replace(outputs[0], tables=lambda: iter([table]))
@@ -263,9 +262,9 @@ def _signed(change: Changes) -> pa.Table:
 
 
 def _same(name: str, nulls: int) -> str:
-    """Two keys are the same, a null like any other value."""
-    ours, theirs = f"t.{_quoted(name)}", f"s.{_quoted(name)}"
-    return f"({ours} IS NOT DISTINCT FROM {theirs})" if nulls else f"({ours} = {theirs})"
+    """The condition that two keys are equal; nulls compare as equal."""
+    target, source = f"t.{_quoted(name)}", f"s.{_quoted(name)}"
+    return f"({target} IS NOT DISTINCT FROM {source})" if nulls else f"({target} = {source})"
 
 
 def _quoted(name: str) -> str:

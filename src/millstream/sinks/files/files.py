@@ -1,11 +1,11 @@
-"""`Files` as a sink: a folder in which every file is a committed batch, or several of them.
+"""`Files` as a sink: a folder in which each file contains one or more committed batches.
 
-    out/part-0000000012-0-4be1….parquet     rows: any reader may take `out/*.parquet`
-    out/_millstream/0000000031.json         the manifest: which files count, written by whom
-    out/_millstream/draft-…                 what is not committed yet
+    out/part-0000000012-0-4be1….parquet     rows: any reader may read `out/*.parquet`
+    out/_millstream/0000000031.json         the manifest: committed files and their writer
+    out/_millstream/draft-…                 uncommitted files
 
-The manifest's record is the commit. Only after it a file gets its name in the folder; a run that
-was killed in between leaves that to the next.
+Adding a record to the manifest is the commit. After that, the file is renamed into the folder; if
+the run is killed in between, the next run renames it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WRITTEN = ("parquet", "json", "csv")
 
 @dataclass(frozen=True)
 class FilesSink:
-    """A `Files` value in its part as a sink."""
+    """A `Files` value that is used as a sink."""
 
     files: Files
 
@@ -39,16 +39,16 @@ class FilesSink:
 
     @property
     def name(self) -> str:
-        """The default name of an output that ends here."""
+        """The default name of an output that writes here."""
         return self.files.name
 
     @property
     def system(self) -> str:
-        """A folder is a system of its own."""
+        """Each folder is its own system."""
         return f"files {self.files.path}"
 
     def writer(self, opening: Opening) -> Writer:
-        """The folder, opened for one run."""
+        """Return a writer for the folder."""
         from millstream.sinks.files.writer import FilesWriter
 
         return FilesWriter(Path(self.files.path), self.files.format, opening)

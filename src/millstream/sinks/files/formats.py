@@ -1,4 +1,4 @@
-"""Rows as files: Parquet, lines of JSON, CSV; written in a stream, and put together again."""
+"""Writes, merges and cuts files of rows: Parquet, JSON lines, CSV."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _COPY = 1 << 20
 
 
 def write(path: Path, format: str, tables: Iterable[pa.Table]) -> dict[str, Any] | None:
-    """A new file with the rows of tables of one schema; what it holds, None if there is no row.
+    """Write tables of one schema to a new file and sync it.
 
-    When it returns the file is on disk.
+    Returns the file's facts for the manifest; None if there are no rows.
     """
     rows = (table for table in tables if table.num_rows)
     first = next(rows, None)
@@ -54,21 +54,21 @@ def _parquet(
 def _lines(
     file: IO[bytes], format: str, first: pa.Table, rest: Iterable[pa.Table]
 ) -> tuple[int, int]:
-    """One line per row; CSV begins with the names of the columns."""
-    head = b""
+    """Write one line per row; CSV starts with a header."""
+    header = b""
     if format == "csv":
         names = pa.table({f"c{n}": [name] for n, name in enumerate(first.column_names)})
-        head = _joined(csv_rows(names))
-    file.write(head)
+        header = _with_newlines(csv_rows(names))
+    file.write(header)
     count = 0
     for table in (first, *rest):
-        file.write(_joined(_LINES[format](table)))
+        file.write(_with_newlines(_LINES[format](table)))
         count += table.num_rows
-    return count, len(head)
+    return count, len(header)
 
 
-def _joined(values: pa.Array) -> bytes:
-    """Values one after the other, a line break behind each."""
+def _with_newlines(values: pa.Array) -> bytes:
+    """The values, each followed by a newline."""
     kind = pa.large_binary()
     lines = pc.binary_join_element_wise(
         values.cast(kind), pa.scalar(b"\n", kind), pa.scalar(b"", kind)
@@ -79,9 +79,9 @@ def _joined(values: pa.Array) -> bytes:
 
 
 def merge(path: Path, format: str, parts: Sequence[tuple[Path, int]]) -> int:
-    """A new file with the rows of others in their order; `parts` are paths and lengths of heads.
+    """Concatenate files to a new file, sync it and return its size.
 
-    When it returns the file is on disk; gives its size.
+    `parts` are paths and the lengths of their headers.
     """
     with path.open("xb") as file:
         if format == "parquet":
@@ -95,9 +95,9 @@ def merge(path: Path, format: str, parts: Sequence[tuple[Path, int]]) -> int:
 
 
 def cut(path: Path, format: str, source: Path, rows: int, size: int) -> int:
-    """A new file with the first rows of another, which are so many bytes where rows are lines.
+    """Copy the first rows of a file to a new file, sync it and return its size.
 
-    When it returns the file is on disk; gives its size.
+    `size` is the length of these rows in formats with one line per row.
     """
     with path.open("xb") as file:
         if format == "parquet":

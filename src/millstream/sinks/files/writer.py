@@ -1,4 +1,4 @@
-"""A folder of files with a manifest, opened for one run."""
+"""Writes a folder of files with a manifest."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from millstream.errors import DataGone
 from millstream.sinks.files import formats
 from millstream.sinks.files import parts as file_parts
-from millstream.sinks.files.parts import batches_of, joined, parts_of
+from millstream.sinks.files.parts import batches_of, concatenated, parts_of
+from millstream.sinks.ownership import missing_entry
 from millstream.sinks.record_log import FOLDER, Body, Records, read_all, sync
-from millstream.sinks.retries import Told, persist
+from millstream.sinks.retries import Diagnosis, retry
 from millstream.sinks.rows import appended
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _DRAFT = "draft-"
 
 @dataclass
 class Manifest:
-    """What the records add up to: the files that count, and the last batch."""
+    """The committed files and the last intent, as the records define them."""
 
     files: dict[str, Body] = field(default_factory=dict)
     intent: str | None = None
@@ -37,8 +37,8 @@ class Manifest:
     removed: set[str] = field(default_factory=set)
     full_at: int = 0
 
-    def take(self, record: Body) -> None:
-        """One record more."""
+    def add(self, record: Body) -> None:
+        """Apply the next record."""
         if record.get("full") is not None:
             self.files = dict(record["full"])
             self.full_at = record["number"]
@@ -52,28 +52,28 @@ class Manifest:
 
 
 def committed(folder: Path) -> list[Path]:
-    """The files of a folder that count, oldest rows first, as its manifest says.
+    """Return the committed files of a folder, oldest rows first, from its manifest.
 
-    Unlike a glob it is never seen half through a compaction.
+    Unlike a glob, this never shows a compaction half done.
     """
     return [path for path, _ in committed_rows(folder)]
 
 
 def committed_rows(folder: Path) -> list[tuple[Path, int]]:
-    """The same, each with how many rows it has."""
-    files = _added_up(read_all(folder / FOLDER)).files
+    """Return the committed files of a folder, each with its number of rows."""
+    files = _manifest_of(read_all(folder / FOLDER)).files
     return [(folder / name, int(files[name]["rows"])) for name in sorted(files)]
 
 
-def _added_up(records: Iterable[Body]) -> Manifest:
+def _manifest_of(records: Iterable[Body]) -> Manifest:
     manifest = Manifest()
     for record in records:
-        manifest.take(record)
+        manifest.add(record)
     return manifest
 
 
 class FilesWriter:
-    """Each batch is a file; small ones are put together when there are many."""
+    """Writes each batch as a file, and compacts small files when there are many."""
 
     def __init__(self, folder: Path, format: str, opening: Opening) -> None:
         self._folder, self._format, self._opening = folder, format, opening
@@ -82,51 +82,47 @@ class FilesWriter:
         self._where = f"the folder {folder}"
 
     def recover(self, expected: str | None) -> str | None:
-        """Take the folder, and bring to its end what a killed run had committed."""
-        self._persist(self._take, "open")
+        """Claim the folder, and finish what a killed run had committed."""
+        self._retry(self._claim, "open")
         if self._opening.delivery == "at_least_once":
             return expected
         mine = self._manifest.job == self._opening.job
         if expected is not None and (not mine or self._manifest.intent is None):
-            raise DataGone(
-                f"the job needs its records in {self._records.folder}",
-                got="none, though an earlier batch wrote one" if self._manifest.job is None
-                else f"those of job {str(self._manifest.job)[:8]}, which has taken the folder over",
-                do="restore the folder as that batch left it, or begin anew with another "
-                "--checkpoint",
-            )  # fmt: skip
+            owner = self._manifest.job
+            raise missing_entry(str(self._records.folder), None if owner is None else owner[:8],
+                                restore="restore the folder as that batch left it")  # fmt: skip
         return self._manifest.intent if mine else None
 
-    def _take(self) -> None:
-        before = self._records.take()
-        self._manifest = _added_up(before)
+    def _claim(self) -> None:
+        before = self._records.claim()
+        self._manifest = _manifest_of(before)
         self._publish(self._manifest.files)
         for path in [*self._records.folder.glob(f"{_DRAFT}*"), *self._replaced()]:
             path.unlink(missing_ok=True)
-        file_parts.forget(self._records.folder, self._manifest.files)
+        file_parts.remove_others(self._records.folder, self._manifest.files)
 
     def _replaced(self) -> list[Path]:
         return [self._folder / name for name in self._manifest.removed]
 
     def write(self, intent: str, batch: int, outputs: Sequence[Staged]) -> None:
-        """A batch's files and their record; tried again while the disk may take them."""
+        """Write and commit the files of a batch; retry while the disk rejects them."""
         drafts: dict[str, Body] = {}
 
         def attempt() -> None:
             self._records.check()
-            drafts.update(self._drafted(intent, batch, outputs))
+            drafts.update(self._write_drafts(intent, batch, outputs))
             self._opening.on_step("before a sink's commit")
             if self._opening.delivery != "at_least_once":
                 self._commit(kind="batch", intent=intent, batch=batch, add=drafts)
 
-        self._persist(attempt, f"take batch {batch}")
+        self._retry(attempt, f"take batch {batch}")
         self._opening.on_step("after a sink's commit")
-        self._persist(lambda: self._publish(drafts), f"show batch {batch}")
+        self._retry(lambda: self._publish(drafts), f"publish batch {batch}")
         if self._opening.delivery != "at_least_once":
             self._compact(batch)
 
-    def _drafted(self, intent: str, batch: int, outputs: Sequence[Staged]) -> dict[str, Body]:
-        """The rows on disk, under names nobody looks for."""
+    def _write_drafts(self, intent: str, batch: int, outputs: Sequence[Staged]) -> dict[str, Body]:
+        """Write the rows as drafts, which readers ignore."""
         made: dict[str, Body] = {}
         for place, staged in enumerate(outputs):
             name = f"part-{batch:010d}-{place}-{intent[:8]}{formats.SUFFIX[self._format]}"
@@ -142,19 +138,19 @@ class FilesWriter:
         return self._records.folder / f"{_DRAFT}{name}"
 
     def _commit(self, **body: Any) -> None:
-        """Make the next record: the moment at which everything in it is true."""
+        """Append the next record; this is the commit."""
         number = self._records.number + 1
         body = {"intent": self._manifest.intent, **body}
         full = None
         if number - self._manifest.full_at >= FULL_EVERY:
             full = self._manifest.files
-        self._records.add(**body, full=full)
-        self._manifest.take({**body, "full": full, "number": number, "job": self._opening.job})
+        self._records.append(**body, full=full)
+        self._manifest.add({**body, "full": full, "number": number, "job": self._opening.job})
         if full is not None:
-            self._records.forget(before=number)
+            self._records.remove_before(number)
 
     def _publish(self, names: Iterable[str]) -> None:
-        """Give committed files their names in the folder."""
+        """Rename committed drafts into the folder."""
         moved = False
         for name in names:
             draft = self._draft(name)
@@ -164,28 +160,29 @@ class FilesWriter:
         if moved:
             sync(self._folder)
 
-    # -- going back ---------------------------------------------------------------
+    # -- rewind -------------------------------------------------------------------
 
     def existing(self) -> list[str]:
-        """The folder, if something is in it."""
-        there = self._folder.exists() and any(self._folder.iterdir())
-        return [self._where] if there else []
+        """The folder, if it is not empty."""
+        used = self._folder.exists() and any(self._folder.iterdir())
+        return [self._where] if used else []
 
     def rewind_obstacle(self, batch: int, intent: str | None) -> str | None:
-        """One file may hold rows of batches before and after: then it has to know which."""
+        """A file with rows of earlier and later batches needs recorded parts."""
         if self._opening.delivery == "at_least_once":
             return f"{self._where} has no manifest, with at_least_once"
-        for name, facts in _added_up(read_all(self._records.folder)).files.items():
+        for name, facts in _manifest_of(read_all(self._records.folder)).files.items():
             first, last = batches_of(name, facts)
             if first <= batch < last and parts_of(self._records.folder, name, facts) is None:
-                return (f"{self._where} has one file for the batches {first} to {last}, and "
-                        f"nothing says which of its rows are older: it can go back to before "
-                        f"{first}, or to {last}")  # fmt: skip
+                return (
+                    f"{self._where} has one file for the batches {first} to {last}, without "
+                    f"recorded parts: rewind to before batch {first}, or to {last}"
+                )
         return None
 
     def rewind(self, batch: int, intent: str | None, mark: str) -> str | None:
-        """One record takes all files of later batches away, and puts what is older of a file
-        that holds both into its place."""
+        """Remove all files of later batches in one commit; a file that also contains earlier
+        batches is replaced by its earlier part."""
         later = {name: facts for name, facts in self._manifest.files.items()
                  if batches_of(name, facts)[1] > batch}  # fmt: skip
 
@@ -195,15 +192,15 @@ class FilesWriter:
             self._commit(kind="rewind", intent=mark, add=older, remove=list(later))
 
         if later:
-            self._persist(attempt, "go back")
+            self._retry(attempt, "rewind")
             self._publish(self._manifest.files)
             for path in self._replaced():
                 path.unlink(missing_ok=True)
-            file_parts.forget(self._records.folder, self._manifest.files)
+            file_parts.remove_others(self._records.folder, self._manifest.files)
         return self._manifest.intent if self._manifest.job == self._opening.job else None
 
     def _cut(self, name: str, facts: Body, batch: int, mark: str) -> tuple[str, Body]:
-        """What a file holds of batches up to one, as a draft."""
+        """Copy the part of a file up to a batch to a draft."""
         folder = self._records.folder
         parts = [part for part in parts_of(folder, name, facts) or () if part[0] <= batch]
         rows, size = sum(part[1] for part in parts), sum(part[2] for part in parts)
@@ -211,14 +208,14 @@ class FilesWriter:
         cut = f"part-{first:010d}-to-{last:010d}-{mark[:8]}{formats.SUFFIX[self._format]}"
         self._draft(cut).unlink(missing_ok=True)
         made = formats.cut(self._draft(cut), self._format, self._folder / name, rows, size)
-        file_parts.keep(folder, cut, parts)
+        file_parts.record(folder, cut, parts)
         sync(folder)
         return cut, {**facts, "rows": rows, "bytes": made, "last": last}
 
     # -- compaction ---------------------------------------------------------------
 
     def _compact(self, batch: int) -> None:
-        """Put files of one size together, so that a long run leaves few."""
+        """Merge files of the same level, so that a long run leaves few files."""
         groups: defaultdict[tuple[int, str], list[str]] = defaultdict(list)
         for name, facts in self._manifest.files.items():
             groups[facts["level"], facts["columns"]].append(name)
@@ -226,7 +223,7 @@ class FilesWriter:
             chosen = names[:TOGETHER]
             size = sum(self._manifest.files[name]["bytes"] for name in chosen)
             if len(chosen) == TOGETHER and size <= LARGEST:
-                self._persist(partial(self._merge, batch, level, chosen), "put files together")
+                self._retry(partial(self._merge, batch, level, chosen), "compact files")
                 return
 
     def _merge(self, batch: int, level: int, chosen: list[str]) -> None:
@@ -247,24 +244,26 @@ class FilesWriter:
         known = [parts_of(self._records.folder, part, files[part]) for part in chosen]
         if all(known):
             heads = (files[part]["head"] for part in chosen)
-            parts = joined((some or [], head) for some, head in zip(known, heads, strict=True))
-            file_parts.keep(self._records.folder, name, parts)
+            parts = concatenated(
+                (some or [], head) for some, head in zip(known, heads, strict=True)
+            )
+            file_parts.record(self._records.folder, name, parts)
         self._commit(kind="compaction", add={name: merged}, remove=chosen)
         self._publish([name])
         for part in chosen:
             (self._folder / part).unlink(missing_ok=True)
-        file_parts.forget(self._records.folder, self._manifest.files)
+        file_parts.remove_others(self._records.folder, self._manifest.files)
 
     # -- errors ----------------------------------------------------------------------
 
-    def _persist(self, attempt: Callable[[], None], what: str) -> None:
-        persist(attempt, what, where=self._where, opening=self._opening, errors=(OSError,),
-                told=_told)  # fmt: skip
+    def _retry(self, attempt: Callable[[], None], what: str) -> None:
+        retry(attempt, what, where=self._where, opening=self._opening, errors=(OSError,),
+                classify_error=_classify_error)  # fmt: skip
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to close."""
 
 
-def _told(error: Exception) -> Told:
-    """A full disk may be freed, a right given back: files wait."""
+def _classify_error(error: Exception) -> Diagnosis:
+    """All errors are temporary: disks get space, permissions are restored."""
     return str(getattr(error, "strerror", None) or error), None

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from millstream.formats.varints import sizes_of
+from millstream.formats.varints import byte_lengths
 from millstream.sinks.kafka.messages import messages
 from millstream.sinks.kafka.record_batches import BESIDE, batches
-from millstream.sinks.refusing import filled
+from millstream.sinks.row_checks import max_json_sizes
 from millstream.sinks.rows import columns_of
 from millstream.sinks.spec import Staged
 
@@ -54,7 +54,7 @@ class TopicLimit:
         for name in columns_of(rows):
             times = 2 if name in self.keys else 1
             total += times * (len(name.encode()) * 6 + _NAME)
-            total += times * filled(rows[name])
+            total += times * max_json_sizes(rows[name])
         return np.flatnonzero(total > self.most)
 
     def _sizes(self, rows: pa.Table) -> np.ndarray:
@@ -65,9 +65,9 @@ class TopicLimit:
 
 
 def _packed(some: Outgoing, most: int) -> np.ndarray:
-    sizes = BATCH + BESIDE + sizes_of(some.values.fill_null(b""))
+    sizes = BATCH + BESIDE + byte_lengths(some.values.fill_null(b""))
     if some.keys is not None:
-        sizes = sizes + sizes_of(some.keys.fill_null(b""))
+        sizes = sizes + byte_lengths(some.keys.fill_null(b""))
     for place in np.flatnonzero(sizes > most).tolist():
         [batch] = batches(some.take(np.array([place])), np.zeros(1, np.int64))
         sizes[place] = BATCH + len(batch.packed)

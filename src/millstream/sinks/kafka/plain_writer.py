@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from millstream.sinks.kafka.sender import sender
-from millstream.sinks.kafka.writer import TopicWriter
+from millstream.sinks.kafka.writer import TopicWriter, open_sender
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +30,7 @@ class PlainTopicWriter(TopicWriter):
         """There is no ledger that could be forgotten."""
 
     def _made(self, job: str) -> Sender:
-        return sender(self._cluster, None)
+        return open_sender(self._cluster, None)
 
     def post(self, outputs: Sequence[Staged]) -> None:
         """Send rows without waiting until they are in; `posted` does."""

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millstream.formats.varints import joined, sizes_of, zigzags
-from millstream.kafka.protocol.flexible import varint
+from millstream.formats.varints import byte_lengths, encode_zigzags, join_columns
+from millstream.kafka.protocol.messages import unsigned_varint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -51,9 +51,9 @@ class Batch:
 
     def signed(self, who: Identity, sequence: int) -> bytes:
         """The whole batch as it is appended; `sequence` numbers the producer's records."""
-        attributes = self.codec | (0 if who.name is None else _TRANSACTIONAL)
+        attributes = self.codec | (0 if who.transactional_id is None else _TRANSACTIONAL)
         head = _INSIDE.pack(attributes, self.count - 1, self.first_stamp, self.last_stamp,
-                            who.producer, who.epoch, sequence, self.count)  # fmt: skip
+                            who.producer_id, who.epoch, sequence, self.count)  # fmt: skip
         inside = head + self.packed
         size = _OUTSIDE.size - 12 + len(inside)
         return _OUTSIDE.pack(0, size, _NO_LEADER, _MAGIC, google_crc32c.value(inside)) + inside
@@ -76,7 +76,7 @@ def _many(some: Outgoing, partitions: Numbers, largest: int) -> Iterator[Batch]:
     sorted_already = bool((order[1:] > order[:-1]).all())
     chosen = some if sorted_already else some.take(order)
     partitions, tails = partitions[order], _tails(chosen)
-    sizes = [_filled(chosen.keys), _filled(chosen.values), sizes_of(tails)]
+    sizes = [_filled(chosen.keys), _filled(chosen.values), byte_lengths(tails)]
     bounds = _bounds(partitions, sum(sizes, np.zeros(len(order), np.int64)) + BESIDE, largest)
     firsts = np.repeat(bounds[:-1], np.diff(bounds))
     stamps = _stamps(chosen)
@@ -92,7 +92,7 @@ def _many(some: Outgoing, partitions: Numbers, largest: int) -> Iterator[Batch]:
 
 def _filled(column: pa.Array | None) -> Numbers:
     """The sizes of keys or values; null counts as nothing."""
-    return np.zeros(1, np.int64) if column is None else sizes_of(column.fill_null(b""))
+    return np.zeros(1, np.int64) if column is None else byte_lengths(column.fill_null(b""))
 
 
 def _bounds(partitions: Numbers, sizes: Numbers, largest: int = LARGEST) -> Numbers:
@@ -115,10 +115,12 @@ def _records(
     count = len(places)
     keys, key_sizes = _led(some.keys, sizes[0], count)
     values, value_sizes = _led(some.values, sizes[1], count)
-    led = [zigzags(later), zigzags(places), key_sizes, value_sizes]
-    whole = sum((sizes_of(one) for one in led), sum(sizes, np.ones(count, np.int64)))
-    return joined([zigzags(whole), _NO_ATTRIBUTES, led[0], led[1], key_sizes, keys, value_sizes,
-                   values, tails])  # fmt: skip
+    led = [encode_zigzags(later), encode_zigzags(places), key_sizes, value_sizes]
+    whole = sum((byte_lengths(one) for one in led), sum(sizes, np.ones(count, np.int64)))
+    return join_columns([
+        encode_zigzags(whole), _NO_ATTRIBUTES, led[0], led[1],
+        key_sizes, keys, value_sizes, values, tails,
+    ])  # fmt: skip
 
 
 def _led(
@@ -126,11 +128,11 @@ def _led(
 ) -> tuple[pa.Array | pa.Scalar, pa.Array]:
     """Keys or values with what stands before them: their size, or -1 where there is none."""
     if column is None:
-        return _EMPTY, zigzags(np.full(count, -1))
+        return _EMPTY, encode_zigzags(np.full(count, -1))
     if column.null_count:
         sizes = np.where(column.is_valid().to_numpy(zero_copy_only=False), sizes, -1)
         column = column.fill_null(b"")
-    return column, zigzags(sizes)
+    return column, encode_zigzags(sizes)
 
 
 def _few(some: Outgoing, partitions: list[int]) -> Iterator[Batch]:
@@ -179,7 +181,7 @@ def _headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
 
 
 def _zigzag(value: int) -> bytes:
-    return varint(2 * value if value >= 0 else -2 * value - 1)
+    return unsigned_varint(2 * value if value >= 0 else -2 * value - 1)
 
 
 def _packed(records: memoryview) -> tuple[int, bytes]:

@@ -15,17 +15,25 @@ import numpy as np
 from confluent_kafka import KafkaError, KafkaException
 
 from millstream.kafka.partitioning import partitions_of
-from millstream.kafka.protocol import transactions as asks
-from millstream.kafka.protocol import wire
-from millstream.kafka.protocol.transactions import GROUP, TRANSACTION, Identity
+from millstream.kafka.protocol import transactions
+from millstream.kafka.protocol.connection import Address, Connection, parse_address
+from millstream.kafka.protocol.messages import ProtocolError
+from millstream.kafka.protocol.metadata import (
+    GROUP,
+    TRANSACTION,
+    find_coordinator_request,
+    parse_find_coordinator_response,
+    partition_leaders,
+)
+from millstream.kafka.protocol.transactions import Identity
 from millstream.sinks.kafka.record_batches import Batch, Numbers, batches
 from millstream.sinks.kafka.sender import CALL_SECONDS, TRANSACTION_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from millstream.kafka.protocol.transactions import Mark
-    from millstream.kafka.protocol.wire import Connection, Place
+    from millstream.kafka.protocol.messages import Request
+    from millstream.kafka.protocol.transactions import GroupOffset
     from millstream.kafka.settings import Cluster
     from millstream.sinks.kafka.messages import Outgoing
 
@@ -60,10 +68,10 @@ class WireSender:
 
     def __init__(self, cluster: Cluster, name: str | None) -> None:
         self._name = name
-        self._servers = deque(wire.place(server) for server in cluster.address.split(","))
-        self._connections: dict[tuple[int, Place], Connection] = {}
+        self._servers = deque(parse_address(server) for server in cluster.address.split(","))
+        self._connections: dict[tuple[int, Address], Connection] = {}
         self._who = Identity(name, -1, -1)
-        self._led: dict[str, tuple[float, dict[int, Place | None]]] = {}
+        self._led: dict[str, tuple[float, dict[int, Address | None]]] = {}
         self._coordinators: dict[int, Connection] = {}
         self._sequences: dict[tuple[str, int], int] = {}
         self._taken_in: set[tuple[str, int]] = set()
@@ -85,8 +93,11 @@ class WireSender:
         self._sequences, name = {}, self._name
         asked = self._anyone() if name is None else self._coordinator(TRANSACTION, name)
         moved, self._who = _settled(
-            lambda: asks.ask_who_i_am(asked, name, TRANSACTION_MS),
-            lambda: _unless_moved(*asks.identity(asked, name)),
+            asked,
+            transactions.init_producer_id_request(name, TRANSACTION_MS),
+            lambda response: _unless_moved(
+                *transactions.parse_init_producer_id_response(response, name)
+            ),
         )
         return not moved
 
@@ -113,29 +124,27 @@ class WireSender:
         first, sequence = slot not in self._sequences, self._sequences.get(slot, 0)
         self._sequences[slot] = (sequence + batch.count) % _SEQUENCES
         whole = batch.signed(who, sequence)
-
-        def ask() -> None:
-            asks.ask_to_append(leader, who, topic, batch.partition, whole, _APPEND_MS)
+        request = transactions.produce_request(who, topic, batch.partition, whole, _APPEND_MS)
 
         while len(self._open) >= (1 if first else _UNDER_WAY):
             self._hear()
         if first:
-            _settled(ask, lambda: (asks.appended(leader), None), _NEW_LEADER)
+            _accepted(leader, request, transactions.parse_produce_response, _NEW_LEADER)
         else:
-            ask()
+            leader.send(request)
             self._open.append(leader)
 
-    def sign(self, mark: Mark) -> None:
+    def sign(self, offset: GroupOffset) -> None:
         """As `Sender.sign`."""
         with _told():
             keeper = self._coordinators[TRANSACTION]
-            _settled(lambda: asks.ask_to_add_group(keeper, self._who, mark.group),
-                     lambda: (asks.error_of(keeper), None))  # fmt: skip
+            _accepted(keeper, transactions.add_offsets_to_txn_request(self._who, offset.group),
+                      transactions.parse_add_offsets_to_txn_response)  # fmt: skip
             while self._open:
                 self._hear()
-            group = self._coordinator(GROUP, mark.group)
-            _settled(lambda: asks.ask_to_mark(group, self._who, mark),
-                     lambda: (asks.added(group), None))  # fmt: skip
+            group = self._coordinator(GROUP, offset.group)
+            _accepted(group, transactions.txn_offset_commit_request(self._who, offset),
+                      transactions.parse_txn_offset_commit_response)  # fmt: skip
 
     def commit(self) -> None:
         """As `Sender.commit`."""
@@ -144,20 +153,21 @@ class WireSender:
                 self._hear()
             if self._name is not None:
                 keeper = self._coordinators[TRANSACTION]
-                _settled(lambda: asks.ask_to_end(keeper, self._who),
-                         lambda: (asks.error_of(keeper), None))  # fmt: skip
+                _accepted(keeper, transactions.end_txn_request(self._who),
+                          transactions.parse_end_txn_response)  # fmt: skip
 
     def lost_sight(self) -> bool:
         """As `Sender.lost_sight`: brokers end connections that have been idle for long, too."""
-        return any(connection.ended() for connection in self._connections.values())
+        return any(connection.is_closed_by_broker() for connection in self._connections.values())
 
     def finish(self) -> None:
         """As `Sender.finish`."""
         keeper, until = self._coordinators.get(TRANSACTION), time.monotonic() + CALL_SECONDS
         with suppress(OSError):
             while keeper and self._name and time.monotonic() < until:
-                asks.ask_how_far(keeper, self._name)
-                error, state = asks.how_far(keeper)
+                error, state = transactions.parse_describe_transactions_response(
+                    keeper.call(transactions.describe_transactions_request(self._name))
+                )
                 if error or state != _ENDING:
                     break
                 time.sleep(_AGAIN)
@@ -175,15 +185,16 @@ class WireSender:
         new = [p for p in partitions if (topic, p) not in self._taken_in]
         if new:
             keeper = self._coordinators[TRANSACTION]
-            _settled(lambda: asks.ask_to_add(keeper, self._who, topic, new),
-                     lambda: (asks.added(keeper), None))  # fmt: skip
+            _accepted(keeper, transactions.add_partitions_to_txn_request(self._who, topic, new),
+                      transactions.parse_add_partitions_to_txn_response)  # fmt: skip
             self._taken_in |= {(topic, p) for p in new}
 
     def _hear(self) -> None:
-        if error := asks.appended(self._open.popleft()):
+        response = self._open.popleft().receive()
+        if error := transactions.parse_produce_response(response):
             raise _failed(error)
 
-    def _partitions(self, some: Outgoing, led: dict[int, Place | None]) -> Numbers:
+    def _partitions(self, some: Outgoing, led: dict[int, Address | None]) -> Numbers:
         """Where each message goes: by its key as every Kafka client does it, else in turn."""
         count = len(some.values)
         if some.keys is None or some.keys.null_count:
@@ -198,13 +209,13 @@ class WireSender:
             return by_key
         return np.where(some.keys.is_valid().to_numpy(zero_copy_only=False), by_key, to)
 
-    def _places(self, topic: str) -> dict[int, Place | None]:
+    def _places(self, topic: str) -> dict[int, Address | None]:
         """Who leads each partition of a topic; one that has just been made is waited for."""
         asked, led = self._led.get(topic, (-_KNOWN_SECONDS, {}))
         began = time.monotonic()
         if began - asked < _KNOWN_SECONDS:
             return led
-        while not any((led := wire.led(self._anyone(), topic)).values()):
+        while not any((led := partition_leaders(self._anyone(), topic)).values()):
             if time.monotonic() - began > _NEW_TOPIC_SECONDS:
                 raise _failed(KafkaError.UNKNOWN_TOPIC_OR_PART)
             time.sleep(_LONGEST)
@@ -214,14 +225,15 @@ class WireSender:
     def _coordinator(self, kind: int, name: str) -> Connection:
         if kind not in self._coordinators:
             anyone = self._anyone()
-            place = _settled(lambda: asks.ask_who_coordinates(anyone, kind, name),
-                                  lambda: asks.coordinator(anyone))  # fmt: skip
+            place = _settled(
+                anyone, find_coordinator_request(kind, name), parse_find_coordinator_response
+            )
             self._coordinators[kind] = self._connection(place, kind)
         return self._coordinators[kind]
 
     def _anyone(self) -> Connection:
         """A connection to the first broker that can be reached; one that cannot is tried last."""
-        trouble: OSError = wire.WireError("no broker is named")
+        trouble: OSError = ProtocolError("no broker is named")
         for place in tuple(self._servers):
             try:
                 return self._connection(place, _ANYONE)
@@ -230,30 +242,40 @@ class WireSender:
                 self._servers.rotate(-1)
         raise trouble
 
-    def _connection(self, place: Place | None, purpose: int) -> Connection:
+    def _connection(self, place: Address | None, purpose: int) -> Connection:
         if place is None:
             raise _failed(KafkaError.LEADER_NOT_AVAILABLE)
         if (purpose, place) not in self._connections:
-            self._connections[purpose, place] = wire.Connection(*place)
+            self._connections[purpose, place] = Connection(*place)
         return self._connections[purpose, place]
 
 
 def _settled(
-    ask: Callable[[], None],
-    heard: Callable[[], tuple[int, _T]],
+    connection: Connection,
+    request: Request,
+    parse: Callable[[memoryview], tuple[int, _T]],
     passing: frozenset[int] = _SETTLING,
 ) -> _T:
     """An answer without an error; one that only needs a moment is asked for again."""
     until, pause = time.monotonic() + CALL_SECONDS, _AGAIN
     while True:
-        ask()
-        error, value = heard()
+        error, value = parse(connection.call(request))
         if not error:
             return value
         if error not in passing or time.monotonic() > until:
             raise _failed(error)
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST)
+
+
+def _accepted(
+    connection: Connection,
+    request: Request,
+    parse: Callable[[memoryview], int],
+    passing: frozenset[int] = _SETTLING,
+) -> None:
+    """The same for a response that is an error code and nothing else."""
+    _settled(connection, request, lambda response: (parse(response), None), passing)
 
 
 def _unless_moved(error: int, found: _T) -> tuple[int, tuple[bool, _T]]:

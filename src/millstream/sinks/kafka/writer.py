@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.errors import AlreadyRunning, DataGone, Fenced, MillstreamError, Unavailable
 from millstream.kafka.librdkafka import LOG, PASSING
-from millstream.kafka.protocol.transactions import Mark
+from millstream.kafka.protocol.transactions import GroupOffset
 from millstream.sinks.kafka.messages import messages
 from millstream.sinks.kafka.oversized import TopicLimit
 from millstream.sinks.kafka.record_limits import ROOMY, TopicLimits
-from millstream.sinks.kafka.sender import sender
 from millstream.sources.kafka.topic import Topic
 
 if TYPE_CHECKING:
@@ -134,7 +133,7 @@ class TopicWriter:
         self._ask(self._sender.open)
 
     def _made(self, job: str) -> Sender:
-        return sender(self._cluster, f"millstream.{self._pipeline}.{job}")
+        return open_sender(self._cluster, f"millstream.{self._pipeline}.{job}")
 
     def write(self, intent: str, batch: int, outputs: Sequence[Staged]) -> None:
         """All rows of a batch and its mark, in one transaction; tried again until it is in."""
@@ -219,7 +218,7 @@ class TopicWriter:
 
     def _sign(self, sending: Sender, intent: str, batch: int) -> None:
         """The mark."""
-        sending.sign(Mark(self._group, LEDGER, batch, f"{self._job} {intent} {_END}"))
+        sending.sign(GroupOffset(self._group, LEDGER, batch, f"{self._job} {intent} {_END}"))
         self._marked, self._batch = time.monotonic(), batch
 
     def refresh(self) -> None:
@@ -355,6 +354,17 @@ class TopicWriter:
         if self._sender is not None:
             self._sender.finish()
         self._sender = None
+
+
+def open_sender(cluster: Cluster, name: str | None) -> Sender:
+    """Return the faster sender if the listener is unsecured, otherwise librdkafka."""
+    if cluster.settings:
+        from millstream.sinks.kafka.client_sender import ClientSender
+
+        return ClientSender(cluster, name)
+    from millstream.sinks.kafka.wire_sender import WireSender
+
+    return WireSender(cluster, name)
 
 
 def _text_of(place: Any) -> str:

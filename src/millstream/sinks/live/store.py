@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 import sqlite3
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from millstream.errors import DataGone, Fenced, Unavailable
 from millstream.formats.json.encode import encode
-from millstream.sinks.live.live import Chart, LiveTable
+from millstream.sinks.private_file import create_private_file
 from millstream.sinks.rows import SIGN, chunks, visible
-from millstream.sinks.store_file import made
 from millstream.toolchain.folders import home_folder
 
 if TYPE_CHECKING:
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from millstream.sinks.live.live import Chart, LiveTable
     from millstream.sinks.spec import Opening, Staged
 
 VERSION = 1
@@ -66,7 +66,7 @@ class LiveWriter:
     def recover(self, expected: str | None) -> str | None:
         """Take the store, and tell the intent it has taken last."""
         self._path.parent.mkdir(mode=0o700, exist_ok=True)
-        made(self._path)
+        create_private_file(self._path)
         store = sqlite3.connect(
             self._path, timeout=self._opening.patience, isolation_level=None,
             check_same_thread=False,
@@ -164,12 +164,12 @@ class LiveWriter:
 
 
 def _put(store: sqlite3.Connection, staged: Staged, batch: int, table: pa.Table) -> None:
-    assert isinstance(staged.sink, Chart | LiveTable)
+    sink = _sink(staged)
     user = visible(table)
     values = [value.decode() for value in encode(user).to_pylist()]
     keys: list[str | None] = [None] * len(values)
-    if staged.sink.key:
-        keys = [key.decode() for key in encode(user.select(staged.sink.key)).to_pylist()]
+    if sink.key:
+        keys = [key.decode() for key in encode(user.select(sink.key)).to_pylist()]
     signs = table[SIGN].to_pylist() if SIGN in table.column_names else [1] * len(values)
     for sign, key, value in zip(signs, keys, values, strict=True):
         if key is not None:
@@ -181,12 +181,15 @@ def _put(store: sqlite3.Connection, staged: Staged, batch: int, table: pa.Table)
 
 
 def _trim(store: sqlite3.Connection, staged: Staged) -> None:
-    assert isinstance(staged.sink, Chart | LiveTable)
     store.execute(
         "DELETE FROM live_rows WHERE output = ? AND place <= (SELECT place FROM live_rows "
         "WHERE output = ? ORDER BY place DESC LIMIT 1 OFFSET ?)",
-        (staged.output, staged.output, staged.sink.keep),
+        (staged.output, staged.output, _sink(staged).keep),
     )
+
+
+def _sink(staged: Staged) -> Chart | LiveTable:
+    return cast("Chart | LiveTable", staged.sink)
 
 
 def _spec(sink: Any) -> str:

@@ -1,4 +1,4 @@
-"""Arrow columns as the text that PostgreSQL's COPY reads, without a Python call per value."""
+"""Encodes Arrow columns as text for PostgreSQL's COPY, without a Python call per value."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OPTIONS = csv.WriteOptions(include_header=False)
 
 
 def kind(type_: Type) -> str:
-    """The column type for values of a type."""
+    """The PostgreSQL column type for a type."""
     if isinstance(type_, Scalar):
         return _SCALARS[type_.name]
     if isinstance(type_, Decimal):
@@ -33,8 +33,8 @@ def kind(type_: Type) -> str:
     return "jsonb"
 
 
-def copied(table: pa.Table) -> memoryview:
-    """Rows as CSV: null is nothing, empty text is two quotes."""
+def copy_text(table: pa.Table) -> memoryview:
+    """Rows as CSV: null is empty, an empty string is two quotes."""
     columns = [_column(table[f.name], f.type) for f in Schema.from_arrow(table.schema)]
     out = pa.BufferOutputStream()
     csv.write_csv(pa.table(columns, names=table.column_names), out, _OPTIONS)
@@ -47,11 +47,11 @@ def _column(column: pa.ChunkedArray, type_: Type) -> pa.ChunkedArray | pa.Array:
     if isinstance(type_, Decimal):
         return column.cast(pa.string())
     if type_.name == "binary":
-        return _hex(column)
+        return _hex_texts(column)
     return column
 
 
-def _hex(column: pa.ChunkedArray) -> pa.Array:
+def _hex_texts(column: pa.ChunkedArray) -> pa.Array:
     r"""Bytes as `\x00ff`."""
     whole = pa.concat_arrays([chunk.cast(pa.large_binary()) for chunk in column.chunks])
     _, offsets, data = whole.buffers()
@@ -61,5 +61,5 @@ def _hex(column: pa.ChunkedArray) -> pa.Array:
     texts = pa.LargeStringArray.from_buffers(
         len(whole), pa.py_buffer((bounds - bounds[0]) * 2), pa.py_buffer(pairs.reshape(-1))
     )
-    told = pc.binary_join_element_wise("\\x", texts.cast(pa.string()), "")
-    return pc.if_else(whole.is_valid(), told, pa.scalar(None, pa.string()))
+    prefixed = pc.binary_join_element_wise("\\x", texts.cast(pa.string()), "")
+    return pc.if_else(whole.is_valid(), prefixed, pa.scalar(None, pa.string()))

@@ -1,4 +1,4 @@
-"""PostgreSQL, as a database that takes batches."""
+"""A PostgreSQL database as `Database`."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from millstream.errors import DataGone, InvalidSpec, MillstreamError
 from millstream.kafka import secrets
-from millstream.schema import Schema
-from millstream.sinks import rows as rows_of
 from millstream.sinks.postgres import errors as postgres_errors
-from millstream.sinks.postgres.copy import copied, kind
+from millstream.sinks.postgres.copy import copy_text, kind
 from millstream.sinks.postgres.limits import Column, PostgresLimits
-from millstream.sinks.postgres.postgres import Postgres
 from millstream.sinks.tables.ledger import TABLE, Entry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     import pyarrow as pa
 
-    from millstream.sinks.spec import Sink, Staged
+    from millstream.schema import Field, Schema
+    from millstream.sinks.retries import Diagnosis
+    from millstream.sinks.rows import Changes
+    from millstream.sinks.tables.writer import TableSink
 
 _COLUMNS = "target, pipeline, job, epoch, intent, batch, rows, backend"
 _LEDGER = f"""
@@ -42,8 +41,8 @@ _SAVE = f"""
         rows = EXCLUDED.rows, backend = EXCLUDED.backend
 """  # noqa: S608
 _BACKEND = "pid || ' ' || extract(epoch from backend_start)"
-_MINE = f"SELECT {_BACKEND} FROM pg_stat_activity WHERE pid = pg_backend_pid()"  # noqa: S608
-_END = f"""
+_OWN_BACKEND = f"SELECT {_BACKEND} FROM pg_stat_activity WHERE pid = pg_backend_pid()"  # noqa: S608
+_TERMINATE = f"""
     SELECT pg_terminate_backend(pid) FROM pg_stat_activity
     WHERE {_BACKEND} = ANY(%s) AND pid <> pg_backend_pid()
 """  # noqa: S608
@@ -57,19 +56,19 @@ _TYPES = """
     SELECT attname, format_type(atttypid, atttypmod), NOT attnotnull FROM pg_attribute
     WHERE attnum > 0 AND NOT attisdropped AND attrelid = to_regclass(%s)
 """
-_LIMITS_HOLD = 5.0
-_LOCK = 0x6D696C6C  # one number for all who make the ledger's table
+_TYPES_SECONDS = 5.0  # how long column types are cached
+_LOCK = 0x6D696C6C  # the advisory lock for creating the ledger table
 _SESSION = {
     "connect_timeout": 10, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 4,
     "tcp_user_timeout": 60_000, "application_name": "millstream",
 }  # fmt: skip
 _OPTIONS = "-c timezone=UTC -c datestyle=ISO -c statement_timeout=0"
-_GONE_SECONDS = 30.0
-_NULLS_ALIKE = 150_000  # the first server version in which a unique index can take nulls as equal
+_TERMINATE_SECONDS = 30.0
+_NULLS_NOT_DISTINCT = 150_000  # the first server version that has UNIQUE NULLS NOT DISTINCT
 
 
 class PostgresDatabase:
-    """One database; its connections can be ended from another one."""
+    """One database; a new run can end the connections of earlier runs."""
 
     errors: tuple[type[Exception], ...] = (psycopg.Error,)
 
@@ -78,7 +77,6 @@ class PostgresDatabase:
         self.where = f"the database {shown}"
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
         self._schema = "public"
-        self._ready_for: dict[str, list[str]] = {}
         self._types: dict[str, tuple[float, dict[str, Column]]] = {}
 
     @property
@@ -87,10 +85,10 @@ class PostgresDatabase:
         return self._connection
 
     def connect(self) -> None:
-        """A new connection; makes the ledger's table, where it is missing."""
+        """Replace the connection, and create the ledger table if it is missing."""
         self.close()
         url = secrets.resolve(self._url, setting="the address of Postgres(…)")
-        self._connection = psycopg.connect(_with_ours(url), autocommit=True)
+        self._connection = psycopg.connect(_session_url(url), autocommit=True)
         found = self._open.execute("SELECT current_schema(), to_regclass(%s)", [TABLE]).fetchone()
         assert found is not None
         self._schema = found[0] or "public"
@@ -100,27 +98,26 @@ class PostgresDatabase:
                 self._open.execute(_LEDGER)
 
     def backend(self) -> str:
-        """Process id and start of the server's process behind this connection."""
-        found = self._open.execute(_MINE).fetchone()
+        """The id and start time of the server process behind this connection."""
+        found = self._open.execute(_OWN_BACKEND).fetchone()
         assert found is not None
         return str(found[0])
 
-    def target(self, sink: Sink) -> str:
-        """Schema and table."""
-        assert isinstance(sink, Postgres)
+    def target(self, sink: TableSink) -> str:
+        """The table with its schema."""
         return sink.table if "." in sink.table else f"{self._schema}.{sink.table}"
 
     def entries(self, targets: Sequence[str]) -> list[Entry]:
-        """What the ledger holds of these tables, as committed."""
+        """The committed ledger entries of these tables."""
         return [Entry(*row) for row in self._open.execute(_READ, [list(targets)])]
 
     def fence(self, backends: Iterable[str]) -> None:
-        """End the server's processes behind these connections: they may hold a lock for ever."""
+        """Terminate the server processes behind these connections: they may hold locks forever."""
         named = list(backends)
-        until = time.monotonic() + _GONE_SECONDS
-        while self._open.execute(_END, [named]).fetchall():
-            if time.monotonic() > until:
-                raise psycopg.OperationalError("a connection of an earlier run does not end")
+        deadline = time.monotonic() + _TERMINATE_SECONDS
+        while self._open.execute(_TERMINATE, [named]).fetchall():
+            if time.monotonic() > deadline:
+                raise psycopg.OperationalError("a connection of an earlier run does not terminate")
             time.sleep(0.02)
 
     def begin(self) -> None:
@@ -128,7 +125,7 @@ class PostgresDatabase:
         self._open.execute("BEGIN")
 
     def begin_claim(self, targets: Sequence[str]) -> None:
-        """Begin a transaction; whoever else claims one of these tables waits for its end."""
+        """Begin a transaction that other claims to these tables wait for."""
         self.begin()
         self._open.execute(
             "SELECT pg_advisory_xact_lock(%s, hashtext(name)) FROM unnest(%s::text[]) AS name",
@@ -136,11 +133,11 @@ class PostgresDatabase:
         )
 
     def locked(self, targets: Sequence[str]) -> list[Entry]:
-        """What the ledger holds, its rows locked."""
+        """The ledger entries, with their rows locked."""
         return [Entry(*row) for row in self._open.execute(f"{_READ} FOR UPDATE", [list(targets)])]
 
     def save(self, entries: Iterable[Entry]) -> None:
-        """Write entries of the ledger."""
+        """Write ledger entries."""
         with self._open.cursor() as cursor:
             cursor.executemany(
                 _SAVE,
@@ -148,16 +145,11 @@ class PostgresDatabase:
                  for e in entries],
             )  # fmt: skip
 
-    def has(self, target: str) -> bool:
-        """Whether there is such a table."""
-        return bool(self._columns(target))
-
-    def limits(self, sink: Sink) -> PostgresLimits:
-        """By the types that the columns have now."""
-        assert isinstance(sink, Postgres)
+    def limits(self, sink: TableSink) -> PostgresLimits:
+        """The check by the current column types."""
         target = self.target(sink)
-        asked, columns = self._types.get(target, (0.0, {}))
-        if self._connection is not None and time.monotonic() - asked > _LIMITS_HOLD:
+        read_at, columns = self._types.get(target, (0.0, {}))
+        if self._connection is not None and time.monotonic() - read_at > _TYPES_SECONDS:
             named = _identifier(target).as_string(self._connection)
             with suppress(psycopg.Error):
                 found = self._connection.execute(_TYPES, [named]).fetchall()
@@ -166,59 +158,48 @@ class PostgresDatabase:
         return PostgresLimits(columns, sink.keys)
 
     def commit(self) -> None:
-        """End the transaction for good."""
+        """Commit the transaction."""
         self._open.execute("COMMIT")
 
     def rollback(self) -> None:
-        """Let go of a transaction, whatever state it is in."""
-        self._ready_for = {}
+        """Roll back the transaction, if any."""
         if self._connection is not None:
             with suppress(psycopg.Error):
                 self._connection.execute("ROLLBACK")
 
     def close(self) -> None:
-        """Let go of the connection."""
-        self._ready_for = {}
+        """Close the connection."""
         if self._connection is not None:
             with suppress(psycopg.Error):
                 self._connection.close()
             self._connection = None
 
-    def told(self, error: Exception) -> tuple[str, MillstreamError | None]:
-        """A server that is away may come back; what is wrong with a table stays wrong."""
-        return postgres_errors.told(error, self.where)
+    def classify_error(self, error: Exception) -> Diagnosis:
+        """An unavailable server may come back; a table that rejects rows needs a change."""
+        return postgres_errors.classify_error(error, self.where)
 
     # -- rows ------------------------------------------------------------------
 
-    def put(self, staged: Staged, entry: Entry | None) -> int:
-        """Send one output's rows by COPY."""
-        sink = staged.sink
-        assert isinstance(sink, Postgres)
-        count = 0
-        if not sink.keys:
-            for table in rows_of.appended(staged):
-                self._ready(sink, table.schema, entry)
-                self._copy(_identifier(self.target(sink)), table)
-                count += table.num_rows
-            return count
-        for change in rows_of.changes(staged, sink.keys):
-            self._ready(sink, change.upserts.schema, entry)
-            self._delete(sink, change.deletes)
-            self._upsert(sink, change.upserts)
-            count += change.upserts.num_rows + change.deletes.num_rows
-        return count
+    def append(self, sink: TableSink, table: pa.Table) -> None:
+        """Append rows by COPY."""
+        self._copy(_identifier(self.target(sink)), table)
 
-    def _copy(self, into: sql.Composable, table: pa.Table) -> None:
-        order = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(
-            into, _names(table.column_names)
+    def apply(self, sink: TableSink, change: Changes) -> None:
+        """Apply upserts and deletes through a temporary table."""
+        self._delete(sink, change.deletes)
+        self._upsert(sink, change.upserts)
+
+    def _copy(self, target: sql.Composable, table: pa.Table) -> None:
+        command = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(
+            target, _names(table.column_names)
         )
-        with self._open.cursor() as cursor, cursor.copy(order) as copy:
-            copy.write(copied(table))
+        with self._open.cursor() as cursor, cursor.copy(command) as copy:
+            copy.write(copy_text(table))
 
-    def _upsert(self, sink: Postgres, table: pa.Table) -> None:
+    def _upsert(self, sink: TableSink, table: pa.Table) -> None:
         if not table.num_rows:
             return
-        stage, names = self._staged(sink, table), _names(table.column_names)
+        stage, names = self._temporary(sink, table), _names(table.column_names)
         others = [name for name in table.column_names if name not in sink.keys]
         sets = sql.SQL(", ").join(
             sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name)) for name in others
@@ -230,10 +211,10 @@ class PostgresDatabase:
             )
         )  # fmt: skip
 
-    def _delete(self, sink: Postgres, keys: pa.Table) -> None:
+    def _delete(self, sink: TableSink, keys: pa.Table) -> None:
         if not keys.num_rows:
             return
-        stage = self._staged(sink, keys)
+        stage = self._temporary(sink, keys)
         same = sql.SQL(" AND ").join(
             sql.SQL("(t.{0} = s.{0} OR (t.{0} IS NULL AND s.{0} IS NULL))"
                     if keys[name].null_count else "t.{0} = s.{0}").format(sql.Identifier(name))
@@ -245,8 +226,8 @@ class PostgresDatabase:
             )
         )
 
-    def _staged(self, sink: Postgres, table: pa.Table) -> sql.Composable:
-        """A temporary table with these rows, of the same column types as the real one."""
+    def _temporary(self, sink: TableSink, table: pa.Table) -> sql.Composable:
+        """Copy rows to a temporary table that has the column types of the real one."""
         stage = sql.SQL("pg_temp.millstream_stage")
         self._open.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(stage))
         self._open.execute(
@@ -257,37 +238,29 @@ class PostgresDatabase:
         self._copy(stage, table)
         return stage
 
-    # -- the table itself --------------------------------------------------------
+    # -- tables ----------------------------------------------------------------
 
-    def _ready(self, sink: Postgres, schema: pa.Schema, entry: Entry | None) -> None:
-        """Make the table, or see that it has the columns and the key."""
-        target = self.target(sink)
-        if self._ready_for.get(target) == schema.names:
-            return
-        found = self._columns(target)
-        if not found:
-            if entry is not None and entry.rows:
-                raise DataGone(
-                    f"the table {target!r} in {self.where} needs to hold what earlier batches "
-                    "wrote", got="no such table",
-                    do="restore it, or begin anew with another --checkpoint",
-                )  # fmt: skip
-            self._make(sink, Schema.from_arrow(schema))
-        else:
-            self._check_columns(target, schema, found)
-        self._ready_for[target] = schema.names
-
-    def _columns(self, target: str) -> list[str]:
+    def columns(self, target: str) -> list[str]:
+        """The names of a table's columns."""
         return [row[0] for row in self._open.execute(_NAMES, target.split("."))]
 
-    def _make(self, sink: Postgres, schema: Schema) -> None:
+    def has_column(self, columns: Collection[str], name: str) -> bool:
+        """Whether a name is among these."""
+        return name in columns
+
+    def add_column(self, target: str, column: Field) -> str:
+        """The statement for a message."""
+        return f'ALTER TABLE {target} ADD COLUMN "{column.name}" {kind(column.type)}'
+
+    def create(self, sink: TableSink, schema: Schema) -> None:
+        """Create the table, with a unique index on the key."""
         parts = [
             sql.SQL("{} {}").format(sql.Identifier(field.name), sql.SQL(kind(field.type)))
             for field in schema
         ]
         if sink.keys:
-            alike = self._open.info.server_version >= _NULLS_ALIKE
-            unique = sql.SQL("UNIQUE NULLS NOT DISTINCT ({})" if alike else "PRIMARY KEY ({})")
+            supported = self._open.info.server_version >= _NULLS_NOT_DISTINCT
+            unique = sql.SQL("UNIQUE NULLS NOT DISTINCT ({})" if supported else "PRIMARY KEY ({})")
             parts.append(unique.format(_names(sink.keys)))
         self._open.execute(
             sql.SQL("CREATE TABLE {} ({})").format(
@@ -295,22 +268,13 @@ class PostgresDatabase:
             )
         )
 
-    def _check_columns(self, target: str, schema: pa.Schema, found: list[str]) -> None:
-        for field in Schema.from_arrow(schema):
-            if field.name not in found:
-                raise InvalidSpec(
-                    f"the table {target!r} in {self.where} needs the column {field.name!r}",
-                    got=f"columns {', '.join(found)}",
-                    do=f'ALTER TABLE {target} ADD COLUMN "{field.name}" {kind(field.type)}',
-                )
 
-
-def _with_ours(url: str) -> str:
-    """An address with what a writer needs of its session; what it says itself stays."""
+def _session_url(url: str) -> str:
+    """The address with the session settings of a writer; its own settings take precedence."""
     given = conninfo_to_dict(url)
     options = " ".join(filter(None, [_OPTIONS, str(given.pop("options", ""))]))
-    told: dict[str, Any] = {**_SESSION, **given, "options": options}
-    return make_conninfo(**told)
+    settings: dict[str, Any] = {**_SESSION, **given, "options": options}
+    return make_conninfo(**settings)
 
 
 def _identifier(target: str) -> sql.Composable:

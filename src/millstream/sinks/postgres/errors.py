@@ -1,26 +1,32 @@
-"""What PostgreSQL says when it does not do what it is asked, and whether that may heal."""
+"""Classifies PostgreSQL errors: whether a retry may succeed, and what to report."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import psycopg
 
 from millstream.errors import InvalidSpec, MillstreamError, Unavailable
+from millstream.sinks.retries import CONTINUES
 
-# Classes and codes of errors after which the same thing may work: connection lost, resources
-# short (connections, disk, memory), the server going down or coming up, somebody else's lock.
-_PASSING = ("08", "53", "57P", "55P03", "55006", "40001", "40P01", "58")
+if TYPE_CHECKING:
+    from millstream.sinks.retries import Diagnosis
+
+# Error classes and codes after which a retry may succeed: connection lost, out of resources
+# (connections, disk, memory), server shutting down or starting, lock held by another session.
+_TRANSIENT = ("08", "53", "57P", "55P03", "55006", "40001", "40P01", "58")
 _REFUSED = ("password authentication failed", "no pg_hba.conf entry", "does not exist",
             "not permitted to log in", "invalid connection option")  # fmt: skip
 
 
-def told(error: Exception, where: str) -> tuple[str, MillstreamError | None]:
-    """What an error says in a line, and the sentence to stop with if it cannot heal."""
+def classify_error(error: Exception, where: str) -> Diagnosis:
+    """Return the error on one line, and the error to stop with if no retry can succeed."""
     assert isinstance(error, psycopg.Error)
     said = _line(error)
     state = error.sqlstate
     if state is None:
         return said, _refused(said, where) if _is_refusal(error, said) else None
-    if state.startswith(_PASSING):
+    if state.startswith(_TRANSIENT):
         return said, None
     return said, _stop(state, said, where)
 
@@ -36,28 +42,27 @@ def _line(error: psycopg.Error) -> str:
 
 
 def _is_refusal(error: psycopg.Error, said: str) -> bool:
-    """Errors of connecting have no code: these will be the same the next time."""
+    """Whether a connection error, which has no code, will repeat."""
     if isinstance(error, psycopg.ProgrammingError):
         return True
     return any(words in f"{said} {error}" for words in _REFUSED)
 
 
 def _refused(said: str, where: str) -> Unavailable:
-    return Unavailable(f"the pipeline needs to get into {where}", got=said,
-                       do="mend the address or the rights, then start again")  # fmt: skip
+    return Unavailable(f"the pipeline needs access to {where}", got=said,
+                       do="fix the address or the permissions, then restart")  # fmt: skip
 
 
 def _stop(state: str, said: str, where: str) -> MillstreamError:
     if state.startswith(("22", "42804", "21")):
         return InvalidSpec(
             f"{where} needs rows whose values fit its columns", got=said,
-            do="change the column's type, or the value with .with_columns(…); the job goes on "
-            "from here when it is started again",
+            do=f"change the column's type, or the value with .with_columns(…); {CONTINUES}",
         )  # fmt: skip
     if state.startswith("42501"):
-        return Unavailable(f"the pipeline needs the right to write in {where}", got=said,
-                           do="GRANT it, then start again: nothing is lost")  # fmt: skip
+        return Unavailable(f"the pipeline needs write permission in {where}", got=said,
+                           do="GRANT it, then restart; nothing is lost")  # fmt: skip
     return MillstreamError(
-        f"{where} needs to take the rows as they are", got=said,
-        do="mend the table; the job goes on from here when it is started again",
+        f"{where} needs to accept the rows", got=said,
+        do=f"fix the table; {CONTINUES}",
     )  # fmt: skip

@@ -23,12 +23,12 @@ _PASSWORD = re.compile(
 
 @dataclass(frozen=True)
 class Postgres:
-    """A table in a PostgreSQL database; a missing one is made, with a column per column.
+    """A table in a PostgreSQL database; a missing table is created.
 
-    Without `key` it appends. With it, a row takes the place of the one with the same key, and a
-    row that is taken back deletes it. `table` may name a schema: `"shop.hot"`. `url` is an
-    address or a reference to one, `${env:SHOP_URL}`, which is looked up where it is used;
-    without it `DATABASE_URL` is meant.
+    Without `key` the sink appends. With `key`, a row replaces the row with the same key, and a
+    retraction deletes it. `table` may name a schema: `"shop.hot"`. `url` is an address or a
+    reference to one, `${env:SHOP_URL}`, which is resolved when the database is opened; the
+    default is `DATABASE_URL`.
 
     >>> Postgres("hot", key=["auction", "window_start"], url="postgresql://me:secret@db/shop")
     Postgres('hot', key=('auction', 'window_start'), url='postgresql://me:***@db/shop')
@@ -41,10 +41,10 @@ class Postgres:
     def __post_init__(self) -> None:
         parts = self.table.split(".") if isinstance(self.table, str) else []
         if not 1 <= len(parts) <= 2 or not all(parts) or "\0" in self.table:
-            raise InvalidSpec("Postgres needs the name of a table, with or without its schema",
+            raise InvalidSpec("Postgres needs a table name, with or without a schema",
                               got=repr(self.table), do='write Postgres("shop.hot")')  # fmt: skip
         if self.url is not None and (not isinstance(self.url, str) or not self.url.strip()):
-            raise InvalidSpec("Postgres needs an address as its url", got=repr(self.url),
+            raise InvalidSpec("Postgres needs an address as url=", got=repr(self.url),
                               do='write url="${env:SHOP_URL}", or leave it out')  # fmt: skip
         object.__setattr__(self, "key", keys_of(self.key, "Postgres") or None)
 
@@ -54,17 +54,17 @@ class Postgres:
 
     @property
     def name(self) -> str:
-        """The default name of an output that ends here."""
+        """The default name of an output that writes here."""
         return self.table
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The columns that say which row is meant; none for a table that only grows."""
+        """The key columns; empty for a table that only appends."""
         return keys_of(self.key, "Postgres")
 
     @property
     def shown(self) -> str:
-        """The address as it may be shown: references as they are written, no password."""
+        """The address without its password; references are not resolved."""
         return _PASSWORD.sub(
             lambda found: found["before"] + secrets.masked("password", found["secret"]),
             self.url or DEFAULT,
@@ -76,7 +76,7 @@ class Postgres:
         return f"postgres {self.shown}"
 
     def writer(self, opening: Opening) -> Writer:
-        """The database, opened for one run."""
+        """Return a writer for the database."""
         from millstream.sinks.postgres.database import PostgresDatabase
         from millstream.sinks.tables.writer import TableWriter
 

@@ -1,4 +1,4 @@
-"""SQLite, as a database that takes batches."""
+"""A SQLite file as `Database`."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.errors import DataGone, InvalidSpec, MillstreamError
+from millstream.errors import MillstreamError
 from millstream.schema import Schema
-from millstream.sinks import rows as rows_of
+from millstream.sinks.retries import CONTINUES
 from millstream.sinks.sqlite import statements as sql
-from millstream.sinks.sqlite.sqlite import Sqlite
 from millstream.sinks.tables.ledger import TABLE, Entry
 from millstream.sinks.texts import texts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from millstream.schema import Type
-    from millstream.sinks.spec import Sink, Staged
+    from millstream.schema import Field, Type
+    from millstream.sinks.retries import Diagnosis
+    from millstream.sinks.rows import Changes
+    from millstream.sinks.tables.writer import TableSink
 
 _BUSY_SECONDS = 1.0
 _COLUMNS = ("target", "pipeline", "job", "epoch", "intent", "batch", "rows")
@@ -34,13 +35,13 @@ _LEDGER = f"""
     ) WITHOUT ROWID
 """
 _READ = " ".join(["SELECT", ", ".join(_COLUMNS), "FROM", TABLE, "WHERE target = ?"])
-_SAVE = sql.replaced(TABLE, _COLUMNS, ["target"])
-_PASSING = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR,
+_SAVE = sql.upsert(TABLE, _COLUMNS, ["target"])
+_TRANSIENT = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR,
             sqlite3.SQLITE_CANTOPEN)  # fmt: skip
 
 
 class SqliteDatabase:
-    """One file. The lock on it is what keeps others out; it names no connections."""
+    """One file; its lock excludes other writers. Connections cannot be ended from outside."""
 
     errors: tuple[type[Exception], ...] = (sqlite3.Error, OSError)
 
@@ -48,7 +49,6 @@ class SqliteDatabase:
         self._path = path
         self.where = f"the SQLite file {path}"
         self._connection: sqlite3.Connection | None = None
-        self._known: dict[str, list[str]] = {}
 
     @property
     def _open(self) -> sqlite3.Connection:
@@ -56,157 +56,122 @@ class SqliteDatabase:
         return self._connection
 
     def connect(self) -> None:
-        """A new connection; its waiting for a lock is short, for the writer tries again."""
+        """Replace the connection. It waits for locks only briefly, because the writer retries."""
         self.close()
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._connection = sqlite3.connect(
             self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
         )
         self._open.execute(_LEDGER)
-        self._known = {}
 
     def backend(self) -> str:
-        """SQLite knows no connections of others."""
+        """Empty: SQLite does not list connections."""
         return ""
 
-    def target(self, sink: Sink) -> str:
-        """The table's name."""
-        assert isinstance(sink, Sqlite)
+    def target(self, sink: TableSink) -> str:
+        """The table name."""
         return sink.table
 
     def entries(self, targets: Sequence[str]) -> list[Entry]:
-        """What the ledger holds of these tables."""
+        """The ledger entries of these tables."""
         found = (self._open.execute(_READ, [target]).fetchone() for target in targets)
         return [Entry(*row) for row in found if row is not None]
 
     def fence(self, backends: Iterable[str]) -> None:
-        """A run that holds the lock is waited for: nobody can end it from here."""
+        """Does nothing: a run that holds the lock cannot be ended, only waited for."""
 
     def begin(self) -> None:
-        """Take the file's one lock for writing."""
+        """Take the write lock of the file."""
         self._open.execute("BEGIN IMMEDIATE")
 
     def begin_claim(self, targets: Sequence[str]) -> None:
-        """The same: whoever else claims a table waits for the file's lock."""
+        """As `begin`: other claims wait for the write lock."""
         self.begin()
 
     def locked(self, targets: Sequence[str]) -> list[Entry]:
-        """What the ledger holds; the transaction has locked the whole file."""
+        """The ledger entries; the transaction has locked the whole file."""
         return self.entries(targets)
 
     def save(self, entries: Iterable[Entry]) -> None:
-        """Write entries of the ledger."""
+        """Write ledger entries."""
         self._open.executemany(
             _SAVE,
             [(e.target, e.pipeline, e.job, e.epoch, e.intent, e.batch, e.rows) for e in entries],
         )
 
-    def has(self, target: str) -> bool:
-        """Whether there is such a table."""
-        return bool(self._columns(target))
-
     def commit(self) -> None:
-        """End the transaction for good."""
+        """Commit the transaction."""
         self._open.execute("COMMIT")
 
     def rollback(self) -> None:
-        """Let go of a transaction, whatever state it is in."""
-        self._known = {}
+        """Roll back the transaction, if any."""
         if self._connection is not None and self._connection.in_transaction:
             with suppress(sqlite3.Error):
                 self._connection.execute("ROLLBACK")
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     # -- rows ------------------------------------------------------------------
 
-    def put(self, staged: Staged, entry: Entry | None) -> int:
-        """Send one output's rows."""
-        sink = staged.sink
-        assert isinstance(sink, Sqlite)
-        if sink.keys:
-            return self._upsert(staged, sink, entry)
-        count = 0
-        for table in rows_of.appended(staged):
-            self._ready(sink, table.schema, entry)
-            self._many(sql.inserted(sink.table, table.column_names), table)
-            count += table.num_rows
-        return count
+    def append(self, sink: TableSink, table: pa.Table) -> None:
+        """Append rows."""
+        self._many(sql.insert(sink.table, table.column_names), table)
 
-    def _upsert(self, staged: Staged, sink: Sqlite, entry: Entry | None) -> int:
-        count = 0
-        delete = sql.deleted(sink.table, sink.keys)
-        for change in rows_of.changes(staged, sink.keys):
-            upserts = change.upserts
-            self._ready(sink, upserts.schema, entry)
-            self._many(delete, change.deletes)
-            nameless = _with_null(upserts, sink.keys)
-            if nameless is not None:
-                # A unique index lets any number of nulls in: those rows are replaced by hand.
-                self._many(delete, upserts.filter(nameless).select(sink.keys))
-            self._many(sql.replaced(sink.table, upserts.column_names, sink.keys), upserts)
-            count += upserts.num_rows + change.deletes.num_rows
-        return count
+    def apply(self, sink: TableSink, change: Changes) -> None:
+        """Apply upserts and deletes by key."""
+        delete, upserts = sql.delete(sink.table, sink.keys), change.upserts
+        self._many(delete, change.deletes)
+        null_keys = _null_keys(upserts, sink.keys)
+        if null_keys is not None:
+            # A unique index allows any number of null keys: delete the rows to be replaced.
+            self._many(delete, upserts.filter(null_keys).select(sink.keys))
+        self._many(sql.upsert(sink.table, upserts.column_names, sink.keys), upserts)
 
     def _many(self, statement: str, table: pa.Table) -> None:
         if table.num_rows:
             self._open.executemany(statement, _values(table))
 
-    def _ready(self, sink: Sqlite, schema: pa.Schema, entry: Entry | None) -> None:
-        """Make the table, or see that it has the columns."""
-        if self._known.get(sink.table) == schema.names:
-            return
-        found = self._columns(sink.table)
-        if not found:
-            if entry is not None and entry.rows:
-                raise DataGone(
-                    f"the table {sink.table!r} in {self.where} needs to hold what earlier batches "
-                    "wrote", got="no such table",
-                    do="restore it, or begin anew with another --checkpoint",
-                )  # fmt: skip
-            self._open.execute(sql.made(sink.table, Schema.from_arrow(schema), sink.keys))
-        else:
-            _check_columns(sink, schema, found, self.where)
-        self._known[sink.table] = schema.names
+    # -- tables ----------------------------------------------------------------
 
-    def _columns(self, table: str) -> list[str]:
-        asked = self._open.execute(f"PRAGMA table_info({sql.quoted(table)})")
-        return [row[1] for row in asked]
+    def columns(self, target: str) -> list[str]:
+        """The names of a table's columns."""
+        found = self._open.execute(f"PRAGMA table_info({sql.quoted(target)})")
+        return [row[1] for row in found]
+
+    def has_column(self, columns: Collection[str], name: str) -> bool:
+        """Whether a name is among these; SQLite ignores case."""
+        return name.lower() in {column.lower() for column in columns}
+
+    def add_column(self, target: str, column: Field) -> str:
+        """The statement for a message."""
+        return (f"ALTER TABLE {sql.quoted(target)} ADD COLUMN {sql.quoted(column.name)} "
+                f"{sql.kind(column.type)}")  # fmt: skip
+
+    def create(self, sink: TableSink, schema: Schema) -> None:
+        """Create the table, with a unique index on the key."""
+        self._open.execute(sql.create_table(sink.table, schema, sink.keys))
 
     # -- errors ----------------------------------------------------------------
 
-    def told(self, error: Exception) -> tuple[str, MillstreamError | None]:
-        """A locked file and a full disk may heal; what is wrong with the table does not."""
+    def classify_error(self, error: Exception) -> Diagnosis:
+        """A locked file and a full disk are temporary; a table that rejects rows is not."""
         said = str(error)
         if isinstance(error, OSError):
             return said, None
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if code in _PASSING:
+        if code in _TRANSIENT:
             return f"{said} (another process may hold it)" if "locked" in said else said, None
         return said, MillstreamError(
-            f"{self.where} needs to take the rows as they are", got=said,
-            do="mend the table; the job goes on from here when it is started again",
+            f"{self.where} needs to accept the rows", got=said, do=f"fix the table; {CONTINUES}",
         )  # fmt: skip
 
 
-def _check_columns(sink: Sqlite, schema: pa.Schema, found: list[str], where: str) -> None:
-    there = {name.lower() for name in found}
-    for field in Schema.from_arrow(schema):
-        if field.name.lower() not in there:
-            raise InvalidSpec(
-                f"the table {sink.table!r} in {where} needs the column {field.name!r}",
-                got=f"columns {', '.join(found)}",
-                do=f"ALTER TABLE {sql.quoted(sink.table)} ADD COLUMN {sql.quoted(field.name)} "
-                f"{sql.kind(field.type)}",
-            )
-
-
-def _with_null(table: pa.Table, keys: tuple[str, ...]) -> pa.Array | None:
-    """Which rows have a null in their key; None if none has."""
+def _null_keys(table: pa.Table, keys: tuple[str, ...]) -> pa.Array | None:
+    """Which rows have a null in their key; None if there are none."""
     found = None
     for key in keys:
         if table[key].null_count:
@@ -222,7 +187,7 @@ def _values(table: pa.Table) -> Iterator[tuple[Any, ...]]:
 
 
 def _column(column: pa.ChunkedArray, type_: Type) -> list[Any]:
-    """Values as SQLite binds them."""
+    """Values in the form that SQLite binds."""
     if sql.kind(type_) == "TEXT":
         column = texts(column, type_)
     values: list[Any] = column.to_pylist()

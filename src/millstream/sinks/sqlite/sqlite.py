@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sqlite:
-    """A table in a SQLite file; a missing file or table is made.
+    """A table in a SQLite file; a missing file or table is created.
 
-    Without `key` it appends. With it, a row takes the place of the one with the same key, and a
-    row that is taken back deletes it. Times are ISO text in UTC, decimals and nested values text,
-    as in JSON.
+    Without `key` the sink appends. With `key`, a row replaces the row with the same key, and a
+    retraction deletes it. Times are ISO text in UTC; decimals and nested values are text as in
+    JSON.
 
     >>> Sqlite("out.db", "hot", key="auction").keys
     ('auction',)
@@ -31,21 +31,21 @@ class Sqlite:
 
     def __post_init__(self) -> None:
         if not isinstance(self.path, str | Path) or not str(self.path):
-            raise InvalidSpec("Sqlite needs the path of a file", got=repr(self.path),
+            raise InvalidSpec("Sqlite needs a file path", got=repr(self.path),
                               do='write Sqlite("out.db", "table")')  # fmt: skip
         if not isinstance(self.table, str) or not self.table or "\0" in self.table:
-            raise InvalidSpec("Sqlite needs the name of a table", got=repr(self.table),
+            raise InvalidSpec("Sqlite needs a table name", got=repr(self.table),
                               do=f'write Sqlite({str(self.path)!r}, "table")')  # fmt: skip
         object.__setattr__(self, "key", keys_of(self.key, "Sqlite") or None)
 
     @property
     def name(self) -> str:
-        """The default name of an output that ends here."""
+        """The default name of an output that writes here."""
         return self.table
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The columns that say which row is meant; none for a table that only grows."""
+        """The key columns; empty for a table that only appends."""
         return keys_of(self.key, "Sqlite")
 
     @property
@@ -54,7 +54,7 @@ class Sqlite:
         return f"sqlite {self.path}"
 
     def writer(self, opening: Opening) -> Writer:
-        """The file, opened for one run."""
+        """Return a writer for the file."""
         from millstream.sinks.sqlite.database import SqliteDatabase
         from millstream.sinks.tables.writer import TableWriter
 

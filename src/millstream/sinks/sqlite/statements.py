@@ -1,4 +1,4 @@
-"""The statements SQLite is given; names are quoted, values are never in the text."""
+"""SQLite statements; names are quoted, values are bound."""
 
 from __future__ import annotations
 
@@ -18,42 +18,42 @@ _KINDS = {
 
 
 def quoted(name: str) -> str:
-    """A name as SQL has it, whatever it holds."""
+    """A quoted name."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names in brackets."""
+    """Names in parentheses."""
     return f"({', '.join(map(quoted, names))})"
 
 
 def kind(type_: Type) -> str:
-    """The column type for values of a type; what SQLite has no type for is text."""
+    """The SQLite column type for a type; TEXT if SQLite has no such type."""
     return _KINDS.get(type_.name, "TEXT") if isinstance(type_, Scalar) else "TEXT"
 
 
-def made(table: str, schema: Schema, keys: Sequence[str]) -> str:
-    """A table for rows of a schema."""
+def create_table(table: str, schema: Schema, keys: Sequence[str]) -> str:
+    """Create a table for rows of a schema."""
     parts = [f"{quoted(field.name)} {kind(field.type)}" for field in schema]
     unique = [f"UNIQUE {listed(keys)}"] if keys else []
     return f"CREATE TABLE {quoted(table)} ({', '.join([*parts, *unique])})"
 
 
-def inserted(table: str, columns: Sequence[str]) -> str:
-    """One row more."""
+def insert(table: str, columns: Sequence[str]) -> str:
+    """Insert a row."""
     marks = ", ".join("?" * len(columns))
     return " ".join(["INSERT INTO", quoted(table), listed(columns), "VALUES", f"({marks})"])
 
 
-def replaced(table: str, columns: Sequence[str], keys: Sequence[str]) -> str:
-    """A row in the place of the one with the same key."""
+def upsert(table: str, columns: Sequence[str], keys: Sequence[str]) -> str:
+    """Insert a row, or update the row with the same key."""
     others = [name for name in columns if name not in keys]
     sets = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in others)
     do = f"UPDATE SET {sets}" if others else "NOTHING"
-    return " ".join([inserted(table, columns), "ON CONFLICT", listed(keys), "DO", do])
+    return " ".join([insert(table, columns), "ON CONFLICT", listed(keys), "DO", do])
 
 
-def deleted(table: str, keys: Sequence[str]) -> str:
-    """The row with a key, where a null is like any other value."""
+def delete(table: str, keys: Sequence[str]) -> str:
+    """Delete the row with a key; nulls compare as equal."""
     same = " AND ".join(f"{quoted(name)} IS ?" for name in keys)
     return " ".join(["DELETE FROM", quoted(table), "WHERE", same])

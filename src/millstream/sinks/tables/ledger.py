@@ -1,8 +1,7 @@
-"""The ledger of a database: who writes each table, and which batch it has taken last.
+"""The ledger of a database: which run writes each table, and which batch it wrote last.
 
-One row per table, in the same database and the same transaction as the rows: a batch is
-there with its mark, or neither is. A run that has been shut out finds a higher epoch, or
-another job, and stops.
+It has one row per table, updated in the same transaction as the table's rows. A fenced run finds
+a higher epoch or another job there, and stops.
 """
 
 from __future__ import annotations
@@ -10,11 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from millstream.errors import AlreadyRunning, DataGone, Fenced
+from millstream.sinks.ownership import claimed_by, fenced, missing_entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from millstream.errors import Fenced
     from millstream.sinks.spec import Opening
 
 TABLE = "millstream_ledger"
@@ -22,10 +22,10 @@ TABLE = "millstream_ledger"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What the ledger holds of one table.
+    """The ledger entry of one table.
 
-    `rows` counts what it has been sent since the job's first batch; `backend` is how the
-    database knows the connection that may be writing, where it knows such a thing.
+    `rows` counts the rows written since the job's first batch. `backend` identifies the
+    connection that may be writing, if the database can end connections.
     """
 
     target: str
@@ -40,40 +40,36 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """One run's claim to its tables, and how it reads the ledger."""
+    """The claim of one run to its tables."""
 
     opening: Opening
     where: str
 
-    def refuse_strangers(self, entries: Iterable[Entry]) -> None:
-        """Before anything is touched: no table of another job, unless it may be taken over."""
+    def refuse_other_jobs(self, entries: Iterable[Entry]) -> None:
+        """Raise `AlreadyRunning` if a table belongs to another job and may not be taken over."""
         for entry in entries:
             if entry.job != self.opening.job and not self.opening.take_over:
-                raise AlreadyRunning(
-                    f"one job at a time writes to the table {entry.target!r} in {self.where}",
-                    got=f"job {entry.job[:8]} of the pipeline {entry.pipeline!r}, "
-                    "with another checkpoint",
-                    do="name another table, or say --take-over to end that job's writing",
-                )
+                where = f"the table {entry.target!r} in {self.where}"
+                raise claimed_by(entry.job, entry.pipeline, where, other="choose another table")
 
     def refuse_newer(self, entries: Iterable[Entry]) -> None:
-        """A run with a higher number has been here: this one is a zombie."""
+        """Raise `Fenced` if a run with a higher epoch has claimed a table."""
         for entry in entries:
             if entry.job == self.opening.job and entry.epoch > self.opening.epoch:
                 raise self.fenced()
 
     def refuse_any_change(self, entries: Iterable[Entry], targets: Iterable[str]) -> None:
-        """In the middle of a run every table is still this run's."""
+        """Raise `Fenced` unless this run still owns every table."""
         mine = {e.target for e in entries
                 if (e.job, e.epoch) == (self.opening.job, self.opening.epoch)}  # fmt: skip
         if mine != set(targets):
             raise self.fenced()
 
     def last(self, entries: Iterable[Entry], expected: str | None) -> Entry | None:
-        """The entry of this job that was written last.
+        """Return this job's entry with the highest batch.
 
         Raises:
-            DataGone: the last commit says that something was written, and there is no trace.
+            DataGone: there is none, although the last commit names a written intent.
         """
         entries = list(entries)
         mine = [e for e in entries if e.job == self.opening.job and e.intent is not None]
@@ -81,20 +77,14 @@ class Ownership:
             return max(mine, key=lambda entry: entry.batch)
         if expected is not None:
             others = sorted({e.job[:8] for e in entries if e.job != self.opening.job})
-            raise DataGone(
-                f"the job needs its entry in the table {TABLE} of {self.where}",
-                got=f"that of job {', '.join(others)}, which has taken the writing over since"
-                if others
-                else "none, though an earlier batch wrote one",
-                do="restore the database as that batch left it, or begin anew with another "
-                "--checkpoint",
-            )
+            raise missing_entry(f"the table {TABLE} of {self.where}", ", ".join(others) or None,
+                                restore="restore the database as that batch left it")  # fmt: skip
         return None
 
-    def claimed(
+    def claims(
         self, entries: Iterable[Entry], targets: Iterable[str], last: Entry | None, backend: str
     ) -> list[Entry]:
-        """The entries with which this run takes its tables."""
+        """Return the entries by which this run claims its tables."""
         known = {entry.target: entry for entry in entries if entry.job == self.opening.job}
         opening = self.opening
         fresh = Entry("", opening.pipeline, opening.job, opening.epoch)
@@ -112,11 +102,5 @@ class Ownership:
         ]
 
     def fenced(self) -> Fenced:
-        """The sentence of a run that has been shut out."""
-        opening = self.opening
-        return Fenced(
-            f"the job {opening.job[:8]} needs to be the only one writing to the tables of "
-            f"{opening.pipeline!r} in {self.where}",
-            got="a newer run, which has taken them over",
-            do="let that one work; this one stops, and nothing it had begun is visible",
-        )
+        """The error of a run that a newer run has fenced."""
+        return fenced(self.opening.job, f"the tables of {self.opening.pipeline!r} in {self.where}")

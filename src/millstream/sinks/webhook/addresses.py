@@ -1,10 +1,17 @@
-"""Addresses of machines: which of them lie in the open internet."""
+"""Checks of webhook addresses and signing secrets."""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import ipaddress
+import re
+from urllib.parse import urlsplit
+
+from millstream.errors import InvalidSpec
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+REFERENCE = re.compile(r"\$\{[^}]*\}")
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
@@ -45,3 +52,51 @@ def _wrapped(address: Address) -> list[Address]:
     if address in _NAT64:
         return [ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)]
     return inside
+
+
+def checked_address(url: object, *, allow_private: bool) -> None:
+    """Refuse what is no address of a web server; what a reference stands for is seen later.
+
+    Raises:
+        InvalidSpec: it is none, has a password in it, or no TLS.
+    """
+    if not isinstance(url, str) or not url.strip() or re.search(r"[\s\x00-\x1f\x7f]", url):
+        raise InvalidSpec("Webhook needs an address", got=_outline(url),
+                          do='write "https://…" or "${env:HOOK_URL}"')  # fmt: skip
+    if REFERENCE.match(url):
+        return
+    try:
+        parts = urlsplit(REFERENCE.sub("x", url))
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        parts, host = None, None
+    if parts is None or parts.scheme not in ("https", "http") or not host:
+        raise InvalidSpec("Webhook needs an address such as https://host/path",
+                          got=_outline(url))  # fmt: skip
+    if parts.username is not None:
+        raise InvalidSpec("Webhook needs an address without a name and password in it",
+                          got=_outline(url),
+                          do='write headers={"Authorization": "${env:…}"}')  # fmt: skip
+    if not allow_private and surely_private(host):
+        raise InvalidSpec("Webhook needs a public address", got=f"the host {host}",
+                          do="write allow_private=True if that is meant")  # fmt: skip
+    if parts.scheme == "http" and not allow_private:
+        raise InvalidSpec("Webhook needs https", got=_outline(url),
+                          do="write https://…, or allow_private=True at home")  # fmt: skip
+
+
+def _outline(url: object) -> str:
+    """What kind of thing was given in place of an address, without a word of it."""
+    if not isinstance(url, str):
+        return type(url).__name__
+    scheme = re.match(r"[a-z]{1,20}://", url)
+    return "text without ://" if scheme is None else repr(scheme[0] + "…")
+
+
+def signing_key(secret: str) -> bytes | None:
+    """The bytes behind `whsec_…`; None if it is no such secret."""
+    try:
+        key = base64.b64decode(secret.removeprefix("whsec_"), validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    return key if 24 <= len(key) <= 64 else None

@@ -18,8 +18,7 @@ from urllib.parse import quote, urlsplit
 
 from millstream.errors import InvalidSpec, MillstreamError
 from millstream.kafka import secrets
-from millstream.sinks.webhook.addresses import is_public
-from millstream.sinks.webhook.webhook import checked_address, signing_key
+from millstream.sinks.webhook.addresses import checked_address, is_public, signing_key
 from millstream.timeouts import bounded
 
 if TYPE_CHECKING:

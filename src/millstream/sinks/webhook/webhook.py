@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from millstream.errors import InvalidSpec
 from millstream.kafka import secrets
-from millstream.sinks.webhook.addresses import surely_private
+from millstream.sinks.webhook.addresses import REFERENCE, checked_address, signing_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,7 +17,6 @@ if TYPE_CHECKING:
     from millstream.sinks.spec import Opening, Writer
 
 MOST_ROWS = 1000
-_REFERENCE = re.compile(r"\$\{[^}]*\}")
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
 _OURS = frozenset({"host", "content-length", "content-type", "transfer-encoding", "connection",
                    "webhook-id", "webhook-timestamp", "webhook-signature"})  # fmt: skip
@@ -47,6 +44,7 @@ class Webhook:
     rows: int
     timeout: float
     name: str
+    kind: ClassVar[Literal["Webhook"]] = "Webhook"
     accepts_retractions: ClassVar[bool] = True
     at_least_once: ClassVar[bool] = True
 
@@ -82,7 +80,7 @@ class Webhook:
     @property
     def shown(self) -> str:
         """The address as it may be shown: its host, for the rest is often the key to it."""
-        if _REFERENCE.fullmatch(self.url):
+        if REFERENCE.fullmatch(self.url):
             return self.url
         host = _host(self.url)
         return secrets.MASK if host is None else f"{self.url.split('://')[0]}://{host}/***"
@@ -94,20 +92,20 @@ class Webhook:
 
     def as_json(self) -> dict[str, Any]:
         """As JSON, for who notifies in this one's place."""
-        return {"kind": "Webhook", "url": self.url, "secret": list(self.secret),
+        return {"kind": self.kind, "url": self.url, "secret": list(self.secret),
                 "headers": dict(self.headers), "allow_private": self.allow_private,
                 "timeout": self.timeout, "name": self.name}  # fmt: skip
 
     def literal_secret(self) -> str | None:
         """The part in which a secret is written out instead of referred to, if there is one."""
-        if any(not _REFERENCE.fullmatch(one) for one in self.secret):
+        if any(not REFERENCE.fullmatch(one) for one in self.secret):
             return "secret"
         after_the_host = re.sub(r"^[a-z]+://[^/?#]*/?", "", self.url)
-        if after_the_host and not _REFERENCE.search(self.url):
+        if after_the_host and not REFERENCE.search(self.url):
             return "url"
         for name, value in self.headers:
             sensitive = secrets.is_secret(name) or name.lower() == "authorization"
-            if sensitive and not _REFERENCE.search(value):
+            if sensitive and not REFERENCE.search(value):
                 return f"headers[{name!r}]"
         return None
 
@@ -118,71 +116,23 @@ class Webhook:
         return WebhookWriter(opening)
 
 
-def checked_address(url: object, *, allow_private: bool) -> None:
-    """Refuse what is no address of a web server; what a reference stands for is seen later.
-
-    Raises:
-        InvalidSpec: it is none, has a password in it, or no TLS.
-    """
-    if not isinstance(url, str) or not url.strip() or re.search(r"[\s\x00-\x1f\x7f]", url):
-        raise InvalidSpec("Webhook needs an address", got=_outline(url),
-                          do='write "https://…" or "${env:HOOK_URL}"')  # fmt: skip
-    if _REFERENCE.match(url):
-        return
-    try:
-        parts = urlsplit(_REFERENCE.sub("x", url))
-        host, _ = parts.hostname, parts.port
-    except ValueError:
-        parts, host = None, None
-    if parts is None or parts.scheme not in ("https", "http") or not host:
-        raise InvalidSpec("Webhook needs an address such as https://host/path",
-                          got=_outline(url))  # fmt: skip
-    if parts.username is not None:
-        raise InvalidSpec("Webhook needs an address without a name and password in it",
-                          got=_outline(url),
-                          do='write headers={"Authorization": "${env:…}"}')  # fmt: skip
-    if not allow_private and surely_private(host):
-        raise InvalidSpec("Webhook needs a public address", got=f"the host {host}",
-                          do="write allow_private=True if that is meant")  # fmt: skip
-    if parts.scheme == "http" and not allow_private:
-        raise InvalidSpec("Webhook needs https", got=_outline(url),
-                          do="write https://…, or allow_private=True at home")  # fmt: skip
-
-
-def _outline(url: object) -> str:
-    """What kind of thing was given in place of an address, without a word of it."""
-    if not isinstance(url, str):
-        return type(url).__name__
-    scheme = re.match(r"[a-z]{1,20}://", url)
-    return "text without ://" if scheme is None else repr(scheme[0] + "…")
-
-
 def _host(url: str) -> str | None:
-    if _REFERENCE.match(url):
+    if REFERENCE.match(url):
         return None
-    parts = urlsplit(_REFERENCE.sub("x", url))
+    parts = urlsplit(REFERENCE.sub("x", url))
     return parts.netloc.rpartition("@")[2] or None
 
 
 def _secrets(secret: object) -> tuple[str, ...]:
     given = (secret,) if isinstance(secret, str) else tuple(secret or ())  # type: ignore[arg-type]
     for one in given:
-        if not isinstance(one, str) or not (_REFERENCE.fullmatch(one) or signing_key(one)):
+        if not isinstance(one, str) or not (REFERENCE.fullmatch(one) or signing_key(one)):
             raise InvalidSpec(
                 "Webhook(secret=…) needs secrets of 24 to 64 bytes, as whsec_ and base64",
                 got="something else",
                 do='write secret="${env:HOOK_SECRET}", or several while one is replaced',
             )
     return given
-
-
-def signing_key(secret: str) -> bytes | None:
-    """The bytes behind `whsec_…`; None if it is no such secret."""
-    try:
-        key = base64.b64decode(secret.removeprefix("whsec_"), validate=True)
-    except (binascii.Error, ValueError):
-        return None
-    return key if 24 <= len(key) <= 64 else None
 
 
 def _headers(headers: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:

@@ -6,16 +6,16 @@ import hashlib
 import json
 import random
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from millstream.errors import MillstreamError, Unavailable
 from millstream.sinks.webhook.post import MOST_BYTES, Later, Parcel, post
-from millstream.sinks.webhook.webhook import Webhook
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from millstream.sinks.spec import Opening, Staged
+    from millstream.sinks.webhook.webhook import Webhook
 
 _FIRST_WAIT, _LONGEST = 0.5, 30.0
 _SLICE = 1.0
@@ -40,11 +40,11 @@ class WebhookWriter:
         """
         self._opening.check_owned()
         for staged in outputs:
-            assert isinstance(staged.sink, Webhook)
+            hook = _sink(staged)
             for index, body in enumerate(bodies(staged, self._opening.pipeline, batch)):
                 said = f"{self._opening.job}/{intent}/{staged.output}/{index}"
                 made = "msg_" + hashlib.sha256(said.encode()).hexdigest()[:32]
-                self._until_taken(staged.sink, Parcel(made, body))
+                self._until_taken(hook, Parcel(made, body))
             self._opening.on_step("before a sink's commit")
         self._opening.on_step("after a sink's commit")
 
@@ -79,9 +79,13 @@ class WebhookWriter:
         """Nothing is held."""
 
 
+def _sink(staged: Staged) -> Webhook:
+    return cast("Webhook", staged.sink)
+
+
 def bodies(staged: Staged, pipeline: str, batch: int) -> Iterator[bytes]:
     """The posts of an output's rows: up to `rows` rows, and a megabyte, each."""
-    assert isinstance(staged.sink, Webhook)
+    most = _sink(staged).rows
     told: dict[str, str | int] = {"pipeline": pipeline, "output": staged.output, "batch": batch}
     if staged.again is not None:
         told["again"] = staged.again
@@ -95,7 +99,7 @@ def bodies(staged: Staged, pipeline: str, batch: int) -> Iterator[bytes]:
                 f"a post of {staged.output!r} needs rows of at most {MOST_BYTES:,} bytes",
                 got=f"one of {len(row):,}", do="select fewer columns before the webhook",
             )  # fmt: skip
-        if rows and (len(rows) == staged.sink.rows or size + len(row) > MOST_BYTES):
+        if rows and (len(rows) == most or size + len(row) > MOST_BYTES):
             yield head + b",".join(rows) + b"]}}"
             rows, size = [], 0
         rows.append(row)

@@ -16,13 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
 
-from millstream.formats.json import times
+from millstream.formats import times
 from millstream.schema import Array, Decimal, Map, Scalar, Struct, arrow_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.formats.json.block import Flags
+    from millstream.formats.block import Flags
     from millstream.schema import Field, Type
 
 _WHOLE = ("byte", "short", "int", "long")

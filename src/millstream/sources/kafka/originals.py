@@ -1,140 +1,114 @@
 """Single records of a topic, whole: what a dead row is shown as.
 
-Batches are read without keys and headers. Where a record turns out bad, it is fetched
-again by its offset: all partitions at once, each in one sequential pass that seeks over long
-gaps.
+Batches are read without keys and headers. Where a record turns out bad, it is fetched again by
+its offset: all partitions at once, each in one pass that skips long gaps. Records that are many
+bytes are fetched partition by partition, as many as there is room for.
 """
 
 from __future__ import annotations
 
-import time
-from collections import deque
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from millstream.errors import DataGone
-from millstream.kafka.librdkafka import LOG
-from millstream.kafka.record_limits import READ_ANY
-from millstream.sources.kafka import errors as troubles
+from millstream.sources.kafka.wire_fetch import WireFetcher
 from millstream.sources.spec import raw_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from millstream.kafka.settings import Cluster
 
-_CLIENT = {
-    **READ_ANY,
-    "group.id": "millstream.originals",
-    "enable.auto.commit": "false",
-    "enable.partition.eof": "true",
-    "isolation.level": "read_committed",
-    "auto.offset.reset": "error",
-    "check.crcs": "true",
-    "fetch.wait.max.ms": "100",
-    "fetch.queue.backoff.ms": "2",
-    "queued.max.messages.kbytes": "4096",
-}
+    Places = Mapping[int, Sequence[int]]
+
 _GAP = 5_000
-_AT_ONCE = 1_000
-_WAIT = 1.0
-_PATIENCE = 30.0
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MOST = 64 << 20  # bytes of records that are held at once
+_ORDER = [("partition", "ascending"), ("offset", "ascending")]
 
 
-def fetch(cluster: Cluster, topic: str, places: Mapping[int, Sequence[int]]) -> pa.Table:
-    """The records at these offsets (ascending in each partition), in that order.
+def fetch(cluster: Cluster, topic: str, places: Places) -> pa.Table:
+    """The records at these offsets (ascending in each partition), in that order: all of them, or
+    the first ones with which it is 64 MB.
 
     Raises:
+        DamagedLog: one of them cannot be read.
         DataGone: one of them is no longer there.
         NotFound: there is no such topic.
-        Unavailable: nothing has come for half a minute.
+        Unavailable: nothing has come for two minutes.
     """
-    wanted = _Wanted(cluster, topic, places)
+    wanted = {p: sorted(set(offsets)) for p, offsets in sorted(places.items()) if offsets}
+    if len(wanted) > 1:
+        found = _together(cluster, topic, wanted)
+        if found is not None:
+            return found
+    return _in_order(cluster, topic, wanted)
+
+
+def _together(cluster: Cluster, topic: str, wanted: Places) -> pa.Table | None:
+    """All records of several partitions; None if they are too many bytes or some are missing."""
+    tables, held = [raw_schema().empty_table()], 0
     try:
-        found = wanted.found()
+        for table in _records(cluster, topic, wanted):
+            tables.append(table)
+            held += table.nbytes
+            if held > _MOST:
+                return None
+    except DataGone:
+        return None
+    found = pa.concat_tables(tables)
+    complete = found.num_rows == sum(map(len, wanted.values()))
+    return found.sort_by(_ORDER) if complete else None
+
+
+def _in_order(cluster: Cluster, topic: str, wanted: Places) -> pa.Table:
+    """The first records, partition by partition."""
+    tables, held = [raw_schema().empty_table()], 0
+    for partition, offsets in wanted.items():
+        count = 0
+        try:
+            for table in _records(cluster, topic, {partition: offsets}):
+                if table["offset"].to_pylist() != offsets[count : count + table.num_rows]:
+                    break
+                tables.append(table)
+                held, count = held + table.nbytes, count + table.num_rows
+                if held > _MOST:
+                    return pa.concat_tables(tables)
+        except DataGone:
+            raise _gone(topic, partition, offsets[count]) from None
+        if count < len(offsets):
+            raise _gone(topic, partition, offsets[count])
+    return pa.concat_tables(tables)
+
+
+def _records(cluster: Cluster, topic: str, wanted: Places) -> Iterator[pa.Table]:
+    """The records that are there, in order within each partition, and bit by bit."""
+    stretches = {partition: _stretches(offsets) for partition, offsets in wanted.items()}
+    only = {partition: frozenset(offsets) for partition, offsets in wanted.items()}
+    fetcher = WireFetcher(cluster, topic, only=only)
+    try:
+        for number in range(max(map(len, stretches.values()), default=0)):
+            ranges = {p: some[number] for p, some in stretches.items() if number < len(some)}
+            yield from fetcher.read(ranges, raw_schema().names)
     finally:
-        wanted.close()
-    rows = [found[partition][offset] for partition in sorted(places)
-            for offset in places[partition]]  # fmt: skip
-    return pa.Table.from_pylist(rows, schema=raw_schema())
+        fetcher.close()
 
 
-class _Wanted:
-    """The offsets that have not come yet, and the client that fetches them."""
-
-    def __init__(self, cluster: Cluster, topic: str, places: Mapping[int, Sequence[int]]) -> None:
-        self._topic, self._address = topic, cluster.address
-        self._left = {p: deque(dict.fromkeys(offsets)) for p, offsets in places.items() if offsets}
-        self._found: dict[int, dict[int, dict[str, Any]]] = {p: {} for p in places}
-        self._consumer = Consumer(cluster.client(**_CLIENT), logger=LOG)
-
-    def found(self) -> dict[int, dict[int, dict[str, Any]]]:
-        """The records by partition and offset."""
-        self._consumer.assign([self._next(partition) for partition in self._left])
-        heard = time.monotonic()
-        while self._left:
-            first = self._consumer.poll(_WAIT)
-            if first is not None:
-                heard = time.monotonic()
-                for message in (first, *self._consumer.consume(_AT_ONCE, 0)):
-                    self._take(message)
-            elif time.monotonic() - heard > _PATIENCE:
-                raise troubles.unavailable(self._topic, self._address, "no answer")
-        return self._found
-
-    def close(self) -> None:
-        """Let go of the client."""
-        self._consumer.close()
-
-    def _take(self, message: Message) -> None:
-        """One record, or the end of a partition: either says how far the log has been read."""
-        error, partition = message.error(), int(message.partition() or 0)
-        left = self._left.get(partition)
-        if left is None:
-            return
-        is_end = error is not None and error.code() == KafkaError._PARTITION_EOF
-        if error is not None and not is_end:
-            trouble = troubles.of(error, self._topic, self._address, self._gone(partition))
-            if trouble is not None:
-                raise trouble
-            return
-        at = int(message.offset() or 0)
-        if left[0] < at or (is_end and left[0] == at):
-            raise self._gone(partition)
-        if is_end or left[0] > at:
-            return
-        self._found[partition][at] = _row(message)
-        left.popleft()
-        if not left:
-            del self._left[partition]
-            self._consumer.pause([TopicPartition(self._topic, partition)])
-        elif left[0] - at > _GAP:
-            self._consumer.seek(self._next(partition))
-
-    def _next(self, partition: int) -> TopicPartition:
-        return TopicPartition(self._topic, partition, self._left[partition][0])
-
-    def _gone(self, partition: int) -> DataGone:
-        return DataGone(
-            "a bad row needs its record, "
-            f"{self._topic}/{partition} at offset {self._left[partition][0]}",
-            got="a log that no longer holds it",
-            do="start again: a batch of which nothing was prepared is planned again",
-        )
+def _stretches(offsets: Sequence[int]) -> list[tuple[int, int]]:
+    """Ranges without long gaps that hold these offsets."""
+    found = [(offsets[0], offsets[0] + 1)]
+    for offset in offsets[1:]:
+        first, end = found[-1]
+        if offset - end < _GAP:
+            found[-1] = first, offset + 1
+        else:
+            found.append((offset, offset + 1))
+    return found
 
 
-def _row(message: Message) -> dict[str, Any]:
-    _, stamp = message.timestamp()
-    headers: Any = message.headers()
-    return {
-        "key": message.key(),
-        "value": message.value(),
-        "headers": None if headers is None else [{"key": k, "value": v} for k, v in headers],
-        "partition": message.partition(),
-        "offset": message.offset(),
-        "timestamp": _EPOCH + timedelta(milliseconds=stamp),
-    }
+def _gone(topic: str, partition: int, offset: int) -> DataGone:
+    return DataGone(
+        f"a bad row needs its record, {topic}/{partition} at offset {offset}",
+        got="a log that no longer holds it",
+        do="start again: a batch of which nothing was prepared is planned again",
+    )

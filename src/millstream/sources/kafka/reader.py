@@ -209,7 +209,7 @@ class TopicReader:
         return TopicFollowing(self._cluster, self._topic, columns)
 
     def originals(self, places: Mapping[int, Sequence[int]]) -> pa.Table:
-        """Single records, fetched by a consumer of our own."""
+        """Single records, the first ones where all are too much."""
         from millstream.sources.kafka.originals import fetch
 
         return fetch(self._cluster, self._topic, places)
@@ -249,7 +249,7 @@ class TopicFollowing:
 
     def ask(self, starts: Mapping[int, int], *, least: int, most: int) -> None:
         """Let the broker look for what will be waited for next; it answers only once."""
-        self._fetcher.ask_early(starts, least=least, most=most)
+        self._fetcher.prefetch(starts, least=least, most=most)
 
     def close(self) -> None:
         """Let go of connections."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from millstream.errors import InvalidSpec
-from millstream.formats.choice import columns_of, described, format_of
+from millstream.formats.choice import columns_of, format_of, framed_format
 
 if TYPE_CHECKING:
     import os
@@ -47,7 +47,7 @@ class Topic:
                 "a topic name needs 1 to 249 letters, digits, dots, dashes or underscores",
                 got=repr(self.name),
             )
-        found = described(self.format, self.schema, self.framing)
+        found = framed_format(self.format, self.schema, self.framing)
         if found is None:
             object.__setattr__(self, "_parsed", columns_of(self.format, self.schema))
         else:

@@ -1,6 +1,6 @@
-"""Records of a topic as Arrow, fetched as bytes and parsed all at once.
+"""Fetches a topic's record batches over a plain socket and parses them into Arrow tables.
 
-While a fetch is parsed, the broker is already busy with the next one.
+The next fetch is sent before the response to the previous one is parsed.
 """
 
 from __future__ import annotations
@@ -8,196 +8,208 @@ from __future__ import annotations
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
 
-from millstream.kafka.protocol import wire
 from millstream.kafka.protocol.batch_headers import BadBatch, Batch, UnknownFormat, batches
-from millstream.kafka.protocol.record_batches import Records, pieces
-from millstream.kafka.protocol.wire import Place
-from millstream.sources.kafka import errors as troubles
+from millstream.kafka.protocol.connection import Address, Connection, parse_address
+from millstream.kafka.protocol.fetch import fetch_request, parse_fetch_response
+from millstream.kafka.protocol.messages import ProtocolError, UnexpectedResponse
+from millstream.kafka.protocol.metadata import available_leaders
+from millstream.kafka.protocol.record_batches import Headers, Records, pieces
+from millstream.sources.kafka import errors
 from millstream.sources.spec import raw_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from millstream.errors import DamagedLog, Unavailable
-    from millstream.kafka.protocol.wire import Connection, Part
+    from millstream.kafka.protocol.fetch import FetchedPartition
     from millstream.kafka.settings import Cluster
     from millstream.sources.spec import Ranges
 
-_MOST = 4 << 20
-_WAIT = 100
-_PATIENCE = 120.0
-_FEW = 256  # records of several partitions that are put together
-_AGAIN = 0.1
-_TOLD_AFTER = 2.0
-_NO_SUCH_TOPIC_SECONDS = 5.0
+_MAX_BYTES = 4 << 20  # of a partition in one fetch
+_MAX_BYTES_OF_FEW = 256 << 10
+_MAX_WAIT_MS = 100
+_TIMEOUT = 120.0
+_RETRY_SECONDS = 0.1
+_REPORT_AFTER = 2.0  # seconds of an outage
+_NEW_TOPIC_SECONDS = 5.0  # in which a new topic becomes known to every broker
+_FEW = 256  # records of several partitions that become one table
 _OUT_OF_RANGE, _CORRUPT, _UNKNOWN_TOPIC, _FORBIDDEN = 1, 2, 3, 29
-_BEYOND = 1 << 31  # offsets behind the high watermark, which no broker writes while it answers
-_MOST_UNPACKED = 64 << 20  # bytes of values that are put together as what follows
-_LONGEST_STAMP = (1 << 63) // 1000 - 1  # milliseconds
-_MOVED = {5, 6, 9, 56, 74, 75, 78, 100}  # another leads, or will soon: ask again
+_BEYOND = 1 << 31  # offsets after the high watermark; more are not written while a broker answers
+_MAX_UNPACKED = 64 << 20  # bytes of values that `following` returns
+_MAX_TIMESTAMP_MS = (1 << 63) // 1000 - 1
+_LEADER_CHANGES = {5, 6, 9, 56, 74, 75, 78, 100}
 
 
 @dataclass(frozen=True, slots=True)
-class _Early:
-    """A question that was asked before somebody wanted to know: offsets, and of whom."""
+class _Prefetch:
+    """A fetch sent ahead of the call that uses it: its offsets, and the partitions per leader."""
 
     starts: Mapping[int, int] = field(default_factory=dict)
-    asked: dict[Place, list[int]] = field(default_factory=dict)
+    sent: dict[Address, list[int]] = field(default_factory=dict)
 
 
 class WireFetcher:
-    """One topic of a cluster with an open listener."""
+    """One topic of a cluster with an open listener.
+
+    With `only` nothing but the records at these offsets is read, and less is fetched at once.
+    """
 
     def __init__(
-        self, cluster: Cluster, topic: str, *, waiting: Callable[[str], None] = lambda why: None
-    ) -> None:
+        self, cluster: Cluster, topic: str, *, waiting: Callable[[str], None] = lambda why: None,
+        only: Mapping[int, Collection[int]] | None = None,
+    ) -> None:  # fmt: skip
+        self._only = only
         self._cluster, self._topic, self._waiting = cluster, topic, waiting
-        self._early = _Early()
-        self._leaders: dict[int, Place] = {}
-        self._connections: dict[Place, Connection] = {}
-        self._servers = deque(wire.place(server) for server in cluster.address.split(","))
+        self._prefetched = _Prefetch()
+        self._leaders: dict[int, Address] = {}
+        self._connections: dict[Address, Connection] = {}
+        self._servers = deque(parse_address(server) for server in cluster.address.split(","))
 
     def read(
         self, ranges: Ranges, columns: Sequence[str], *, live: bool = False
     ) -> Iterator[pa.Table]:
-        """As `Fetcher.read`; live or not is all the same here."""
-        given = {p: a for p, (a, b) in ranges.items() if b > a}
+        """As `Fetcher.read`; `live` makes no difference here."""
+        done = {p: a for p, (a, b) in ranges.items() if b > a}
         ends = {p: b for p, (_, b) in ranges.items()}
         try:
-            yield from self._fetched(given, ends, columns)
+            yield from self._fetched(done, ends, columns)
         except UnknownFormat:
             self.close()
-            left = {p: (a, ends[p]) for p, a in given.items()}
-            yield from self._otherwise(left, columns)
+            left = {p: (a, ends[p]) for p, a in done.items()}
+            yield from self._by_librdkafka(left, columns)
 
     def _fetched(
-        self, given: dict[int, int], ends: dict[int, int], columns: Sequence[str]
+        self, done: dict[int, int], ends: dict[int, int], columns: Sequence[str]
     ) -> Iterator[pa.Table]:
-        """The records from where each partition was `given` up to; which follows them."""
-        at, asked, began = dict(given), dict[Place, list[int]](), time.monotonic()
+        """The records from the offsets in `done` on; these advance with what is yielded."""
+        at, sent, began = dict(done), dict[Address, list[int]](), time.monotonic()
         while at:
             try:
-                asked = asked or self._ask(at, began)
-                parts = self._answers(asked)
+                sent = sent or self._send(at, began)
+                parts = self._receive(sent)
                 whole = {part.partition: self._whole(part, at, ends) for part in parts}
                 if self._advance(parts, whole, at, ends, began):
                     began = time.monotonic()
-                asked = self._ask(at, began) if at else {}
-            except wire.WrongAnswer as error:
-                raise self._wrong(at, str(error)) from error
+                sent = self._send(at, began) if at else {}
+            except UnexpectedResponse as error:
+                raise self._unexpected(at, error) from error
             except OSError as error:
-                at, asked = {p: a for p, a in given.items() if a < ends[p]}, {}
-                self._again(began, str(error))
+                at, sent = {p: a for p, a in done.items() if a < ends[p]}, {}
+                self._reconnect(began, str(error))
                 continue
             for part in parts:
-                yield from self._records(part, whole[part.partition], given, ends, columns)
+                yield from self._records(part, whole[part.partition], done, ends, columns)
 
     def _records(
-        self, part: Part, whole: Sequence[Batch], given: dict[int, int], ends: Mapping[int, int],
-        columns: Sequence[str],
+        self, part: FetchedPartition, whole: Sequence[Batch], done: dict[int, int],
+        ends: Mapping[int, int], columns: Sequence[str],
     ) -> Iterator[pa.Table]:  # fmt: skip
         partition = part.partition
-        first, end = given[partition], ends[partition]
+        first, end = done[partition], ends[partition]
         try:
-            for found in pieces(part.records, whole, part.aborted, first, end,
-                                keys="key" in columns):  # fmt: skip
+            only = None if self._only is None else self._only[partition]
+            for found in pieces(
+                part.records, whole, part.aborted, first, end,
+                keys="key" in columns, headers="headers" in columns, only=only,
+            ):  # fmt: skip
                 if len(found.offsets):
                     yield _raw(found, partition, columns)
-                given[partition] = max(found.next, first)
+                done[partition] = max(found.next, first)
         except BadBatch as bad:
             raise self._damaged(partition, bad) from None
-        given[partition] = max([given[partition], *(batch.last + 1 for batch in whole)])
+        done[partition] = max([done[partition], *(batch.last + 1 for batch in whole)])
 
     def batch_at(self, partition: int, offset: int) -> Batch | None:
-        """The header of the batch that holds an offset, or of the next one; None at the end.
+        """The header of the batch with this offset, or of the next one; None at the end.
 
         Raises:
             DamagedLog: that batch is damaged.
-            OSError: no answer, or one that cannot be used now.
+            OSError: no answer, or an error; a retry may succeed.
         """
         at = {partition: offset}
-        for part in self._answers(self._ask(at, time.monotonic())):
+        for part in self._receive(self._send(at, time.monotonic())):
             if part.error:
-                self._complain(part, offset, time.monotonic())
+                self._raise_error(part, offset, time.monotonic())
             return next(iter(self._whole(part, at, {partition: offset + 1})), None)
         return None
 
-    def _whole(self, part: Part, at: Mapping[int, int], ends: Mapping[int, int]) -> list[Batch]:
-        """The whole batches of an answer, which have to lie where it was asked."""
-        asked = at[part.partition]
+    def _whole(
+        self, part: FetchedPartition, at: Mapping[int, int], ends: Mapping[int, int]
+    ) -> list[Batch]:
+        """The complete batches of a response, checked against the offset that was requested."""
+        start = at[part.partition]
         try:
             whole = batches(part.records, end=ends.get(part.partition))
-            _check_place(part, whole, asked)
+            _check_offsets(part, whole, start)
         except BadBatch as bad:
-            first = min(bad.first, asked) if bad.first >= 0 else asked
+            first = min(bad.first, start) if bad.first >= 0 else start
             raise self._damaged(part.partition, BadBatch(first, bad.after, bad.why)) from None
         return whole
 
     def _damaged(self, partition: int, bad: BadBatch) -> DamagedLog:
         self.close()
-        return troubles.damaged(self._topic, partition, bad)
+        return errors.damaged(self._topic, partition, bad)
 
-    def _wrong(self, at: Mapping[int, int], why: str) -> Unavailable:
+    def _unexpected(self, at: Mapping[int, int], error: UnexpectedResponse) -> Unavailable:
         self.close()
-        return troubles.unavailable(self._topic, self._cluster.address, f"{why} ({_spelled(at)})")
+        offsets = ", ".join(f"partition {p} at offset {offset}" for p, offset in sorted(at.items()))
+        got = f"{error} ({offsets})"
+        return errors.unavailable(self._topic, self._cluster.address, got)
 
     def following(
         self, starts: Mapping[int, int], columns: Sequence[str], *, least: int, most: int
     ) -> tuple[Ranges, pa.Table] | None:
-        """What lies behind these offsets, once it is `least` bytes, and which ranges that fills;
-        None if it is less after a moment. Partition by partition, in order. Not many more than
-        `most` bytes, however much there is: each partition gives its share of them at most, and
-        one share is enough.
+        """The records after these offsets and their ranges, once they are `least` bytes; None if
+        they are fewer after a moment. Partition by partition, in order.
+
+        Each partition returns its share of `most` bytes at most, and one share is enough.
 
         Raises:
-            OSError: no answer, or one that cannot be used now; the next try may go well.
-            UnknownFormat: another client has to read this log.
+            OSError: no answer, or an error; a retry may succeed.
+            UnknownFormat: librdkafka has to read this log.
         """
         try:
             least = min(least, _share(starts, most))
-            asked = self._asked_early(starts)
-            if asked is None:
-                asked = self._ask_for(starts, least, most)
-            parts = self._answers(asked)
-        except wire.WrongAnswer as error:
-            raise self._wrong(starts, str(error)) from error
+            parts = self._receive(self._prefetch_of(starts) or self._send_for(starts, least, most))
+        except UnexpectedResponse as error:
+            raise self._unexpected(starts, error) from error
         except OSError:
             self.close()
             raise
-        if any(part.error for part in parts):
+        if code := next((part.error for part in parts if part.error), 0):
             self.close()
-            raise wire.WireError(f"error {next(part.error for part in parts if part.error)}")
+            raise ProtocolError(f"error {code}")
         if sum(len(part.records) for part in parts) < least:
             return None
         ranges, found = dict[int, tuple[int, int]](), dict[int, list[Records]]()
-        held = 0
+        size = 0
         for part in sorted(parts, key=lambda part: part.partition):
             first, whole = starts[part.partition], self._whole(part, starts, {})
-            if not whole or held >= _MOST_UNPACKED:
+            if not whole or size >= _MAX_UNPACKED:
                 continue
-            some, end = self._as_far(part, whole, first, held, keys="key" in columns)
-            held += sum(piece.values.nbytes for piece in some)
+            some, end = self._up_to(part, whole, first, size, keys="key" in columns)
+            size += sum(piece.values.nbytes for piece in some)
             ranges[part.partition], found[part.partition] = (first, end), some
         if not ranges:
             return None
         return ranges, _raws(found, columns)
 
-    def _as_far(
-        self, part: Part, whole: Sequence[Batch], first: int, held: int, *, keys: bool
+    def _up_to(
+        self, part: FetchedPartition, whole: Sequence[Batch], first: int, size: int, *, keys: bool
     ) -> tuple[list[Records], int]:
-        """The records of an answer, up to the offset at which they are enough, or damaged."""
+        """The records up to the offset where `size` reaches its limit or a batch is damaged."""
         end = whole[-1].last + 1
         while True:
             some: list[Records] = []
             try:
                 for piece in pieces(part.records, whole, part.aborted, first, end, keys=keys):
                     some.append(piece)
-                    if held + sum(one.values.nbytes for one in some) >= _MOST_UNPACKED:
+                    if size + sum(one.values.nbytes for one in some) >= _MAX_UNPACKED:
                         return some, piece.next
             except BadBatch as bad:
                 if bad.first <= first or bad.first >= end:
@@ -207,151 +219,152 @@ class WireFetcher:
             else:
                 return some, end
 
-    def ask_early(self, starts: Mapping[int, int], *, least: int, most: int) -> None:
-        """Ask for what `following` will be asked next. Where that fails, no answer of it may be
-        left."""
+    def prefetch(self, starts: Mapping[int, int], *, least: int, most: int) -> None:
+        """Send the fetch for the next call of `following` with these arguments."""
         try:
-            self._early = _Early(dict(starts), self._ask_for(starts, least, most))
+            self._prefetched = _Prefetch(dict(starts), self._send_for(starts, least, most))
         except OSError:
-            self.close()
+            self.close()  # a response to part of it must not be taken for another one
 
-    def _ask_for(self, starts: Mapping[int, int], least: int, most: int) -> dict[Place, list[int]]:
+    def _send_for(
+        self, starts: Mapping[int, int], least: int, most: int
+    ) -> dict[Address, list[int]]:
         share = _share(starts, most)
-        return self._ask(dict(starts), time.monotonic(), least=min(least, share), most=share)
+        return self._send(dict(starts), time.monotonic(), least=min(least, share), most=share)
 
-    def _asked_early(self, starts: Mapping[int, int]) -> dict[Place, list[int]] | None:
-        """Whom these offsets were asked of when the ones before them came; an answer to another
-        question is not waited for."""
-        early, self._early = self._early, _Early()
-        if early.asked and early.starts != starts:
+    def _prefetch_of(self, starts: Mapping[int, int]) -> dict[Address, list[int]]:
+        """The partitions per leader, if these offsets were prefetched; others are discarded."""
+        prefetched, self._prefetched = self._prefetched, _Prefetch()
+        if prefetched.starts == starts:
+            return prefetched.sent
+        if prefetched.sent:
             self.close()
-        return early.asked if early.starts == starts else None
+        return {}
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close all connections."""
         for connection in self._connections.values():
             connection.close()
         self._connections, self._leaders = {}, {}
-        self._early = _Early()
+        self._prefetched = _Prefetch()
 
-    def _ask(
+    def _send(
         self, at: dict[int, int], began: float, *, least: int = 1, most: int | None = None
-    ) -> dict[Place, list[int]]:
-        """Ask every broker for what is missing of the partitions it leads."""
+    ) -> dict[Address, list[int]]:
+        """Send a fetch to each leader; returns the partitions per leader."""
         if not set(at) <= set(self._leaders):
-            self._leaders = self._look()
-        if not self._leaders and time.monotonic() - began > _NO_SUCH_TOPIC_SECONDS:
-            raise troubles.unknown(self._topic, self._cluster.address)
-        asked: dict[Place, list[int]] = {}
+            self._leaders = self._find_leaders()
+        if not self._leaders and time.monotonic() - began > _NEW_TOPIC_SECONDS:
+            raise errors.unknown(self._topic, self._cluster.address)
+        sent: dict[Address, list[int]] = {}
         for partition in at:
             if partition not in self._leaders:
-                raise wire.WireError(f"partition {partition} has no leader")
-            asked.setdefault(self._leaders[partition], []).append(partition)
-        for place, partitions in asked.items():
-            places = [(p, at[p]) for p in partitions]
-            wire.ask_for(self._connection(place), self._topic, places,
-                         most=most or _MOST, wait=_WAIT, least=least)  # fmt: skip
-        return asked
+                raise ProtocolError(f"partition {partition} has no leader")
+            sent.setdefault(self._leaders[partition], []).append(partition)
+        default = _MAX_BYTES if self._only is None else _MAX_BYTES_OF_FEW
+        for leader, partitions in sent.items():
+            offsets = [(partition, at[partition]) for partition in partitions]
+            request = fetch_request(self._topic, offsets, max_bytes=most or default,
+                                    max_wait_ms=_MAX_WAIT_MS, min_bytes=least)  # fmt: skip
+            self._connection(leader).send(request)
+        return sent
 
-    def _answers(self, asked: Mapping[Place, Collection[int]]) -> list[Part]:
+    def _receive(self, sent: Mapping[Address, Collection[int]]) -> list[FetchedPartition]:
         return [
             part
-            for place, partitions in asked.items()
-            for part in wire.answered(self._connections[place], self._topic, partitions)
+            for leader, partitions in sent.items()
+            for part in parse_fetch_response(
+                self._connections[leader].receive(), self._topic, partitions
+            )
         ]
 
     def _advance(
-        self, parts: list[Part], whole: Mapping[int, list[Batch]], at: dict[int, int],
+        self, parts: list[FetchedPartition], whole: Mapping[int, list[Batch]], at: dict[int, int],
         ends: dict[int, int], began: float,
     ) -> bool:  # fmt: skip
-        """Where to go on in each partition; whether anything has come."""
+        """Advance the offsets of the next fetch; returns whether any did."""
         moved = False
         for part in parts:
             if part.error:
-                self._complain(part, at[part.partition], began)
-                continue
+                self._raise_error(part, at[part.partition], began)
             if whole[part.partition]:
                 at[part.partition], moved = whole[part.partition][-1].last + 1, True
             if at[part.partition] >= ends[part.partition]:
                 del at[part.partition]
-        if not moved and time.monotonic() - began > _PATIENCE:
-            raise troubles.unavailable(self._topic, self._cluster.address, "no new records")
+        if not moved and time.monotonic() - began > _TIMEOUT:
+            raise errors.unavailable(self._topic, self._cluster.address, "no new records")
         return moved
 
-    def _complain(self, part: Part, offset: int, began: float) -> None:
+    def _raise_error(self, part: FetchedPartition, offset: int, began: float) -> NoReturn:
         waited = time.monotonic() - began
         if part.error == _OUT_OF_RANGE:
-            raise troubles.gone(self._topic, part.partition, offset)
+            raise errors.gone(self._topic, part.partition, offset)
         if part.error == _CORRUPT:
-            why = "a broker that finds it damaged"
+            why = "a batch that the broker reports as corrupt"
             raise self._damaged(part.partition, BadBatch(offset, offset + 1, why))
-        if part.error == _UNKNOWN_TOPIC and waited > _NO_SUCH_TOPIC_SECONDS:
-            raise troubles.unknown(self._topic, self._cluster.address)
-        if part.error not in _MOVED | {_UNKNOWN_TOPIC}:
-            raise troubles.unavailable(self._topic, self._cluster.address, f"error {part.error}")
-        raise wire.WireError(f"error {part.error}")
+        if part.error == _UNKNOWN_TOPIC and waited > _NEW_TOPIC_SECONDS:
+            raise errors.unknown(self._topic, self._cluster.address)
+        if part.error not in _LEADER_CHANGES | {_UNKNOWN_TOPIC}:
+            raise errors.unavailable(self._topic, self._cluster.address, f"error {part.error}")
+        raise ProtocolError(f"error {part.error}")
 
-    def _again(self, began: float, got: str) -> None:
-        """Begin anew with other connections, unless it has gone on for too long."""
+    def _reconnect(self, began: float, got: str) -> None:
+        """Close all connections and wait before a retry, unless the outage is too long."""
         self.close()
-        if time.monotonic() - began > _PATIENCE:
-            raise troubles.unavailable(self._topic, self._cluster.address, got)
-        if time.monotonic() - began > _TOLD_AFTER:
-            self._waiting(troubles.waiting(self._cluster.address, got))
-        time.sleep(_AGAIN)
+        if time.monotonic() - began > _TIMEOUT:
+            raise errors.unavailable(self._topic, self._cluster.address, got)
+        if time.monotonic() - began > _REPORT_AFTER:
+            self._waiting(errors.waiting(self._cluster.address, got))
+        time.sleep(_RETRY_SECONDS)
 
-    def _look(self) -> dict[int, Place]:
-        """Who leads, as the first broker says that answers; one that does not is asked last."""
-        trouble: OSError = wire.WireError("no broker is named")
-        for place in tuple(self._servers):
+    def _find_leaders(self) -> dict[int, Address]:
+        """The leaders, from the first broker that answers; a broker that fails is tried last."""
+        failure: OSError = ProtocolError("no broker is named")
+        for server in tuple(self._servers):
             try:
-                return wire.leaders(self._connection(place), self._topic)
+                return available_leaders(self._connection(server), self._topic)
             except OSError as error:
-                trouble = error
+                failure = error
                 self._servers.rotate(-1)
                 self.close()
-        raise trouble
+        raise failure
 
-    def _connection(self, place: Place) -> Connection:
-        if place not in self._connections:
-            self._connections[place] = wire.Connection(*place)
-        return self._connections[place]
+    def _connection(self, address: Address) -> Connection:
+        if address not in self._connections:
+            self._connections[address] = Connection(*address)
+        return self._connections[address]
 
-    def _otherwise(self, left: Ranges, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Logs of old brokers are read by librdkafka."""
+    def _by_librdkafka(self, left: Ranges, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Record formats before version 2 are read by librdkafka."""
         from millstream.sources.kafka.librdkafka_fetch import ClientFetcher
 
-        other = ClientFetcher(self._cluster, self._topic)
+        fetcher = ClientFetcher(self._cluster, self._topic)
         try:
-            yield from other.read(left, columns)
+            yield from fetcher.read(left, columns)
         finally:
-            other.close()
+            fetcher.close()
 
 
 def _share(starts: Mapping[int, int], most: int) -> int:
-    """What each partition gives at most, of `most` bytes."""
+    """The part of `most` bytes that each partition may return."""
     return max(1, most // len(starts))
 
 
-def _spelled(at: Mapping[int, int]) -> str:
-    return ", ".join(f"partition {p} at offset {offset}" for p, offset in sorted(at.items()))
-
-
-def _check_place(part: Part, whole: Sequence[Batch], asked: int) -> None:
-    """What is read from an offset begins with the batch that holds it, or the next one, whole."""
+def _check_offsets(part: FetchedPartition, whole: Sequence[Batch], start: int) -> None:
+    """A response begins with the batch that contains the requested offset, or the next one."""
     why = None
     if not whole and part.records:
-        why = f"{len(part.records)} bytes of a longer one"
-    elif whole and whole[0].last < asked:
-        why = f"one of offsets {whole[0].base} to {whole[0].last}"
-    elif whole and whole[-1].last > part.high + _BEYOND:
-        why = f"one that ends at {whole[-1].last}, where the log ends at {part.high}"
+        why = f"{len(part.records)} bytes of a longer batch"
+    elif whole and whole[0].last < start:
+        why = f"a batch of offsets {whole[0].base} to {whole[0].last}"
+    elif whole and whole[-1].last > part.high_watermark + _BEYOND:
+        why = f"a batch that ends at {whole[-1].last}, where the log ends at {part.high_watermark}"
     if why is not None:
-        raise BadBatch(asked, asked + 1, why)
+        raise BadBatch(start, start + 1, why)
 
 
 def _raws(found: Mapping[int, Sequence[Records]], columns: Sequence[str]) -> pa.Table:
-    """The records of several partitions; a few of them in one piece, which is sooner decoded."""
+    """The records of several partitions; a few of them as one chunk, which decodes faster."""
     parts = [piece for some in found.values() for piece in some]
     owners = [partition for partition, some in found.items() for _ in some]
     counts = [len(part.offsets) for part in parts]
@@ -371,12 +384,23 @@ def _raws(found: Mapping[int, Sequence[Records]], columns: Sequence[str]) -> pa.
 
 def _raw(found: Records, partition: int | np.ndarray, columns: Sequence[str]) -> pa.Table:
     count = len(found.offsets)
-    stamps = np.clip(found.stamps, -_LONGEST_STAMP, _LONGEST_STAMP)
-    made = {
+    timestamps = np.clip(found.stamps, -_MAX_TIMESTAMP_MS, _MAX_TIMESTAMP_MS)
+    arrays = {
         "value": found.values,
         "key": found.keys,
         "partition": pa.array(np.full(count, partition, np.int32)),
         "offset": pa.array(found.offsets),
-        "timestamp": pa.array(stamps * 1000).view(pa.timestamp("us", "UTC")),
+        "timestamp": pa.array(timestamps * 1000).view(pa.timestamp("us", "UTC")),
     }
-    return pa.table([made[name] for name in columns], schema=raw_schema(columns))
+    if found.headers is not None:
+        arrays["headers"] = pa.array(
+            [*map(_header_rows, found.headers)], raw_schema().field("headers").type
+        )
+    return pa.table([arrays[name] for name in columns], schema=raw_schema(columns))
+
+
+def _header_rows(headers: Headers) -> list[dict[str, Any]] | None:
+    """Headers as in a row: names are text, and a record without headers has null."""
+    return [
+        {"key": name.decode(errors="replace"), "value": value} for name, value in headers
+    ] or None

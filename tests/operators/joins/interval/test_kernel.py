@@ -295,7 +295,7 @@ def test_what_cannot_be_joined_is_refused() -> None:
     with pytest.raises(InvalidSpec, match="columns of the right side; got 'nobody'; choose from"):
         IntervalKernel(Interval((("user", "nobody"),), (0, 1)), (SEARCHES, CLICKS), TIMES)
     taken_back = tables.table([{**search(0, 0), "_sign": -1}], SEARCHES)
-    with pytest.raises(InvalidSpec, match="never taken back"):
+    with pytest.raises(InvalidSpec, match="never retracted"):
         kernel().prepare(taken_back, BatchTime(0, 0, 0))
     with pytest.raises(InvalidSpec, match="rows with an event time on both sides"):
         kernel().prepare(taken_back.drop_columns(["_time", "_sign"]), BatchTime(0, 0, 0))

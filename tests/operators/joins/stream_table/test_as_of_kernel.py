@@ -168,7 +168,7 @@ def test_what_cannot_be_joined_is_refused() -> None:
     with pytest.raises(InvalidSpec, match="as_of needs names that only one side has"):
         AsOfKernel(AsOf(ON), (SALES, SALES), TIMES)
     taken_back = tables.table([{**sale(0, 0), "_sign": -1}], SALES)
-    with pytest.raises(InvalidSpec, match="as_of needs rows that are never taken back"):
+    with pytest.raises(InvalidSpec, match="as_of needs rows that are never retracted"):
         kernel().prepare(taken_back, BatchTime(0, 0, 0))
     with pytest.raises(InvalidSpec, match="how` of as_of needs one of inner, left; got 'full'"):
         AsOf(ON, "full")  # type: ignore[arg-type]

@@ -97,7 +97,7 @@ def test_what_cannot_be_joined_is_refused() -> None:
     with pytest.raises(InvalidSpec, match="lookup needs names that only one side has"):
         LookupKernel(Lookup(ON), (SALES, SALES))
     rows = tables.table([{**sale(0), "_sign": -1}], SALES.remove(2))
-    with pytest.raises(InvalidSpec, match="lookup needs rows that are never taken back"):
+    with pytest.raises(InvalidSpec, match="lookup needs rows that are never retracted"):
         kernel().prepare(rows, BatchTime(0, 0, 0))
     assert kernel().due(5) == MIN_TIME
 

@@ -99,7 +99,7 @@ def told(pane: row_panes.Pane) -> tuple[Any, ...]:
 
 
 def stands(tables_: list[tuple[Any, ...]], of: int) -> dict[Any, list[tuple[Any, ...]]]:
-    """Rows of each key, in the order they left: a row taken back stands before its successor."""
+    """Rows of each key, in the order they left: a row retracted stands before its successor."""
     found: dict[Any, list[tuple[Any, ...]]] = {}
     for row in tables_:
         found.setdefault(row[:of], []).append(row)

@@ -163,7 +163,7 @@ def test_panes_flow_and_late_rows_are_the_oracles(
 
 @st.composite
 def corrected(draw: st.DrawFn) -> list[oracle.Batch]:
-    """Batches in which rows of earlier ones, or of their own, are taken back."""
+    """Batches in which rows of earlier ones, or of their own, are retracted."""
     given_so_far: list[dict[str, Any]] = []
     made = []
     for batch in draw(batches()):

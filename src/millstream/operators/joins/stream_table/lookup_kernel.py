@@ -39,7 +39,7 @@ CURRENT = "current"
 class LookupKernel:
     """Each event with the row its key has in the table when the event is processed.
 
-    A batch takes the table's changes in before its events: rows given and taken back, in order
+    A batch takes the table's changes in before its events: rows added and retracted, in order
     of origin. Which row an event meets depends on when its batch ran. Null keys match
     nothing; no event is late. The table may be replicated, as that of `as_of`.
 
@@ -134,7 +134,7 @@ class LookupKernel:
         )
 
     def _in_order(self, tables: Sequence[pa.Table]) -> pa.Table:
-        """The changes of a batch as they came; of one origin the row taken back, then the new."""
+        """The changes of a batch as they came; of one origin the row retracted, then the new."""
         names = self._spec.schema.names
         tables = [table for table in tables if table.num_rows]
         if not tables:

@@ -48,7 +48,7 @@ COUNT = "_count"
 
 @dataclass(frozen=True)
 class Half:
-    """One side of a batch: rows taken back, rows given, and rows that stay as they are.
+    """One side of a batch: rows retracted, rows given, and rows that stay as they are.
 
     `before` and `after` say for each key whether the side has a row of it at all; None where
     nobody asks.
@@ -64,7 +64,7 @@ class Half:
 class TableJoinKernel:
     """The rows of two tables that agree in what they are joined on, kept as both change.
 
-    Null matches nothing. Changes are rows given and taken back, in order of origin; what counts
+    Null matches nothing. Changes are rows added and retracted, in order of origin; what counts
     is what a batch changes in all. Nothing is late.
 
     State: the rows of both tables; where rows of one side may be there alone, how many the

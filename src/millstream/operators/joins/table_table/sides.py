@@ -1,4 +1,4 @@
-"""One input of a join of tables: rows given and taken back, kept under the key of the join."""
+"""One input of a join of tables: rows added and retracted, kept under the key of the join."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class TableSide:
 
 
 class Changes:
-    """Rows of one side that came in a batch: what they are, when they were, given or taken back.
+    """Rows of one side that came in a batch: what they are, when they were, given or retracted.
 
     `whole` says which of them have everything they are joined on.
     """

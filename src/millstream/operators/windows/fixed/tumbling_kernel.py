@@ -47,7 +47,7 @@ class TumblingKernel:
 
     State: one row per open window and key; forgotten when the window has left.
     Emits: each window that has rows once, in order of (start, hash of the keys), with the
-    event time `window_end` - 1 µs. A group whose rows were all taken back does not leave.
+    event time `window_end` - 1 µs. A group whose rows were all retracted does not leave.
     """
 
     def __init__(

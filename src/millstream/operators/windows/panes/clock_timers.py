@@ -23,7 +23,7 @@ class ClockTimers:
     """One row per timer: its clock, and the keys of what waits.
 
     A timer says "look again", not "fire": what has fired or grown meanwhile is judged anew,
-    so a timer is never taken back, only forgotten when its clock has passed.
+    so a timer is never retracted, only forgotten when its clock has passed.
     """
 
     def __init__(self, keys: pa.Schema) -> None:

@@ -56,9 +56,9 @@ class PanesKernel:
     State: one row per window and key, until the window has left and `keep` has passed; one
     timer per group that waits for the clock.
     Emits: keys, bounds, aggregates, `pane`, `pane_index` and, retracting, `retract`. A
-    window leaves on time once, if it ever had a row; one whose rows were all taken back takes
+    window leaves on time once, if it ever had a row; one whose rows were all retracted takes
     back what it has shown. To later operators flows the on-time pane, then each change as the
-    old row taken back and the new one.
+    old row retracted and the new one.
     """
 
     def __init__(

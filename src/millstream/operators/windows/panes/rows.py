@@ -105,7 +105,7 @@ class PaneRows:
     def _with_earlier(
         self, groups: pa.Table, now: pa.Table, standing: Ints, only: NDArray[np.bool_]
     ) -> pa.Table:
-        """Each row of `now` after what its group had shown, taken back where `only` says so."""
+        """Each row of `now` after what its group had shown, retracted where `only` says so."""
         shown = plain(groups[SHOWN]).is_valid().to_numpy(zero_copy_only=False)
         before = np.flatnonzero(shown & only)
         if len(before) == 0:

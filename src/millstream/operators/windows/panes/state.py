@@ -142,7 +142,7 @@ def _as(columns: Mapping[str, pa.Array | pa.ChunkedArray], schema: pa.Schema) ->
 
 
 def stands(groups: pa.Table) -> NDArray[np.bool_]:
-    """Which groups have rows that were not taken back."""
+    """Which groups have rows that were not retracted."""
     return np.asarray(numbers(groups, ROWS) != 0)
 
 

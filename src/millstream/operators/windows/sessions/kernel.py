@@ -67,7 +67,7 @@ class SessionKernel:
     State: one row per session that is open or kept, and a timer for each.
     Emits: each session once, when it closes, with the event time `window_end` - 1 µs. With
     a trigger or `keep`: its panes. A session that was shown and now begins elsewhere is
-    taken back in the batch that absorbs it.
+    retracted in the batch that absorbs it.
     """
 
     def __init__(

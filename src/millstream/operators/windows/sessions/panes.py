@@ -79,7 +79,7 @@ class Rows:
     def made(
         self, keys: pa.Table, firsts: Ints, lasts: Ints, answers: Columns, *, sign: int = 1
     ) -> pa.Table:
-        """Sessions with their answers (and pane columns), given or taken back."""
+        """Sessions with their answers (and pane columns), given or retracted."""
         ends = later(lasts, self._gap)
         columns = {
             **{key: keys[key] for key in self._layout.keys},

@@ -1,6 +1,6 @@
-"""Sessions whose rows may be taken back: points of time are kept, and chained anew.
+"""Sessions whose rows may be retracted: points of time are kept, and chained anew.
 
-A row taken back may leave a gap, and part a session. So beside the sessions, what every key
+A row retracted may leave a gap, and part a session. So beside the sessions, what every key
 has at each time is remembered, as long as the session around it; the sessions of a key that
 is touched are made again from all of its points.
 """
@@ -125,7 +125,7 @@ class Points:
     ) -> Met:
         """The sessions of these keys; chains of nothing but pieces whose time `is_gone` are late.
 
-        Whether a row is late is told before anything is taken back.
+        Whether a row is late is told before anything is retracted.
         """
         known = state[SESSIONS].find(keys)
         elements = _Elements.of(state[POINTS].find(keys), batch)

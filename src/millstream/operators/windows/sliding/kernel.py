@@ -54,7 +54,7 @@ class SlidingKernel:
     time can reach them. Both added up per key and time.
     Emits: one result per row, when the watermark is beyond its time, in order of (hash of
     the keys, time), with the event time t. Rows of one key and time get equal results. With
-    `retractable` a row may be taken back until it has left; after that it is late.
+    `retractable` a row may be retracted until it has left; after that it is late.
     """
 
     def __init__(
@@ -212,7 +212,7 @@ def _sortable(times: Ints) -> NDArray[np.uint64]:
 
 
 def _signs(rows: pa.Table) -> Ints | None:
-    """The signs of rows, None if none is taken back."""
+    """The signs of rows, None if none is retracted."""
     if SIGN not in rows.column_names:
         return None
     signs = int_values(plain(rows[SIGN]))
