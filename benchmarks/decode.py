@@ -20,7 +20,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.json
 
-from millstream.formats.json import decode, decode_exactly, encode
+from millstream.formats.json.decode import decode, decode_exactly
+from millstream.formats.json.encode import encode
 from millstream.schema import Schema
 
 if TYPE_CHECKING:

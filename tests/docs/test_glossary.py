@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from tests.docs.links import leads
 
 ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src" / "millstream"
@@ -63,19 +64,6 @@ def identifiers() -> frozenset[str]:
         for file in SRC.rglob("*.py")
         for found in defined.finditer(file.read_text())
     )
-
-
-def leads(link: str, document: Path) -> bool:
-    """Whether a link leads to a page, and to a heading of it where it names one."""
-    path, _, anchor = link.partition("#")
-    page = (document.parent / path) if path else document
-    return page.is_file() and (not anchor or anchor in anchors(page.read_text()))
-
-
-def anchors(text: str) -> set[str]:
-    """The anchors of a page's headings, as GitHub and MkDocs make them."""
-    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", h.lower()).strip().replace(" ", "-") for h in headings}
 
 
 def test_everything_the_glossary_names_exists() -> None:

@@ -18,7 +18,7 @@ import millstream as ms
 from millstream.engine.continuous.frames import Taking, as_json, output_frame
 from millstream.engine.continuous.json import EXTRA, GOOD, JsonColumns
 from millstream.errors import InvalidSpec
-from millstream.formats.json import decode
+from millstream.formats.json.decode import decode
 from millstream.formats.json.encode import encode
 from millstream.plan.graph import Read
 from millstream.schema import Schema

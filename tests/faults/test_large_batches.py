@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,11 +13,14 @@ from tests.faults.appending import append, large
 
 import millstream as ms
 from millstream.kafka.admin.topics import Topics
+from millstream.kafka.clients.consuming.damaged import Lost, readable
 from millstream.kafka.settings import Cluster
 from millstream.sources.kafka import originals
 from millstream.sources.kafka.reader import TopicReader
 from millstream.sources.kafka.wire_fetch import WireFetcher
 from millstream.sources.spec import TooMuch
+from millstream.viewing.pages import Pages
+from millstream.viewing.selection import Selection
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -111,3 +115,22 @@ def test_single_records_of_such_batches_are_fetched_with_bounded_memory(
     many = originals.fetch(cluster, unpacks_large, {0: range(RECORDS)})
     assert many["offset"].to_pylist() == list(range(many.num_rows))
     assert 64 << 20 <= many.nbytes < 128 << 20
+
+
+def test_tail_and_consumers_pass_over_batches_that_their_client_cannot_unpack(
+    broker: ThrowAwayBroker, unpacks_large: str
+) -> None:
+    """Where they end is in their headers: asking the client for it took a minute each."""
+    told: list[Lost] = []
+    cluster, began = Cluster(broker.address), time.monotonic()
+    with ms.Consumer(unpacks_large, kafka=cluster, until_end=True) as consumer:
+        seen = [record.offset for record in readable(consumer, cluster, told.append)]
+    page = Pages(cluster, unpacks_large).before({0: 3 * RECORDS}, Selection(), 2)
+
+    assert not seen
+    assert [(one.first, one.next) for one in told] == [
+        (n * RECORDS, (n + 1) * RECORDS) for n in range(3)
+    ]
+    assert not page.records
+    assert page.lost
+    assert time.monotonic() - began < 60

@@ -8,7 +8,7 @@ import pyarrow as pa
 from tests.formats.json_records import Fields, ddl
 from tests.oracles import json_oracle
 
-from millstream.formats.json import decode, decode_exactly
+from millstream.formats.json.decode import decode, decode_exactly
 from millstream.schema import Schema
 
 if TYPE_CHECKING:

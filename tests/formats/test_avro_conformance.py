@@ -18,8 +18,8 @@ from tests.formats.two_ways import same
 from tests.oracles import avro_oracle
 
 from millstream.errors import InvalidInput, InvalidSpec
-from millstream.formats.avro import Avro
 from millstream.formats.avro.decode import decode, decode_exactly
+from millstream.formats.avro.format import Avro
 from millstream.formats.avro.schema import parse_schema, row_schema
 from millstream.formats.framing import BARE
 from millstream.schema import Schema

@@ -14,8 +14,8 @@ from tests.formats.two_ways import same
 from tests.oracles import csv_oracle
 
 from millstream.errors import InvalidSpec
-from millstream.formats.csv import Csv
 from millstream.formats.csv.decode import decode, decode_exactly
+from millstream.formats.csv.format import Csv
 from millstream.schema import Schema
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.errors import InvalidInput
-from millstream.formats.avro import Avro
+from millstream.formats.avro.format import Avro
 from millstream.formats.framing import BARE, Framing
 from millstream.schema import Schema
 

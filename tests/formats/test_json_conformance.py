@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.formats import json_records
 from tests.formats.agreement import agreed
 
-from millstream.formats.json import decode
+from millstream.formats.json.decode import decode
 from millstream.schema import Schema
 
 DECIMALS = [("decimal", 12, 2), ("decimal", 4, 4), ("decimal", 18, 0), ("decimal", 38, 10)]

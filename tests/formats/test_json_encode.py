@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from tests.formats import json_records
 
 from millstream.errors import InvalidInput, InvalidSpec
-from millstream.formats.json import decode, encode, encode_few
+from millstream.formats.json import encode as json_encode
+from millstream.formats.json.decode import decode
+from millstream.formats.json.encode import encode
 from millstream.schema import Schema
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -203,9 +205,9 @@ def test_a_type_without_a_json_form_is_refused() -> None:
 @settings(max_examples=400, deadline=None)
 @given(tables())
 def test_a_few_rows_are_written_as_many_are(table: pa.Table) -> None:
-    few = encode(table.slice(0, encode_few.MOST))
+    few = encode(table.slice(0, json_encode.FEW))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(encode_few, "MOST", -1)
+        patch.setattr(json_encode, "FEW", -1)
         many = encode(table.slice(0, len(few)))
 
     assert few.equals(many)
@@ -222,6 +224,6 @@ def test_a_few_doubles_are_written_as_many_are(values: list[float]) -> None:
     one_by_one = pa.concat_arrays([encode(table.slice(n, 1)) for n in range(len(values))] or
                                   [pa.array([], pa.binary())])  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(encode_few, "MOST", -1)
+        patch.setattr(json_encode, "FEW", -1)
 
         assert one_by_one.equals(encode(table))

@@ -17,7 +17,9 @@ import pytest
 from tests.formats.agreement import agreed
 
 from millstream.errors import InvalidInput, InvalidSpec
-from millstream.formats.json import Json, check, decode, exact
+from millstream.formats.json import exact
+from millstream.formats.json.decode import check, decode
+from millstream.formats.json.format import Json
 from millstream.schema import Schema
 
 if TYPE_CHECKING:

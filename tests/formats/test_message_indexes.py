@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.formats.protobuf_files import several
 
 from millstream.formats.framing import Framing
-from millstream.formats.protobuf import Protobuf
+from millstream.formats.protobuf.format import Protobuf
 from millstream.formats.protobuf.schema import message_descriptor
 
 FILES = several()

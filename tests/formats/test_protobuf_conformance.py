@@ -16,8 +16,8 @@ from tests.oracles import protobuf_oracle
 
 from millstream.errors import InvalidInput, InvalidSpec
 from millstream.formats.framing import Framing
-from millstream.formats.protobuf import Protobuf
 from millstream.formats.protobuf.decode import decode, decode_exactly
+from millstream.formats.protobuf.format import Protobuf
 from millstream.formats.protobuf.schema import message_descriptor, row_schema
 
 if TYPE_CHECKING:

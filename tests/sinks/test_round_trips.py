@@ -20,7 +20,7 @@ from millstream.formats.avro.format import Avro
 from millstream.formats.avro.schema import derive_schema
 from millstream.formats.choice import format_of
 from millstream.formats.framing import BARE, Framing
-from millstream.formats.protobuf import Protobuf
+from millstream.formats.protobuf.format import Protobuf
 from millstream.schema import Schema
 from millstream.sinks.files.formats import SUFFIX, write
 from millstream.sources.files import lines

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tests.sources.keeping import opening
 
 from millstream.errors import DataGone, InvalidSpec
+from millstream.formats.csv.records import AmbiguousHeader, header_of
 from millstream.schema import Schema
 from millstream.sources.files import lines, parquet, seen
-from millstream.sources.files.csv_header import NoHeader, header_of
 from millstream.sources.files.files import Files
 from millstream.sources.files.reader import FilesReader, listed
 
@@ -210,7 +210,7 @@ def test_a_first_line_is_a_header_if_it_names_all_columns_and_a_row_if_it_names_
     assert header_of(b"1,x", schema) is None
     assert header_of(b'"', schema) is None
     for line, says in ((b"a,c", "names a and not b"), (b"a,b,a", "names a twice")):
-        with pytest.raises(NoHeader, match=says):
+        with pytest.raises(AmbiguousHeader, match=says):
             header_of(line, schema)
 
 

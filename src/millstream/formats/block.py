@@ -1,8 +1,8 @@
-"""A block of record values as one byte array that numpy can look into.
+"""A block of record values as one byte array that numpy can address.
 
-Rows lie one after the other; eight (or 32) bytes anywhere are one load, so that text is
-compared and converted a whole column at a time. 32 spare bytes stand at either end, so
-that a load at the edge of a row stays inside.
+Rows follow one another; 8 (or 32) bytes at any position are one load, so that text is compared
+and converted a whole column at a time. 32 spare bytes at either end keep a load at the edge of a
+row inside the array.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 Flags = npt.NDArray[np.bool_]
 _SPARE = 32
-_MOST_KEPT = 1 << 23
+_MAX_KEPT = 1 << 23
 _QUOTE, _COLON, _BACKSLASH, _BLANK = 0x22, 0x3A, 0x5C, 0x20
 
 
 class Scratch(threading.local):
-    """Large arrays that the blocks of one thread use one after the other.
+    """Large arrays that the blocks of one thread reuse.
 
-    Asking the system for fresh pages costs more than all comparisons over them. What is
-    kept is bounded: a few arrays of at most 8 MiB a thread.
+    Allocating fresh pages costs more than all comparisons over them. A thread keeps a few arrays
+    of at most 8 MiB each.
     """
 
     def __init__(self) -> None:
         self._kept: dict[str, npt.NDArray[np.uint8]] = {}
 
     def bytes(self, name: str, size: int) -> npt.NDArray[np.uint8]:
-        """The array of that name, of that size, holding anything."""
-        if size > _MOST_KEPT:
+        """The array of that name, uninitialized."""
+        if size > _MAX_KEPT:
             return np.empty(size, np.uint8)
         kept = self._kept.get(name)
         if kept is None or kept.size < size:
@@ -49,39 +49,43 @@ _SCRATCH = Scratch()
 
 
 class Block:
-    """Some rows' bytes; `start` and `end` are the bounds of each row within them.
+    """The bytes of some rows; `start` and `end` are the bounds of each row in `bytes`.
 
-    Only the newest block of a thread may be used: they share their scratch.
+    Only the newest block of a thread may be used: they share scratch arrays.
     """
 
     def __init__(self, values: pa.Array) -> None:
-        """`values` is binary or large binary; what null rows hold is not looked at."""
-        width = np.int64 if pa.types.is_large_binary(values.type) else np.int32
-        _, offsets, data = values.buffers()
+        """`values` is binary or large binary; the bytes of null rows are not read."""
         self.rows = len(values)
-        bounds = np.frombuffer(offsets, width, self.rows + 1, values.offset * width().itemsize)
-        first, last = int(bounds[0]), int(bounds[-1])
+        offsets = offsets_of(values)
+        first, last = int(offsets[0]), int(offsets[-1])
         self.bytes = _SCRATCH.bytes("rows", last - first + 2 * _SPARE)
         self.bytes[:_SPARE] = self.bytes[-_SPARE:] = 0
         if last > first:
-            self.bytes[_SPARE:-_SPARE] = np.frombuffer(data, np.uint8, last - first, first)
-        bounds = bounds.astype(np.int64) + (_SPARE - first)
+            self.bytes[_SPARE:-_SPARE] = np.frombuffer(
+                values.buffers()[2], np.uint8, last - first, first
+            )
+        bounds = offsets.astype(np.int64) + (_SPARE - first)
         self.start: Ints = bounds[:-1]
         self.end: Ints = bounds[1:]
         self._words = self._loads("<u8", 8)
         self._wide = self._loads("V32", 32)
 
     def word(self, at: Ints) -> Words:
-        """The 8 bytes from each place on, the first one lowest."""
+        """The 8 bytes at each position, the first one lowest."""
         return self._words[at]
 
     def wide(self, at: Ints) -> tuple[Words, Words, Words, Words]:
-        """The 32 bytes from each place on, as four words."""
+        """The 32 bytes at each position, as four words."""
         four = self._wide[at].view("<u8").reshape(-1, 4)
         return four[:, 0], four[:, 1], four[:, 2], four[:, 3]
 
     def text(self, row: int) -> bytes:
         return self.bytes[self.start[row] : self.end[row]].tobytes()
+
+    def slices(self, start: Ints, end: Ints, kind: pa.DataType) -> pa.Array:
+        """The bytes between ascending, disjoint bounds as a binary or string array."""
+        return slice_binary(pa.py_buffer(self.bytes), start, end, kind)
 
     @cached_property
     def ascii(self) -> bool:
@@ -89,13 +93,13 @@ class Block:
 
     @cached_property
     def escapes(self) -> Ints:
-        """Where backslashes stand."""
+        """Positions of backslashes."""
         found = self._equal(_BACKSLASH, "marks")
         return np.flatnonzero(found) if found.any() else np.empty(0, np.int64)
 
     @cached_property
     def controls(self) -> Ints:
-        """Where characters below the blank stand: never inside a JSON string."""
+        """Positions of control characters, which a JSON string never contains."""
         inner = self.bytes[_SPARE:-_SPARE]
         if inner.size == 0 or inner.min() >= _BLANK:
             return np.empty(0, np.int64)
@@ -103,7 +107,7 @@ class Block:
 
     @cached_property
     def high(self) -> Ints:
-        """Where bytes beyond ASCII stand."""
+        """Positions of bytes beyond ASCII."""
         return np.empty(0, np.int64) if self.ascii else np.flatnonzero(self.bytes >= 0x80)
 
     @cached_property
@@ -113,34 +117,34 @@ class Block:
 
     @cached_property
     def names(self) -> Ints:
-        """Where a quote stands before a colon: at the end of a name, mostly."""
+        """Positions of quotes before a colon: mostly the ends of names."""
         marks = self._equal(_COLON, "marks")
         np.logical_and(self.quoting[:-1], marks[1:], out=marks[:-1])
         return np.flatnonzero(marks[:-1])
 
     @cached_property
     def quotes(self) -> Ints:
-        """Where quotes stand that begin or end a string (in a row that is JSON)."""
+        """Positions of quotes that begin or end a string (in a row that is JSON)."""
         quotes = np.flatnonzero(self.quoting)
         if not self.escapes.size:
             return quotes
         return quotes[~self._escaped(quotes)]
 
     def _escaped(self, quotes: Ints) -> Flags:
-        """A quote after an odd run of backslashes is a character, not a bound."""
+        """Which quotes follow an odd number of backslashes, and so are characters."""
         escapes = self.escapes
         begins = np.empty(escapes.size, np.bool_)
         begins[0] = True
         begins[1:] = escapes[1:] != escapes[:-1] + 1
-        places = np.arange(escapes.size)
-        run = places - np.maximum.accumulate(np.where(begins, places, 0)) + 1
+        index = np.arange(escapes.size)
+        run = index - np.maximum.accumulate(np.where(begins, index, 0)) + 1
         odd = np.zeros(self.bytes.size, np.bool_)
         odd[escapes] = (run & 1).astype(np.bool_)
         return odd[quotes - 1]
 
     @cached_property
     def quote_counts(self) -> tuple[Ints, Ints]:
-        """For each row, where its quotes begin in `quotes`, and how many they are."""
+        """For each row, the index of its first quote in `quotes`, and how many it has."""
         first = np.searchsorted(self.quotes, self.start)
         return first, np.searchsorted(self.quotes, self.end) - first
 
@@ -169,6 +173,24 @@ class Block:
         return np.ndarray((count,), kind, buffer=self.bytes.data, strides=(1,))
 
 
-def holds(marks: Ints, start: Ints, end: Ints) -> Flags:
-    """For each span, whether one of the (ascending) marks lies in it."""
+def contains_any(marks: Ints, start: Ints, end: Ints) -> Flags:
+    """For each span, whether one of the (ascending) marks is in it."""
     return np.asarray(np.searchsorted(marks, start) < np.searchsorted(marks, end))
+
+
+def offsets_of(values: pa.Array) -> npt.NDArray[np.signedinteger]:
+    """Where each value begins and the last one ends, in the array's data."""
+    width = np.int64 if pa.types.is_large_binary(values.type) else np.int32
+    start = values.offset * width().itemsize
+    return np.frombuffer(values.buffers()[1], width, len(values) + 1, start)
+
+
+def slice_binary(data: pa.Buffer, start: Ints, end: Ints, kind: pa.DataType) -> pa.Array:
+    """The bytes between ascending, disjoint bounds, as an array of that binary or string type."""
+    if not start.size:
+        return pa.array([], kind)
+    width = np.int64 if pa.types.is_large_binary(kind) else np.int32
+    bounds = np.empty(2 * start.size, width)
+    bounds[0::2], bounds[1::2] = start, end
+    every = pa.Array.from_buffers(kind, bounds.size - 1, [None, pa.py_buffer(bounds), data])
+    return every.take(pa.array(np.arange(0, bounds.size - 1, 2, dtype=width)))

@@ -15,7 +15,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millstream.formats.block import Block, Flags, Ints
-from millstream.formats.json.numbers import slices
 
 Words = npt.NDArray[np.uint64]
 _MORE = np.uint64(0x8080808080808080)
@@ -153,7 +152,7 @@ class Cursor:
 
     def bytes_of(self, start: Ints, end: Ints) -> pa.Array:
         """The bytes between ascending, disjoint bounds."""
-        return slices(self._block, start, end, pa.binary())
+        return self._block.slices(start, end, pa.binary())
 
     def texts_of(self, rows: Ints, start: Ints, end: Ints) -> pa.Array:
         """As `bytes_of`, as text; a record whose bytes are no UTF-8 is lost."""
@@ -165,7 +164,7 @@ class Cursor:
         except pa.ArrowInvalid:
             wrong = np.array([not _is_text(value) for value in made.to_pylist()], np.bool_)
             self.lose(rows[wrong])
-            return slices(self._block, start, np.where(wrong, start, end), pa.string())
+            return self._block.slices(start, np.where(wrong, start, end), pa.string())
 
     def finished(self) -> Flags:
         """Which records were read to their very end, and are not lost."""

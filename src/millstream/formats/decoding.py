@@ -1,174 +1,187 @@
-"""What decoders share: blocks of a handy size in, rows put together in input order out."""
+"""What all decoders share: records in, good rows and bad records in input order out."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from millstream.errors import InvalidInput
+from millstream.formats.block import offsets_of
 from millstream.formats.spec import Decoded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from millstream.formats.block import Flags, Ints
     from millstream.schema import Schema
 
 _BLOCK_BYTES = 1 << 21
 _BLOCK_ROWS = 1 << 14
-FEW = 24
 NULL_VALUE = "value is null"
+FEW = 24
+"""Up to this many records, the exact path costs less than setting up whole columns."""
 
 
-@dataclass(slots=True)
+class BadRecord(ValueError):
+    """The bytes are not a record of the format; the message is the reason."""
+
+
+class BadValue(BadRecord):
+    """A value does not fit the schema; `path` is built from the innermost step outwards."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.path = ""
+
+    def inside(self, step: str) -> Self:
+        """The same error, one step further out."""
+        self.path = step + (self.path if self.path[:1] in ("", "[") else f".{self.path}")
+        return self
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
 class Piece:
-    """Good rows that were read together: where they stand in the input, and their columns."""
+    """Good rows that were read together; `rows` are the numbers of their records.
 
-    rows: npt.NDArray[np.int64]
+    `extra` counts the rows that have fields outside the schema.
+    """
+
+    rows: Ints
     columns: list[pa.Array]
-
-
-@dataclass(slots=True)
-class Results:
-    """What a decoder has made so far; every record ends up in a piece or among the bad."""
-
-    schema: Schema
-    pieces: list[Piece] = field(default_factory=list)
-    bad: dict[int, str] = field(default_factory=dict)
     extra: int = 0
 
-    def decoded(self, count: int) -> Decoded:
-        """All of it, for an input of so many records."""
-        kind = self.schema.arrow()
-        made = [pa.RecordBatch.from_arrays(piece.columns, schema=kind) for piece in self.pieces]
-        none = np.empty(0, np.int64)
-        good = np.concatenate([none, *(piece.rows for piece in self.pieces)])
-        bad = np.array(sorted(self.bad), np.int64)
-        assert good.size + bad.size == count
-        reasons = [self.bad[number] for number in bad.tolist()]
-        return Decoded(pa.Table.from_batches(made, kind), good, bad, reasons, self.extra)
+    @classmethod
+    def where(cls, ok: Flags, columns: list[pa.Array], extra: Flags | None = None) -> Self:
+        """The rows of a block's columns where `ok` is set."""
+        if not ok.all():
+            columns = [column.filter(pa.array(ok)) for column in columns]
+        return cls(np.flatnonzero(ok), columns, 0 if extra is None else int((extra & ok).sum()))
 
 
 class Paths(Protocol):
-    """The two ways a format reads records; the fast one only ever accepts."""
+    """The two ways in which a format reads records."""
 
-    def fast(
-        self, block: pa.Array
-    ) -> tuple[list[pa.Array], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-        """Columns, which rows are surely right, and which carry fields outside the schema."""
+    def fast(self, block: pa.Array) -> Iterable[Piece]:
+        """The rows of a block that are certainly right; it only accepts, it refuses nothing."""
 
     def exact(self, raw: bytes | None) -> tuple[list[object], bool]:
-        """A row's values, and whether it carried more.
+        """A row's values, and whether the record has fields outside the schema.
 
         Raises:
-            ValueError: the record is bad; `str(error)` is the reason.
+            BadRecord: `str(error)` is the reason.
         """
 
 
+def decode(
+    values: pa.Array | pa.ChunkedArray, schema: Schema, paths: Paths, *, exactly: bool = False
+) -> Decoded:
+    """The fast path over blocks, and the exact path for every record that it does not accept.
+
+    `exactly` leaves out the fast path: the result is the same.
+    """
+    bad: dict[int, str] = {}
+    if exactly or len(values) <= FEW:
+        _check_binary(values.type)
+        every = np.arange(len(values))
+        pieces = _read_each(values.to_pylist(), every, schema, paths, bad)
+        return _decoded(pieces, bad, schema, len(values))
+    pieces = []
+    for base, block in blocks(values):
+        found: list[Piece] = []
+        unread = np.ones(len(block), np.bool_)
+        for piece in paths.fast(block) if len(block) > FEW else ():
+            unread[piece.rows] = False
+            found.append(replace(piece, rows=piece.rows + base))
+        if unread.any():
+            left = np.flatnonzero(unread)
+            records = block if unread.all() else block.take(pa.array(left))
+            found += _read_each(records.to_pylist(), left + base, schema, paths, bad)
+        pieces += _merge(found)
+    return _decoded(pieces, bad, schema, len(values))
+
+
 def blocks(values: pa.Array | pa.ChunkedArray) -> Iterator[tuple[int, pa.Array]]:
-    """Pieces of about two megabytes, so that a block stays in the processor's cache.
+    """Blocks of about two megabytes, which fit the processor's cache.
 
     Each comes with the number of its first record.
     """
+    _check_binary(values.type)
     base = 0
     for chunk in values.chunks if isinstance(values, pa.ChunkedArray) else [values]:
-        if not (pa.types.is_binary(chunk.type) or pa.types.is_large_binary(chunk.type)):
-            raise InvalidInput("decode needs a binary array", got=f"Arrow type {chunk.type}")
         for block in _cut(chunk):
             yield base, block
             base += len(block)
 
 
+def _check_binary(kind: pa.DataType) -> None:
+    if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
+        raise InvalidInput("decode needs a binary array", got=f"Arrow type {kind}")
+
+
 def _cut(values: pa.Array) -> Iterator[pa.Array]:
     if len(values) == 0:
         return
-    width = np.int64 if pa.types.is_large_binary(values.type) else np.int32
-    offsets = np.frombuffer(
-        values.buffers()[1], width, len(values) + 1, values.offset * width().itemsize
-    )
+    offsets = offsets_of(values)
+    limit = np.iinfo(offsets.dtype).max
     at = 0
     while at < len(values):
-        until = width(min(int(offsets[at]) + _BLOCK_BYTES, np.iinfo(width).max))
+        # of the offsets' own type: another one would convert all of them for every block
+        until = offsets.dtype.type(min(int(offsets[at]) + _BLOCK_BYTES, limit))
         after = int(np.searchsorted(offsets, until, "right")) - 1
         size = min(max(after - at, 1), _BLOCK_ROWS, len(values) - at)
         yield values.slice(at, size)
         at += size
 
 
-def slice_binary(
-    data: pa.Buffer, start: npt.NDArray[np.int64], end: npt.NDArray[np.int64], kind: pa.DataType
-) -> pa.Array:
-    """The bytes between ascending, disjoint bounds, as an array of that binary type."""
-    if not start.size:
-        return pa.array([], kind)
-    bounds = np.empty(2 * start.size, np.int64 if pa.types.is_large_binary(kind) else np.int32)
-    bounds[0::2], bounds[1::2] = start, end
-    every = pa.Array.from_buffers(kind, bounds.size - 1, [None, pa.py_buffer(bounds), data])
-    return every.take(pa.array(np.arange(0, bounds.size - 1, 2)))
-
-
-def decode_blocks(values: pa.Array | pa.ChunkedArray, schema: Schema, paths: Paths) -> Decoded:
-    """Blocks by the fast path; what it does not take, and small blocks, exactly."""
-    gathered = Results(schema)
-    for base, block in blocks(values):
-        unread = np.ones(len(block), np.bool_)
-        pieces: list[Piece] = []
-        if len(block) > FEW:
-            made, ok, extra = paths.fast(block)
-            gathered.extra += int((extra & ok).sum())
-            if not ok.all():
-                made = [column.filter(pa.array(ok)) for column in made]
-            pieces.append(Piece(np.flatnonzero(ok) + base, made))
-            unread = ~ok
-        if unread.any():
-            left = np.flatnonzero(unread)
-            records = block.take(pa.array(left)).to_pylist()
-            pieces += _exactly(zip((left + base).tolist(), records, strict=True), gathered, paths)
-        gathered.pieces.extend(merge_pieces(pieces))
-    return gathered.decoded(len(values))
-
-
-def decode_each(values: pa.Array | pa.ChunkedArray, schema: Schema, paths: Paths) -> Decoded:
-    """The meaning of `two_paths`, one record at a time."""
-    gathered = Results(schema)
-    gathered.pieces += _exactly(enumerate(values.to_pylist()), gathered, paths)
-    return gathered.decoded(len(values))
-
-
-def _exactly(
-    records: Iterable[tuple[int, bytes | None]], gathered: Results, paths: Paths
-) -> list[Piece]:
+def _read_each(
+    records: Iterable[bytes | None], numbers: Ints, schema: Schema, paths: Paths,
+    bad: dict[int, str],
+) -> list[Piece]:  # fmt: skip
+    """The good rows of some records; the reasons of the others are added to `bad`."""
     rows: list[int] = []
     values: list[list[object]] = []
-    for number, raw in records:
+    extra = 0
+    for number, raw in zip(numbers.tolist(), records, strict=True):
         try:
-            row, extra = paths.exact(raw)
-        except ValueError as error:
-            gathered.bad[number] = str(error)
+            row, more = paths.exact(raw)
+        except ValueError as error:  # mostly BadRecord; a parser may raise its own
+            bad[number] = str(error)
             continue
         rows.append(number)
         values.append(row)
-        gathered.extra += extra
+        extra += more
     if not rows:
         return []
-    kinds = gathered.schema.arrow().types
-    made = [
-        pa.array(column, kind)
-        for column, kind in zip(zip(*values, strict=True), kinds, strict=True)
-    ]
-    return [Piece(np.array(rows, np.int64), made)]
+    columns = zip(zip(*values, strict=True), schema.arrow().types, strict=True)
+    return [Piece(np.array(rows, np.int64), [pa.array(c, kind) for c, kind in columns], extra)]
 
 
-def merge_pieces(pieces: Sequence[Piece]) -> list[Piece]:
+def _merge(pieces: list[Piece]) -> list[Piece]:
     """One piece with the rows of all, in input order."""
+    pieces = [piece for piece in pieces if piece.rows.size]
     if len(pieces) <= 1:
-        return list(pieces)
-    pieces = [piece for piece in pieces if piece.rows.size] or pieces[:1]
+        return pieces
     rows = np.concatenate([piece.rows for piece in pieces])
     order = np.argsort(rows, kind="stable")
-    parts = zip(*(piece.columns for piece in pieces), strict=True)
     taken = pa.array(order)
-    return [Piece(rows[order], [pa.concat_arrays(part).take(taken) for part in parts])]
+    parts = zip(*(piece.columns for piece in pieces), strict=True)
+    columns = [pa.concat_arrays(part).take(taken) for part in parts]
+    return [Piece(rows[order], columns, sum(piece.extra for piece in pieces))]
+
+
+def _decoded(pieces: Sequence[Piece], bad: dict[int, str], schema: Schema, count: int) -> Decoded:
+    arrow = schema.arrow()
+    batches = [pa.RecordBatch.from_arrays(piece.columns, schema=arrow) for piece in pieces]
+    good = np.concatenate([np.empty(0, np.int64), *(piece.rows for piece in pieces)])
+    places = np.array(sorted(bad), np.int64)
+    assert good.size + places.size == count
+    reasons = [bad[number] for number in places.tolist()]
+    table = pa.Table.from_batches(batches, arrow)
+    return Decoded(table, good, places, reasons, sum(piece.extra for piece in pieces))

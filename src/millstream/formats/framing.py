@@ -202,7 +202,7 @@ def _without_heads(values: pa.Array, heads: np.ndarray) -> pa.Array:
     import numpy as np
     import pyarrow as pa
 
-    from millstream.formats.decoding import slice_binary
+    from millstream.formats.block import slice_binary
 
     width = np.int64 if pa.types.is_large_binary(values.type) else np.int32
     _, offsets, data = values.buffers()

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from operator import methodcaller
 from typing import TYPE_CHECKING
 
 from millstream.errors import InvalidInput
@@ -35,6 +36,12 @@ class Record:
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
+UNREADABLE: list[tuple[str, bytes | None]] = [("\N{REPLACEMENT CHARACTER}", None)]
+
+
+_HEADERS = methodcaller("headers")
+
+
 def from_message(message: Message) -> Record:
     """The record in a message of confluent-kafka that holds no error."""
     return Record(
@@ -44,8 +51,21 @@ def from_message(message: Message) -> Record:
         timestamp=moment(message.timestamp()[1]),
         key=message.key(),
         value=message.value(),
-        headers=tuple(message.headers() or ()),  # type: ignore[arg-type]
+        headers=tuple(headers_of(message)),
     )
+
+
+def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
+    """The headers of a message; `UNREADABLE` where one has a name that is no UTF-8.
+
+    Of such a message confluent-kafka gives none of them: it returns a list that crashes the
+    process and leaves an exception behind, which a call from C finds and `message.headers()` may
+    not. It must not be asked a second time.
+    """
+    try:
+        return _HEADERS(message) or []
+    except (SystemError, UnicodeDecodeError):
+        return UNREADABLE
 
 
 def moment(milliseconds: int) -> datetime:

@@ -285,7 +285,10 @@ class Pages:
             reader.assign({(self.topic, part): one.at for part, one in open_ones.items()})
             patience = time.monotonic() + _FIRST
             while open_ones and not budget.out:
+                known = len(self._lost)
                 messages = self._fetched(reader, open_ones)
+                if len(self._lost) > known:
+                    patience = time.monotonic() + _FIRST
                 if messages or reader.eof:
                     budget.begin()
                 elif budget.until == math.inf and time.monotonic() > patience:

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from tests.oracles.csv_record_oracle import records
 from tests.sources.test_files_listing import put, reader
 
-from millstream.formats.csv import Csv
+from millstream.formats.csv.format import Csv
+from millstream.formats.csv.records import record_ends
 from millstream.schema import Schema
-from millstream.sources.files import csv_records, lines
+from millstream.sources.files import lines
 from millstream.sources.files.files import Files
 from millstream.sources.files.seen import Seen
 
@@ -30,7 +31,7 @@ BODIES = st.lists(PARTS, max_size=14).map(b"".join)
 
 
 def by_ends(raw: bytes) -> list[bytes]:
-    bounds = [0, *csv_records.ends(raw, whole=True).tolist()]
+    bounds = [0, *record_ends(raw, whole=True).tolist()]
     cut = [raw[a:b] for a, b in pairwise(bounds)]
     return cut + ([raw[bounds[-1] :]] if bounds[-1] < len(raw) else [])
 
@@ -47,8 +48,8 @@ def test_records_end_where_the_definition_says(raw: bytes) -> None:
 @settings(max_examples=500, deadline=None)
 @given(BODIES, BODIES)
 def test_an_end_found_early_stays_one_whatever_follows(raw: bytes, more: bytes) -> None:
-    early = csv_records.ends(raw, whole=False).tolist()
-    late = csv_records.ends(raw + more, whole=True).tolist()
+    early = record_ends(raw, whole=False).tolist()
+    late = record_ends(raw + more, whole=True).tolist()
     assert early == late[: len(early)]
 
 
@@ -139,7 +140,7 @@ def test_quotes_that_do_not_fit_take_time_by_the_size_of_the_file(line: bytes) -
     def seconds(size: int) -> float:
         raw = b'"' + line * (size // len(line))
         began = time.process_time()
-        csv_records.ends(raw, whole=True)
+        record_ends(raw, whole=True)
         return time.process_time() - began
 
     small = min(seconds(1 << 16) for _ in range(3))

@@ -1,5 +1,1 @@
-"""Avro: one binary datum for each record, in Confluent's framing or bare."""
-
-from millstream.formats.avro.format import Avro
-
-__all__ = ["Avro"]
+"""Avro: one binary datum for each record, with or without Confluent's header."""

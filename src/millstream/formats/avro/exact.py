@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from millstream.formats import times
 from millstream.formats.avro.schema import Enum, Fixed, Items, Maybe, Node, Pairs, Plain, Record
-from millstream.formats.decoding import NULL_VALUE
-from millstream.formats.json.exact import BadValue
+from millstream.formats.decoding import NULL_VALUE, BadRecord, BadValue
 from millstream.schema import Decimal, Scalar
 
 if TYPE_CHECKING:
@@ -27,18 +26,14 @@ _DATE = Scalar("date")
 LEAST_DAY, GREATEST_DAY = times.LEAST // 86_400_000_000, times.GREATEST // 86_400_000_000
 
 
-class InvalidAvro(ValueError):
-    """The bytes are no datum of the schema; the message is the reason."""
-
-
 def read(raw: bytes | None, schema: Record) -> list[object]:
     """A record's values in the schema's order.
 
     Raises:
-        InvalidAvro, BadValue: `str(error)` is the reason.
+        BadRecord: `str(error)` is the reason.
     """
     if raw is None:
-        raise InvalidAvro(NULL_VALUE)
+        raise BadRecord(NULL_VALUE)
     datum = _Datum(raw)
     row = []
     for name, node in schema.parts:
@@ -47,7 +42,7 @@ def read(raw: bytes | None, schema: Record) -> list[object]:
         except BadValue as refused:
             raise refused.inside(name) from None
     if datum.at != len(raw):
-        raise InvalidAvro(f"not Avro: {len(raw) - datum.at} bytes after the end of the record")
+        raise BadRecord(f"not Avro: {len(raw) - datum.at} bytes after the end of the record")
     return row
 
 

@@ -1,5 +1,1 @@
-"""CSV: one row of comma-separated text for each record; `docs/decisions` says what it means."""
-
-from millstream.formats.csv.format import Csv
-
-__all__ = ["Csv"]
+"""CSV: one row of comma-separated cells for each record; `docs/decisions` says what it means."""

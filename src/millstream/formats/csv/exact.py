@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from millstream.errors import InvalidSpec
-from millstream.formats.decoding import NULL_VALUE
-from millstream.formats.json.exact import LIMITS, NON_FINITE, BadValue, Notes, reader
+from millstream.formats.decoding import NULL_VALUE, BadRecord, BadValue
+from millstream.formats.json.exact import LIMITS, NON_FINITE, Notes, reader
 from millstream.formats.json.syntax import Real, Whole
 from millstream.schema import Decimal, Scalar
 
@@ -29,10 +29,6 @@ _NUMBERS = (*LIMITS, "float", "double")
 _SHOWN = 40
 
 
-class InvalidCsv(ValueError):
-    """The bytes are no CSV row; the message is the reason."""
-
-
 @dataclass(frozen=True, slots=True)
 class Cell:
     """One cell: an empty one is null unless it stands in quotes."""
@@ -45,40 +41,40 @@ def parse_cells(raw: bytes | None, width: int | None = None) -> list[Cell]:
     """The cells of one record.
 
     Raises:
-        InvalidCsv: the record is null, no UTF-8, its quotes do not fit, or it has not so many
+        BadRecord: the record is null, no UTF-8, its quotes do not fit, or it has not so many
             cells as `width` says.
     """
     text = _text(raw)
     if _ODD.search(text) is None:
         count = text.count(",") + 1
         if width not in (None, count):
-            raise InvalidCsv(f"needs {width} cells; got {count}")
+            raise BadRecord(f"needs {width} cells; got {count}")
         return [Cell(part, quoted=False) for part in text.split(",")]
     found: list[Cell] = []
     count = at = 0
     while at <= len(text):
         match = _CELL.match(text, at)
         if match is None:
-            raise InvalidCsv(_wrong(text, at, count + 1))
+            raise BadRecord(_wrong(text, at, count + 1))
         count += 1
         if width is None or count <= width:
             quoted = match[1] is not None
             found.append(Cell(match[1].replace('""', '"') if quoted else match[2], quoted))
         at = match.end() + 1
     if width not in (None, count):
-        raise InvalidCsv(f"needs {width} cells; got {count}")
+        raise BadRecord(f"needs {width} cells; got {count}")
     return found
 
 
 def _text(raw: bytes | None) -> str:
     if raw is None:
-        raise InvalidCsv(NULL_VALUE)
+        raise BadRecord(NULL_VALUE)
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:
-        raise InvalidCsv(f"not CSV: invalid UTF-8 at byte {error.start + 1}") from None
+        raise BadRecord(f"not CSV: invalid UTF-8 at byte {error.start + 1}") from None
     if text[:1] == "\ufeff":
-        raise InvalidCsv("not CSV: it begins with a byte order mark")
+        raise BadRecord("not CSV: it begins with a byte order mark")
     if text.endswith("\n"):
         text = text[:-1].removesuffix("\r")
     return text
@@ -103,7 +99,7 @@ def read(
     cells a row has.
 
     Raises:
-        InvalidCsv, BadValue: `str(error)` is the reason.
+        BadRecord: `str(error)` is the reason.
     """
     found = parse_cells(raw, width)
     row: list[object] = []

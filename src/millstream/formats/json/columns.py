@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from millstream.formats.block import Block, Flags, Ints, holds
+from millstream.formats.block import Block, Flags, Ints, contains_any
 from millstream.formats.json import exact, instants
 from millstream.formats.json.numbers import (
     parse_decimals,
     parse_doubles,
     parse_integers,
-    slices,
     to_int64,
 )
 from millstream.schema import Decimal, Scalar, Struct, Type, arrow_type
@@ -203,9 +202,9 @@ def _strings(span: Span) -> tuple[pa.Array, Flags]:
     if not block.ascii:
         ok = _sound(span)
     if not block.escapes.size:
-        return slices(block, span.start, np.where(ok, span.end, span.start), pa.string()), ok
-    escaped = holds(block.escapes, span.start, span.end)
-    column = slices(block, span.start, np.where(ok, span.end, span.start), pa.string())
+        return block.slices(span.start, np.where(ok, span.end, span.start), pa.string()), ok
+    escaped = contains_any(block.escapes, span.start, span.end)
+    column = block.slices(span.start, np.where(ok, span.end, span.start), pa.string())
     which = np.flatnonzero(escaped & ok)
     if which.size:
         texts = _unescaped(column.take(pa.array(which)).to_pylist())
@@ -216,11 +215,11 @@ def _strings(span: Span) -> tuple[pa.Array, Flags]:
 
 def _sound(span: Span) -> Flags:
     """Which slots are valid UTF-8; if one is not, all beyond ASCII are left to the exact path."""
-    texts = slices(span.block, span.start, span.end, pa.binary())
+    texts = span.block.slices(span.start, span.end, pa.binary())
     try:
         texts.cast(pa.string())
     except pa.ArrowInvalid:
-        return ~holds(span.block.high, span.start, span.end)
+        return ~contains_any(span.block.high, span.start, span.end)
     return np.ones(len(span), np.bool_)
 
 
@@ -250,7 +249,7 @@ def _replaced(column: pa.Array, which: Ints, texts: list[str | None]) -> pa.Arra
 
 def _binaries(span: Span) -> tuple[pa.Array, Flags]:
     made: list[bytes | None] = []
-    for text in slices(span.block, span.start, span.end, pa.binary()).to_pylist():
+    for text in span.block.slices(span.start, span.end, pa.binary()).to_pylist():
         try:
             made.append(exact.from_base64(text.decode("ascii")))
         except ValueError:

@@ -1,16 +1,17 @@
 """Columns to record values: one compact JSON object for each row, names in column order.
 
-Every value is written so that `decode` with the same schema gives it back: times as ISO
-text with microseconds and `Z`, decimals as text, binary as base64, a non-finite double
-as one of the strings `"NaN"`, `"Infinity"`, `"-Infinity"`, other doubles as the shortest
-number that reads back the same. Columns become text as wholes and are joined once.
+`decode` with the same schema returns every value: times are ISO text with microseconds and `Z`,
+decimals text, binary base64, non-finite doubles the strings `"NaN"`, `"Infinity"`, `"-Infinity"`,
+other doubles the shortest number that reads back the same. Whole columns become text, which is
+joined once.
 """
 
 from __future__ import annotations
 
 import binascii
 import json
-from functools import lru_cache
+from datetime import date
+from functools import cache, lru_cache
 from operator import add
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.errors import InvalidInput
-from millstream.formats.json import clocks, encode_few
+from millstream.formats import times
 from millstream.formats.json.decode import check
 from millstream.schema import Array, Decimal, Map, Scalar, Schema, Struct
 
@@ -30,7 +31,13 @@ if TYPE_CHECKING:
 
 _QUOTE, _BACKSLASH, _BLANK = 0x22, 0x5C, 0x20
 _PIECE_ROWS = 1 << 14
+FEW = 24
 _STRING = Scalar("string")
+_EPOCH = date(1970, 1, 1).toordinal()
+_DAY = 86_400_000_000
+_REPEATS = 4  # rows for each distinct time from which on each time is written only once
+_SAMPLE = 256
+_PLAIN_FROM, _PLAIN_TO = 1e-3, 1e9  # between them neither Python nor Arrow writes an exponent
 
 
 def encode(table: pa.Table) -> pa.Array:
@@ -38,12 +45,12 @@ def encode(table: pa.Table) -> pa.Array:
 
     Raises:
         InvalidSpec: a column's type has no JSON form (unsigned integers, maps whose keys
-            are no strings, …).
-        InvalidInput: a time lies outside the years 1 to 9999, or there is no column.
+            are not strings, …).
+        InvalidInput: a time is outside the years 1 to 9999, or there is no column.
     """
     fields, loose = _known(table.schema)
     same = table if table.schema == loose else table.cast(loose)
-    if table.num_rows <= encode_few.MOST:
+    if table.num_rows <= FEW:
         return _few(same.columns, fields)
     pieces = [
         _objects(batch.columns, fields).cast(pa.binary())
@@ -54,8 +61,7 @@ def encode(table: pa.Table) -> pa.Array:
 
 @lru_cache(maxsize=256)
 def _known(given: pa.Schema) -> tuple[tuple[Field, ...], pa.Schema]:
-    """The fields of a table, and their canonical Arrow types; which columns may be null is the
-    table's own affair."""
+    """The fields of a table, and their canonical Arrow types, all nullable."""
     schema = Schema.from_arrow(given)
     if not len(schema):
         raise InvalidInput("encode needs at least one column", got="a table without columns")
@@ -64,10 +70,10 @@ def _known(given: pa.Schema) -> tuple[tuple[Field, ...], pa.Schema]:
 
 
 def _few(columns: Sequence[pa.ChunkedArray], fields: tuple[Field, ...]) -> pa.Array:
-    """The same objects, row by row: for a few, calls would cost more."""
+    """The same objects, row by row: for a few rows this takes half the time."""
     heads = [f"{json.dumps(field.name, ensure_ascii=False)}:" for field in fields]
     texts = [
-        encode_few.texts(column, field.type)
+        _texts_of_few(column, field.type)
         or as_text(column.combine_chunks(), field.type).to_pylist()
         for column, field in zip(columns, fields, strict=True)
     ]
@@ -105,7 +111,7 @@ def as_text(column: pa.Array, type_: Type) -> pa.Array:
 
 
 def _joined(column: pa.Array, elements: pa.Array, before: str, after: str) -> pa.Array:
-    """Lists of texts as one text each; null lists stay null."""
+    """Each list of texts as one text; null lists stay null."""
     sizes = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
     bounds = np.zeros(len(column) + 1, np.int32)
     np.cumsum(sizes, out=bounds[1:])
@@ -145,7 +151,7 @@ def _escaped(column: pa.Array) -> pa.Array:
 
 
 def _to_escape(column: pa.Array) -> list[tuple[str, str]]:
-    """The characters of the column that JSON escapes, the backslash first."""
+    """Characters of the column that JSON escapes, with their escapes, the backslash first."""
     _, offsets, data = column.buffers()
     if data is None or not len(column):
         return []
@@ -177,7 +183,7 @@ def _reals(column: pa.Array) -> pa.Array:
 
 
 def _with_a_point(texts: pa.Array) -> pa.Array:
-    """Whole numbers as JSON writes reals: those with an exponent are real as they are."""
+    """Whole numbers with `.0`, unless they have an exponent."""
     pointed = pc.binary_join_element_wise(texts, ".0", "")
     exponents = pc.match_substring(texts, "e")
     return pc.if_else(exponents, texts, pointed) if exponents.true_count else pointed
@@ -202,16 +208,103 @@ def _binaries(column: pa.Array) -> pa.Array:
     return _in_quotes(pa.array(texts, pa.string()))
 
 
-def _timestamps(column: pa.Array) -> pa.Array:
-    return clocks.format_timestamps(column, zone="Z")
+def _timestamps(column: pa.Array, *, zone: str) -> pa.Array:
+    """`"YYYY-MM-DDTHH:MM:SS.ffffff"` and the zone, in quotes, for each timestamp[us]."""
+    if len(column.slice(0, _SAMPLE).unique()) * _REPEATS <= min(len(column), _SAMPLE):
+        coded = column.dictionary_encode()
+        if len(coded.dictionary) * _REPEATS <= len(column):
+            return _write_timestamps(coded.dictionary, zone).take(coded.indices)
+    return _write_timestamps(column, zone)
 
 
-def _wall_clocks(column: pa.Array) -> pa.Array:
-    return clocks.format_timestamps(column, zone="")
+def _write_timestamps(column: pa.Array, zone: str) -> pa.Array:
+    micros = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    _check_times(micros, times.LEAST, times.GREATEST)
+    day, rest = np.divmod(micros, _DAY)
+    seconds, part = np.divmod(rest, 1_000_000)
+    hundreds, last = np.divmod(part.astype(np.uint32), np.uint32(100))
+    shown, fours, twos = _tables()
+    ending = f'{zone}"'.encode()
+    made = np.empty(micros.size, [("open", "S1"), ("day", "V10"), ("t", "S1"), ("time", "u8"),
+                                  ("point", "S1"), ("hundreds", "u4"), ("last", "u2"),
+                                  ("end", f"S{len(ending)}")])  # fmt: skip
+    made["open"], made["t"], made["point"], made["end"] = b'"', b"T", b".", ending
+    made["day"] = _day_texts(day).view("V10").ravel()
+    made["time"], made["hundreds"], made["last"] = shown[seconds], fours[hundreds], twos[last]
+    return _fixed_texts(made.view(np.uint8).reshape(micros.size, made.itemsize), column)
+
+
+@cache
+def _tables() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Lookup tables: the text of each second of a day, of four digits and of two, as integers."""
+    digits = np.arange(48, 58, dtype=np.uint8)
+    twos = np.stack([np.repeat(digits, 10), np.tile(digits, 10)], axis=1)
+    fours = np.concatenate([np.repeat(twos, 100, axis=0), np.tile(twos, (100, 1))], axis=1)
+    second = np.arange(86_400)
+    shown = np.full((second.size, 8), ord(":"), np.uint8)
+    for place, value in ((0, second // 3600), (3, second // 60 % 60), (6, second % 60)):
+        shown[:, place : place + 2] = twos[value]
+    return shown.view("u8").ravel(), fours.view("u4").ravel(), twos.view("u2").ravel()
 
 
 def _dates(column: pa.Array) -> pa.Array:
-    return clocks.format_dates(column)
+    """`"YYYY-MM-DD"`, in quotes, for each date32."""
+    day = column.cast(pa.int32()).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    _check_times(day, times.LEAST // _DAY, times.GREATEST // _DAY)
+    made = np.full((day.size, 12), ord('"'), np.uint8)
+    made[:, 1:11] = _day_texts(day)
+    return _fixed_texts(made, column)
+
+
+def _day_texts(day: np.ndarray) -> np.ndarray:
+    """The ten characters of each day; each distinct day is written once."""
+    if day.size and (day == day[0]).all():
+        which, place = day[:1], np.zeros(day.size, np.int64)
+    else:
+        which, place = np.unique(day, return_inverse=True)
+    texts = b"".join(date.fromordinal(int(one) + _EPOCH).isoformat().encode() for one in which)
+    return np.frombuffer(texts, np.uint8).reshape(-1, 10)[place]
+
+
+def _check_times(values: np.ndarray, least: int, greatest: int) -> None:
+    if values.size and not (values.min() >= least and values.max() <= greatest):
+        raise InvalidInput(
+            "JSON needs times in the years 1 to 9999",
+            got="a time outside of them",
+            do="filter such rows or write the column as a number",
+        )
+
+
+def _fixed_texts(made: np.ndarray, column: pa.Array) -> pa.Array:
+    rows, width = made.shape
+    bounds = np.arange(rows + 1, dtype=np.int32) * width
+    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(np.ascontiguousarray(made))]
+    texts = pa.Array.from_buffers(pa.string(), rows, buffers)
+    if column.null_count:
+        texts = pc.if_else(column.is_valid(), texts, pa.scalar(None, pa.string()))
+    return texts
+
+
+def _texts_of_few(column: pa.ChunkedArray, type_: Type) -> list[str] | None:
+    """The JSON text of each value; None if one has to be written by the column functions."""
+    write = _WRITES.get(type_.name) if isinstance(type_, Scalar) else None
+    if write is None:
+        return None
+    found = []
+    for value in column.to_pylist():
+        text = "null" if value is None else write(value)
+        if text is None:
+            return None
+        found.append(text)
+    return found
+
+
+def _write_string(value: str) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _write_double(value: float) -> str | None:
+    return repr(value) if value == 0 or _PLAIN_FROM <= abs(value) < _PLAIN_TO else None
 
 
 _SPECIAL: dict[str, Callable[[pa.Array], pa.Array]] = {
@@ -219,7 +312,16 @@ _SPECIAL: dict[str, Callable[[pa.Array], pa.Array]] = {
     "float": _reals,
     "double": _reals,
     "binary": _binaries,
-    "timestamp": _timestamps,
-    "timestamp_ntz": _wall_clocks,
+    "timestamp": lambda column: _timestamps(column, zone="Z"),
+    "timestamp_ntz": lambda column: _timestamps(column, zone=""),
     "date": _dates,
+}
+_WRITES: dict[str, Callable[..., str | None]] = {
+    "byte": str,
+    "short": str,
+    "int": str,
+    "long": str,
+    "boolean": {True: "true", False: "false"}.get,
+    "string": _write_string,
+    "double": _write_double,
 }

@@ -17,28 +17,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from millstream.formats import times
-from millstream.formats.json.syntax import InvalidJson, Real, Whole, parse, preview
+from millstream.formats.decoding import NULL_VALUE, BadRecord, BadValue
+from millstream.formats.json.syntax import Real, Whole, parse, preview
 from millstream.schema import Array, Decimal, Field, Map, Schema, Struct, Type
 
 LIMITS = {"byte": 2**7, "short": 2**15, "int": 2**31, "long": 2**63}
 NON_FINITE = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _NUMBER = re.compile(r"(-?)(0|[1-9]\d*)(?:\.(\d+))?(?:[eE]([+-]?\d+))?", re.ASCII)
-
-
-class BadValue(ValueError):
-    """A value does not fit; `path` grows while the refusal travels outwards."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.path = ""
-
-    def inside(self, step: str) -> BadValue:
-        self.path = step + (self.path if self.path[:1] in ("", "[") else f".{self.path}")
-        return self
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.reason}"
 
 
 @dataclass(slots=True)
@@ -61,16 +46,16 @@ class Records:
         """The row's values in the schema's order, and whether it carried extra fields.
 
         Raises:
-            InvalidJson, BadValue: `str(error)` is the reason.
+            BadRecord: `str(error)` is the reason.
         """
         if raw is None:
-            raise InvalidJson("value is null")
+            raise BadRecord(NULL_VALUE)
         try:
             value = parse(raw)
-        except InvalidJson as error:
-            raise InvalidJson(f"not JSON: {error}") from None
+        except BadRecord as error:
+            raise BadRecord(f"not JSON: {error}") from None
         if not isinstance(value, dict):
-            raise InvalidJson(f"needs a JSON object; got {describe(value)}")
+            raise BadRecord(f"needs a JSON object; got {describe(value)}")
         notes = Notes()
         return self._fields(value, notes), notes.extra
 

@@ -233,23 +233,9 @@ def parse_doubles(block: Block, start: Ints, end: Ints) -> tuple[np.ndarray, Fla
 
 
 def _parse_others(block: Block, start: Ints, end: Ints) -> tuple[np.ndarray, Flags]:
-    texts = slices(block, start, end, pa.binary())
+    texts = block.slices(start, end, pa.binary())
     ok = np.asarray(pc.match_substring_regex(texts, _GRAMMAR).to_numpy(zero_copy_only=False))
     value = np.zeros(ok.size)
     if ok.any():
         value[ok] = [float(text) for text in texts.filter(pa.array(ok)).to_pylist()]
     return value, ok & np.isfinite(value)
-
-
-def slices(block: Block, start: Ints, end: Ints, kind: pa.DataType) -> pa.Array:
-    """The texts between ascending, disjoint bounds as a binary or string array."""
-    count = start.size
-    if count == 0:
-        return pa.array([], kind)
-    bounds = np.empty(2 * count, np.int32)
-    bounds[0::2] = start
-    bounds[1::2] = end
-    every = pa.Array.from_buffers(
-        kind, 2 * count - 1, [None, pa.py_buffer(bounds), pa.py_buffer(block.bytes)]
-    )
-    return every.take(pa.array(np.arange(0, 2 * count - 1, 2, dtype=np.int32)))

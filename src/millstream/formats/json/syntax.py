@@ -12,6 +12,8 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Never
 
+from millstream.formats.decoding import BadRecord
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -19,10 +21,6 @@ DEEPEST = 100
 MOST_PARTS = 1_000_000
 LEAST_BYTES = 8
 _BRACKETS = re.compile(r'"(?:[^"\\]++|\\.)*+"?|([{\[]++)|([}\]]++)', re.DOTALL)
-
-
-class InvalidJson(ValueError):
-    """The bytes are no JSON value; the message says where and why."""
 
 
 class Whole(str):
@@ -41,7 +39,7 @@ def parse(raw: bytes) -> object:
     """One JSON value: None, bool, str, Whole, Real, list or dict.
 
     Raises:
-        InvalidJson: the bytes are anything else.
+        BadRecord: the bytes are anything else.
     """
     text = _text(raw)
     if text.count("{") + text.count("[") > DEEPEST:
@@ -50,18 +48,18 @@ def parse(raw: bytes) -> object:
         return (_DECODER if len(text) < _LARGE else _FRUGAL).decode(text)
     except json.JSONDecodeError as error:
         message = (error.msg[:1].lower() + error.msg[1:]).removesuffix(" at")
-        raise InvalidJson(f"{message} at character {error.pos + 1}") from None
+        raise BadRecord(f"{message} at character {error.pos + 1}") from None
 
 
 def _text(raw: bytes) -> str:
     if not raw:
-        raise InvalidJson("the value is empty")
+        raise BadRecord("the value is empty")
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:
-        raise InvalidJson(f"invalid UTF-8 at byte {error.start + 1}") from None
+        raise BadRecord(f"invalid UTF-8 at byte {error.start + 1}") from None
     if text[0] == "\ufeff":
-        raise InvalidJson("it begins with a byte order mark")
+        raise BadRecord("it begins with a byte order mark")
     return text
 
 
@@ -77,9 +75,9 @@ def _check_parts(text: str) -> None:
         depth += opening[1] - opening[0] - (closing[1] - closing[0])
         parts += opening[1] - opening[0]
         if depth > DEEPEST:
-            raise InvalidJson(f"nested deeper than {DEEPEST} levels")
+            raise BadRecord(f"nested deeper than {DEEPEST} levels")
         if parts > most:
-            raise InvalidJson(f"more than {most} arrays and objects in {len(text)} characters")
+            raise BadRecord(f"more than {most} arrays and objects in {len(text)} characters")
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -88,12 +86,12 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     made = dict(pairs)
     if len(made) != len(pairs):
         [(twice, _)] = Counter(name for name, _ in pairs).most_common(1)
-        raise InvalidJson(f"the name {preview(twice)} stands twice in one object")
+        raise BadRecord(f"the name {preview(twice)} stands twice in one object")
     return made
 
 
 def _constant(word: str) -> Never:
-    raise InvalidJson(f"{word} is no JSON number")
+    raise BadRecord(f"{word} is no JSON number")
 
 
 def preview(text: str) -> str:

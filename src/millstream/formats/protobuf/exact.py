@@ -8,8 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from millstream.formats import times
-from millstream.formats.decoding import NULL_VALUE
-from millstream.formats.json.exact import BadValue
+from millstream.formats.decoding import NULL_VALUE, BadRecord, BadValue
 from millstream.formats.protobuf.schema import (
     Leaf,
     Message,
@@ -21,15 +20,11 @@ from millstream.formats.protobuf.schema import (
 Reader = Callable[[Any], object]
 
 
-class InvalidProtobuf(ValueError):
-    """The bytes are no such message; the message says why."""
-
-
 @lru_cache(maxsize=32)
 def reader(files: bytes, name: str) -> Callable[[bytes | None], tuple[list[object], bool]]:
     """The function that reads one record: its values, and whether it held unknown fields.
 
-    It raises InvalidProtobuf or BadValue; `str(error)` is the reason.
+    It raises BadRecord; `str(error)` is the reason.
     """
     from google.protobuf import message_factory
     from google.protobuf.message import DecodeError
@@ -39,11 +34,11 @@ def reader(files: bytes, name: str) -> Callable[[bytes | None], tuple[list[objec
 
     def read(raw: bytes | None) -> tuple[list[object], bool]:
         if raw is None:
-            raise InvalidProtobuf(NULL_VALUE)
+            raise BadRecord(NULL_VALUE)
         try:
             message = kind.FromString(raw)
         except (DecodeError, RecursionError):
-            raise InvalidProtobuf(f"not Protobuf: no {name}") from None
+            raise BadRecord(f"not Protobuf: no {name}") from None
         row = [read_field(message) for read_field in fields]
         size = message.ByteSize()
         message.DiscardUnknownFields()

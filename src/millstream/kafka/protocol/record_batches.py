@@ -48,7 +48,7 @@ Headers = list[tuple[bytes, bytes | None]]
 class Records:
     """Records of one partition; `next` is the offset to go on from.
 
-    `headers` are read only where records were chosen by their offsets.
+    `keys` and `headers` are read where they are asked for.
     """
 
     offsets: np.ndarray
@@ -71,11 +71,11 @@ class _Stretch:
 
 def pieces(
     fetched: memoryview, whole: Sequence[Batch], aborted: Aborted, first: int, end: int,
-    *, keys: bool = False, only: Collection[int] | None = None,
+    *, keys: bool = False, headers: bool = False, only: Collection[int] | None = None,
 ) -> Iterator[Records]:  # fmt: skip
     """The committed records of a fetch with offsets from `first` up to `end`, piece by piece.
 
-    With `only` these offsets alone, with their headers.
+    With `only` these offsets alone.
 
     Raises:
         BadBatch: a batch does not fit itself; what came before it may not have been given.
@@ -87,7 +87,7 @@ def pieces(
         few = sum(stretch.count for stretch in some) <= _FEW
         reached = before[1] if some[0].batch is before[0] else -1
         found, reached = (_read_through if few else _parsed)(
-            data, some, reached, first, end, keys=keys, only=only
+            data, some, reached, first, end, keys=keys, headers=headers, only=only
         )
         before = some[-1].batch, reached
         yield found
@@ -162,17 +162,17 @@ def _batch_at(some: Sequence[_Stretch], at: int) -> Batch:
 
 def _parsed(
     data: np.ndarray, some: Sequence[_Stretch], reached: int, first: int, end: int, *, keys: bool,
-    only: Collection[int] | None,
+    headers: bool, only: Collection[int] | None,
 ) -> tuple[Records, int]:  # fmt: skip
     try:
-        return _at_once(data, some, reached, first, end, keys=keys, only=only)
+        return _at_once(data, some, reached, first, end, keys=keys, headers=headers, only=only)
     except Unfit as unfit:
         raise _batch_at(some, unfit.at).bad(unfit.why) from None
 
 
 def _at_once(
     data: np.ndarray, some: Sequence[_Stretch], reached: int, first: int, end: int, *, keys: bool,
-    only: Collection[int] | None,
+    headers: bool, only: Collection[int] | None,
 ) -> tuple[Records, int]:  # fmt: skip
     counts = np.array([stretch.count for stretch in some], np.int64)
     places = starts(data, np.array([stretch.start for stretch in some], np.int64),
@@ -195,13 +195,11 @@ def _at_once(
         offsets, stamps = offsets[wanted], stamps[wanted]
         value_at, value_size = value_at[wanted], value_size[wanted]
         key_at, key_size = key_at[wanted], key_size[wanted]
-    headers = None
-    if only is not None:
-        behind_values = (value_at + np.maximum(value_size, 0)).tolist()
-        headers = [_headers(data.data, at) for at in behind_values]
+    behind_values = (value_at + np.maximum(value_size, 0)).tolist() if headers else []
     return Records(
         offsets, stamps, _binary(data, value_at, value_size),
-        _binary(data, key_at, key_size) if keys else None, last + 1, headers,
+        _binary(data, key_at, key_size) if keys else None, last + 1,
+        [_headers(data.data, at) for at in behind_values] if headers else None,
     ), reached  # fmt: skip
 
 
@@ -293,13 +291,13 @@ def _check_order(
 
 def _read_through(
     data: np.ndarray, some: Sequence[_Stretch], reached: int, first: int, end: int, *, keys: bool,
-    only: Collection[int] | None,
+    headers: bool, only: Collection[int] | None,
 ) -> tuple[Records, int]:  # fmt: skip
     """The same one after the other: for a few, calls would cost more."""
     raw, offsets, stamps = data.data, [], []
     values: list[bytes | None] = []
     names: list[bytes | None] = []
-    headers: list[Headers] = []
+    pairs: list[Headers] = []
     for number, stretch in enumerate(some):
         batch, at = stretch.batch, stretch.start
         appended = batch.attributes & APPENDED
@@ -316,14 +314,14 @@ def _read_through(
                     stamps.append(batch.last_stamp if appended else batch.first_stamp + stamp)
                     values.append(value)
                     names.append(key)
-                    if only is not None:
-                        headers.append(_headers(raw, behind_value))
+                    if headers:
+                        pairs.append(_headers(raw, behind_value))
             if at != stretch.stop:
                 raise Unfit(f"{stretch.stop - at} bytes behind the last record")
     return Records(
         np.array(offsets, np.int64), np.array(list(map(_wrapped, stamps)), np.int64),
         pa.array(values, pa.binary()), pa.array(names, pa.binary()) if keys else None,
-        some[-1].batch.base + reached + 1, None if only is None else headers,
+        some[-1].batch.base + reached + 1, pairs if headers else None,
     ), reached  # fmt: skip
 
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from millstream.formats.decoding import slice_binary
-from millstream.sources.files import csv_records
+from millstream.formats.block import slice_binary
+from millstream.formats.csv.records import record_ends
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,7 +40,7 @@ def first_line(path: Path, *, quoted: bool = False) -> tuple[bytes, int, int]:
         begin = len(_MARK) if line.startswith(_MARK) else 0
         if quoted:
             file.seek(begin)
-            found = csv_records.ends(file.read(CHUNK), whole=not file.read(1))
+            found = record_ends(file.read(CHUNK), whole=not file.read(1))
             file.seek(0)
             line = file.read(begin + int(found[0])) if found.size else line
     text = line[begin:]
@@ -76,13 +76,13 @@ def count_quoted(path: Path, begin: int) -> Lines:
         file.seek(begin)
         while chunk := file.read(max(CHUNK, len(rest))):
             rest += chunk
-            found = csv_records.ends(rest, whole=False)
+            found = record_ends(rest, whole=False)
             if not found.size and len(rest) > LONGEST:
                 found = np.array([rest.find(b"\n") + 1])
             if found.size and (size := int(found[-1])):
                 rows, at, rest = rows + found.size, at + size, rest[size:]
                 marks.append((rows, at))
-    found = csv_records.ends(rest, whole=True)
+    found = record_ends(rest, whole=True)
     rows += int(found.size) + (rest[-1:] not in (b"", b"\n"))
     return Lines(rows, tuple(mark for mark in marks if mark[0] < rows or mark[0] == 0))
 
@@ -98,7 +98,7 @@ def read(
         file.seek(begin)
         raw = file.read(end - begin)
     data = np.frombuffer(raw, np.uint8)
-    after = csv_records.ends(raw, whole=True) if quoted else np.flatnonzero(data == _LF) + 1
+    after = record_ends(raw, whole=True) if quoted else np.flatnonzero(data == _LF) + 1
     ended = not data.size or data[-1] == _LF
     bounds = np.concatenate([np.zeros(1, np.int64), after, *([] if ended else [[data.size]])])
     large = data.size >= 2**31 - 1

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from millstream.errors import DataGone
+from millstream.formats.csv.records import AmbiguousHeader, header_of
 from millstream.sources.files import lines
-from millstream.sources.files.csv_header import NoHeader, header_of
 from millstream.sources.files.parquet import Unreadable
 from millstream.sources.files.parquet import count as count_parquet
 
@@ -138,7 +138,7 @@ def _csv_contents(path: Path, schema: Schema) -> dict[str, Any]:
     text, begin, after = lines.first_line(path, quoted=True)
     try:
         header = header_of(text, schema)
-    except NoHeader as error:
+    except AmbiguousHeader as error:
         return {"broken": str(error)}
     found = lines.count_quoted(path, begin if header is None else after)
     return {"rows": found.rows, "marks": found.marks, "header": header, "quoted": True}

@@ -45,11 +45,11 @@ def fetcher(
     *,
     waiting: Callable[[str], None] = lambda why: None,
 ) -> Fetcher:
-    """The faster of two ways, where it can go: an open listener, no headers asked for.
+    """The faster of two ways, where it can go: an open listener.
 
     `waiting` is told what keeps it waiting for longer than a moment.
     """
-    if cluster.settings or "headers" in columns:
+    if cluster.settings:
         from millstream.sources.kafka.librdkafka_fetch import ClientFetcher
 
         return ClientFetcher(cluster, topic)

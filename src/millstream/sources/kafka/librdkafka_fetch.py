@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from millstream.kafka.librdkafka import LOG
 from millstream.kafka.protocol.batch_headers import BadBatch
 from millstream.kafka.record_limits import READ_ANY
+from millstream.kafka.records import headers_of
 from millstream.sources.kafka import errors as troubles
 from millstream.sources.spec import raw_schema
 
@@ -218,5 +219,4 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 def _headers(message: Message) -> list[dict[str, Any]] | None:
-    headers: list[tuple[str, bytes | None]] | None = message.headers()  # type: ignore[assignment]
-    return None if headers is None else [{"key": k, "value": v} for k, v in headers]
+    return [{"key": name, "value": value} for name, value in headers_of(message)] or None

@@ -56,8 +56,7 @@ class _Prefetch:
 class WireFetcher:
     """One topic of a cluster with an open listener.
 
-    With `only` nothing but the records at these offsets is read, with their headers, and less is
-    fetched at once.
+    With `only` nothing but the records at these offsets is read, and less is fetched at once.
     """
 
     def __init__(
@@ -114,8 +113,10 @@ class WireFetcher:
         first, end = done[partition], ends[partition]
         try:
             only = None if self._only is None else self._only[partition]
-            for found in pieces(part.records, whole, part.aborted, first, end,
-                                keys="key" in columns, only=only):  # fmt: skip
+            for found in pieces(
+                part.records, whole, part.aborted, first, end,
+                keys="key" in columns, headers="headers" in columns, only=only,
+            ):  # fmt: skip
                 if len(found.offsets):
                     yield _raw(found, partition, columns)
                 done[partition] = max(found.next, first)

@@ -9,13 +9,20 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.faults.appending import append
+from tests.kafka.batch_writing import Whole, Written
 
 from millstream.errors import DataGone, InvalidInput, NotFound
+from millstream.kafka.admin.topics import Topics
 from millstream.kafka.clients.consuming.consumer import Consumer
 from millstream.kafka.clients.producing.producer import Producer
+from millstream.kafka.settings import Cluster
+from millstream.sources.kafka.librdkafka_fetch import ClientFetcher
 
 if TYPE_CHECKING:
     from tests.kafka.shortly import Log
+
+    from millstream.testing.local_broker import ThrowAwayBroker
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -337,3 +344,22 @@ def test_a_closed_consumer_reads_nothing(log: Log, topic: str) -> None:
         next(iter(consumer))
     with pytest.raises(InvalidInput, match="open consumer"):
         consumer.batches()
+
+
+def test_header_names_that_are_no_text_stop_no_reader(broker: ThrowAwayBroker, topic: str) -> None:
+    Topics(broker.address).create(topic)
+    names = (b"a", b"\xff", b"b")
+    records = tuple(Written(n, b"v%d" % n, headers=((name, b"1"),)) for n, name in enumerate(names))
+    append(broker, topic, Whole(0, records, first_stamp=1_767_225_600_000))
+    marked = [[("a", b"1")], [("\N{REPLACEMENT CHARACTER}", None)], [("b", b"1")]]
+
+    singly = Consumer(topic, kafka=broker.address, until_end=True)
+    assert [list(record.headers) for record in singly] == marked
+    together = Consumer(topic, kafka=broker.address, until_end=True)
+    columns = [row for batch in together.batches() for row in batch["headers"].to_pylist()]
+    assert [[(one["name"], one["value"]) for one in row] for row in columns] == marked
+    fetched = ClientFetcher(Cluster(broker.address), topic)
+    [table] = fetched.read({0: (0, 3)}, ("headers", "offset"))
+    fetched.close()
+    assert [[(one["key"], one["value"]) for one in row]
+            for row in table["headers"].to_pylist()] == marked  # fmt: skip

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from itertools import chain
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 from confluent_kafka import Message
+
+from millstream.kafka.records import UNREADABLE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,10 +78,10 @@ def _topic_column(
 
 
 def _header_column(messages: Sequence[Message]) -> pa.Array:
-    if any(map(Message.headers, messages)):
+    found = _headers(messages)
+    if any(found):
         named = [
-            [{"name": pair[0], "value": pair[1]} for pair in headers or ()]
-            for headers in map(Message.headers, messages)
+            [{"name": pair[0], "value": pair[1]} for pair in headers or ()] for headers in found
         ]
         return pa.array(named, SCHEMA.field("headers").type)
     empty = pa.py_buffer(bytes(4 * (len(messages) + 1)))
@@ -89,6 +91,17 @@ def _header_column(messages: Sequence[Message]) -> pa.Array:
         [None, empty],
         children=[pa.array([], HEADER)],
     )
+
+
+def _headers(messages: Sequence[Message]) -> list[Any]:
+    """The headers of each message, asked for once: see `headers_of`."""
+    found: list[Any] = []
+    while len(found) < len(messages):
+        try:
+            found.extend(map(Message.headers, messages[len(found) :]))
+        except (SystemError, UnicodeDecodeError):
+            found.append(UNREADABLE)
+    return found
 
 
 def _next_offsets(
