@@ -234,7 +234,7 @@ def test_a_second_job_of_the_same_name_is_refused_before_anything_is_fenced(stag
     first = stage.writer("first")
     first.recover(None)
 
-    with pytest.raises(AlreadyRunning, match="job first .*, with another checkpoint"):
+    with pytest.raises(AlreadyRunning, match=r"job first .*, with another checkpoint"):
         stage.writer("second").recover(None)
     first.write("one", 1, stage.rows(1))
 
