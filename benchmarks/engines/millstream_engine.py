@@ -122,7 +122,7 @@ def decode(address: str, spec: dict[str, Any]) -> dict[str, Any]:
     from millstream.sources.kafka.reader import TopicReader
 
     names = ("rows", "auction", "bidder", "price", "channel", "url", "ts")
-    decoder = Decoder(0, spec["topic"], Schema.parse(BID_SCHEMA), "ts", None, None)
+    decoder = Decoder(0, spec["topic"], Schema.parse(BID_SCHEMA), "ts", None)
 
     def summed(fetch: Fetching) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
         def sums(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -166,8 +166,8 @@ def test_a_topic_made_anew_gives_none_of_the_old_ones_rows(reading: Reading) -> 
         reading.feed_at(engine, "before commit")
         reading.feed()
         stepped(engine)
-        source = engine._ahead._sources[TOPIC]
-        track = prefetch.Track({0: 60, 1: 60}, "second", source._track.decoder)  # type: ignore[union-attr]
+        assert TOPIC in engine._ahead._sources
+        track = prefetch.Track({0: 60, 1: 60}, "second")
         assert engine._ahead.take(TOPIC, {0: (36, 60), 1: (36, 60)}, track).rows == ()
 
 

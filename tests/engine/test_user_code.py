@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import functions as F
 from tests.engine.scenes import bid, bids, counted, drive, out, window
 
-from millstream.engine.lanes import work
+from millstream.engine.lanes import execution
 from millstream.errors import UserCodeFailed
 from millstream.testing import Drive
 
@@ -128,7 +128,7 @@ def test_a_fault_of_our_own_is_not_laid_at_the_users_door(
     with drive(counted(bids()), lane="narrow") as d:
         d.feed("bids", GOOD)
         with monkeypatch.context() as broken:
-            broken.setattr(work, "write_segment", None)
+            broken.setattr(execution, "write_segment", None)
             with pytest.raises(TypeError, match="not callable"):
                 d.step()
 

@@ -120,8 +120,8 @@ class Environment:
     def clock(self) -> int:
         return self.now
 
-    def ahead(self, read: Read, clock: int) -> tuple[int | None, int | None]:
-        return None, None
+    def ahead(self, read: Read) -> int | None:
+        return None
 
 
 def windows(name: str = "small", *sinks: str) -> ms.Pipeline:

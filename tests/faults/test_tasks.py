@@ -124,13 +124,13 @@ class Twice:
         return self._frame.collect()
 
 
-def told_twice(folder: Path, spark: SparkSession, patch: pytest.MonkeyPatch) -> Counts:
+def reported_twice(folder: Path, spark: SparkSession, patch: pytest.MonkeyPatch) -> Counts:
     """A job whose every task runs twice, over 60 rows, two bad ones and then two late ones.
 
     Returns how many rows it says it has read, and how many left as dead and as late.
     """
-    taken = WideLane._taken
-    patch.setattr(WideLane, "_taken", lambda self, *told: Twice(taken(self, *told)))
+    job = WideLane._job
+    patch.setattr(WideLane, "_job", lambda self, *args: Twice(job(self, *args)))
     small = Small(folder, spark, lane="wide")
     small.feed(30)
     read = 0
@@ -152,19 +152,19 @@ def told_twice(folder: Path, spark: SparkSession, patch: pytest.MonkeyPatch) -> 
 def test_tasks_that_run_and_report_twice_count_once(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert told_twice(tmp_path / "checkpoint", spark, monkeypatch) == (64, 2, 2)
+    assert reported_twice(tmp_path / "checkpoint", spark, monkeypatch) == (64, 2, 2)
 
 
-def test_without_reports_by_partition_what_is_told_twice_counts_twice(
+def test_without_reports_by_partition_what_is_reported_twice_counts_twice(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Late rows are told in what a task returns, which Spark hands over once in any case."""
+    """Late rows are in what a task returns, which Spark collects once in any case."""
 
     def piled(self: object, known: dict[Any, Any], new: dict[Any, Any]) -> dict[Any, Any]:
-        for key, said in new.items():
-            known[*key, len(known)] = said
+        for key, read in new.items():
+            known[*key, len(known)] = read
         return known
 
-    monkeypatch.setattr(wide._Heard, "addInPlace", piled)
+    monkeypatch.setattr(wide._BySlice, "addInPlace", piled)
 
-    assert told_twice(tmp_path / "checkpoint", spark, monkeypatch) == (128, 4, 2)
+    assert reported_twice(tmp_path / "checkpoint", spark, monkeypatch) == (128, 4, 2)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.kafka_faults.stage import Stage, give_up
 
-from millstream.engine.lanes.prefetch import Prefetcher, Taken
+from millstream.engine.lanes.prefetch import Prefetched, Prefetcher
 from millstream.errors import Unavailable
 from millstream.kafka.admin.brokers import Brokers
 from millstream.kafka.admin.topics import Topics
@@ -108,7 +108,7 @@ def test_without_a_limit_on_silence_the_job_stands_as_still_as_the_broker(
     """The guard of the test above, switched off. (What is read ahead has connections of its own,
     and might never need the one that stands still.)"""
     monkeypatch.setattr(connection, "TIMEOUT", 1000.0)
-    monkeypatch.setattr(Prefetcher, "take", lambda _ahead, _name, ranges, _track: Taken((), ranges))
+    monkeypatch.setattr(Prefetcher, "take", lambda _self, _name, ranges, _: Prefetched((), ranges))
     with stage.writing(), stage.working():
         stage.more()
         still = leader_of(stage)

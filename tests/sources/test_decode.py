@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from millstream.schema import Schema
-from millstream.sources.decode import Decoder, Report
+from millstream.sources.decode import DecodeContext, Decoder, Report
 from millstream.sources.spec import raw_schema
 
 SCHEMA = Schema.parse("id long, ts timestamp")
@@ -31,7 +31,7 @@ def event(millis: Any, id_: int = 1) -> bytes:
 
 
 def decoder(**options: Any) -> Decoder:
-    given: dict[str, Any] = {"time": "ts", "ahead": HOUR, "limit": None, **options}
+    given: dict[str, Any] = {"time": "ts", "ahead": HOUR, **options}
     return Decoder(source=2, topic="t", schema=SCHEMA, **given)
 
 
@@ -63,7 +63,8 @@ def test_good_rows_carry_their_origin_and_the_report_says_what_there_was() -> No
 def test_a_time_more_than_ahead_of_its_clock_is_future_and_nothing_overflows(
     millis: int, stamp: int | None, limit: int | None, good: bool
 ) -> None:
-    rows = decoder(limit=limit)(raw((event(millis), 0, stamp)))
+    context = DecodeContext(clock=limit or 0)
+    rows = decoder(by_clock=limit is not None)(raw((event(millis), 0, stamp)), context)
 
     assert rows.good.num_rows == good
     assert bool(rows.report.times) == good

@@ -12,8 +12,11 @@ from tests.sources.keeping import opening
 
 import millstream as ms
 from millstream.engine.kafka_environment import KafkaEnvironment
+from millstream.engine.kernels.kernels import decoder_of
 from millstream.errors import InvalidInput, InvalidSpec
+from millstream.plan.stages import cut
 from millstream.schema import Schema
+from millstream.sources.decode import Decoder
 from millstream.sources.memory import Memory
 from millstream.sources.rate import Rate
 
@@ -97,11 +100,16 @@ def test_rate_rows_follow_from_their_number_alone_whatever_the_cut(tmp_path: Pat
 
 def test_rows_without_a_stamp_of_their_own_may_be_ahead_of_the_batch_clock_only() -> None:
     environment = KafkaEnvironment("any", None)
-    told = [environment.ahead(ms.read(source, ahead="1 day").node, 77)  # type: ignore[arg-type]
-            for source in (ms.Topic("t", schema="a long"), ms.Memory([{"a": 1}]),
-                           ms.Files("x", format="text"))]  # fmt: skip
-    day = 86_400_000_000
-    assert told == [(day, None), (day, 77), (day, 77)]
+    decoders = []
+    for source in (ms.Topic("t", schema="a long"), ms.Memory([{"a": 1}]),
+                   ms.Files("x", format="text")):  # fmt: skip
+        stages = cut(ms.Pipeline("p", ms.read(source, ahead="1 day").to(ms.Memory())).outputs)
+        ((name, read),) = stages.reads.items()
+        decoder = decoder_of(stages, name, environment.ahead(read))
+        assert isinstance(decoder, Decoder)
+        decoders.append(decoder)
+    assert [decoder.by_clock for decoder in decoders] == [False, True, True]
+    assert {decoder.ahead for decoder in decoders} == {86_400_000_000}
 
 
 @pytest.mark.parametrize("rate", [0, -1, 2.5, True, 10**10])

@@ -27,10 +27,9 @@ from millstream.engine.checkpoint.protocol import (
     SourceState,
 )
 from millstream.engine.dead_letters.isolation import bad_rows, only, pieces_of, without
-from millstream.engine.due import at_least, reads_all, something_due
 from millstream.engine.finished import refuse_another_pipeline
 from millstream.engine.inspection.compare import refuse_changes
-from millstream.engine.kernels.kernels import Typed
+from millstream.engine.kernels.kernels import Typed, decoder_of
 from millstream.engine.lanes.choice import Lanes
 from millstream.engine.lanes.cutting import CutShort, cut_by, shortened
 from millstream.engine.lanes.planner import Sizing, following
@@ -38,6 +37,7 @@ from millstream.engine.lanes.prefetch import Prefetcher
 from millstream.engine.outputs import Outputs
 from millstream.engine.recovery.unfinished_rewind import finish as finish_rewind
 from millstream.engine.tables_first import TablesFirst
+from millstream.engine.watermarks import declared_by_clock, reads_all, something_due
 from millstream.errors import DamagedLog, UserCodeFailed
 from millstream.event_time.batch_time import MIN_TIME
 from millstream.event_time.watermark import Quiet, Silence
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from millstream.engine.checkpoint.checkpoint import Checkpoint
     from millstream.engine.dead_letters.isolation import Piece
     from millstream.engine.environment import Environment
-    from millstream.engine.lanes.work import Decodes
     from millstream.engine.spark.session import Spark
     from millstream.metrics.facts import Facts
     from millstream.plan.stages import Stage
@@ -115,8 +114,10 @@ class Engine:
         refuse_changes(self.checkpoint, self.typed)
         reads = self.typed.stages.reads
         self._readers = {name: self._reader(name, read) for name, read in reads.items()}
+        self._decoders = {name: decoder_of(self.typed.stages, name, self._environment.ahead(read))
+                          for name, read in reads.items()}  # fmt: skip
         self._silences = {name: Silence(read.idle) for name, read in reads.items()}
-        self._ahead = Prefetcher(self._readers)
+        self._ahead = Prefetcher(self._readers, self._decoders)
         self._held.callback(self._ahead.close)
         self._merger = Merger(str(self.checkpoint.incarnation), of=self.checkpoint.buckets)
         self._held.callback(self._merger.close)
@@ -233,7 +234,7 @@ class Engine:
         finish = finish and not self._left and now is waiting
         ended = {name for name in waiting
                  if reads_all(chosen[name], waiting[name], extents[name])}  # fmt: skip
-        declared = at_least(self.typed.stages.reads, self.declared, clock, ended)
+        declared = declared_by_clock(self.typed.stages.reads, self.declared, clock, ended)
         if not (
             some or finish or always or something_due(self.typed, self.head, quiet, declared, clock)
         ):
@@ -320,25 +321,18 @@ class Engine:
 
     def _batch(self, intent: Intent) -> BatchRun:
         self._attempts += 1
-        decoders: dict[str, Decodes] = {}
-        for name, read in self.typed.stages.reads.items():
-            ahead, limit = self._environment.ahead(read, intent.clock)
-            skips = intent.sources[name].skips if name in intent.sources else None
-            decoders[name] = self.typed.decoder(
-                name, ahead=ahead, limit=limit, skips=skips, clock=intent.clock
-            )
         return BatchRun(
             intent=intent,
             head=self.head,
             typed=self.typed,
             checkpoint=self.checkpoint,
             readers=self._readers,
-            decoders=decoders,
+            decoders=self._decoders,
             lane=self._lanes.lane(intent.lane),
             merger=self._merger,
             attempt=f"{self._attempts}",
             stop_at_bad=self.pipeline.on_bad == "stop",
-            ahead=self._ahead if self._reads_ahead else None,
+            prefetcher=self._ahead if self._reads_ahead else None,
             guards=self.doors.guards(),
         )
 

@@ -25,8 +25,5 @@ class Environment(Protocol):
     def clock(self) -> int:
         """Now, in microseconds."""
 
-    def ahead(self, read: Read, clock: int) -> tuple[int | None, int | None]:
-        """How far ahead a row may be, and of which clock (None: its record's timestamp).
-
-        `clock` is that of the batch.
-        """
+    def ahead(self, read: Read) -> int | None:
+        """How far in the future the event time of a row may be; None: no matter how far."""

@@ -15,7 +15,7 @@ from millstream.sinks.spec import ListsExisting, Opening, OpenSink
 from millstream.sources.files.files import Files
 from millstream.sources.kafka.topic import Topic
 from millstream.sources.memory import Memory
-from millstream.sources.spec import OpenSource, RecordLog, SourceOpening
+from millstream.sources.spec import OpenSource, SourceOpening
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -138,9 +138,9 @@ class KafkaEnvironment:
         """The wall clock."""
         return time.time_ns() // 1000
 
-    def ahead(self, read: Read, clock: int) -> tuple[int | None, int | None]:
-        """Return `ahead` and the clock it counts from: None for the record's own timestamp."""
-        return read.ahead, None if isinstance(read.source, RecordLog) else clock
+    def ahead(self, read: Read) -> int | None:
+        """What the pipeline says."""
+        return read.ahead
 
 
 def _told(point: str) -> None:

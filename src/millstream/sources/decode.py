@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -113,13 +114,48 @@ def _json() -> Opener:
     return Values(Json())
 
 
+Skips = dict[int, dict[int, tuple[str, str]]]
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeContext:
+    """What differs from batch to batch: the batch clock, and records that a step cannot take.
+
+    `skips` has for a partition and offset the step's name and the reason.
+    """
+
+    clock: int = 0
+    skips: Skips = field(default_factory=dict)
+
+
+NO_CONTEXT = DecodeContext()
+
+
+class RecordDecoder(Protocol):
+    """How a source's raw records become rows: made once per run, and sent to Spark's workers."""
+
+    @property
+    def more(self) -> tuple[str, ...]:
+        """Of a record's key and headers, what it needs."""
+
+    @property
+    def needs_clock(self) -> bool:
+        """Whether rows depend on the batch clock: they cannot be decoded before the batch."""
+
+    def columns(self) -> pa.Schema:
+        """The columns of good rows."""
+
+    def __call__(self, raw: pa.Table, context: DecodeContext = NO_CONTEXT) -> Rows:
+        """Decode a slice of what the reader gave."""
+
+
 @dataclass(frozen=True)
 class Decoder:
     """How one source's records are read.
 
-    `limit` is the clock that `ahead` counts from: None for the record's own timestamp.
-    `hidden` are the hidden columns the steps after it name. `opener` turns what the
-    reader gives into rows.
+    An event time more than `ahead` beyond the record's timestamp, or with `by_clock` beyond the
+    batch clock, makes a bad row. `hidden` are the hidden columns the steps after it name. `opener`
+    turns what the reader gives into rows.
     """
 
     source: int
@@ -127,19 +163,26 @@ class Decoder:
     schema: Schema
     time: str | None
     ahead: int | None
-    limit: int | None
+    by_clock: bool = False
     hidden: tuple[str, ...] = ()
     opener: Opener = field(default_factory=_json)
     correction: ClockCorrection | None = None
-    skips: dict[int, dict[int, tuple[str, str]]] = field(default_factory=dict)
 
     @property
     def more(self) -> tuple[str, ...]:
         """Of a record's key and headers, what the steps after it name."""
         return tuple(name for name in ("key", "headers") if f"_{name}" in self.hidden)
 
+    @property
+    def needs_clock(self) -> bool:
+        return self.by_clock and self.time is not None and self.ahead is not None
+
     def columns(self) -> pa.Schema:
-        """The schema of good rows: the source's columns, hidden ones asked for, the origin."""
+        """The schema of good rows: the source's columns, hidden ones that are used, the origin."""
+        return self._columns
+
+    @cached_property
+    def _columns(self) -> pa.Schema:
         fields = list(self.schema.arrow())
         if self.correction is not None:
             fields += [pa.field(FLAG, pa.bool_()), pa.field(OFFSET, pa.int64())]
@@ -153,7 +196,7 @@ class Decoder:
                    pa.field("_offset", pa.int64()), pa.field("_sub", pa.int64())]  # fmt: skip
         return pa.schema(fields)
 
-    def __call__(self, raw: pa.Table) -> Rows:
+    def __call__(self, raw: pa.Table, context: DecodeContext = NO_CONTEXT) -> Rows:
         """Decode a slice of what the reader gave.
 
         Bad rows are those the format refuses, those without an event time, and those
@@ -166,15 +209,15 @@ class Decoder:
             decoded.table,
             dict(zip(decoded.bad.tolist(), decoded.reasons, strict=True)),
         )
-        if self.skips:
-            skipped = self._skipped(raw, positions)
+        if context.skips:
+            skipped = _skipped(context.skips, raw, positions)
             reasons |= {int(positions[place]): why for place, (_, why) in skipped.items()}
             kept = np.delete(np.arange(len(positions)), list(skipped))
             table, positions = table.take(pa.array(kept)), positions[kept]
         if self.correction is not None:
             table = corrected(table, self.correction, self._received(table, raw, positions))
         if self.time is not None:
-            keep, refused = self._timely(table, raw, positions)
+            keep, refused = self._timely(table, raw, positions, context.clock)
             reasons |= refused
             if refused:
                 table, positions = table.filter(pa.array(keep)), positions[keep]
@@ -187,29 +230,7 @@ class Decoder:
             extra=decoded.extra,
             times=self._largest(good),
         )
-        return counted(Rows(good, self._bad(raw, reasons), report))
-
-    def _skipped(self, raw: pa.Table, positions: np.ndarray) -> dict[int, tuple[str, str]]:
-        """Which of the good rows a later step cannot take, as an earlier try has found."""
-        partitions, offsets = raw["partition"].to_numpy(), raw["offset"].to_numpy()
-        found = {}
-        for partition, some in self.skips.items():
-            mine = (partitions[positions] == partition) & np.isin(offsets[positions], list(some))
-            for place in np.flatnonzero(mine).tolist():
-                found[place] = some[int(offsets[positions[place]])]
-        return found
-
-    def _bad(self, raw: pa.Table, reasons: dict[int, str]) -> pa.Table:
-        """The places of bad records, why they are bad, and for which step if not for all."""
-        if not reasons:
-            return _NONE_BAD
-        positions = sorted(reasons)
-        bad = raw.take(pa.array(positions, pa.int64())).select(["partition", "offset"])
-        places = zip(bad["partition"].to_pylist(), bad["offset"].to_pylist(), strict=True)
-        steps = [self.skips.get(p, {}).get(o, (None, ""))[0] for p, o in places]
-        return bad.append_column(
-            "reason", pa.array([reasons[p] for p in positions], pa.string())
-        ).append_column("step", pa.array(steps, pa.string()))
+        return counted(Rows(good, _bad(raw, reasons, context.skips), report))
 
     def _received(self, table: pa.Table, raw: pa.Table, positions: np.ndarray) -> pa.ChunkedArray:
         assert self.correction is not None
@@ -218,7 +239,7 @@ class Decoder:
         return table[self.correction.received]
 
     def _timely(
-        self, table: pa.Table, raw: pa.Table, positions: np.ndarray
+        self, table: pa.Table, raw: pa.Table, positions: np.ndarray, clock: int
     ) -> tuple[np.ndarray, dict[int, str]]:
         assert self.time is not None
         column = table[self.time].combine_chunks()
@@ -226,20 +247,22 @@ class Decoder:
         refused = {int(positions[i]): f"{self.time}: event time is null"
                    for i in np.flatnonzero(~keep)}  # fmt: skip
         if self.ahead is not None:
-            future = keep & self._future(column, raw, positions)
+            future = keep & self._future(column, raw, positions, clock)
             for i in np.flatnonzero(future):
                 refused[int(positions[i])] = f"future: {self.time} lies too far ahead"
             keep = keep & ~future
         return keep, refused
 
-    def _future(self, column: pa.Array, raw: pa.Table, positions: np.ndarray) -> np.ndarray:
+    def _future(
+        self, column: pa.Array, raw: pa.Table, positions: np.ndarray, clock: int
+    ) -> np.ndarray:
         """Which times lie more than `ahead` beyond the clock they are measured by."""
         times = pc.fill_null(column, 0).cast(pa.int64()).to_numpy()
-        if self.limit is None:
+        if not self.by_clock:
             stamps = raw["timestamp"].take(pa.array(positions)).cast(pa.int64())
             since = pc.fill_null(stamps, _NEVER).to_numpy()
         else:
-            since = np.full(len(times), self.limit)
+            since = np.full(len(times), clock)
         beyond = times.astype(np.uint64) - since.astype(np.uint64)  # no overflow where positive
         future: np.ndarray = (times > since) & (beyond > np.uint64(self.ahead or 0))
         return future
@@ -276,3 +299,27 @@ class Decoder:
         ids, starts = np.unique(partitions[order], return_index=True)
         largest = np.maximum.reduceat(times[order], starts)
         return dict(zip(ids.tolist(), largest.tolist(), strict=True))
+
+
+def _skipped(skips: Skips, raw: pa.Table, positions: np.ndarray) -> dict[int, tuple[str, str]]:
+    """Which of the good rows a later step cannot take, as an earlier try has found."""
+    partitions, offsets = raw["partition"].to_numpy(), raw["offset"].to_numpy()
+    found = {}
+    for partition, some in skips.items():
+        mine = (partitions[positions] == partition) & np.isin(offsets[positions], list(some))
+        for place in np.flatnonzero(mine).tolist():
+            found[place] = some[int(offsets[positions[place]])]
+    return found
+
+
+def _bad(raw: pa.Table, reasons: dict[int, str], skips: Skips) -> pa.Table:
+    """The places of bad records, why they are bad, and for which step if not for all."""
+    if not reasons:
+        return _NONE_BAD
+    positions = sorted(reasons)
+    bad = raw.take(pa.array(positions, pa.int64())).select(["partition", "offset"])
+    places = zip(bad["partition"].to_pylist(), bad["offset"].to_pylist(), strict=True)
+    steps = [skips.get(p, {}).get(o, (None, ""))[0] for p, o in places]
+    return bad.append_column(
+        "reason", pa.array([reasons[p] for p in positions], pa.string())
+    ).append_column("step", pa.array(steps, pa.string()))

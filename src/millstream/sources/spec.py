@@ -146,6 +146,11 @@ class RecordLog(Protocol):
         """The name that identifies the log."""
 
 
+def log_name(source: Source) -> str | None:
+    """The log a source reads; None if its records have no timestamps of their own."""
+    return source.log_name if isinstance(source, RecordLog) else None
+
+
 class Reader(Protocol):
     """A source opened for one run.
 

@@ -17,7 +17,7 @@ from millstream.engine.spark.session import Spark, session
 from millstream.errors import InvalidInput
 from millstream.metrics.facts import lane_name
 from millstream.sources.plain_json import as_json
-from millstream.sources.spec import OpenSource, RecordLog, SourceOpening
+from millstream.sources.spec import OpenSource, SourceOpening, log_name
 from millstream.testing.memory_log import Left, MemoryLog, MemoryReader, RecordingWriter
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ class _World:
         self.outputs: tuple[Output, ...] = ()
 
     def reader(self, name: str, read: Read) -> Reader:
-        if isinstance(read.source, OpenSource) and not isinstance(read.source, RecordLog):
+        if isinstance(read.source, OpenSource) and log_name(read.source) is None:
             notes = SourceNotes(self._folder, name, lambda: None)
             return read.source.reader(SourceOpening(notes, self.clock, eager=True))
         return MemoryReader(self.log, read.source.name)
@@ -217,8 +217,8 @@ class _World:
     def clock(self) -> int:
         return self.now
 
-    def ahead(self, read: Read, clock: int) -> tuple[int | None, int | None]:
-        return (read.ahead if isinstance(read.source, RecordLog) else None), None
+    def ahead(self, read: Read) -> int | None:
+        return None if log_name(read.source) is None else read.ahead
 
 
 def micros_of(time: Time) -> int:

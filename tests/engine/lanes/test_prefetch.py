@@ -17,9 +17,9 @@ from millstream.engine.checkpoint.fault_points import AHEAD
 from millstream.engine.lanes import prefetch
 from millstream.engine.lanes.prefetch import (
     Piece,
+    Prefetched,
     Prefetcher,
     SourceAhead,
-    Taken,
     Track,
     fits,
     together,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from millstream.sources.spec import Ranges
 
 TOPIC = "rows"
-DECODER = Decoder(0, TOPIC, Schema.parse("n long not null, ts timestamp"), "ts", None, None)
+DECODER = Decoder(0, TOPIC, Schema.parse("n long not null, ts timestamp"), "ts", None)
 Patch = pytest.MonkeyPatch
 
 
@@ -55,7 +55,7 @@ class Fed:
         self.reader = AheadReader(self.log, TOPIC)
         for partition in (0, 1):
             self.log.partition(TOPIC, partition)
-        self.source = SourceAhead(TOPIC, lambda: self.reader.following(()))
+        self.source = SourceAhead(TOPIC, lambda: self.reader.following(()), DECODER)
         self.at = {0: 0, 1: 0}
 
     def feed(self, partition: int, rows: int) -> None:
@@ -69,11 +69,11 @@ class Fed:
     def ends(self) -> dict[int, int]:
         return self.reader.extent().end
 
-    def take(self, upto: dict[int, int], **track: Any) -> Taken:
+    def take(self, upto: dict[int, int], **track: Any) -> Prefetched:
         """What a batch up to these ends is handed; the next one begins there."""
         ranges = {p: (self.at[p], end) for p, end in upto.items() if end > self.at[p]}
         self.at |= upto
-        return self.source.take(ranges, replace(Track(self.at.copy(), "first", DECODER), **track))
+        return self.source.take(ranges, replace(Track(self.at.copy(), "first"), **track))
 
     def started(self) -> None:
         self.take({})
@@ -101,7 +101,7 @@ def counted(report: Report) -> tuple[Any, ...]:
     return report.rows, report.bytes, report.extra, report.times, parts
 
 
-def whole(fed: Fed, taken: Taken, ranges: Ranges) -> Rows:
+def whole(fed: Fed, taken: Prefetched, ranges: Ranges) -> Rows:
     parts = [*taken.rows, *([read(fed, taken.left)] if taken.left or not taken.rows else [])]
     return together(parts, partitions=len(ranges))
 
@@ -146,7 +146,7 @@ def test_a_batch_that_ends_inside_a_piece_reads_for_itself_and_so_does_nobody_tw
     fed.started()
     until(lambda: bool(found), "a piece")
 
-    assert fed.take({0: 2}) == Taken((), {0: (0, 2)})
+    assert fed.take({0: 2}) == Prefetched((), {0: (0, 2)})
 
     until(lambda: len(found) == 2, "the rest as a piece of its own")
     assert [rows.good["n"].to_pylist() for rows in fed.take({0: 5}).rows] == [[2, 4]]
@@ -156,7 +156,7 @@ def test_a_batch_that_ends_inside_a_piece_reads_for_itself_and_so_does_nobody_tw
     "other",
     [
         {"identity": "second"},
-        {"decoder": replace(DECODER, skips={0: {1: ("step", "reason")}})},
+        {"skips": {0: {1: ("step", "reason")}}},
         {"ends": {0: 3, 1: 0, 2: 0}},
     ],
     ids=["another topic of that name", "rows to be skipped", "another partition"],
@@ -249,19 +249,20 @@ def test_the_thread_ends_with_its_run(fed: Fed) -> None:
     assert not fed.source._thread.is_alive()
 
 
-def test_a_source_is_read_ahead_once_two_batches_have_decoded_it_in_the_same_way() -> None:
-    log = Log()
-    all_ahead = Prefetcher({TOPIC: AheadReader(log, TOPIC)})
+def test_a_source_is_prefetched_unless_its_rows_depend_on_the_batch_clock() -> None:
+    reader = AheadReader(Log(), TOPIC)
+    clocked = Prefetcher({TOPIC: reader}, {TOPIC: replace(DECODER, ahead=1, by_clock=True)})
+    plain = Prefetcher({TOPIC: reader}, {TOPIC: DECODER})
     try:
-        for batch in range(3):
-            changing = replace(DECODER, limit=batch)
-            all_ahead.take(TOPIC, {}, Track({0: 0}, None, changing))
+        for _ in range(3):
+            clocked.take(TOPIC, {}, Track({0: 0}, None))
         assert threads() == []
         for _ in range(2):
-            all_ahead.take(TOPIC, {}, Track({0: 0}, None, DECODER))
+            plain.take(TOPIC, {}, Track({0: 0}, None))
         assert threads() == [f"ahead {TOPIC}"]
     finally:
-        all_ahead.close()
+        clocked.close()
+        plain.close()
     assert threads() == []
 
 

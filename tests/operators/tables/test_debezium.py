@@ -25,8 +25,8 @@ Row = dict[str, Any]
 
 
 def decoder(schema: Schema = SCHEMA, *keys: str) -> ChangeDecoder:
-    plain = Decoder(0, "t", schema, None, None, None)
-    return ChangeDecoder.of(plain, ChangeLog(keys or ("id",), "debezium"), clock=5)
+    plain = Decoder(0, "t", schema, None, None)
+    return ChangeDecoder.of(plain, ChangeLog(keys or ("id",), "debezium"))
 
 
 def decoded(records: list[Record], first: int = 0, by: ChangeDecoder | None = None) -> Rows:

@@ -6,7 +6,7 @@ import io
 import os
 import zlib
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
@@ -16,6 +16,13 @@ from millstream.errors import Damaged, MillstreamError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
+
+
+class StagedFile(NamedTuple):
+    """A staged file: its name with the checksum, and how many rows it holds."""
+
+    entry: str
+    rows: int
 
 
 class _Checked(io.RawIOBase):
@@ -42,20 +49,17 @@ class _Checked(io.RawIOBase):
         super().close()
 
 
-def stage(folder: Path, name: str, tables: Iterable[pa.Table]) -> tuple[str, int] | None:
-    """Write tables of one schema to a new file; None if they hold no row.
-
-    Returns the entry to find it by (name and checksum) and the number of rows.
-    """
-    with _told(folder / name):
-        return _staged(folder, name, tables)
+def stage(folder: Path, name: str, tables: Iterable[pa.Table]) -> StagedFile | None:
+    """Write tables of one schema to a new file; None if they hold no row."""
+    with _removed_on_error(folder / name):
+        return _written(folder, name, tables)
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
-    """A disk that does not take a file says so in one sentence, and half a file is not left.
+def _removed_on_error(path: Path) -> Iterator[None]:
+    """Remove a file that could not be written whole, and report why in one sentence.
 
-    The rows may come from a source, whose own errors, Unavailable among them, stay what they are.
+    The rows may come from a source, whose own errors are raised as they are.
     """
     try:
         yield
@@ -67,7 +71,7 @@ def _told(path: Path) -> Iterator[None]:
         raise refused(path, error) from error
 
 
-def _staged(folder: Path, name: str, tables: Iterable[pa.Table]) -> tuple[str, int] | None:
+def _written(folder: Path, name: str, tables: Iterable[pa.Table]) -> StagedFile | None:
     out, writer, rows = None, None, 0
     for table in tables:
         if not table.num_rows:
@@ -82,7 +86,7 @@ def _staged(folder: Path, name: str, tables: Iterable[pa.Table]) -> tuple[str, i
     writer.close()
     out.close()
     sync_folder(folder)
-    return f"{name}:{out.checksum:08x}", rows
+    return StagedFile(f"{name}:{out.checksum:08x}", rows)
 
 
 def unstage(folder: Path, entry: str) -> Iterator[pa.Table]:

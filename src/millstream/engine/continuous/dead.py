@@ -104,7 +104,7 @@ class DeadRows:
         read = self._taking.read
         decoder = Decoder(
             source=0, topic=read.source.name, schema=read.source.row_schema(),
-            time=read.time.column if read.time else None, ahead=read.ahead, limit=None,
+            time=read.time.column if read.time else None, ahead=read.ahead,
         )  # fmt: skip
         return {(row["partition"], row["offset"]): row["reason"]
                 for row in decoder(raw).bad.to_pylist()}  # fmt: skip

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from millstream.engine.continuous.passing import Passed
-    from millstream.engine.lanes.work import Decodes
     from millstream.plan.stages import Side
+    from millstream.sources.decode import RecordDecoder
     from millstream.sources.spec import Extent, Offsets
 
 
@@ -81,9 +81,9 @@ class Direct(Continuous):
         self._waited = True
         self._phase(why)
 
-    def _decoder(self, name: str) -> Decodes:
+    def _decoder(self, name: str) -> RecordDecoder:
         ahead = self._reads[name].ahead
-        return decoder_of(self._stages, name, limit=None, ahead=ahead, skips={}, clock=0)
+        return decoder_of(self._stages, name, ahead)
 
     def _take_news(self) -> None:
         for passing in self._passing.values():

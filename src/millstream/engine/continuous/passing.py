@@ -22,11 +22,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from millstream.engine.lanes.work import Decodes
     from millstream.errors import Unavailable
     from millstream.plan.graph import Output
     from millstream.sinks.kafka.plain_writer import PlainTopicWriter
-    from millstream.sources.decode import Rows
+    from millstream.sources.decode import RecordDecoder, Rows
     from millstream.sources.kafka.reader import TopicFollowing, TopicReader
     from millstream.sources.spec import Offsets, Ranges
     from millstream.sql.arrow.values import ArrowSteps
@@ -77,7 +76,7 @@ class Passing(threading.Thread):
     """One source, from these offsets on."""
 
     def __init__(
-        self, reader: TopicReader, writer: PlainTopicWriter, decoder: Decodes,
+        self, reader: TopicReader, writer: PlainTopicWriter, decoder: RecordDecoder,
         ways: Sequence[Way], at: Mapping[int, int], heard: Heard,
     ) -> None:  # fmt: skip
         super().__init__(name="passing", daemon=True)

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from millstream.engine.checkpoint.protocol import Intent
 
 MOST = 1_000  # bad rows in one batch: beyond it the fault is hardly that of single rows
-SKIPS = dict[int, dict[int, tuple[str, str]]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,12 @@ where it is known, the record it came from.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millstream.engine.checkpoint.staging import StagedFile
 from millstream.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 REASON = "_reason"
 _ORIGIN = ("_source", "_partition", "_offset")
-Entry = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,28 @@ class Guard:
     check: Check
 
 
+@dataclass(frozen=True, slots=True)
+class RefusedRows:
+    """Rows of a staged file that the sink of one output can never take.
+
+    `file` is the entry of the whole file, `kept` a file of its other rows (None: there are none),
+    `rows` a file of the refused ones.
+    """
+
+    output: str
+    file: str
+    kept: StagedFile | None
+    rows: StagedFile
+
+    @classmethod
+    def from_json(cls, body: dict[str, Any]) -> Self:
+        kept = None if body["kept"] is None else StagedFile(*body["kept"])
+        return cls(body["output"], body["file"], kept, StagedFile(*body["rows"]))
+
+
 @dataclass
 class _Sieve:
-    """What passes by on its way to the staged file; refused rows are remembered."""
+    """Checks rows on their way to the staged file, and collects the refused ones."""
 
     guard: Guard
     found: list[pa.Table] = field(default_factory=list)
@@ -53,15 +72,14 @@ class _Sieve:
 
 
 def staged(
-    stage: Callable[[str, Iterable[pa.Table]], Entry | None],
+    stage: Callable[[str, Iterable[pa.Table]], StagedFile | None],
     read: Callable[[str], Iterable[pa.Table]],
     guards: Iterable[Guard],
     rows: Iterable[tuple[pa.Table, pa.Table]],
-) -> dict[str, Any]:
-    """Stage results, each given as it leaves and with all that is known of its rows.
+) -> tuple[StagedFile | None, list[RefusedRows]]:
+    """Stage results; `rows` has each table as it leaves, and with the columns of its origin.
 
-    Returns the entry of the file for all outputs, and per output that refuses rows of it the
-    entries of its own file and of the refused ones.
+    Returns the file for all outputs, and what each output refuses of it.
     """
     sieves = [_Sieve(guard) for guard in guards]
 
@@ -73,13 +91,15 @@ def staged(
             yield leaving
 
     whole = stage("results", passing())
-    part: dict[str, Any] = {"results": whole}
-    refused = {}
+    refused = []
     for sieve in sieves:
         if sieve.found and whole is not None:
-            own = (_without(table, sieve.guard.check) for table in read(whole[0]))
-            refused[sieve.guard.output] = (stage("results", own), stage("refused", sieve.found))
-    return {**part, "refused": refused} if refused else part
+            kept = stage("results", (_without(table, sieve.guard.check)
+                                     for table in read(whole.entry)))  # fmt: skip
+            found = stage("refused", sieve.found)
+            assert found is not None
+            refused.append(RefusedRows(sieve.guard.output, whole.entry, kept, found))
+    return whole, refused
 
 
 def _without(table: pa.Table, check: Check) -> pa.Table:

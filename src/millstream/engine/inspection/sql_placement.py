@@ -53,7 +53,7 @@ def _side(
 
 def _decoded(read: Read, stages: Stages) -> pa.Schema:
     name = stages.names[read]
-    return decoder_of(stages, name, limit=None, ahead=None, skips={}, clock=0).columns()
+    return decoder_of(stages, name).columns()
 
 
 def _flow(step: Stateful, sides: list[pa.Schema | None]) -> pa.Schema | None:

@@ -34,7 +34,7 @@ from millstream.plan.table_graph import FoldedRows, Tallied, Told, Upheld
 from millstream.schema import Schema
 from millstream.sources.decode import ORIGIN, Decoder
 from millstream.sources.kafka.topic import Topic
-from millstream.sources.spec import HIDDEN
+from millstream.sources.spec import HIDDEN, log_name
 from millstream.sql.columns import named, unknown_column
 
 if TYPE_CHECKING:
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from millstream.engine.dead_letters.isolation import SKIPS
     from millstream.operators.kernel import Kernel
     from millstream.plan.graph import Node
     from millstream.plan.stages import Side, Stage, Stages
+    from millstream.sources.decode import RecordDecoder
     from millstream.sql.arrow.values import ArrowSteps
 
 ORIGIN_FIELDS = (
@@ -101,20 +101,6 @@ class Typed:
         """What a step's results look like to a later stage."""
         return flow_of(step, self.kernels[step])
 
-    def decoder(
-        self,
-        name: str,
-        *,
-        limit: int | None,
-        ahead: int | None,
-        skips: SKIPS | None = None,
-        clock: int = 0,
-    ) -> Decoder | ChangeDecoder:
-        """How a source's records become rows; `skips` are those a step cannot take."""
-        return decoder_of(
-            self.stages, name, limit=limit, ahead=ahead, skips=skips or {}, clock=clock
-        )
-
     def _in_arrow(self, side: Side, columns: pa.Schema) -> ArrowSteps | None:
         if side.bare:
             return None
@@ -142,15 +128,13 @@ class Typed:
 
     def _leaf(self, leaf: Node) -> pa.Schema:
         if isinstance(leaf, Read):
-            return self.decoder(self.stages.names[leaf], limit=None, ahead=None).columns()
+            return decoder_of(self.stages, self.stages.names[leaf]).columns()
         assert isinstance(leaf, Stateful)
         return self.flow(leaf)
 
 
-def decoder_of(
-    stages: Stages, name: str, *, limit: int | None, ahead: int | None, skips: SKIPS, clock: int
-) -> Decoder | ChangeDecoder:
-    """How the records of a source become rows."""
+def decoder_of(stages: Stages, name: str, ahead: int | None = None) -> RecordDecoder:
+    """How the records of a source become rows; `ahead` limits how far in the future they may be."""
     read = stages.reads[name]
     decoder = Decoder(
         source=list(stages.reads).index(name),
@@ -158,13 +142,12 @@ def decoder_of(
         schema=read.source.row_schema(),
         time=read.time.column if read.time and read.changes is None else None,
         ahead=ahead,
-        limit=limit,
+        by_clock=log_name(read.source) is None,
         hidden=_hidden(stages, read),
         opener=read.source.opener(),
         correction=read.correction,
-        skips=skips,
     )
-    return decoder if read.changes is None else ChangeDecoder.of(decoder, read.changes, clock)
+    return decoder if read.changes is None else ChangeDecoder.of(decoder, read.changes)
 
 
 def _hidden(stages: Stages, read: Read) -> tuple[str, ...]:

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Exchanged:
-    """One task's file: for which side of the step, and how many batches each part has.
+    """One task's file: for which side of the step, and how many record batches each part has.
 
-    What is for everyone has one part, which all take in.
+    With `everywhere` the file has one part, which every part of the state takes in.
     """
 
     file: str
@@ -30,12 +30,14 @@ class Exchanged:
     everywhere: bool = False
 
     @classmethod
-    def of(cls, body: dict[str, Any]) -> Self:
+    def from_json(cls, body: dict[str, Any]) -> Self:
         return cls(**{**body, "parts": tuple(body["parts"])})
 
 
-def write(path: Path, parts: Sequence[Sequence[pa.Table]]) -> tuple[int, list[int]]:
-    """Write the tables of every part; gives the bytes and the number of batches per part."""
+def write(
+    path: Path, parts: Sequence[Sequence[pa.Table]], side: int, *, everywhere: bool = False
+) -> Exchanged:
+    """Write the tables of every part of the state to one file."""
     schema = next(table.schema for tables in parts for table in tables)
     size, counts = 0, []
     with pa.OSFile(str(path), "wb") as out, pa.ipc.new_file(out, schema) as writer:
@@ -45,15 +47,15 @@ def write(path: Path, parts: Sequence[Sequence[pa.Table]]) -> tuple[int, list[in
                 writer.write_batch(batch)
                 size += batch.nbytes
             counts.append(len(batches))
-    return size, counts
+    return Exchanged(path.name, side, tuple(counts), size, everywhere)
 
 
 def sides(
     folder: Path, exchanged: Sequence[Exchanged], part: int | None = None, *, count: int = 1
 ) -> list[list[pa.Table]]:
-    """What one part of the state is to take in, or all of them: tables by side of the step.
+    """The tables that one part of the state takes in, or all of them, by side of the step.
 
-    A step has `count` sides; what is for everyone is one more behind them.
+    A step has `count` sides; tables for everywhere are one more side after them.
     """
     sides: list[list[pa.Table]] = [[] for _ in range(count)]
     for one in exchanged:
@@ -71,6 +73,6 @@ def sides(
 
 
 def remove(folder: Path, exchanged: Sequence[Exchanged]) -> None:
-    """The batch has taken them in."""
+    """Remove files that the batch has taken in."""
     for one in exchanged:
         (folder / one.file).unlink(missing_ok=True)

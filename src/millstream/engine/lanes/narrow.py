@@ -8,21 +8,20 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from millstream.engine.lanes.cutting import reading
-from millstream.engine.lanes.prefetch import Taken, together
-from millstream.engine.lanes.tasks import Leave, without_origin
-from millstream.engine.lanes.work import Done, Work, execute, prepare, read_flow
+from millstream.engine.lanes.execution import execute, leaving, prepare, read_flow, without_origin
+from millstream.engine.lanes.prefetch import together
+from millstream.engine.lanes.results import SourceRead, StageRead, StageResult
 from millstream.engine.spark.failures import user_code
 from millstream.engine.spark.frames import build, packed, unpacked
 from millstream.metrics.instances import DRIVER, instance, of_buckets, taking
-from millstream.plan.graph import Read
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from millstream.engine.lanes.work import Step
+    from millstream.engine.lanes.work import Step, Work
     from millstream.engine.spark.session import Spark
     from millstream.event_time.batch_time import BatchTime
-    from millstream.plan.graph import Node
+    from millstream.plan.graph import Node, Read
 
 
 class NarrowLane:
@@ -33,70 +32,34 @@ class NarrowLane:
     def __init__(self, spark: Spark) -> None:
         self._spark = spark
 
-    def run(self, work: Work) -> Done:
-        """Read, decode, SQL, kernel, files: one after the other, on the driver."""
-        began, done = time.perf_counter(), Done()
+    def read(self, work: Work) -> StageRead:
+        """Fetch, decode, SQL, and the partial results of the step."""
+        began, read = time.perf_counter(), StageRead()
         tables: dict[Node, pa.Table] = {}
-        for leaf in work.stage.leaves:
-            if isinstance(leaf, Read):
-                tables[leaf] = self._decoded(leaf, work, done)
-            else:
-                entries, schema = work.flows[leaf]
-                keys, folder = leaf.keys, work.files.staged
-                parts = [table for entry in entries
-                         for table in read_flow(folder, entry, schema, keys)]  # fmt: skip
-                tables[leaf] = pa.concat_tables([schema.empty_table(), *parts])
-        after = work.after(done.reports)
+        for leaf in work.sources:
+            tables[leaf] = _decoded(leaf, work, read)
+        for node, (entries, schema) in work.flows.items():
+            parts = [table for entry in entries
+                     for table in read_flow(work.files, entry, schema, node.keys)]  # fmt: skip
+            tables[node] = pa.concat_tables([schema.empty_table(), *parts])
         sides = [self._rows(work, place, tables) for place in range(len(work.stage.sides))]
         if work.step is None:
-            self._leave(work, sides[0], done)
+            _leave(work, sides[0], read)
         else:
-            self._close(work.step, work, sides, work.batch_time(after), done)
-        _one_instance(work, done, time.perf_counter() - began)
-        return done
+            _prepare(work.step, work, sides, read)
+        read.seconds = time.perf_counter() - began
+        return read
 
-    def _leave(self, work: Work, rows: pa.Table, done: Done) -> None:
-        leave = Leave(work.files, _time(work), without_origin(work.columns[0].names))
-        done.take({**work.files.leave([(leave.leaving(rows), rows)]), "rows_in": rows.num_rows})
-
-    def _close(
-        self, step: Step, work: Work, rows: list[pa.Table], batch_time: BatchTime, done: Done
-    ) -> None:
-        sides: list[list[pa.Table]] = []
-        everywhere: list[pa.Table] = []
-        for side, table in enumerate(rows):
-            prepared, part = prepare(step, table, batch_time, work.files, work.sources, side)
-            done.take(part)
-            sides.append([prepared.exchange])
-            if prepared.everywhere is not None:
-                everywhere.append(prepared.everywhere)
-        if everywhere:
-            sides.append(everywhere)
-        with user_code(work.stage.name, *work.stage.trees):
-            done.take(execute(step, sides, (0, step.buckets), batch_time, work.files, work.sources))
-
-    def _decoded(self, leaf: Read, work: Work, done: Done) -> pa.Table:
-        """The rows of a source, read and decoded once per batch, whoever takes them in."""
-        if leaf in work.decoded:
-            return work.decoded[leaf]
-        reader, ranges, decoder = work.readers[leaf]
-        taken = Taken((), ranges) if work.ahead is None else work.ahead(leaf, ranges)
-        done.ahead += sum(part.report.rows for part in taken.rows)
-        parts = list(taken.rows)
-        if taken.left or not parts:
-            began = time.perf_counter()
-            with reading(leaf):
-                raw = reader.table(taken.left, decoder.more)
-            parts.append(decoder(raw))
-            parts[-1].report.took(time.perf_counter() - began, DRIVER)
-        rows = together(parts, partitions=len(ranges))
-        if leaf in work.reports:
-            done.reports[leaf] = rows.report
-            staged = work.files.stage("bad", [rows.bad])
-            if staged is not None:
-                done.bad[leaf] = [staged[0]]
-        work.decoded[leaf] = rows.good
-        return rows.good
+    def close(self, work: Work, read: StageRead, batch_time: BatchTime) -> StageResult:
+        """Run the kernel over all buckets."""
+        began, parts = time.perf_counter(), [read.result]
+        if work.step is not None:
+            with user_code(work.stage.name, *work.stage.trees):
+                parts.append(execute(work.step, read.sides, (0, work.step.buckets), batch_time,
+                                     work.files, work.source_names))  # fmt: skip
+        result = StageResult.of(parts)
+        _one_instance(work, read, result, read.seconds + time.perf_counter() - began)
+        return result
 
     def _rows(self, work: Work, place: int, tables: dict[Node, pa.Table]) -> pa.Table:
         """The rows of one side."""
@@ -118,19 +81,54 @@ class NarrowLane:
         return made.select(columns.names).cast(columns)
 
 
-def _one_instance(work: Work, done: Done, seconds: float) -> None:
-    """What the stage did is what its one instance did: it takes rows in and owns all buckets."""
-    dead = sum(report.bad for report in done.reports.values())
-    did = {"in": done.rows_in, "out": done.left.get("results", 0), "late": done.late_rows,
-           "dead": dead, "seconds": seconds}  # fmt: skip
+def _decoded(leaf: Read, work: Work, read: StageRead) -> pa.Table:
+    """The rows of a source, fetched and decoded by the first stage of the batch that reads them."""
+    source = work.sources[leaf]
+    if source.rows is not None:
+        return source.rows
+    parts = [] if source.prefetched is None else list(source.prefetched.rows)
+    left = source.ranges if source.prefetched is None else source.prefetched.left
+    read.prefetched += sum(part.report.rows for part in parts)
+    if left or not parts:
+        began = time.perf_counter()
+        with reading(leaf):
+            raw = source.reader.table(left, source.decoder.more)
+        parts.append(source.decoder(raw, source.context))
+        parts[-1].report.took(time.perf_counter() - began, DRIVER)
+    rows = together(parts, partitions=len(source.ranges))
+    if source.reports:
+        read.sources[leaf] = SourceRead(rows.report, work.files.stage("bad", [rows.bad]))
+    read.decoded[leaf] = rows.good
+    return rows.good
+
+
+def _leave(work: Work, rows: pa.Table, read: StageRead) -> None:
+    """Stage the rows of a stage without a step."""
+    left = leaving(rows, work.output_time, without_origin(work.columns[0].names))
+    read.result = work.files.stage_results([(left, rows)])
+    read.result.rows_in = rows.num_rows
+
+
+def _prepare(step: Step, work: Work, rows: list[pa.Table], read: StageRead) -> None:
+    """The partial results of each side; those for every part of the state are one more side."""
+    batch_time, everywhere = work.batch_time(), []
+    for side, table in enumerate(rows):
+        prepared, result = prepare(step, table, batch_time, work.files, work.source_names, side)
+        read.result.add(result)
+        read.sides.append([prepared.exchange])
+        if prepared.everywhere is not None:
+            everywhere.append(prepared.everywhere)
+    if everywhere:
+        read.sides.append(everywhere)
+
+
+def _one_instance(work: Work, read: StageRead, result: StageResult, seconds: float) -> None:
+    """The stage has one instance: it takes all rows in and owns all buckets."""
+    counts = {"in": result.rows_in, "out": result.rows_out, "late": result.late_rows,
+              "dead": read.bad_records, "seconds": seconds}  # fmt: skip
     if work.step is None:
-        one = instance(taking(), **did)
+        one = instance(taking(), **counts)
     else:
         buckets = (0, work.step.buckets)
-        one = {**instance(of_buckets(buckets), **did), "buckets": list(buckets)}
-    done.instances = {one["instance"]: one}
-
-
-def _time(work: Work) -> tuple[str, int] | None:
-    time = work.stage.trees[0].time
-    return None if time is None else (time.column, time.shift)
+        one = {**instance(of_buckets(buckets), **counts), "buckets": list(buckets)}
+    result.instances = {one["instance"]: one}

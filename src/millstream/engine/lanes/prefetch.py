@@ -1,20 +1,20 @@
-"""Reading ahead: while one batch runs, what follows it is fetched and decoded in a thread.
+"""Prefetching: while one batch runs, the records after it are fetched and decoded in a thread.
 
-    batch n is handed its rows; what lies behind them is read -- take() --> batch n + 1
+    batch n takes its rows; the records after them are read -- take() --> batch n + 1
 
-What lies here is a copy of what the log holds, nothing more: no record of the protocol knows
-of it, and a crash loses nothing. A batch's ranges are chosen without looking at it. Pieces are
-handed to a batch only if they are the very beginning of its ranges, of the same topic, decoded
-in the same way; whatever does not fit is thrown away, and the batch reads for itself.
+Prefetched rows are a copy of what the log holds: checkpoint records do not mention them, and a
+crash loses nothing. The planner chooses the ranges of a batch without looking at them. A batch gets
+prefetched pieces only if they are the beginning of its ranges and of the same topic; everything
+else is dropped, and the batch reads for itself.
 
-Only the narrow lane reads ahead: wide batches are fetched and decoded in Spark's tasks.
+Only the narrow lane prefetches: wide batches are fetched and decoded in Spark's tasks.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -29,27 +29,30 @@ from millstream.sources.spec import ReadsAhead
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from millstream.engine.lanes.work import Decodes
+    from millstream.sources.decode import RecordDecoder, Skips
     from millstream.sources.spec import Following, Offsets, Ranges, Reader
 
-LEAST = 128 << 10  # bytes as they lie in the log: fewer are cheaper to read in their batch
-MOST = NARROW_BYTES  # bytes of one source that may lie here
+LEAST = 128 << 10  # bytes in the log: fewer are cheaper to read in their batch
+MOST = NARROW_BYTES  # bytes of one source that are kept
 _PLACES = [("_partition", "ascending"), ("_offset", "ascending")]
 _END_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """Where a batch leaves a source, of which topic, and how its rows are decoded."""
+    """Where a batch ends in a source, of which topic, and which of its records it skips.
+
+    Records are prefetched whole: a batch that skips some has to decode its rows itself.
+    """
 
     ends: Offsets
     identity: str | None
-    decoder: Decodes
+    skips: Skips = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Rows that were read ahead, and exactly which records they are."""
+    """Prefetched rows, and exactly which records they are."""
 
     ranges: Ranges
     rows: Rows
@@ -57,23 +60,25 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """What a batch is handed of its ranges, and what it has still to read."""
+class Prefetched:
+    """The prefetched rows at the beginning of a batch's ranges, and the ranges left to read."""
 
     rows: tuple[Rows, ...]
     left: Ranges
 
 
 class SourceAhead:
-    """One source, read ahead by one thread.
+    """One source, prefetched by one thread.
 
-    The thread reads behind the batch that has come last, as long as it is told of every batch
-    (`take`). What it finds for a track that has been left meanwhile is dropped. Where it cannot
-    read it says nothing: the batch that reads for itself will find out, and say it.
+    The thread reads on after the last batch that has called `take`. What it reads for a track that
+    was replaced meanwhile is dropped. It ignores errors: the batch that reads the same records will
+    report them.
     """
 
-    def __init__(self, name: str, opened: Callable[[], Following | None]) -> None:
-        self._opened = opened
+    def __init__(
+        self, name: str, opened: Callable[[], Following | None], decoder: RecordDecoder
+    ) -> None:
+        self._opened, self._decoder = opened, decoder
         self._changed = threading.Condition()
         self._track: Track | None = None
         self._at: Offsets = {}
@@ -82,28 +87,28 @@ class SourceAhead:
         self._thread = threading.Thread(target=self._run, name=f"ahead {name}", daemon=True)
         self._thread.start()
 
-    def take(self, ranges: Ranges, track: Track) -> Taken:
-        """The beginning of these ranges, as far as it lies here; from now on it is read behind
-        them, and what lies here already of that stays."""
+    def take(self, ranges: Ranges, track: Track) -> Prefetched:
+        """The prefetched beginning of these ranges; from now on what follows them is read."""
         with self._changed:
             at = {partition: first for partition, (first, _) in ranges.items()}
             taken: list[Piece] = []
-            while self._same(track) and self._pieces and fits(self._pieces[0], at, ranges):
+            usable = self._same(track) and not track.skips
+            while usable and self._pieces and fits(self._pieces[0], at, ranges):
                 taken.append(self._pieces.pop(0))
                 at |= _ends(taken[-1])
             if not self._goes_on(track):
                 self._leave(track)
             self._changed.notify_all()
         left = {p: (at[p], end) for p, (_, end) in ranges.items() if at[p] < end}
-        return Taken(tuple(piece.rows for piece in taken), left)
+        return Prefetched(tuple(piece.rows for piece in taken), left)
 
     def stop(self) -> None:
-        """Forget everything, and read no further until a batch comes."""
+        """Drop everything, and read nothing until the next `take`."""
         with self._changed:
             self._leave(None)
 
     def close(self) -> None:
-        """End the thread; one that waits for a broker ends by itself."""
+        """End the thread; one that waits for a broker ends later by itself."""
         with self._changed:
             self._over = True
             self._leave(None)
@@ -114,12 +119,11 @@ class SourceAhead:
         return (
             known is not None
             and known.identity == track.identity
-            and known.decoder == track.decoder
             and known.ends.keys() == track.ends.keys()
         )
 
     def _goes_on(self, track: Track) -> bool:
-        """Whether what lies here, or comes next, begins where this track ends."""
+        """Whether the pieces, or the next read, begin where this track ends."""
         here = dict(self._at)
         for piece in reversed(self._pieces):
             here |= {partition: first for partition, (first, _) in piece.ranges.items()}
@@ -137,7 +141,7 @@ class SourceAhead:
         while (wanted := self._wanted()) is not None:
             try:
                 following = following or self._opened()
-                piece = None if following is None else _read(following, *wanted)
+                piece = None if following is None else self._read(following, *wanted[1:])
             except Exception:
                 if following is not None:
                     following.close()
@@ -156,6 +160,16 @@ class SourceAhead:
                 self._changed.wait()
         return None
 
+    def _read(self, following: Following, at: Offsets, most: int) -> Piece | None:
+        found = following.wait(at, least=LEAST, most=most)
+        if found is None:
+            return None
+        began = time.perf_counter()
+        ranges, raw = found
+        rows = self._decoder(raw)
+        rows.report.took(time.perf_counter() - began, DRIVER)
+        return Piece(ranges, rows, raw.nbytes)
+
     def _found(self, track: Track, piece: Piece | None, *, gone: bool) -> None:
         with self._changed:
             if self._track is not track:
@@ -169,17 +183,6 @@ class SourceAhead:
         reached(AHEAD, 0)
 
 
-def _read(following: Following, track: Track, at: Offsets, most: int) -> Piece | None:
-    found = following.wait(at, least=LEAST, most=most)
-    if found is None:
-        return None
-    began = time.perf_counter()
-    ranges, raw = found
-    rows = track.decoder(raw)
-    rows.report.took(time.perf_counter() - began, DRIVER)
-    return Piece(ranges, rows, raw.nbytes)
-
-
 def _ends(piece: Piece) -> Offsets:
     return {partition: end for partition, (_, end) in piece.ranges.items()}
 
@@ -190,40 +193,39 @@ def starts_at(piece: Piece, at: Mapping[int, int]) -> bool:
 
 
 def fits(piece: Piece, at: Mapping[int, int], ranges: Ranges) -> bool:
-    """Whether a piece goes on exactly from there, and holds nothing beyond these ranges."""
+    """Whether a piece begins exactly there, and ends within these ranges."""
     return starts_at(piece, at) and all(
         end <= ranges[partition][1] for partition, (_, end) in piece.ranges.items()
     )
 
 
 class Prefetcher:
-    """All sources of a run that can be read ahead."""
+    """All sources of a run that can be prefetched: their rows do not depend on the batch clock."""
 
-    def __init__(self, readers: Mapping[str, Reader]) -> None:
-        self._readers = {name: reader for name, reader in readers.items()
-                         if isinstance(reader, ReadsAhead)}  # fmt: skip
+    def __init__(
+        self, readers: Mapping[str, Reader], decoders: Mapping[str, RecordDecoder]
+    ) -> None:
+        self._readers = {
+            name: reader
+            for name, reader in readers.items()
+            if isinstance(reader, ReadsAhead) and not decoders[name].needs_clock
+        }
+        self._decoders = decoders
         self._sources: dict[str, SourceAhead] = {}
-        self._known: dict[str, Decodes] = {}
 
-    def take(self, name: str, ranges: Ranges, track: Track) -> Taken:
-        """What lies here of a batch's ranges; from now on it is read behind them.
-
-        A source is read ahead once two batches have decoded it in the same way: where the
-        decoder knows the batch clock, as that of a table does, nothing could ever be used.
-        """
+    def take(self, name: str, ranges: Ranges, track: Track) -> Prefetched:
+        """The prefetched beginning of a batch's ranges; from now on what follows them is read."""
         reader = self._readers.get(name)
         if reader is None:
-            return Taken((), ranges)
-        before, self._known[name] = self._known.get(name), track.decoder
-        if name not in self._sources and before != track.decoder:
-            return Taken((), ranges)
+            return Prefetched((), ranges)
         if name not in self._sources:
-            opened = partial(reader.following, track.decoder.more)
-            self._sources[name] = SourceAhead(name, opened)
+            decoder = self._decoders[name]
+            opened = partial(reader.following, decoder.more)
+            self._sources[name] = SourceAhead(name, opened, decoder)
         return self._sources[name].take(ranges, track)
 
     def stop(self) -> None:
-        """Throw everything away; nothing is read ahead until the next batch that takes."""
+        """Drop everything; nothing is read until the next `take`."""
         for source in self._sources.values():
             source.stop()
 
@@ -234,7 +236,7 @@ class Prefetcher:
 
 
 def together(parts: Sequence[Rows], *, partitions: int) -> Rows:
-    """Rows that were read one after the other, as if they had been read at once."""
+    """Rows that were read in several parts, as one."""
     if len(parts) == 1:
         return parts[0]
     good = pa.concat_tables([part.good for part in parts])

@@ -1,8 +1,8 @@
 """What runs inside Spark's Python workers, as plain importable objects.
 
-Each is called once per partition with its record batches. Files are written under
-names of their own, and only what a finished task reports counts: a task that is run
-twice, by a retry or by speculation, leaves nothing but an orphan.
+Each is called once per partition with its record batches, and returns one row: the JSON of its
+`StageResult`. Files are written under unique names, and only what a finished task reports counts:
+a task that is run twice, by a retry or by speculation, leaves nothing but an orphan.
 """
 
 from __future__ import annotations
@@ -11,28 +11,31 @@ import gc
 import json
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from millstream.engine.lanes import exchange_files
-from millstream.engine.lanes.work import Files, Step, execute, late_of, prepare, read_flow, timed
+from millstream.engine.lanes.execution import execute, leaving, prepare, read_flow
+from millstream.engine.lanes.results import SourceRead, StageResult
 from millstream.metrics.instances import here, instance, taking
-from millstream.sources.decode import ORIGIN, Report
 from millstream.state.arrays.numpy_columns import taken
 from millstream.state.keys.hashing import hash_range
 from millstream.state.sorting import hashes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
 
     from numpy.typing import NDArray
     from pyspark.accumulators import Accumulator
 
     from millstream.engine.lanes.exchange_files import Exchanged
-    from millstream.engine.lanes.work import Decodes
+    from millstream.engine.lanes.work import Files, Step
+    from millstream.engine.spark.per_run import PerRun
     from millstream.event_time.batch_time import BatchTime
+    from millstream.sources.decode import DecodeContext, RecordDecoder
     from millstream.sources.spec import Fetching
     from millstream.sql.arrow.values import ArrowSteps
 
@@ -41,12 +44,15 @@ CHUNK_BYTES = 32 << 20
 _IMPORTING_TASKS = 2
 _begun: list[None] = []
 
+Slice = tuple[int, int, int]  # a leaf, and the partition and offset of the first record read
+SliceReads = dict[Slice, SourceRead]
+
 
 def begin_task() -> None:
     """Called first in every task.
 
     Spark's daemon collects garbage after each one: 40 ms for the modules alone. Once they are
-    imported, they are set aside from that.
+    imported, they are excluded from collections.
     """
     if len(_begun) < _IMPORTING_TASKS:
         _begun.append(None)
@@ -55,38 +61,40 @@ def begin_task() -> None:
 
 @dataclass(frozen=True)
 class Decode:
-    """Raw records in, rows out; bad ones staged; the report goes to the driver.
+    """Raw records in, rows out; bad ones are staged, and the report goes to the driver.
 
-    Reports are kept by the first record of a slice: a slice that is read twice (by a
-    retry, by speculation, on both sides of a union) reports the same twice, and counts
-    once. With `steps`, what comes out are the rows after them.
+    Reports are kept by the first record of a slice: a slice that is read twice (by a retry, by
+    speculation, on both sides of a union) reports the same twice and counts once. With `steps`
+    the rows that come out have passed them.
     """
 
-    decoder: Decodes
+    decoder: PerRun[RecordDecoder]
+    context: DecodeContext
     leaf: int
     files: Files
     reports: bool
-    heard: Accumulator[dict[Any, Any]]
+    slices: Accumulator[SliceReads]
     fetch: Fetching | None = None
-    steps: ArrowSteps | None = None
+    steps: PerRun[ArrowSteps] | None = None
 
     def tables(
-        self, batches: Iterable[pa.RecordBatch], report: Report | None = None
+        self, batches: Iterable[pa.RecordBatch], source: SourceRead | None = None
     ) -> Iterator[pa.Table]:
-        """Chunks of rows, and in the end the report, which is added to `report`."""
-        report, bad, first = Report() if report is None else report, [], None
+        """Chunks of rows; what was read is added to `source`, and in the end reported."""
+        source, bad, first = SourceRead() if source is None else source, [], None
+        decode, steps = self.decoder.value, None if self.steps is None else self.steps.value
         mark = time.perf_counter()
         for raw in chunks(batches if self.fetch is None else self.fetch(batches)):
             first = first or (raw["partition"][0].as_py(), raw["offset"][0].as_py())
-            rows = self.decoder(raw)
+            rows = decode(raw, self.context)
             rows.report.took(time.perf_counter() - mark, here())
-            report.add(rows.report)
+            source.report.add(rows.report)
             bad.append(rows.bad)
-            yield rows.good if self.steps is None else self.steps(rows.good)
+            yield rows.good if steps is None else steps(rows.good)
             mark = time.perf_counter()
         if self.reports and first is not None:
-            dead = self.files.stage("bad", bad)
-            self.heard.add({(self.leaf, *first): {"report": report, "dead": dead}})
+            source.bad += self.files.stage("bad", bad)
+            self.slices.add({(self.leaf, *first): source})
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         begin_task()
@@ -101,22 +109,20 @@ class Flow:
     files: Files
     columns: pa.Schema
     keys: tuple[str, ...]
-    steps: ArrowSteps | None = None
+    steps: PerRun[ArrowSteps] | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         begin_task()
+        steps = None if self.steps is None else self.steps.value
         for batch in batches:
             for entry in batch.column("file").to_pylist():
-                for rows in read_flow(self.files.staged, entry, self.columns, self.keys):
-                    yield from (rows if self.steps is None else self.steps(rows)).to_batches()
+                for rows in read_flow(self.files, entry, self.columns, self.keys):
+                    yield from (rows if steps is None else steps(rows)).to_batches()
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """Rows in; partial results, cut by who owns their keys, into one file of the batch.
-
-    What a task wrote counts once the driver has its account of it.
-    """
+    """Rows in; partial results, cut by the part of the state that owns their keys, into a file."""
 
     step: Step
     side: int
@@ -128,37 +134,32 @@ class Exchange:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         begin_task()
-        began, report = time.perf_counter(), Report()
-        tables = _rows(batches, self.decode, report)
+        began, source, result, out = time.perf_counter(), SourceRead(), StageResult(), 0
         outgoing: list[list[pa.Table]] = [[] for _ in range(self.parallel)]
         everywhere: list[pa.Table] = []
-        did = instance(taking())
-        for rows in tables:
+        for rows in _rows(batches, self.decode, source):
             prepared, part = prepare(
                 self.step, rows, self.batch_time, self.files, self.sources, self.side
             )
-            did["in"] += rows.num_rows
-            did["late"] += late_of(part)
-            yield told(part)
+            result.add(part)
             cut = parted(prepared.exchange, self.step.buckets, self.parallel)
             for pid, table in enumerate(cut):
                 if table.num_rows:
                     outgoing[pid].append(table)
-                    did["out"] += table.num_rows
+                    out += table.num_rows
             if prepared.everywhere is not None and prepared.everywhere.num_rows:
                 everywhere.append(prepared.everywhere)
         if any(outgoing):
-            yield told({"exchange": self._written(outgoing, self.side)})
+            result.exchanged.append(exchange_files.write(self._path(), outgoing, self.side))
         if everywhere:
-            whole = self._written([everywhere], self.step.sides)
-            yield told({"exchange": {**whole, "everywhere": True}})
-        seconds = time.perf_counter() - began
-        yield told({"instance": {**did, "dead": report.bad, "seconds": seconds}})
+            result.exchanged.append(exchange_files.write(
+                self._path(), [everywhere], self.step.sides, everywhere=True))  # fmt: skip
+        counts = {"in": result.rows_in, "out": out, "late": result.late_rows,
+                  "dead": source.report.bad}  # fmt: skip
+        yield reported(_by_this_task(result, counts, began))
 
-    def _written(self, parts: list[list[pa.Table]], side: int) -> dict[str, Any]:
-        name = self.files.name("exchange")
-        size, counts = exchange_files.write(self.files.staged / name, parts)
-        return {"file": name, "parts": counts, "bytes": size, "side": side}
+    def _path(self) -> Path:
+        return self.files.staged / self.files.name("exchange")
 
 
 @dataclass(frozen=True)
@@ -180,7 +181,7 @@ class Close:
                     self.files.staged, self.exchanged, pid, count=self.step.sides
                 )
                 buckets = owned(pid, self.step.buckets, self.parallel)
-                yield told(
+                yield reported(
                     execute(self.step, sides, buckets, self.batch_time, self.files, self.sources)
                 )
 
@@ -196,32 +197,34 @@ class Leave:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         begin_task()
-        began, report = time.perf_counter(), Report()
-        tables = _rows(batches, self.decode, report)
-        part = self.files.leave((self.leaving(rows), rows) for rows in tables)
-        rows = part["results"][1] if part["results"] else 0
-        did = {"in": rows, "out": rows, "dead": report.bad, "seconds": time.perf_counter() - began}
-        yield told({**part, "rows_in": rows, "instance": instance(taking(), **did)})
+        began, source = time.perf_counter(), SourceRead()
+        result = self.files.stage_results(
+            (leaving(rows, self.time, self.columns), rows)
+            for rows in _rows(batches, self.decode, source)
+        )
+        result.rows_in = result.rows_out
+        counts = {"in": result.rows_out, "out": result.rows_out, "dead": source.report.bad}
+        yield reported(_by_this_task(result, counts, began))
 
-    def leaving(self, rows: pa.Table) -> pa.Table:
-        """The output's columns, with the event time beside them."""
-        more = [name for name in ("_time", "_sign") if name in rows.column_names]
-        rows = timed(rows, self.time)
-        names = dict.fromkeys([*self.columns, *(["_time"] if self.time else []), *more])
-        return rows.select(list(names))
+
+def _by_this_task(result: StageResult, counts: Mapping[str, float], began: float) -> StageResult:
+    """The result with the instance that this task is."""
+    one = instance(taking(), **counts, seconds=time.perf_counter() - began)
+    result.instances = {one["instance"]: one}
+    return result
 
 
 def _rows(
-    batches: Iterable[pa.RecordBatch], decode: Decode | None, report: Report
+    batches: Iterable[pa.RecordBatch], decode: Decode | None, source: SourceRead
 ) -> Iterator[pa.Table]:
-    """Chunks of the rows that come in, or of those that are decoded of what comes in."""
+    """Chunks of the rows that come in, decoded if there is a decoder."""
     if decode is not None:
-        return decode.tables(batches, report)
+        return decode.tables(batches, source)
     return (table.combine_chunks() for table in chunks(batches))
 
 
 def chunks(batches: Iterable[pa.RecordBatch], size: int = CHUNK_BYTES) -> Iterator[pa.Table]:
-    """Record batches put together, uncopied, to tables of a size worth a kernel's while."""
+    """Record batches joined, without a copy, to tables large enough for a kernel."""
     waiting: list[pa.RecordBatch] = []
     held = 0
     for batch in batches:
@@ -242,7 +245,7 @@ def owned(pid: int, buckets: int, parallel: int) -> tuple[int, int]:
 
 
 def parted(exchange: pa.Table, buckets: int, parallel: int) -> list[pa.Table]:
-    """An exchange table cut by who owns its keys."""
+    """An exchange table cut by the part of the state that owns its keys."""
     if parallel == 1:
         return [exchange]
     hashes = hashes_of(exchange)
@@ -258,11 +261,11 @@ def _within(hashes: NDArray[np.uint64], mine: tuple[int, int], buckets: int) -> 
     return np.flatnonzero((hashes >= np.uint64(least)) & (hashes <= np.uint64(greatest)))
 
 
-def told(part: dict[str, Any]) -> pa.RecordBatch:
-    """One task's account of itself, as the row it returns."""
-    return pa.record_batch([pa.array([json.dumps(part)])], names=["part"])
+def reported(result: StageResult) -> pa.RecordBatch:
+    """A task's result as the row it returns."""
+    return pa.record_batch([pa.array([json.dumps(result.to_json())])], names=["part"])
 
 
-def without_origin(names: Iterable[str]) -> tuple[str, ...]:
-    """The user's columns among these."""
-    return tuple(name for name in names if name not in ORIGIN and not name.startswith("_"))
+def read_report(part: str) -> StageResult:
+    """The result that a task returned."""
+    return StageResult.from_json(json.loads(part))

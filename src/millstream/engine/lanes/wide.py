@@ -1,47 +1,63 @@
-"""The wide lane: Spark tasks decode and combine, files by key, kernels over them.
+"""The wide lane: Spark tasks decode and combine, exchange files by key, kernels over them.
 
-A batch first takes its rows in (one Spark job); then, when every partition's largest
-time is known, kernels take in what was exchanged and close what the watermark allows: on
-the driver if that is little, else in a second job over the parts of the state.
+The first Spark job reads the rows of a batch. Its reports say how far every partition's event time
+has come; then the kernels run over what was exchanged and close what the watermark allows: on the
+driver if that is little, else in a second job over the parts of the state.
 """
 
 from __future__ import annotations
 
-import json
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from pyspark.accumulators import AccumulatorParam
 from pyspark.sql import DataFrame
 
 from millstream.engine.lanes import exchange_files
-from millstream.engine.lanes.exchange_files import Exchanged
-from millstream.engine.lanes.tasks import PART, Close, Decode, Exchange, Flow, Leave, without_origin
-from millstream.engine.lanes.work import Done, Step, Work, execute
+from millstream.engine.lanes.execution import execute, without_origin
+from millstream.engine.lanes.results import SourceRead, StageRead, StageResult
+from millstream.engine.lanes.tasks import (
+    PART,
+    Close,
+    Decode,
+    Exchange,
+    Flow,
+    Leave,
+    SliceReads,
+    read_report,
+)
 from millstream.engine.spark.failures import user_code
 from millstream.engine.spark.frames import build, packed, unpacked
+from millstream.engine.spark.per_run import PerRun
 from millstream.engine.spark.session import parallelism
 from millstream.operators.kernel import dues
 from millstream.plan.graph import Read, Stateful
-from millstream.sources.decode import Report
+from millstream.schema import Schema
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
     from pyspark.accumulators import Accumulator
 
+    from millstream.engine.lanes.exchange_files import Exchanged
+    from millstream.engine.lanes.work import Step, Work
     from millstream.engine.spark.session import Spark
+    from millstream.event_time.batch_time import BatchTime
     from millstream.plan.graph import Node
     from millstream.sql.arrow.values import ArrowSteps
 
 CLOSE_ON_DRIVER = 8 << 20
+T = TypeVar("T")
 
 
-class _Heard(AccumulatorParam[dict[Any, Any]]):
-    """What tasks reported, by partition: hearing the same twice is hearing it once."""
+class _BySlice(AccumulatorParam[SliceReads]):
+    """What tasks read, by slice: a slice that is reported twice counts once."""
 
-    def zero(self, value: dict[Any, Any]) -> dict[Any, Any]:
+    def zero(self, value: SliceReads) -> SliceReads:
         return {}
 
-    def addInPlace(self, value1: dict[Any, Any], value2: dict[Any, Any]) -> dict[Any, Any]:  # noqa: N802
+    def addInPlace(self, value1: SliceReads, value2: SliceReads) -> SliceReads:  # noqa: N802
         value1.update(value2)
         return value1
 
@@ -53,113 +69,109 @@ class WideLane:
 
     def __init__(self, spark: Spark) -> None:
         self._spark, self._parallel = spark.get(), parallelism(spark.get())
+        self._per_run: dict[int, PerRun[object]] = {}
 
-    def run(self, work: Work) -> Done:
-        """Take the rows in; then close what the watermark allows."""
-        done = Done()
-        exchanged = () if work.empty else self._take(work, done)
-        after = work.after(done.reports)
-        if work.step is not None:
-            with user_code(work.stage.name, *work.stage.trees):
-                self._close(work.step, work, done, after, exchanged)
-            exchange_files.remove(work.files.staged, exchanged)
-        return done
-
-    def _take(self, work: Work, done: Done) -> tuple[Exchanged, ...]:
-        heard = self._spark.sparkContext.accumulator({}, _Heard())
-        taken = [self._taken(work, place, heard) for place, side in enumerate(work.stage.sides)
-                 if not work.silent(side)]  # fmt: skip
+    def read(self, work: Work) -> StageRead:
+        """Read the rows in one Spark job, up to exchange files."""
+        read = StageRead()
+        if work.empty:
+            return read
+        slices = self._spark.sparkContext.accumulator({}, _BySlice())
+        jobs = [self._job(work, place, slices) for place, side in enumerate(work.stage.sides)
+                if not work.silent(side)]  # fmt: skip
         with user_code(work.stage.name, *work.stage.trees):
-            parts = [json.loads(row[0]) for row in reduce(DataFrame.union, taken).collect()]
-        for part in parts:
-            done.take(part)
-        self._hear(heard.value, work, done)
-        return tuple(Exchanged.of(part["exchange"]) for part in parts if "exchange" in part)
+            parts = [read_report(row[0]) for row in reduce(DataFrame.union, jobs).collect()]
+        read.result = StageResult.of(parts)
+        for (index, *_), source in sorted(slices.value.items()):
+            leaf = work.stage.leaves[index]
+            assert isinstance(leaf, Read)
+            read.sources.setdefault(leaf, SourceRead()).add(source)
+        return read
 
-    def _taken(self, work: Work, place: int, heard: Accumulator[dict[Any, Any]]) -> DataFrame:
-        """The job that takes one side's rows in: cut for the kernel, or straight to outputs."""
-        frame, decode = self._rows(work, place, heard)
-        step = work.step
+    def close(self, work: Work, read: StageRead, batch_time: BatchTime) -> StageResult:
+        """Run the kernels over the exchange files: on the driver, or in a second job."""
+        step, exchanged = work.step, tuple(read.result.exchanged)
         if step is None:
-            time = work.stage.trees[0].time
-            leaving = (time.column, time.shift) if time else None
+            return read.result
+        with user_code(work.stage.name, *work.stage.trees):
+            result = StageResult.of([read.result, *self._closed(step, work, exchanged, batch_time)])
+        exchange_files.remove(work.files.staged, exchanged)
+        return result
+
+    def _job(self, work: Work, place: int, slices: Accumulator[SliceReads]) -> DataFrame:
+        """The job that reads one side: up to exchange files, or straight to staged outputs."""
+        frame, decode = self._rows(work, place, slices)
+        if work.step is None:
             columns = without_origin(work.columns[0].names)
-            return frame.mapInArrow(Leave(work.files, leaving, columns, decode), PART)
-        batch_time, sources = work.batch_time(work.before), tuple(work.sources)
-        exchange = Exchange(step, place, batch_time, work.files, sources, self._parallel, decode)
+            return frame.mapInArrow(Leave(work.files, work.output_time, columns, decode), PART)
+        exchange = Exchange(work.step, place, work.batch_time(), work.files, work.source_names,
+                            self._parallel, decode)  # fmt: skip
         return frame.mapInArrow(exchange, PART)
 
     def _rows(
-        self, work: Work, place: int, heard: Accumulator[dict[Any, Any]]
+        self, work: Work, place: int, slices: Accumulator[SliceReads]
     ) -> tuple[DataFrame, Decode | None]:
-        """The rows of a side; raw ones with their decoder, where no Spark stands between."""
-        side, steps = work.stage.sides[place], work.arrow[place]
-        as_they_come = side.bare or steps is not None
+        """The rows of a side; raw ones with their decoder, if they need no Spark SQL."""
+        side = work.stage.sides[place]
+        steps = self._steps(work, place)
+        direct = side.bare or steps is not None
         frames: dict[Node, DataFrame] = {}
         for leaf in side.leaves:
-            if isinstance(leaf, Read):
-                reader, ranges, decoder = work.readers[leaf]
-                scan = reader.scan(self._spark, ranges, decoder.more)
-                index = work.stage.leaves.index(leaf)
-                reports = leaf in work.reports
-                decode = Decode(decoder, index, work.files, reports, heard, scan.fetch, steps)
-                if as_they_come:
-                    return scan.frame, decode
-                frames[leaf] = packed(
-                    scan.frame.mapInArrow(decode, _ddl(decoder.columns())), side.carried
-                )
-            else:
-                flowing = self._flow(leaf, work, steps)
-                if as_they_come:
-                    return flowing, None
-                frames[leaf] = packed(flowing, side.carried)
+            if isinstance(leaf, Stateful):
+                flow = self._flow(leaf, work, steps)
+                if direct:
+                    return flow, None
+                frames[leaf] = packed(flow, side.carried)
+                continue
+            source = work.sources[leaf]
+            scan = source.reader.scan(self._spark, source.ranges, source.decoder.more)
+            decode = Decode(
+                self._shared(source.decoder), source.context, work.stage.leaves.index(leaf),
+                work.files, source.reports, slices, scan.fetch, steps,
+            )  # fmt: skip
+            if direct:
+                return scan.frame, decode
+            decoded = scan.frame.mapInArrow(decode, _ddl(source.decoder.columns()))
+            frames[leaf] = packed(decoded, side.carried)
         with user_code(work.stage.name, side.tree):
             built = build(side.tree, frames, work.clock)
             return unpacked(built, side.carried), None
 
-    def _flow(self, leaf: Stateful, work: Work, steps: ArrowSteps | None) -> DataFrame:
+    def _flow(self, leaf: Stateful, work: Work, steps: PerRun[ArrowSteps] | None) -> DataFrame:
         entries, schema = work.flows[leaf]
         listed = self._spark.createDataFrame([(entry,) for entry in entries], "file string")
         flow = Flow(work.files, schema, leaf.keys, steps)
-        given = _ddl(schema if steps is None else steps.columns)
-        return listed.repartition(max(1, len(entries))).mapInArrow(flow, given)
+        columns = _ddl(schema if steps is None else steps.value.columns)
+        return listed.repartition(max(1, len(entries))).mapInArrow(flow, columns)
 
-    def _hear(self, heard: dict[Any, Any], work: Work, done: Done) -> None:
-        for key, said in sorted(heard.items()):
-            leaf = work.stage.leaves[key[0]]
-            assert isinstance(leaf, Read)
-            done.reports.setdefault(leaf, Report()).add(said["report"])
-            if said["dead"]:
-                done.bad.setdefault(leaf, []).append(said["dead"][0])
+    def _steps(self, work: Work, place: int) -> PerRun[ArrowSteps] | None:
+        steps = work.arrow[place]
+        return None if steps is None else self._shared(steps)
 
-    def _close(
-        self,
-        step: Step,
-        work: Work,
-        done: Done,
-        after: tuple[int, ...],
-        exchanged: tuple[Exchanged, ...],
-    ) -> None:
-        batch_time, sources = work.batch_time(after), tuple(work.sources)
-        if _to_read(step, exchanged, after) <= CLOSE_ON_DRIVER:
-            sides = exchange_files.sides(work.files.staged, exchanged, count=step.sides)
-            done.take(execute(step, sides, (0, step.buckets), batch_time, work.files, sources))
-            return
-        close = Close(step, batch_time, work.files, sources, self._parallel, exchanged)
+    def _shared(self, value: T) -> PerRun[T]:
+        """The value as tasks take it: pickled once for all batches of the run."""
+        return cast("PerRun[T]", self._per_run.setdefault(id(value), PerRun(value)))
+
+    def _closed(
+        self, step: Step, work: Work, exchanged: Sequence[Exchanged], batch_time: BatchTime
+    ) -> list[StageResult]:
+        files, names = work.files, work.source_names
+        if _to_read(step, exchanged, batch_time) <= CLOSE_ON_DRIVER:
+            sides = exchange_files.sides(files.staged, exchanged, count=step.sides)
+            return [execute(step, sides, (0, step.buckets), batch_time, files, names)]
+        close = Close(step, batch_time, files, names, self._parallel, tuple(exchanged))
         parts = self._spark.range(0, self._parallel, 1, self._parallel).mapInArrow(close, PART)
-        for row in parts.collect():
-            done.take(json.loads(row[0]))
+        return [read_report(row[0]) for row in parts.collect()]
 
 
-def _to_read(step: Step, exchanged: tuple[Exchanged, ...], after: tuple[int, ...]) -> int:
-    """About how many bytes the kernel will look at: what comes in, and what closes."""
+def _to_read(step: Step, exchanged: Sequence[Exchanged], batch_time: BatchTime) -> int:
+    """About how many bytes the kernel will read: what was exchanged, and what closes."""
+    after = [batch_time.after_of(side) for side in range(step.sides)]
     closing = sum(segment.bytes for table, due in dues(step.kernel, after).items()
                   for run in step.manifests[table].runs for segment in run.segments
                   if segment.least < due)  # fmt: skip
     return closing + sum(one.bytes for one in exchanged)
 
 
-def _ddl(schema: Any) -> str:
-    from millstream.schema import Schema
-
+def _ddl(schema: pa.Schema) -> str:
     return Schema.from_arrow(schema).ddl()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,11 +12,11 @@ import pyarrow.compute as pc
 
 from millstream.operators.tables.debezium import TOMBSTONE, Debezium
 from millstream.operators.tables.upserts import AT, POSITION, SIGN, Upserts, change_schema
-from millstream.sources.decode import ORIGIN, Rows, counted
+from millstream.sources.decode import NO_CONTEXT, ORIGIN, Rows, counted
 
 if TYPE_CHECKING:
     from millstream.operators.tables.spec import ChangeLog
-    from millstream.sources.decode import Decoder
+    from millstream.sources.decode import DecodeContext, Decoder
 
 TIME, STAMP = "_time", "_timestamp"
 
@@ -24,20 +25,20 @@ TIME, STAMP = "_time", "_timestamp"
 class ChangeDecoder:
     """How one source's records are read as changes.
 
-    `rows` decodes records; `clock` is the batch clock, the time of records that have none.
+    `rows` decodes records. The batch clock is the time of records that have none.
     A change of a null key, or with a null or far future time, is a bad row.
     """
 
     rows: Decoder
     log: ChangeLog
-    clock: int
+    needs_clock = True
 
     @classmethod
-    def of(cls, rows: Decoder, log: ChangeLog, clock: int) -> ChangeDecoder:
+    def of(cls, rows: Decoder, log: ChangeLog) -> ChangeDecoder:
         """The decoder of changes over a source's own way to open its records."""
         opener = (Debezium(log.keys) if log.kind == "debezium"
                   else Upserts(rows.opener, log.keys, log.time))  # fmt: skip
-        return cls(replace(rows, opener=opener, time=None, hidden=(STAMP,)), log, clock)
+        return cls(replace(rows, opener=opener, time=None, hidden=(STAMP,)), log)
 
     @property
     def more(self) -> tuple[str, ...]:
@@ -46,20 +47,24 @@ class ChangeDecoder:
 
     def columns(self) -> pa.Schema:
         """The source's columns, the origin, and what makes it a change."""
+        return self._columns
+
+    @cached_property
+    def _columns(self) -> pa.Schema:
         changes = change_schema(self.rows.schema)
         user = [part for part in changes if not part.name.startswith("_")]
         origin = [self.rows.columns().field(name) for name in ORIGIN]
         return pa.schema([*user, *origin, changes.field(SIGN), pa.field(TIME, pa.int64()),
                           changes.field(POSITION)])  # fmt: skip
 
-    def __call__(self, raw: pa.Table) -> Rows:
+    def __call__(self, raw: pa.Table, context: DecodeContext = NO_CONTEXT) -> Rows:
         """Decode a slice of what the reader gave."""
-        found = self.rows(raw)
+        found = self.rows(raw, context)
         good = found.good
         stamps = good[STAMP].cast(pa.int64())
-        times = pc.coalesce(good[AT], stamps, pa.scalar(self.clock, pa.int64()))
+        times = pc.coalesce(good[AT], stamps, pa.scalar(context.clock, pa.int64()))
         good = good.append_column(TIME, times)
-        reasons = self._refused(good, stamps)
+        reasons = self._refused(good, stamps, context.clock)
         bad = found.bad
         if reasons:
             bad = pa.concat_tables([bad, _bad(good, reasons, bad.schema)])
@@ -67,7 +72,7 @@ class ChangeDecoder:
         good = good.select(self.columns().names).cast(self.columns())
         return counted(Rows(good, bad, replace(found.report, times=_largest(good))))
 
-    def _refused(self, good: pa.Table, stamps: pa.ChunkedArray) -> dict[int, str]:
+    def _refused(self, good: pa.Table, stamps: pa.ChunkedArray, clock: int) -> dict[int, str]:
         """Which changes are bad rows after all, and why."""
         reasons: dict[int, str] = {}
         alive = good[SIGN].to_numpy() != 0
@@ -82,7 +87,7 @@ class ChangeDecoder:
             if sets[place]:
                 reasons.setdefault(int(place), f"{self.log.time}: event time is null")
         if self.rows.ahead is not None:
-            limit = stamps if self.rows.limit is None else pa.scalar(self.rows.limit, pa.int64())
+            limit = pa.scalar(clock, pa.int64()) if self.rows.by_clock else stamps
             ahead = pc.subtract(good[AT], pa.scalar(self.rows.ahead, pa.int64()))
             for place in _where(pc.greater(ahead, limit)):
                 reasons.setdefault(int(place), f"future: {self.log.time} lies too far ahead")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import millstream as ms
-from millstream.engine.reach import Reach
+from millstream.engine.watermarks import NodeWatermarks
 from millstream.event_time.batch_time import MIN_TIME
 
 if TYPE_CHECKING:
@@ -20,14 +20,14 @@ def users() -> ms.Table:
     return ms.table(ms.Topic("users", schema="id long, name string"), key="id")
 
 
-def reach(times: dict[str, int], *idle: str) -> Reach:
+def reach(times: dict[str, int], *idle: str) -> NodeWatermarks:
     def given(step: Stateful) -> int:
         return times[step.label]
 
     def named(read: Read) -> int:
         return times[read.name]
 
-    return Reach(named, given, lambda read: read.name in idle)
+    return NodeWatermarks(named, given, lambda read: read.name in idle)
 
 
 def test_each_input_has_the_watermark_of_its_own_sources() -> None:

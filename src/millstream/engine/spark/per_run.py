@@ -1,0 +1,46 @@
+"""Values that are made once per run, and unpickled once per process of Spark's workers.
+
+A decoder or compiled SQL keeps what it has prepared, from batch to batch: each task's copy of it
+is the one that its process already has.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from collections import OrderedDict
+from functools import cached_property
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+_KEPT = 64
+_known: OrderedDict[str, PerRun[Any]] = OrderedDict()
+
+
+class PerRun(Generic[T]):
+    """A value that tasks share. Sent as bytes; found again by their fingerprint."""
+
+    def __init__(self, value: T) -> None:
+        self.value = value
+
+    @cached_property
+    def _bytes(self) -> tuple[str, bytes]:
+        from pyspark import cloudpickle
+
+        pickled = cloudpickle.dumps(self.value)
+        return hashlib.sha256(pickled).hexdigest(), pickled
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickled, self._bytes
+
+
+def _unpickled(fingerprint: str, pickled: bytes) -> PerRun[Any]:
+    known = _known.get(fingerprint)
+    if known is None:
+        known = PerRun(pickle.loads(pickled))  # noqa: S301
+        known.__dict__["_bytes"] = fingerprint, pickled
+        _known[fingerprint] = known
+        if len(_known) > _KEPT:
+            _known.popitem(last=False)
+    _known.move_to_end(fingerprint)
+    return known
