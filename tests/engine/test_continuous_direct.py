@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -220,7 +221,7 @@ def test_a_topic_that_takes_nothing_for_long_stops_the_job(
 
     def impatient(self: Direct) -> Any:
         writer = job(self)
-        writer._patience = 1.0
+        writer._opening = replace(writer._opening, patience=1.0)
         return writer
 
     monkeypatch.setattr(Direct, "_made_writer", impatient)

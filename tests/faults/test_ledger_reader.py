@@ -48,7 +48,7 @@ def test_a_reader_whose_brokers_were_away_is_made_anew(stage: Stage, code: int) 
     failing = Failing(code)
     writer._readers["read_committed"] = failing
 
-    assert writer._mark() == ("job", "one")
+    assert writer._ledger_entry() == ("job", "one")
     assert failing.asked == 1
 
 
@@ -57,4 +57,4 @@ def test_a_reader_that_may_not_ask_is_believed_at_once(stage: Stage) -> None:
     writer._readers["read_committed"] = Failing(KafkaError.GROUP_AUTHORIZATION_FAILED)
 
     with pytest.raises(Unavailable, match="needs Kafka at"):
-        writer._mark()
+        writer._ledger_entry()

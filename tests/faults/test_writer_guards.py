@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from tests.faults.marks import mark
-from tests.faults.writer_stage import Stage
+from tests.faults.writer_stage import Stage, reopen
 
 from millstream.errors import AlreadyRunning, DataGone, Fenced, MillstreamError
 from millstream.sinks.kafka import client_sender as topic_sender
@@ -64,7 +64,7 @@ def after_a_crash(stage: Stage, point: str) -> TopicWriter:
     first = stage.writer()
     first.recover(None)
     first.write("one", 1, stage.rows(1))
-    first._told = dying(point)
+    reopen(first, on_step=dying(point))
     with pytest.raises(Dead):
         first.write("two", 2, stage.rows(2))
     return stage.writer()
@@ -93,7 +93,7 @@ def test_without_the_mark_in_the_transaction_a_batch_is_written_twice(
     first = stage.writer()
     first.recover(None)
     first.write("one", 1, stage.rows(1))
-    monkeypatch.setattr(first._sender, "sign", lambda mark: None)
+    monkeypatch.setattr(first._sender, "commit_offset", lambda mark: None)
     first.write("two", 2, stage.rows(2))
 
     second = stage.writer()
@@ -115,7 +115,7 @@ def zombie(stage: Stage) -> tuple[TopicWriter, Callable[[], None]]:
             successor[0].recover(None)
             successor[0].write("one", 1, stage.rows(1))
 
-    first._told = meanwhile
+    reopen(first, on_step=meanwhile)
     return first, lambda: first.write("one", 1, stage.rows(1))
 
 
@@ -134,10 +134,14 @@ def test_without_fencing_a_zombie_that_wakes_before_its_commit_writes_again(
 ) -> None:
     """One transactional id for all runs of a job is what fences; a ledger read while the
     zombie's mark is still open would wait for it, so that is switched off too."""
-    made, count = TopicWriter._made, iter(range(100))
-    monkeypatch.setattr(TopicWriter, "_made", lambda self, job: made(self, f"{job}{next(count)}"))
-    opened = TopicWriter._opened
-    monkeypatch.setattr(TopicWriter, "_opened", lambda self, _: opened(self, "read_uncommitted"))
+    made, count = TopicWriter._open_sender, iter(range(100))
+    monkeypatch.setattr(
+        TopicWriter, "_open_sender", lambda self, job: made(self, f"{job}{next(count)}")
+    )
+    opened = TopicWriter._open_reader
+    monkeypatch.setattr(
+        TopicWriter, "_open_reader", lambda self, _: opened(self, "read_uncommitted")
+    )
     _, wake = zombie(stage)
 
     wake()
@@ -165,7 +169,7 @@ def test_a_commit_without_an_answer_is_settled_by_the_ledger(
 ) -> None:
     writer = stage.writer()
     writer.recover(None)
-    real = writer._opened_sender()
+    real = writer._current_sender()
     writer._sender = Unanswered(real, real.commit if went_through else lambda: None)
 
     writer.write("one", 1, stage.rows(1))
@@ -178,7 +182,7 @@ def unanswered_while_taken_over(stage: Stage, owned: Callable[[], None]) -> Topi
     """A run whose commit gets no answer while a successor writes that batch and the next."""
     first = stage.writer()
     first.recover(None)
-    first._owned = owned
+    reopen(first, check_owned=owned)
 
     def meanwhile() -> None:
         second = stage.writer()
@@ -230,7 +234,7 @@ def test_a_second_job_of_the_same_name_is_refused_before_anything_is_fenced(stag
     first = stage.writer("first")
     first.recover(None)
 
-    with pytest.raises(AlreadyRunning, match="job first, with another checkpoint"):
+    with pytest.raises(AlreadyRunning, match=r"job first .*, with another checkpoint"):
         stage.writer("second").recover(None)
     first.write("one", 1, stage.rows(1))
 
@@ -261,7 +265,7 @@ def test_a_job_overtaken_while_both_were_starting_finds_out_before_it_writes(
     first = stage.writer("first")
     first.recover(None)
     second = stage.writer("second")
-    second._owner = lambda: None  # type: ignore[method-assign]
+    second._last_owner = lambda: None  # type: ignore[method-assign]
     second.recover(None)
 
     with pytest.raises(Fenced):
@@ -294,7 +298,7 @@ def test_an_aborted_transaction_is_begun_again(stage: Stage) -> None:
         if len(tried) == 1:
             raise KafkaException(KafkaError(KafkaError._STATE, "lost", False, False, True))
 
-    writer._told = told
+    reopen(writer, on_step=told)
     writer.write("one", 1, stage.rows(1))
 
     assert tried == ["before a sink's commit", "before a sink's commit", "after a sink's commit"]
@@ -339,7 +343,7 @@ def test_a_mark_with_litter_behind_it_is_read(stage: Stage) -> None:
     writer = stage.writer()
     writer._readers["read_committed"] = Littered()
 
-    assert writer._mark() == ("job", "one")
+    assert writer._ledger_entry() == ("job", "one")
 
 
 def test_a_stranger_with_an_open_transaction_in_the_output_does_not_hold_the_job(

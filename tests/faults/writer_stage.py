@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from tests.faults.verifier import Log
 
 from millstream.kafka.settings import Cluster
 from millstream.sinks.kafka.writer import TopicWriter
-from millstream.sinks.spec import Staged
+from millstream.sinks.spec import Opening, Staged
 from millstream.sources.kafka.topic import Topic
 
 
@@ -26,7 +27,8 @@ class Stage:
         self._writers: list[TopicWriter] = []
 
     def writer(self, job: str = "job", **options: Any) -> TopicWriter:
-        self._writers.append(TopicWriter(self.cluster, self.topic, job, patience=20, **options))
+        opening = Opening(self.topic, job, 0, (), patience=20, **options)
+        self._writers.append(TopicWriter(self.cluster, opening))
         return self._writers[-1]
 
     def close(self) -> None:
@@ -52,3 +54,8 @@ class Stage:
         size = log.topics()[self.topic]
         ends = [log.ends(self.topic, size, committed=committed) for committed in (True, False)]
         return ends[0] != ends[1]
+
+
+def reopen(writer: TopicWriter, **values: Any) -> None:
+    """Change what an open writer knows of its run."""
+    writer._opening = replace(writer._opening, **values)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -42,9 +42,8 @@ class TopicOf:
 
     def writer(self, opening: Opening) -> Writer:
         kind = PlainTopicWriter if opening.delivery == "at_least_once" else TopicWriter
-        return kind(Cluster.resolve(self.address), self.name, opening.job,
-                    take_over=opening.take_over, told=opening.on_step, owned=opening.check_owned,
-                    patience=max(30.0, opening.patience))  # fmt: skip
+        opening = replace(opening, pipeline=self.name, patience=max(30.0, opening.patience))
+        return kind(Cluster.resolve(self.address), opening)
 
 
 class TestTopic(SinkSuite):

@@ -105,15 +105,15 @@ class KafkaEnvironment:
             from millstream.sinks.kafka.writer import TopicWriter
 
             kind = PlainTopicWriter if self._delivery == "at_least_once" else TopicWriter
-            return kind(self.cluster, self._pipeline, job, take_over=self._take_over,
-                        told=_told, owned=self._owned, waiting=self._waiting)  # fmt: skip
+            return kind(self.cluster, self._opening(job, ()))
         sinks = self._sinks[name]
-        return sinks[0].writer(
-            Opening(
-                self._pipeline, job, self._epoch(), tuple(sinks), take_over=self._take_over,
-                delivery=self._delivery, on_wait=self._waiting, check_owned=self._owned,
-                on_step=_told, idle_seconds=self._calm,
-            )
+        return sinks[0].writer(self._opening(job, tuple(sinks)))
+
+    def _opening(self, job: str, sinks: tuple[Sink, ...]) -> Opening:
+        return Opening(
+            self._pipeline, job, self._epoch(), sinks, take_over=self._take_over,
+            delivery=self._delivery, on_wait=self._waiting, check_owned=self._owned,
+            on_step=_told, idle_seconds=self._calm,
         )  # fmt: skip
 
     def there(self, sinks: Sequence[Sink]) -> list[str]:

@@ -28,7 +28,7 @@ from millstream.sinks.kafka import writer as topic_writer
 from millstream.sinks.kafka.client_sender import ClientSender
 from millstream.sinks.kafka.messages import Outgoing
 from millstream.sinks.kafka.wire_sender import WireSender
-from millstream.sinks.spec import Staged
+from millstream.sinks.spec import Opening, Staged
 from millstream.sources.kafka.topic import Topic
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def test_what_is_not_committed_is_never_seen(
 ) -> None:
     sender.begin()
     sender.send(topic, Outgoing(pa.array([b"lost"], pa.binary())))
-    sender.sign(GroupOffset(f"group of {topic}", topic, 1, "lost"))
+    sender.commit_offset(GroupOffset(f"group of {topic}", topic, 1, "lost"))
     sender.open()
     sender.begin()
     sender.send(topic, Outgoing(pa.array([b"kept"], pa.binary())))
@@ -204,23 +204,25 @@ def test_connections_that_a_broker_ended_are_made_anew_before_a_batch(topic: str
     """A broker ends what has been idle for ten minutes; here for a second."""
     from millstream.testing import broker as started
 
-    told: list[str] = []
+    waits: list[str] = []
     with started(settings={"connections.max.idle.ms": 1_000}) as broker:
         cluster = Cluster(broker.address)
-        writer = topic_writer.TopicWriter(cluster, topic, "job", waiting=told.append)
+        writer = topic_writer.TopicWriter(
+            cluster, Opening(topic, "job", 0, (), on_wait=waits.append)
+        )
         writer.recover(None)
         writer.write("one", 1, rows(topic, 1))
         sender = writer._sender
         assert sender is not None
-        until(sender.lost_sight)
-        told.clear()
+        until(sender.disconnected)
+        waits.clear()
         writer.write("two", 2, rows(topic, 2))
         writer.close()
         size = Log(broker.address).topics()[topic]
         values = sorted(r.value() for r in Log(broker.address).records(topic, size))
 
     assert values == [b'{"n":1}', b'{"n":2}']
-    assert told == []
+    assert waits == []
 
 
 def test_a_run_that_ends_leaves_nothing_that_readers_cannot_see_yet(
@@ -230,7 +232,7 @@ def test_a_run_that_ends_leaves_nothing_that_readers_cannot_see_yet(
     Topics(broker.address).create(topic, partitions=PARTITIONS)
     log = Log(broker.address)
     for number in range(10):
-        writer = topic_writer.TopicWriter(Cluster(broker.address), topic, "job")
+        writer = topic_writer.TopicWriter(Cluster(broker.address), Opening(topic, "job", 0, ()))
         writer.recover(str(number - 1) if number else None)
         writer.write(str(number), number + 1, rows(topic, number))
         writer.close()

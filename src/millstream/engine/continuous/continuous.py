@@ -15,7 +15,7 @@ from millstream.engine.continuous.facts import Told
 from millstream.engine.continuous.positions import Places, refuse_other_mode
 from millstream.plan.stages import cut
 from millstream.sinks.kafka.plain_writer import PlainTopicWriter
-from millstream.sinks.spec import Staged
+from millstream.sinks.spec import Opening, Staged
 from millstream.sources.kafka.reader import TopicReader
 
 if TYPE_CHECKING:
@@ -49,10 +49,9 @@ class Continuous(ABC):
         self._writer = self._made_writer()
 
     def _made_writer(self) -> PlainTopicWriter:
-        return PlainTopicWriter(
-            self._cluster, self._pipeline.name, "", owned=self._checkpoint.owned,
-            waiting=self._phase,
-        )  # fmt: skip
+        opening = Opening(self._pipeline.name, "", 0, (), check_owned=self._checkpoint.owned,
+                          on_wait=self._phase)  # fmt: skip
+        return PlainTopicWriter(self._cluster, opening)
 
     def run(self, *, take_over: bool, caught_up: bool) -> bool:
         """Run until stopped, or until all that is there now is through; whether it was that."""

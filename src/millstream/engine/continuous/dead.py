@@ -53,9 +53,10 @@ class DeadTopic:
         return int(bad.num_rows)
 
     def _send(self, bad: pa.Table) -> None:
-        places = bad.append_column("step", pa.nulls(bad.num_rows, pa.string()))
+        if "step" not in bad.column_names:
+            bad = bad.append_column("step", pa.nulls(bad.num_rows, pa.string()))
         topic = self._read.source.name
-        for dead in envelopes.dead(places, self._reader, step=self._name, topic=topic):
+        for dead in envelopes.dead(bad, self._reader, step=self._name, topic=topic):
             self._write(dead)
 
     def _write(self, dead: pa.Table) -> None:

@@ -171,7 +171,7 @@ class Passing(threading.Thread):
         if self._sent is None:
             return True
         (rows, staged), self._sent = self._sent, None
-        got_through = self._writer.posted()
+        got_through = self._writer.flush()
         with self._held:
             if not got_through:
                 self._at = dict(self._passed.at)

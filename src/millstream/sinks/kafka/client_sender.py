@@ -20,16 +20,16 @@ class ClientSender:
 
     def __init__(self, cluster: Cluster, name: str | None) -> None:
         self._cluster, self._name = cluster, name
-        self._refused: list[Any] = []
-        self._lost_sight = False
+        self._failures: list[Any] = []
+        self._disconnected = False
         self._producer: Any = None
         self._groups: dict[str, Any] = {}
 
     def open(self) -> None:
         from confluent_kafka import Producer
 
-        self._refused, self._lost_sight = [], False
-        told = self._cluster.client(
+        self._failures, self._disconnected = [], False
+        settings = self._cluster.client(
             **self._kind(),
             **{
                 **ANY,
@@ -42,8 +42,10 @@ class ClientSender:
                 "queue.buffering.max.kbytes": "524288",
             },
         )
-        heard = {"error_cb": self._hear, "on_delivery": self._hear_of}
-        self._producer = Producer({**told, **heard, "delivery.report.only.error": True}, logger=LOG)
+        callbacks = {"error_cb": self._on_error, "on_delivery": self._on_delivery_error}
+        self._producer = Producer(
+            {**settings, **callbacks, "delivery.report.only.error": True}, logger=LOG
+        )
         if self._name is not None:
             self._producer.init_transactions(CALL_SECONDS)
 
@@ -52,23 +54,23 @@ class ClientSender:
             return {"enable.idempotence": "true", "acks": "all"}
         return {"transactional.id": self._name, "transaction.timeout.ms": str(TRANSACTION_MS)}
 
-    def _hear(self, error: Any) -> None:
-        """librdkafka says, when it is polled, that it has lost sight of every broker."""
+    def _on_error(self, error: Any) -> None:
+        """Called while polling, e.g. when librdkafka has lost all brokers."""
         from confluent_kafka import KafkaError
 
-        self._lost_sight |= error.code() == KafkaError._ALL_BROKERS_DOWN
+        self._disconnected |= error.code() == KafkaError._ALL_BROKERS_DOWN
 
-    def _hear_of(self, error: Any, _message: Any) -> None:
-        """Only told of what was not delivered."""
-        self._refused.append(error)
+    def _on_delivery_error(self, error: Any, _message: Any) -> None:
+        """Called for messages that were not delivered."""
+        self._failures.append(error)
 
     def begin(self) -> None:
         if self._name is not None:
             self._producer.begin_transaction()
 
-    def send(self, topic: str, some: Outgoing, most: int | None = None) -> None:
+    def send(self, topic: str, chunk: Outgoing, limit: int | None = None) -> None:
         produce, poll = self._producer.produce, self._producer.poll
-        for message in _messages(some):
+        for message in _messages(chunk):
             while True:
                 try:
                     produce(topic, **message)
@@ -77,9 +79,9 @@ class ClientSender:
                     poll(0.05)
         poll(0)
 
-    def sign(self, offset: GroupOffset) -> None:
-        """A librdkafka whose brokers were away may never answer this call, whatever its timeout
-        (librdkafka issues 5456, 5511)."""
+    def commit_offset(self, offset: GroupOffset) -> None:
+        """As `Sender.commit_offset`. librdkafka may never return from this call after brokers were
+        unavailable, whatever the timeout (librdkafka issues 5456, 5511)."""
         from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
         place = TopicPartition(offset.topic, 0, offset.offset, metadata=offset.metadata)
@@ -90,7 +92,7 @@ class ClientSender:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, str(error))) from error
 
     def _group(self, name: str) -> Any:
-        """A group without members, as librdkafka wants to be told of it: by a consumer."""
+        """The metadata of a group without members; librdkafka takes it from a consumer."""
         from confluent_kafka import Consumer
 
         if name not in self._groups:
@@ -106,15 +108,15 @@ class ClientSender:
             self._producer.commit_transaction(2 * CALL_SECONDS)
             return
         left = self._producer.flush(3 * CALL_SECONDS)
-        if self._refused:
-            raise KafkaException(self._refused[0])
+        if self._failures:
+            raise KafkaException(self._failures[0])
         if left:
             said = f"{left} records without an answer"
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, said))
 
-    def lost_sight(self) -> bool:
+    def disconnected(self) -> bool:
         self._producer.poll(0)
-        return self._lost_sight
+        return self._disconnected
 
     def finish(self) -> None:
         self.close()
@@ -125,17 +127,17 @@ class ClientSender:
         self._producer = None
 
 
-def _messages(some: Outgoing) -> list[dict[str, Any]]:
-    """One by one, as librdkafka takes them."""
-    found: list[dict[str, Any]] = [{"value": value} for value in some.values.to_pylist()]
-    if some.keys is not None:
-        for message, key in zip(found, some.keys.to_pylist(), strict=True):
+def _messages(chunk: Outgoing) -> list[dict[str, Any]]:
+    """Messages as arguments of `Producer.produce`."""
+    found: list[dict[str, Any]] = [{"value": value} for value in chunk.values.to_pylist()]
+    if chunk.keys is not None:
+        for message, key in zip(found, chunk.keys.to_pylist(), strict=True):
             message["key"] = key
-    if some.stamps is not None:
-        for message, stamp in zip(found, some.stamps.tolist(), strict=True):
+    if chunk.stamps is not None:
+        for message, stamp in zip(found, chunk.stamps.tolist(), strict=True):
             if stamp >= 0:
                 message["timestamp"] = stamp
-    if some.own is not None or some.common:
-        for message, own in zip(found, some.own or [[]] * len(found), strict=True):
-            message["headers"] = [*own, *some.common]
+    if chunk.own is not None or chunk.common:
+        for message, own in zip(found, chunk.own or [[]] * len(found), strict=True):
+            message["headers"] = [*own, *chunk.common]
     return found

@@ -28,8 +28,8 @@ _CHUNK = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """Messages in columns: values (null says that a key is gone), keys where there are some,
-    milliseconds of their event time (-1: none), headers `common` to all and their `own`."""
+    """Messages in columns: values (null is a tombstone), optional keys, timestamps in
+    milliseconds (-1: none), headers `common` to all, and each message's `own` headers."""
 
     values: pa.Array
     keys: pa.Array | None = None
@@ -37,38 +37,38 @@ class Outgoing:
     common: Headers = field(default_factory=list)
     own: list[Headers] | None = None
 
-    def take(self, places: npt.NDArray[np.int64]) -> Outgoing:
-        """Those at these places, in this order."""
+    def take(self, indexes: npt.NDArray[np.int64]) -> Outgoing:
+        """The messages at these indexes, in this order."""
         return Outgoing(
-            values=self.values.take(pa.array(places)),
-            keys=None if self.keys is None else self.keys.take(pa.array(places)),
-            stamps=None if self.stamps is None else self.stamps[places],
+            values=self.values.take(pa.array(indexes)),
+            keys=None if self.keys is None else self.keys.take(pa.array(indexes)),
+            stamps=None if self.stamps is None else self.stamps[indexes],
             common=self.common,
-            own=None if self.own is None else [self.own[place] for place in places.tolist()],
+            own=None if self.own is None else [self.own[index] for index in indexes.tolist()],
         )
 
 
 def messages(staged: Staged) -> Iterator[Outgoing]:
-    """A staged output as messages for a sender, a chunk at a time.
+    """The messages of a staged output, a chunk at a time.
 
-    Rows that are sent once more, after a rewind, say so.
+    Rows that are sent again after a rewind have a header that says so.
     """
     again: Headers = [] if staged.again is None else [(AGAIN, str(staged.again).encode())]
     for whole in staged.tables():
         for start in range(0, whole.num_rows, _CHUNK):
             table = whole.slice(start, _CHUNK).combine_chunks()
-            chunk = _dead(table) if staged.kind == "dead" else _rows(table, staged)
+            chunk = _dead_letters(table) if staged.kind == "dead" else _rows(table, staged)
             yield replace(chunk, common=again)
 
 
 def _rows(table: pa.Table, staged: Staged) -> Outgoing:
     if staged.is_table:
-        table = _last_of_each(table, staged.keys)
+        table = _last_changes(table, staged.keys)
     user = table.select([name for name in table.column_names if not name.startswith("_")])
     values = _values(user, staged)
     if staged.is_table:
-        gone = pa.array(table[SIGN].to_numpy() < 0)
-        values = pc.if_else(gone, pa.scalar(None, pa.binary()), values)
+        deleted = pa.array(table[SIGN].to_numpy() < 0)
+        values = pc.if_else(deleted, pa.scalar(None, pa.binary()), values)
     keys = encode(user.select(staged.keys)) if staged.keys else None
     return Outgoing(values, keys, _stamps(table, "_time"))
 
@@ -81,30 +81,27 @@ def _stamps(table: pa.Table, name: str) -> npt.NDArray[np.int64] | None:
     return np.where(filled < 0, -1, filled // 1000)
 
 
-def _last_of_each(changes: pa.Table, keys: tuple[str, ...]) -> pa.Table:
-    """What became of each key in the end: its new row, or that it is gone.
-
-    Nothing, if it came and went.
-    """
+def _last_changes(changes: pa.Table, keys: tuple[str, ...]) -> pa.Table:
+    """The last change of each key; none for a key that was inserted and then deleted."""
     codes = encode(changes.select(keys)).dictionary_encode().indices.to_numpy()
-    places, signs = np.arange(len(codes)), changes[SIGN].to_numpy()
+    indexes, signs = np.arange(len(codes)), changes[SIGN].to_numpy()
     last = np.zeros(int(codes.max(initial=-1)) + 1, np.int64)
     first = np.full(len(last), len(codes))
-    np.maximum.at(last, codes, places)
-    np.minimum.at(first, codes, places)
-    told = ~((signs[first] > 0) & (signs[last] < 0))
-    return changes.take(pa.array(np.sort(last[told])))
+    np.maximum.at(last, codes, indexes)
+    np.minimum.at(first, codes, indexes)
+    kept = ~((signs[first] > 0) & (signs[last] < 0))
+    return changes.take(pa.array(np.sort(last[kept])))
 
 
 def _values(user: pa.Table, staged: Staged) -> pa.Array:
-    """Results in the topic's own format; envelopes of late rows, and keys, are JSON."""
+    """Results in the format of the topic; late rows and keys are JSON."""
     if staged.kind == "result" and isinstance(staged.sink, Topic):
         return staged.sink.wire().encode(user)
     return encode(user)
 
 
-def _dead(table: pa.Table) -> Outgoing:
-    """Records as they were, with what is known of them in headers."""
+def _dead_letters(table: pa.Table) -> Outgoing:
+    """The original records, with the reason and origin in headers."""
     own = []
     for row in table.select(["headers", *ENVELOPE]).to_pylist():
         headers = [(h["key"], h["value"]) for h in row["headers"] or ()]

@@ -1,4 +1,4 @@
-"""Kafka without transactions, for `delivery="at_least_once"`: faster, and a crash may repeat."""
+"""Writes to Kafka without transactions, for `delivery="at_least_once"`."""
 
 from __future__ import annotations
 
@@ -15,83 +15,83 @@ if TYPE_CHECKING:
 
 
 class PlainTopicWriter(TopicWriter):
-    """One cluster opened for one run; a batch is there when every record is acknowledged by all."""
+    """One cluster, opened for one run; a batch is written when all replicas acknowledge it."""
 
-    _missed: Any = None
-    _failing: float | None = None
+    _error: Any = None
+    _failing_since: float | None = None
 
     def recover(self, expected: str | None) -> str | None:
-        """There is no ledger: what the last commit says is believed, and nobody is fenced."""
-        self._owned()
+        """Connect. There is no ledger: trust the last commit and fence no one."""
+        self._opening.check_owned()
         self._connect()
         return expected
 
     def refresh(self) -> None:
-        """There is no ledger that could be forgotten."""
+        """There is no ledger that could expire."""
 
-    def _made(self, job: str) -> Sender:
+    def _open_sender(self, job: str) -> Sender:
         return open_sender(self._cluster, None)
 
     def post(self, outputs: Sequence[Staged]) -> None:
-        """Send rows without waiting until they are in; `posted` does."""
+        """Send rows without waiting for acknowledgements; `flush` waits."""
         from confluent_kafka import KafkaException
 
-        self._missed = None
+        self._error = None
         try:
-            self._opened_sender().begin()
-            self._send(self._opened_sender(), outputs)
+            self._current_sender().begin()
+            self._send(self._current_sender(), outputs)
         except KafkaException as raised:
-            self._missed = raised
+            self._error = raised
 
-    def posted(self) -> bool:
-        """Whether all that was posted is in; if not, it has to be posted again.
+    def flush(self) -> bool:
+        """Wait for acknowledgements; False if the rows must be posted again.
 
         Raises:
-            Unavailable: nothing has got through for two minutes.
+            Unavailable: all attempts have failed for two minutes.
         """
         from confluent_kafka import KafkaException
 
-        missed, self._missed = self._missed, None
+        error, self._error = self._error, None
         try:
-            if missed is None:
-                self._opened_sender().commit()
+            if error is None:
+                self._current_sender().commit()
         except KafkaException as raised:
-            missed = raised
-        if missed is None:
-            self._failing = None
+            error = raised
+        if error is None:
+            self._failing_since = None
             return True
-        self._failing = self._failing or time.monotonic()
-        self._begin_anew(missed, ())
-        if time.monotonic() - self._failing > self._patience:
-            raise self._no_success("a piece of rows")
+        self._failing_since = self._failing_since or time.monotonic()
+        self._replace_sender(error, ())
+        if time.monotonic() - self._failing_since > self._opening.patience:
+            raise self._no_success("a chunk of rows")
         return False
 
     def write(self, intent: str, batch: int, outputs: Sequence[Staged]) -> None:
-        """Send a batch's rows, all of them again if one of them did not get through."""
-        self._make_topics_of(outputs)
-        self._put(intent, batch, outputs)
+        """Send the rows of a batch; if one of them fails, send all of them again."""
+        self._create_topics_of(outputs)
+        self._retry(intent, batch, outputs)
 
     def _attempt(self, intent: str, batch: int, outputs: Sequence[Staged]) -> bool:
         from confluent_kafka import KafkaException
 
         try:
-            sending = self._opened_sender()
-            sending.begin()
-            self._send(sending, outputs)
-            self._told("before a sink's commit")
-            sending.commit()
+            sender = self._current_sender()
+            sender.begin()
+            self._send(sender, outputs)
+            self._opening.on_step("before a sink's commit")
+            sender.commit()
         except KafkaException as raised:
-            self._begin_anew(raised, outputs)
+            self._replace_sender(raised, outputs)
             return False
-        self._told("after a sink's commit")
+        self._opening.on_step("after a sink's commit")
         return True
 
-    def _begin_anew(self, raised: Any, outputs: Sequence[Staged]) -> None:
-        """Another sender, for one that has failed; what is too large stays so."""
+    def _replace_sender(self, raised: Any, outputs: Sequence[Staged]) -> None:
+        """Replace a failed sender; a record that is too large stops the job."""
         from confluent_kafka import KafkaError
 
         error = raised.args[0]
-        self._why = error.str()
+        self._reason = error.str()
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             raise self._too_large(outputs) from raised
         self._connect()

@@ -1,4 +1,4 @@
-"""How large the records may be that topics take, asked of the cluster now and then."""
+"""The record size limits of topics, read from the cluster and cached for a few seconds."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from millstream.kafka.librdkafka import LOG
 if TYPE_CHECKING:
     from millstream.kafka.settings import Cluster
 
-ROOMY = {"max.message.bytes": "100000000"}
-"""For topics of late and dead rows: nearly what a broker reads as one request."""
+LARGE_RECORDS = {"max.message.bytes": "100000000"}
+"""For topics of late and dead rows: nearly the largest request that a broker reads."""
 
-_HOLDS = 5.0
-_ANSWER_SECONDS = 10.0
-_SETTING = "message.max.bytes"  # what a broker calls the default
+_CACHE_SECONDS = 5.0
+_RESPONSE_SECONDS = 10.0
+_SETTING = "message.max.bytes"  # the broker setting for the default
 
 
 class TopicLimits:
@@ -23,52 +23,52 @@ class TopicLimits:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._known: dict[str, tuple[float, int | None]] = {}
+        self._cache: dict[str, tuple[float, int | None]] = {}
         self._client: Any = None
 
     def admin(self) -> Any:
-        """A client for one question."""
+        """A new admin client."""
         from confluent_kafka.admin import AdminClient
 
         return AdminClient(dict(self._cluster.client()), logger=LOG)
 
     def of(self, topic: str) -> int | None:
-        """What the topic takes, or would take if it were made; None where nobody says."""
-        asked, most = self._known.get(topic, (0.0, None))
-        if time.monotonic() - asked > _HOLDS:
-            most = self._ask(topic)
-            self._known[topic] = time.monotonic(), most
-        return most
+        """The topic's limit, or the default if it does not exist yet; None if unknown."""
+        read_at, limit = self._cache.get(topic, (0.0, None))
+        if time.monotonic() - read_at > _CACHE_SECONDS:
+            limit = self._read(topic)
+            self._cache[topic] = time.monotonic(), limit
+        return limit
 
-    def _ask(self, topic: str) -> int | None:
+    def _read(self, topic: str) -> int | None:
         from confluent_kafka import KafkaException
 
         admin, self._client = self._client or self.admin(), None
         try:
-            most = self._asked(admin, topic)
+            limit = self._read_topic(admin, topic)
         except (KafkaException, TimeoutError):
-            return self._known.get(topic, (0.0, None))[1]
+            return self._cache.get(topic, (0.0, None))[1]
         self._client = admin
-        return most
+        return limit
 
-    def _asked(self, admin: Any, topic: str) -> int | None:
+    def _read_topic(self, admin: Any, topic: str) -> int | None:
         from confluent_kafka import KafkaError, KafkaException
 
         from millstream.kafka import record_limits
 
         try:
-            [answer] = record_limits.ask(admin, [topic]).values()
-            return record_limits.told(answer.result(timeout=_ANSWER_SECONDS))
+            [response] = record_limits.ask(admin, [topic]).values()
+            return record_limits.told(response.result(timeout=_RESPONSE_SECONDS))
         except KafkaException as error:
             if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise
         return self._default(admin)
 
     def _default(self, admin: Any) -> int | None:
-        """What a topic takes that is not there yet."""
+        """The limit of a topic that does not exist yet."""
         from confluent_kafka.admin import ConfigResource, ResourceType
 
-        brokers = admin.list_topics(timeout=_ANSWER_SECONDS).brokers
+        brokers = admin.list_topics(timeout=_RESPONSE_SECONDS).brokers
         resource = ConfigResource(ResourceType.BROKER, str(next(iter(brokers))))
-        [answer] = admin.describe_configs([resource]).values()
-        return int(answer.result(timeout=_ANSWER_SECONDS)[_SETTING].value)
+        [response] = admin.describe_configs([resource]).values()
+        return int(response.result(timeout=_RESPONSE_SECONDS)[_SETTING].value)

@@ -1,4 +1,4 @@
-"""How a batch's messages get into Kafka: two ways, one meaning."""
+"""The protocol of senders, which write messages to Kafka."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ CALL_SECONDS = 10.0
 
 
 class Sender(Protocol):
-    """One producer; with a transactional id what it sends appears with `commit`, or never.
+    """One producer; with a transactional id, messages become visible with `commit` or never.
 
-    Every failure is a `KafkaException`. After one, the sender is opened again or let go; what
-    it had begun is then ended as if it had never been.
+    Every failure is a `KafkaException`. After one, the sender must be opened again or closed,
+    which aborts the transaction.
     """
 
     def open(self) -> None:
-        """Shut out who had this transactional id before, and end what they had begun."""
+        """Fence earlier producers with this transactional id, and abort their transactions."""
 
     def begin(self) -> None:
-        """From here on everything belongs together."""
+        """Begin a transaction."""
 
-    def send(self, topic: str, some: Outgoing, most: int | None = None) -> None:
-        """Append these messages; those with equal keys to one partition, in their order.
+    def send(self, topic: str, chunk: Outgoing, limit: int | None = None) -> None:
+        """Append messages; messages with equal keys go to one partition in order.
 
-        `most` is how many bytes at once the topic takes, where it is known.
+        `limit` is the topic's limit for a record batch in bytes, if known.
         """
 
-    def sign(self, offset: GroupOffset) -> None:
-        """Write an offset of a group that counts if the rest does."""
+    def commit_offset(self, offset: GroupOffset) -> None:
+        """Commit a group's offset as part of the transaction."""
 
     def commit(self) -> None:
-        """Return when all of it is in, on every replica in sync."""
+        """Commit; return when all in-sync replicas have the messages."""
 
-    def lost_sight(self) -> bool:
-        """Whether brokers were away since it was opened, so that it is better made anew."""
+    def disconnected(self) -> bool:
+        """Whether brokers became unreachable since it was opened, so that it should be replaced."""
 
     def finish(self) -> None:
-        """Close it, once readers can see what was committed: that comes a moment later."""
+        """Wait until readers can see the committed messages, then close."""
 
     def close(self) -> None:
-        """Let go of connections; a transaction that is open stays so until it is fenced."""
+        """Close all connections; an open transaction remains open until it is fenced."""

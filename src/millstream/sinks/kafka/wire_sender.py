@@ -1,7 +1,7 @@
-"""Messages appended by Kafka's own protocol over plain sockets, a chunk at a time.
+"""A sender that uses Kafka's protocol over plain sockets and appends a chunk at a time.
 
-Nothing is sent twice under one identity: whatever fails, the sender is opened again, which
-gives it another epoch and ends what it had begun, and the whole batch is sent anew.
+It never resends under the same identity: after any failure the sender is opened again, which
+gives it a new epoch and aborts its transaction, and then the whole batch is sent again.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-# What a connection is for; coordinators have one of their own, by their kind.
-_LEADER, _ANYONE = -1, -2
-_APPEND_MS = 8_000  # less than a connection waits for an answer
-_UNDER_WAY = 4  # questions to a leader that are not answered yet
-_KNOWN_SECONDS = 60.0
-_TOGETHER = 1_000  # messages without a key that go to one partition before the next has its turn
-_AGAIN, _LONGEST = 0.002, 0.1
+# Purposes of connections; each kind of coordinator also has its own.
+_LEADER, _ANY = -1, -2
+_APPEND_MS = 8_000  # less than the timeout of a connection
+_MAX_IN_FLIGHT = 4  # requests to leaders without a response
+_METADATA_SECONDS = 60.0
+_STICKY = 1_000  # messages without a key that go to one partition before the next is used
+_FIRST_WAIT, _LONGEST_WAIT = 0.002, 0.1
 _NEW_TOPIC_SECONDS = 5.0
 _SEQUENCES = 1 << 31
-_ENDING = "PrepareCommit"
-_SETTLING = frozenset({
+_COMMITTING = "PrepareCommit"
+_TEMPORARY = frozenset({
     KafkaError.CONCURRENT_TRANSACTIONS,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -64,222 +64,223 @@ _NEW_LEADER = frozenset({
 
 
 class WireSender:
-    """One producer at a cluster with an open listener."""
+    """One producer for a cluster with an unsecured listener."""
 
     def __init__(self, cluster: Cluster, name: str | None) -> None:
         self._name = name
         self._servers = deque(parse_address(server) for server in cluster.address.split(","))
         self._connections: dict[tuple[int, Address], Connection] = {}
         self._who = Identity(name, -1, -1)
-        self._led: dict[str, tuple[float, dict[int, Address | None]]] = {}
+        self._leaders: dict[str, tuple[float, dict[int, Address | None]]] = {}
         self._coordinators: dict[int, Connection] = {}
         self._sequences: dict[tuple[str, int], int] = {}
-        self._taken_in: set[tuple[str, int]] = set()
-        self._open: deque[Connection] = deque()
-        self._turn = 0
+        self._in_transaction: set[tuple[str, int]] = set()
+        self._in_flight: deque[Connection] = deque()
+        self._next = 0
 
     def open(self) -> None:
         """As `Sender.open`."""
-        until = time.monotonic() + CALL_SECONDS
-        with _told():
-            while not self._introduced():
-                if time.monotonic() > until:
+        deadline = time.monotonic() + CALL_SECONDS
+        with _as_kafka_errors():
+            while not self._init_producer():
+                if time.monotonic() > deadline:
                     raise _failed(KafkaError.NOT_COORDINATOR)
-                time.sleep(_LONGEST)
+                time.sleep(_LONGEST_WAIT)
 
-    def _introduced(self) -> bool:
-        """Whether the coordinator has given us a number; if not, another coordinates by now."""
+    def _init_producer(self) -> bool:
+        """Get a producer id from the coordinator; False if the coordinator has moved."""
         self.close()
         self._sequences, name = {}, self._name
-        asked = self._anyone() if name is None else self._coordinator(TRANSACTION, name)
-        moved, self._who = _settled(
-            asked,
+        broker = self._any_broker() if name is None else self._coordinator(TRANSACTION, name)
+        moved, self._who = _call_for(
+            broker,
             transactions.init_producer_id_request(name, TRANSACTION_MS),
-            lambda response: _unless_moved(
+            lambda response: _allow_move(
                 *transactions.parse_init_producer_id_response(response, name)
             ),
         )
         return not moved
 
     def begin(self) -> None:
-        """As `Sender.begin`: the broker hears of it with the first partition."""
-        self._taken_in = set()
+        """As `Sender.begin`; the broker is notified with the first partition."""
+        self._in_transaction = set()
 
-    def send(self, topic: str, some: Outgoing, most: int | None = None) -> None:
-        """As `Sender.send`; returns while the last of it is under way."""
-        if not len(some.values):
+    def send(self, topic: str, chunk: Outgoing, limit: int | None = None) -> None:
+        """As `Sender.send`; returns while the last requests are in flight."""
+        if not len(chunk.values):
             return
-        with _told():
-            led = self._places(topic)
-            to = self._partitions(some, led)
+        with _as_kafka_errors():
+            leaders = self._topic_leaders(topic)
+            to = self._partitions(chunk, leaders)
             if self._name is not None:
-                self._take_in(topic, np.unique(to).tolist())
-            for batch in batches(some, to, most):
-                self._append(topic, batch, self._connection(led[batch.partition], _LEADER))
+                self._add_partitions(topic, np.unique(to).tolist())
+            for batch in batches(chunk, to, limit):
+                self._append(topic, batch, self._connection(leaders[batch.partition], _LEADER))
 
     def _append(self, topic: str, batch: Batch, leader: Connection) -> None:
-        """Ask a leader to append a batch. The first of a partition is waited for: who leads one
-        that is new may not know it yet, and what follows a refused batch is refused as well."""
+        """Send a batch to its leader. The response to the first batch of a partition is awaited:
+        the leader of a new partition may not know its role yet, and it would also reject the
+        batches that follow a rejected one."""
         slot, who = (topic, batch.partition), self._who
         first, sequence = slot not in self._sequences, self._sequences.get(slot, 0)
         self._sequences[slot] = (sequence + batch.count) % _SEQUENCES
-        whole = batch.signed(who, sequence)
-        request = transactions.produce_request(who, topic, batch.partition, whole, _APPEND_MS)
+        records = batch.encode(who, sequence)
+        request = transactions.produce_request(who, topic, batch.partition, records, _APPEND_MS)
 
-        while len(self._open) >= (1 if first else _UNDER_WAY):
-            self._hear()
+        while len(self._in_flight) >= (1 if first else _MAX_IN_FLIGHT):
+            self._receive()
         if first:
-            _accepted(leader, request, transactions.parse_produce_response, _NEW_LEADER)
+            _call(leader, request, transactions.parse_produce_response, _NEW_LEADER)
         else:
             leader.send(request)
-            self._open.append(leader)
+            self._in_flight.append(leader)
 
-    def sign(self, offset: GroupOffset) -> None:
-        """As `Sender.sign`."""
-        with _told():
-            keeper = self._coordinators[TRANSACTION]
-            _accepted(keeper, transactions.add_offsets_to_txn_request(self._who, offset.group),
+    def commit_offset(self, offset: GroupOffset) -> None:
+        """As `Sender.commit_offset`."""
+        with _as_kafka_errors():
+            coordinator = self._coordinators[TRANSACTION]
+            _call(coordinator, transactions.add_offsets_to_txn_request(self._who, offset.group),
                       transactions.parse_add_offsets_to_txn_response)  # fmt: skip
-            while self._open:
-                self._hear()
+            while self._in_flight:
+                self._receive()
             group = self._coordinator(GROUP, offset.group)
-            _accepted(group, transactions.txn_offset_commit_request(self._who, offset),
+            _call(group, transactions.txn_offset_commit_request(self._who, offset),
                       transactions.parse_txn_offset_commit_response)  # fmt: skip
 
     def commit(self) -> None:
         """As `Sender.commit`."""
-        with _told():
-            while self._open:
-                self._hear()
+        with _as_kafka_errors():
+            while self._in_flight:
+                self._receive()
             if self._name is not None:
-                keeper = self._coordinators[TRANSACTION]
-                _accepted(keeper, transactions.end_txn_request(self._who),
+                coordinator = self._coordinators[TRANSACTION]
+                _call(coordinator, transactions.end_txn_request(self._who),
                           transactions.parse_end_txn_response)  # fmt: skip
 
-    def lost_sight(self) -> bool:
-        """As `Sender.lost_sight`: brokers end connections that have been idle for long, too."""
+    def disconnected(self) -> bool:
+        """As `Sender.disconnected`; brokers also close idle connections."""
         return any(connection.is_closed_by_broker() for connection in self._connections.values())
 
     def finish(self) -> None:
         """As `Sender.finish`."""
-        keeper, until = self._coordinators.get(TRANSACTION), time.monotonic() + CALL_SECONDS
+        coordinator, deadline = self._coordinators.get(TRANSACTION), time.monotonic() + CALL_SECONDS
         with suppress(OSError):
-            while keeper and self._name and time.monotonic() < until:
+            while coordinator and self._name and time.monotonic() < deadline:
                 error, state = transactions.parse_describe_transactions_response(
-                    keeper.call(transactions.describe_transactions_request(self._name))
+                    coordinator.call(transactions.describe_transactions_request(self._name))
                 )
-                if error or state != _ENDING:
+                if error or state != _COMMITTING:
                     break
-                time.sleep(_AGAIN)
+                time.sleep(_FIRST_WAIT)
         self.close()
 
     def close(self) -> None:
         """As `Sender.close`."""
         for connection in self._connections.values():
             connection.close()
-        self._connections, self._coordinators, self._led = {}, {}, {}
-        self._open.clear()
+        self._connections, self._coordinators, self._leaders = {}, {}, {}
+        self._in_flight.clear()
 
-    def _take_in(self, topic: str, partitions: list[int]) -> None:
-        """A transaction's partitions are told to its coordinator before records go there."""
-        new = [p for p in partitions if (topic, p) not in self._taken_in]
+    def _add_partitions(self, topic: str, partitions: list[int]) -> None:
+        """Add partitions to the transaction before records are sent to them."""
+        new = [p for p in partitions if (topic, p) not in self._in_transaction]
         if new:
-            keeper = self._coordinators[TRANSACTION]
-            _accepted(keeper, transactions.add_partitions_to_txn_request(self._who, topic, new),
+            coordinator = self._coordinators[TRANSACTION]
+            _call(coordinator, transactions.add_partitions_to_txn_request(self._who, topic, new),
                       transactions.parse_add_partitions_to_txn_response)  # fmt: skip
-            self._taken_in |= {(topic, p) for p in new}
+            self._in_transaction |= {(topic, p) for p in new}
 
-    def _hear(self) -> None:
-        response = self._open.popleft().receive()
+    def _receive(self) -> None:
+        response = self._in_flight.popleft().receive()
         if error := transactions.parse_produce_response(response):
             raise _failed(error)
 
-    def _partitions(self, some: Outgoing, led: dict[int, Address | None]) -> Numbers:
-        """Where each message goes: by its key as every Kafka client does it, else in turn."""
-        count = len(some.values)
-        if some.keys is None or some.keys.null_count:
-            there = np.array([p for p, leader in led.items() if leader is not None])
-            pieces = self._turn + np.arange(count) // _TOGETHER
-            self._turn = int(pieces[-1] + 1) % len(there)
-            to = there[pieces % len(there)]
-        if some.keys is None:
+    def _partitions(self, chunk: Outgoing, leaders: dict[int, Address | None]) -> Numbers:
+        """The partition of each message: by key, as in every Kafka client, otherwise in turn."""
+        count = len(chunk.values)
+        if chunk.keys is None or chunk.keys.null_count:
+            available = np.array([p for p, leader in leaders.items() if leader is not None])
+            slices = self._next + np.arange(count) // _STICKY
+            self._next = int(slices[-1] + 1) % len(available)
+            to = available[slices % len(available)]
+        if chunk.keys is None:
             return to
-        by_key = partitions_of(some.keys, len(led))
-        if not some.keys.null_count:
+        by_key = partitions_of(chunk.keys, len(leaders))
+        if not chunk.keys.null_count:
             return by_key
-        return np.where(some.keys.is_valid().to_numpy(zero_copy_only=False), by_key, to)
+        return np.where(chunk.keys.is_valid().to_numpy(zero_copy_only=False), by_key, to)
 
-    def _places(self, topic: str) -> dict[int, Address | None]:
-        """Who leads each partition of a topic; one that has just been made is waited for."""
-        asked, led = self._led.get(topic, (-_KNOWN_SECONDS, {}))
+    def _topic_leaders(self, topic: str) -> dict[int, Address | None]:
+        """The leader of each partition of a topic; waits for a topic that was just created."""
+        read_at, leaders = self._leaders.get(topic, (-_METADATA_SECONDS, {}))
         began = time.monotonic()
-        if began - asked < _KNOWN_SECONDS:
-            return led
-        while not any((led := partition_leaders(self._anyone(), topic)).values()):
+        if began - read_at < _METADATA_SECONDS:
+            return leaders
+        while not any((leaders := partition_leaders(self._any_broker(), topic)).values()):
             if time.monotonic() - began > _NEW_TOPIC_SECONDS:
                 raise _failed(KafkaError.UNKNOWN_TOPIC_OR_PART)
-            time.sleep(_LONGEST)
-        self._led[topic] = began, led
-        return led
+            time.sleep(_LONGEST_WAIT)
+        self._leaders[topic] = began, leaders
+        return leaders
 
     def _coordinator(self, kind: int, name: str) -> Connection:
         if kind not in self._coordinators:
-            anyone = self._anyone()
-            place = _settled(
-                anyone, find_coordinator_request(kind, name), parse_find_coordinator_response
+            broker = self._any_broker()
+            address = _call_for(
+                broker, find_coordinator_request(kind, name), parse_find_coordinator_response
             )
-            self._coordinators[kind] = self._connection(place, kind)
+            self._coordinators[kind] = self._connection(address, kind)
         return self._coordinators[kind]
 
-    def _anyone(self) -> Connection:
-        """A connection to the first broker that can be reached; one that cannot is tried last."""
-        trouble: OSError = ProtocolError("no broker is named")
-        for place in tuple(self._servers):
+    def _any_broker(self) -> Connection:
+        """A connection to the first reachable broker; unreachable brokers are tried last."""
+        problem: OSError = ProtocolError("no broker address")
+        for address in tuple(self._servers):
             try:
-                return self._connection(place, _ANYONE)
+                return self._connection(address, _ANY)
             except OSError as error:
-                trouble = error
+                problem = error
                 self._servers.rotate(-1)
-        raise trouble
+        raise problem
 
-    def _connection(self, place: Address | None, purpose: int) -> Connection:
-        if place is None:
+    def _connection(self, address: Address | None, purpose: int) -> Connection:
+        if address is None:
             raise _failed(KafkaError.LEADER_NOT_AVAILABLE)
-        if (purpose, place) not in self._connections:
-            self._connections[purpose, place] = Connection(*place)
-        return self._connections[purpose, place]
+        if (purpose, address) not in self._connections:
+            self._connections[purpose, address] = Connection(*address)
+        return self._connections[purpose, address]
 
 
-def _settled(
+def _call_for(
     connection: Connection,
     request: Request,
     parse: Callable[[memoryview], tuple[int, _T]],
-    passing: frozenset[int] = _SETTLING,
+    temporary: frozenset[int] = _TEMPORARY,
 ) -> _T:
-    """An answer without an error; one that only needs a moment is asked for again."""
-    until, pause = time.monotonic() + CALL_SECONDS, _AGAIN
+    """Return the value of a successful response; temporary errors are retried."""
+    deadline, pause = time.monotonic() + CALL_SECONDS, _FIRST_WAIT
     while True:
         error, value = parse(connection.call(request))
         if not error:
             return value
-        if error not in passing or time.monotonic() > until:
+        if error not in temporary or time.monotonic() > deadline:
             raise _failed(error)
         time.sleep(pause)
-        pause = min(2 * pause, _LONGEST)
+        pause = min(2 * pause, _LONGEST_WAIT)
 
 
-def _accepted(
+def _call(
     connection: Connection,
     request: Request,
     parse: Callable[[memoryview], int],
-    passing: frozenset[int] = _SETTLING,
+    temporary: frozenset[int] = _TEMPORARY,
 ) -> None:
-    """The same for a response that is an error code and nothing else."""
-    _settled(connection, request, lambda response: (parse(response), None), passing)
+    """As `_call_for`, for a response that is only an error code."""
+    _call_for(connection, request, lambda response: (parse(response), None), temporary)
 
 
-def _unless_moved(error: int, found: _T) -> tuple[int, tuple[bool, _T]]:
-    """An answer whose error may be that another broker coordinates."""
+def _allow_move(error: int, found: _T) -> tuple[int, tuple[bool, _T]]:
+    """A response, and whether its error is that the coordinator has moved."""
     moved = error == KafkaError.NOT_COORDINATOR
     return (0 if moved else error), (moved, found)
 
@@ -289,8 +290,8 @@ def _failed(code: int) -> KafkaException:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """A broker that is away is told as librdkafka tells it."""
+def _as_kafka_errors() -> Iterator[None]:
+    """Raise socket errors as `KafkaException`, as librdkafka does."""
     try:
         yield
     except OSError as error:

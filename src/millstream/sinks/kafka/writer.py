@@ -1,8 +1,7 @@
-"""Kafka, one transaction per batch: all topics of a cluster, late and dead rows included.
+"""Writes to Kafka, one transaction per batch: all topics of a cluster, late and dead rows included.
 
-The intent's id is written beside the rows, as the metadata of a group offset on the
-topic `millstream.ledger`, in the same transaction: a batch is there with its mark, or
-neither is. After a crash the ledger is asked, never guessed.
+The intent's id is stored as the metadata of a group offset on the topic `millstream.ledger`, in
+the same transaction as the rows. After a crash the ledger tells whether the batch was committed.
 """
 
 from __future__ import annotations
@@ -11,12 +10,14 @@ import math
 import time
 from typing import TYPE_CHECKING, Any
 
-from millstream.errors import AlreadyRunning, DataGone, Fenced, MillstreamError, Unavailable
+from millstream.errors import DataGone, Fenced, MillstreamError, Unavailable
 from millstream.kafka.librdkafka import LOG, PASSING
 from millstream.kafka.protocol.transactions import GroupOffset
 from millstream.sinks.kafka.messages import messages
 from millstream.sinks.kafka.oversized import TopicLimit
-from millstream.sinks.kafka.record_limits import ROOMY, TopicLimits
+from millstream.sinks.kafka.record_limits import LARGE_RECORDS, TopicLimits
+from millstream.sinks.ownership import claimed_by, fenced, missing_entry
+from millstream.sinks.retries import CONTINUES
 from millstream.sources.kafka.topic import Topic
 
 if TYPE_CHECKING:
@@ -24,133 +25,111 @@ if TYPE_CHECKING:
 
     from millstream.kafka.settings import Cluster
     from millstream.sinks.kafka.sender import Sender
-    from millstream.sinks.spec import Check, Sink, Staged
+    from millstream.sinks.spec import Check, Opening, Sink, Staged
 
 LEDGER = "millstream.ledger"
-NOTHING = "-"
+NO_INTENT = "-"
 _END = "."
 _REFRESH_SECONDS = 86_400.0
-_ANSWER_SECONDS = 10.0
-_COMMITTED, _OPEN_TOO = "read_committed", "read_uncommitted"
+_RESPONSE_SECONDS = 10.0
+_COMMITTED, _UNCOMMITTED = "read_committed", "read_uncommitted"
 
 
 class TopicWriter:
-    """One cluster opened for one run of one job."""
+    """One cluster, opened for one run of one job."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        pipeline: str,
-        job: str,
-        *,
-        take_over: bool = False,
-        told: Callable[[str], None] = lambda point: None,
-        owned: Callable[[], None] = lambda: None,
-        waiting: Callable[[str], None] = lambda why: None,
-        patience: float = 120.0,
-    ) -> None:
-        self._cluster, self._pipeline, self._job = cluster, pipeline, job
-        self._take_over, self._told, self._patience = take_over, told, patience
-        self._owned, self._waiting = owned, waiting
-        self._group = f"millstream.ledger.{pipeline}"
+    def __init__(self, cluster: Cluster, opening: Opening) -> None:
+        self._cluster, self._opening = cluster, opening
+        self._pipeline, self._job = opening.pipeline, opening.job
+        self._group = f"millstream.ledger.{opening.pipeline}"
+        self._where = f"the pipeline {opening.pipeline!r} at {cluster.address}"
         self._topics: set[str] = set()
         self._limits = TopicLimits(cluster)
         self._sender: Sender | None = None
         self._readers: dict[str, Any] = {}
-        self._marked, self._batch = -math.inf, 0
-        self._sure = False
+        self._entry_written, self._batch = -math.inf, 0
+        self._checked = False
         self._last: str | None = None
-        self._why = ""
+        self._reason = ""
 
     def recover(self, expected: str | None) -> str | None:
-        """Fence earlier runs of this job, then read what the ledger says was written last.
+        """Fence earlier runs of this job, then return the intent in the ledger.
 
-        A job that comes first puts its name into the ledger at once: a second one with the
-        same pipeline's name is refused even before a row has been written. A run that is no
-        longer the job's owner fences nobody.
+        A new job claims the pipeline's name in the ledger at once, so that another job with that
+        name is refused before it has written a row. A run that no longer owns the job fences
+        no one.
         """
-        self._owned()
-        self._make_topics({LEDGER})
-        owner = self._owner()
+        self._opening.check_owned()
+        self._create_topics({LEDGER})
+        owner = self._last_owner()
         if owner not in (None, self._job):
             self._take_over_from(str(owner))
         self._connect()
-        owner, intent = self._mark()
+        owner, intent = self._ledger_entry()
         if expected is not None and (owner != self._job or intent is None):
-            raise self._lost(owner)
+            raise self._missing_entry(owner)
         if owner != self._job:
             self._claim()
         else:
             self._last = intent
         return self._last
 
-    def _owner(self) -> str | None:
-        """Whose the last finished mark is.
+    def _last_owner(self) -> str | None:
+        """The owner in the last ledger entry, without waiting for open transactions.
 
-        A mark that a dead run left in an open transaction is not waited for: fencing that
-        run, which comes next, is what ends it.
+        Fencing the run that left a transaction open, which comes next, is what ends it.
         """
-        owner, _ = self._mark(_OPEN_TOO)
-        self._readers.pop(_OPEN_TOO).close()
+        owner, _ = self._ledger_entry(_UNCOMMITTED)
+        self._readers.pop(_UNCOMMITTED).close()
         return owner
 
     def _claim(self) -> None:
-        """Make this job the one that writes for the pipeline, before it has written."""
-        self._put(NOTHING, 0, ())
+        """Write the job to the ledger before the first batch."""
+        self._retry(NO_INTENT, 0, ())
         self._last = None
 
-    def _lost(self, owner: str | None) -> DataGone:
+    def _missing_entry(self, owner: str | None) -> DataGone:
+        where = f"the topic {LEDGER} for {self._pipeline!r}"
         if owner in (None, self._job):
-            return DataGone(
-                f"the job needs its ledger entry for {self._pipeline!r} on {LEDGER}",
-                got="none, though an earlier batch wrote one",
-                do="the cluster was made anew or the group deleted: begin anew with another "
-                "--checkpoint",
-            )
-        return DataGone(
-            f"the job needs its ledger entry for {self._pipeline!r} on {LEDGER}",
-            got=f"that of job {str(owner)[:8]}, which has taken the writing over since",
-            do="let that one go on, or begin anew with another --checkpoint",
-        )
+            return missing_entry(where, None, restore="the cluster was recreated or the consumer "
+                                 "group deleted: restore it")  # fmt: skip
+        return missing_entry(where, str(owner)[:8], restore="let that job continue")
 
     def _take_over_from(self, owner: str) -> None:
-        if not self._take_over:
-            raise AlreadyRunning(
-                f"one job at a time writes for the pipeline {self._pipeline!r} at "
-                f"{self._cluster.address}",
-                got=f"job {owner[:8]}, with another checkpoint",
-                do="give this pipeline another name, or say --take-over to end that job's writing",
-            )
-        zombie = self._made(owner)
-        self._ask(zombie.open)
+        if not self._opening.take_over:
+            raise claimed_by(owner, self._pipeline, self._where, other="rename this pipeline")
+        zombie = self._open_sender(owner)
+        self._call(zombie.open)
         zombie.close()
 
     def _connect(self) -> None:
-        """Another sender, which ends what the one before it had begun."""
+        """Replace the sender; opening the new one aborts the transaction of the old one."""
         if self._sender is not None:
             self._sender.close()
-        self._sender = self._made(self._job)
-        self._ask(self._sender.open)
+        self._sender = self._open_sender(self._job)
+        self._call(self._sender.open)
 
-    def _made(self, job: str) -> Sender:
+    def _open_sender(self, job: str) -> Sender:
         return open_sender(self._cluster, f"millstream.{self._pipeline}.{job}")
 
     def write(self, intent: str, batch: int, outputs: Sequence[Staged]) -> None:
-        """All rows of a batch and its mark, in one transaction; tried again until it is in."""
-        self._make_topics_of(outputs)
-        if not self._sure and self._mark()[0] != self._job:
+        """Write a batch and its ledger entry in one transaction; retry until it is committed."""
+        self._create_topics_of(outputs)
+        if not self._checked and self._ledger_entry()[0] != self._job:
             raise self._fenced()
-        self._sure = True
-        if self._ask(self._opened_sender().lost_sight) and self._anew() != (self._job, self._last):
+        self._checked = True
+        if self._call(self._current_sender().disconnected) and self._reconnect() != (
+            self._job, self._last
+        ):  # fmt: skip
             raise self._fenced()
-        self._put(intent, batch, outputs)
+        self._retry(intent, batch, outputs)
 
-    def _make_topics_of(self, outputs: Sequence[Staged]) -> None:
-        roomy = {staged.sink.name for staged in outputs if staged.kind != "result"}
-        self._make_topics({staged.sink.name for staged in outputs}, roomy)
+    def _create_topics_of(self, outputs: Sequence[Staged]) -> None:
+        large = {staged.sink.name for staged in outputs if staged.kind != "result"}
+        self._create_topics({staged.sink.name for staged in outputs}, large)
 
-    def _put(self, intent: str, batch: int, outputs: Sequence[Staged]) -> None:
-        deadline = time.monotonic() + self._patience
+    def _retry(self, intent: str, batch: int, outputs: Sequence[Staged]) -> None:
+        deadline = time.monotonic() + self._opening.patience
         while not self._attempt(intent, batch, outputs):
             if time.monotonic() > deadline:
                 raise self._no_success(f"batch {batch}")
@@ -158,97 +137,97 @@ class TopicWriter:
 
     def _no_success(self, what: str) -> Unavailable:
         return Unavailable(
-            f"{what} needs Kafka at {self._cluster.address} to take all of it",
-            got=f"no success in {self._patience:.0f} s: {self._why}",
-            do="look at the broker; the job goes on from here when it is started again",
+            f"{what} needs Kafka at {self._cluster.address}",
+            got=f"no success in {self._opening.patience:.0f} s: {self._reason}",
+            do=f"check the brokers; {CONTINUES}",
         )
 
     def _attempt(self, intent: str, batch: int, outputs: Sequence[Staged]) -> bool:
-        """One try: True when the batch is in, False when it surely is not."""
+        """Try once; True if the batch is committed, False if it is certainly not."""
         from confluent_kafka import KafkaException
 
         try:
-            sending = self._opened_sender()
-            sending.begin()
-            self._send(sending, outputs)
-            self._sign(sending, intent, batch)
+            sender = self._current_sender()
+            sender.begin()
+            self._send(sender, outputs)
+            self._send_ledger_entry(sender, intent, batch)
             if outputs:
-                self._told("before a sink's commit")
-            sending.commit()
+                self._opening.on_step("before a sink's commit")
+            sender.commit()
         except KafkaException as raised:
-            if not self._is_in(raised, intent, outputs):
+            if not self._is_committed(raised, intent, outputs):
                 return False
         if outputs:
-            self._told("after a sink's commit")
+            self._opening.on_step("after a sink's commit")
         self._last = intent
         return True
 
-    def _wait_for(self, why: str) -> None:
-        self._waiting(f"waiting for Kafka at {self._cluster.address}: {why}")
+    def _wait_for(self, reason: str) -> None:
+        self._opening.on_wait(f"waiting for Kafka at {self._cluster.address}: {reason}")
 
-    def _is_in(self, raised: Any, intent: str, outputs: Sequence[Staged]) -> bool:
-        """Whether a transaction that ended with an error is in after all: the ledger is asked.
+    def _is_committed(self, raised: Any, intent: str, outputs: Sequence[Staged]) -> bool:
+        """Whether a transaction that ended with an error was committed, according to the ledger.
 
         Raises:
-            Fenced: another run has taken over; asking begins with shutting others out, so
-                a run that is no longer the owner must not even ask.
+            Fenced: another run has taken over. Reading the ledger fences other runs first, so a
+                run that no longer owns the job must not read it.
         """
         from confluent_kafka import KafkaError
 
         error = raised.args[0]
-        self._why = error.str()
+        self._reason = error.str()
         if error.code() in (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH,
                             KafkaError.PRODUCER_FENCED):  # fmt: skip
             raise self._fenced() from raised
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             raise self._too_large(outputs) from raised
-        self._wait_for(self._why)
-        owner, found = self._anew()
-        if intent == NOTHING:
+        self._wait_for(self._reason)
+        owner, found = self._reconnect()
+        if intent == NO_INTENT:
             return owner == self._job
         if owner != self._job or found not in (self._last, intent):
             raise self._fenced() from raised
         return found == intent
 
-    def _anew(self) -> tuple[str | None, str | None]:
-        """Another sender, which ends what the old one had begun; then the ledger's mark."""
-        self._owned()
+    def _reconnect(self) -> tuple[str | None, str | None]:
+        """Replace the sender, then return the ledger entry."""
+        self._opening.check_owned()
         self._connect()
-        return self._mark()
+        return self._ledger_entry()
 
-    def _sign(self, sending: Sender, intent: str, batch: int) -> None:
-        """The mark."""
-        sending.sign(GroupOffset(self._group, LEDGER, batch, f"{self._job} {intent} {_END}"))
-        self._marked, self._batch = time.monotonic(), batch
+    def _send_ledger_entry(self, sender: Sender, intent: str, batch: int) -> None:
+        text = f"{self._job} {intent} {_END}"
+        sender.commit_offset(GroupOffset(self._group, LEDGER, batch, text))
+        self._entry_written, self._batch = time.monotonic(), batch
 
     def refresh(self) -> None:
-        """Write the last mark again once a day: a broker forgets offsets of silent groups."""
-        if time.monotonic() - self._marked > _REFRESH_SECONDS:
+        """Rewrite the ledger entry once a day: brokers expire the offsets of inactive groups."""
+        if time.monotonic() - self._entry_written > _REFRESH_SECONDS:
             last = self._last
-            self.write(last or NOTHING, self._batch, ())
+            self.write(last or NO_INTENT, self._batch, ())
             self._last = last
 
-    def _mark(self, isolation: str = _COMMITTED) -> tuple[str | None, str | None]:
-        """Whose the last mark is, and for which intent."""
-        place = self._ask(lambda: self._place(isolation))
-        text = _text_of(place)
-        if place.offset < 0 or not text:
+    def _ledger_entry(self, isolation: str = _COMMITTED) -> tuple[str | None, str | None]:
+        """The owner and the intent of the last ledger entry."""
+        offset = self._call(lambda: self._read_ledger(isolation))
+        text = _metadata(offset)
+        if offset.offset < 0 or not text:
             return None, None
-        self._batch = place.offset
+        self._batch = offset.offset
         owner, intent = text.split(" ")[:2]
-        return owner, None if intent == NOTHING else intent
+        return owner, None if intent == NO_INTENT else intent
 
-    def _place(self, isolation: str) -> Any:
-        """The ledger's offset. A reader that fails is not asked again: one whose coordinator was
-        away may not find it any more."""
+    def _read_ledger(self, isolation: str) -> Any:
+        """The ledger's offset. A reader that fails is dropped: it may never find its coordinator
+        again once that was unavailable."""
         from confluent_kafka import TopicPartition
 
-        reader = self._readers.pop(isolation, None) or self._opened(isolation)
-        (place,) = reader.committed([TopicPartition(LEDGER, 0)], timeout=_ANSWER_SECONDS)
+        reader = self._readers.pop(isolation, None) or self._open_reader(isolation)
+        (offset,) = reader.committed([TopicPartition(LEDGER, 0)], timeout=_RESPONSE_SECONDS)
         self._readers[isolation] = reader
-        return place
+        return offset
 
-    def _opened(self, isolation: str) -> Any:
+    def _open_reader(self, isolation: str) -> Any:
         from confluent_kafka import Consumer
 
         return Consumer(
@@ -259,41 +238,41 @@ class TopicWriter:
             logger=LOG,
         )  # fmt: skip
 
-    def _opened_sender(self) -> Sender:
+    def _current_sender(self) -> Sender:
         assert self._sender is not None
         return self._sender
 
-    def _send(self, sending: Sender, outputs: Sequence[Staged]) -> None:
+    def _send(self, sender: Sender, outputs: Sequence[Staged]) -> None:
         for staged in outputs:
-            most = self._limits.of(staged.sink.name)
-            for some in messages(staged):
-                sending.send(staged.sink.name, some, most)
+            limit = self._limits.of(staged.sink.name)
+            for chunk in messages(staged):
+                sender.send(staged.sink.name, chunk, limit)
 
     def check(self, sink: Sink, keys: tuple[str, ...]) -> Check | None:
         """As `RejectsRows.check`: records over the topic's limit."""
         assert isinstance(sink, Topic)
-        most = self._limits.of(sink.name)
-        return None if most is None else TopicLimit(sink, keys, most)
+        limit = self._limits.of(sink.name)
+        return None if limit is None else TopicLimit(sink, keys, limit)
 
-    def _make_topics(self, names: set[str], roomy: Collection[str] = ()) -> None:
-        """Make what is missing; `roomy` are those for late and dead rows, which hold rows in an
-        envelope, and rows that other topics do not take."""
+    def _create_topics(self, names: set[str], large: Collection[str] = ()) -> None:
+        """Create missing topics. `large` are the topics of late and dead rows: they store rows in
+        an envelope, and rows that are too large for other topics."""
         missing = names - self._topics
         if not missing:
             return
         admin = self._limits.admin()
-        known = set(self._ask(lambda: admin.list_topics(timeout=30)).topics)
+        known = set(self._call(lambda: admin.list_topics(timeout=30)).topics)
         new = sorted(missing - known)
-        refused = self._made_topics(admin, new, roomy)
-        self._made_topics(admin, [name for name in new if name in refused], ())
+        refused = self._create(admin, new, large)
+        self._create(admin, [name for name in new if name in refused], ())
         self._topics |= missing
 
-    def _made_topics(self, admin: Any, names: Sequence[str], roomy: Collection[str]) -> set[str]:
-        """Those of the roomy ones that the cluster does not allow so much room."""
+    def _create(self, admin: Any, names: Sequence[str], large: Collection[str]) -> set[str]:
+        """Create topics; return those for which the cluster refuses the limit of large records."""
         from confluent_kafka import KafkaError, KafkaException
         from confluent_kafka.admin import NewTopic
 
-        new = [NewTopic(n, 1 if n == LEDGER else -1, -1, config=ROOMY if n in roomy else {})
+        new = [NewTopic(n, 1 if n == LEDGER else -1, -1, config=LARGE_RECORDS if n in large else {})
                for n in names]  # fmt: skip
         refused = set()
         for name, future in (admin.create_topics(new) if new else {}).items():
@@ -302,16 +281,17 @@ class TopicWriter:
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
                     continue
-                if name not in roomy:
+                if name not in large:
                     raise Unavailable(f"the output needs the topic {name!r}",
                                       got=error.args[0].str()) from error  # fmt: skip
                 refused.add(name)
         return refused
 
-    def _ask(self, call: Callable[[], Any]) -> Any:
+    def _call(self, call: Callable[[], Any]) -> Any:
+        """Call until it succeeds, with pauses, for as long as the error may be temporary."""
         from confluent_kafka import KafkaError, KafkaException
 
-        deadline = time.monotonic() + self._patience
+        deadline = time.monotonic() + self._opening.patience
         while True:
             try:
                 return call()
@@ -319,36 +299,32 @@ class TopicWriter:
                 error = raised.args[0]
                 if error.code() in (KafkaError._FENCED, KafkaError.PRODUCER_FENCED):
                     raise self._fenced() from raised
-                if time.monotonic() > deadline or not (error.retriable() or _passing(error)):
+                if time.monotonic() > deadline or not (error.retriable() or _is_temporary(error)):
                     raise Unavailable(
                         f"the pipeline {self._pipeline!r} needs Kafka at {self._cluster.address}",
                         got=error.str(),
-                        do="start it, or name another with --kafka",
+                        do="start it, or choose another with --kafka",
                     ) from raised
                 self._wait_for(error.str())
                 time.sleep(0.2)
 
     def _fenced(self) -> Fenced:
-        return Fenced(
-            f"the job {self._job[:8]} needs to be the only one writing for {self._pipeline!r}",
-            got="a newer run has fenced this one",
-            do="let that one work; this one stops, and nothing it had begun is visible",
-        )
+        return fenced(self._job, self._where)
 
     def _too_large(self, outputs: Sequence[Staged]) -> MillstreamError:
-        """Late and dead rows, or a limit that was lowered since the rows were checked."""
-        names = {one.sink.name for one in outputs} or self._topics
+        """Late and dead rows, or a limit that was lowered after the rows were checked."""
+        names = {staged.sink.name for staged in outputs} or self._topics
         limits = {name: self._limits.of(name) for name in names}
-        told = ", ".join(f"{name} takes {most or 0:,}" for name, most in sorted(limits.items()))
+        shown = ", ".join(f"{name} takes {limit or 0:,}" for name, limit in sorted(limits.items()))
         return MillstreamError(
             f"every row of {self._pipeline!r} needs to fit into one Kafka record",
-            got=f"a larger one ({self._why}; {told} bytes)",
-            do="raise it with `millstream topics alter TOPIC --set max.message.bytes=…`; the job "
-            "goes on from here when it is started again",
+            got=f"a larger one ({self._reason}; {shown} bytes)",
+            do=f"raise the limit with `millstream topics alter TOPIC --set max.message.bytes=…`; "
+            f"{CONTINUES}",
         )
 
     def close(self) -> None:
-        """Let go of connections; an open transaction is aborted by the next run or the broker."""
+        """Close all connections; the next run or the broker aborts an open transaction."""
         for reader in self._readers.values():
             reader.close()
         if self._sender is not None:
@@ -367,20 +343,20 @@ def open_sender(cluster: Cluster, name: str | None) -> Sender:
     return WireSender(cluster, name)
 
 
-def _text_of(place: Any) -> str:
-    """The text beside an offset.
+def _metadata(offset: Any) -> str:
+    """The metadata of an offset.
 
-    librdkafka copies it without its end, so that what lies behind it in memory, text or not,
-    comes along: marks have a last word that is not looked at.
+    librdkafka copies the text without a terminator and appends whatever follows in memory, which
+    may not be text. Ledger entries therefore end with a word that is ignored.
     """
     try:
-        return place.metadata or ""
+        return offset.metadata or ""
     except UnicodeDecodeError as error:
         return bytes(error.object[: error.start]).decode()
 
 
-def _passing(error: Any) -> bool:
-    """Whether an error tells of a broker that may come back."""
+def _is_temporary(error: Any) -> bool:
+    """Whether an error comes from a broker that may come back."""
     from confluent_kafka import KafkaError
 
     of_transactions = (KafkaError.UNSTABLE_OFFSET_COMMIT, KafkaError.CONCURRENT_TRANSACTIONS)
