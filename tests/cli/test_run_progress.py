@@ -26,10 +26,10 @@ def test_a_line_tells_the_batch_and_how_the_run_stands() -> None:
     clock = Clock()
     progress = Progress(clock)
     clock.now = 10.0
-    progress.take(facts(12, late=2, dead=1), {"bids": 7})
+    progress.add(facts(12, late=2, dead=1), {"bids": 7})
 
     assert progress.line() == (
-        "batch 12 · short · 200 rows/s · lag 7 · watermark 2026-01-01 00:00:20"
+        "batch 12 · narrow · 200 rows/s · lag 7 · watermark 2026-01-01 00:00:20"
         " · late 2 · dead 1 · state 1,024 rows, 80.5 kB"
     )
 
@@ -37,7 +37,7 @@ def test_a_line_tells_the_batch_and_how_the_run_stands() -> None:
 def test_late_and_dead_rows_are_added_up() -> None:
     progress = Progress(Clock())
     for batch in (1, 2, 3):
-        progress.take(facts(batch, late=2, dead=1), {})
+        progress.add(facts(batch, late=2, dead=1), {})
 
     assert "late 6 · dead 3" in progress.line()
     assert progress.total() == "300 rows read in 3 batches, 15 written, 6 late, 3 dead"
@@ -47,14 +47,14 @@ def test_a_pause_does_not_count_into_the_rate() -> None:
     clock = Clock()
     progress = Progress(clock)
     for clock.now in (1.0, 61.0):
-        progress.take(facts(1), {})
+        progress.add(facts(1), {})
 
     assert progress.rate == 200.0
 
 
 def test_a_watermark_that_one_source_lacks_is_not_there_yet() -> None:
     progress = Progress(Clock())
-    progress.take(Facts(1, 1, 0, 0, "narrow", {"a": AT, "b": None}), {})
+    progress.add(Facts(1, 1, 0, 0, "narrow", {"a": AT, "b": None}), {})
 
     assert "watermark not yet" in progress.line()
 
@@ -74,7 +74,7 @@ def test_what_takes_long_is_said_again_ever_more_rarely() -> None:
     lines = PlainLines(said.append, clock)
     lines.phase("starting Spark")
     for clock.now in range(1, 20):
-        lines._look()
+        lines._refresh()
 
     assert said == [
         "starting Spark …", "starting Spark … (4 s)", "starting Spark … (8 s)",

@@ -20,7 +20,7 @@ def home_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     run ends, however busy the machine is."""
     home = tmp_path / "home"
     monkeypatch.setenv("MILLSTREAM_HOME", str(home))
-    monkeypatch.setattr(alert_writer, "_LAST_TURN", 300.0)
+    monkeypatch.setattr(alert_writer, "_CLOSE_SECONDS", 300.0)
     return home
 
 

@@ -18,7 +18,7 @@ from millstream.errors import Fenced
 from millstream.sinks.alerts import store as alert_store
 from millstream.sinks.alerts import writer as alert_writer
 from millstream.sinks.alerts.outbox import Outbox, Target
-from millstream.sinks.alerts.rule import Told
+from millstream.sinks.alerts.rule import Transition
 from millstream.sinks.alerts.store import NoticeStore, store_file
 from millstream.sinks.spec import Opening
 
@@ -239,41 +239,43 @@ def test_a_store_of_an_earlier_version_is_taken_over(receiver: Receiver) -> None
     assert news(receiver) == [("/", "firing", at(1)), ("/", "resolved", at(2))]
 
 
-def told_of(store: NoticeStore, page: str, gathers: float = 0.0) -> None:
-    """An episode of a page begins, and `to` is to hear of it."""
-    store.tell("fails", json.dumps({"page": page}), Told("firing", 1, 1), {"to": gathers}, 1, "{}")
+def enqueue(store: NoticeStore, page: str, gathers: float = 0.0) -> None:
+    """Queue a notification to `to`: an episode of this page begins."""
+    store.enqueue(
+        "fails", json.dumps({"page": page}), Transition("firing", 1, 1), {"to": gathers}, 1, "{}"
+    )
 
 
 def test_what_is_silent_lets_the_others_be_gathered(home_apart: Path) -> None:
     with MailServer() as server, closing(NoticeStore(home_apart / "alerts.db")) as store:
         mail = ms.Email("ops@example.com", url=server.url, sender="shop@example.com")
         outbox = Outbox(store, {"to": Target(mail, "shop")})
-        store.introduce("fails", {})
-        told_of(store, "/")
-        assert outbox.turn() == 1
+        store.register("fails", {})
+        enqueue(store, "/")
+        assert outbox.send_due() == 1
         store.silence("fails", '{"page": "/cart"}', time.time() + 3600)
-        told_of(store, "/cart")
-        told_of(store, "/pay", gathers=3600)
-        assert outbox.turn() == 0
-        assert outbox.turn(all_of_it=True) == 1
+        enqueue(store, "/cart")
+        enqueue(store, "/pay", gathers=3600)
+        assert outbox.send_due() == 0
+        assert outbox.send_due(everything=True) == 1
         assert server.subjects() == ["[firing] shop: fails (/)", "[firing] shop: fails (/pay)"]
 
 
 def test_of_what_waits_for_a_receiver_that_is_down_the_oldest_is_given_up_and_counted(
     receiver: Receiver, home_apart: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(alert_store, "MOST_UNTOLD", 30)
+    monkeypatch.setattr(alert_store, "MOST_PENDING", 30)
     receiver.answering(503)
     with closing(NoticeStore(home_apart / "alerts.db")) as store:
         hook = ms.Webhook(receiver.url, allow_private=True)
         outbox = Outbox(store, {"to": Target(hook, "shop")})
-        store.introduce("fails", {})
+        store.register("fails", {})
         for number in range(25):
-            told_of(store, f"/{number}")
-        assert outbox.turn() == 0
+            enqueue(store, f"/{number}")
+        assert outbox.send_due() == 0
         for number in range(25, 50):
-            told_of(store, f"/{number}")
-        outbox.turn()
+            enqueue(store, f"/{number}")
+        outbox.send_due()
         assert store.waiting("to") == 30
         [alert_row] = store.rows("SELECT given_up FROM alerts")
         assert alert_row["given_up"] == 20
@@ -282,7 +284,7 @@ def test_of_what_waits_for_a_receiver_that_is_down_the_oldest_is_given_up_and_co
         assert {row["problem"] for row in lost} == {"too many waited"}
         assert [json.loads(row["key"])["page"] for row in lost] == [f"/{n}" for n in range(20, 40)]
         store.run("UPDATE parcels SET again = 0")
-        while outbox.turn():
+        while outbox.send_due():
             pass
         pages = [post.data["key"]["page"] for post in receiver.taken()]
         assert pages == [f"/{n}" for n in (*range(20), *range(40, 50))]

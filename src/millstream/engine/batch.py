@@ -24,7 +24,7 @@ from millstream.engine.lanes.results import rows_of
 from millstream.engine.lanes.work import Files, SourceWork, Step, Work
 from millstream.engine.watermarks import NodeWatermarks, source_after
 from millstream.errors import InvalidInput
-from millstream.metrics.instances import bounded, of_source
+from millstream.metrics.instances import bounded, source_instances
 from millstream.operators.kernel import Replicates
 from millstream.plan.graph import Read, Stateful
 from millstream.sinks.spec import Discard
@@ -131,7 +131,7 @@ class BatchRun:
             "extra": sum(report.extra for report in reports.values()),
             "read": {name: report.rows for name, report in reports.items()},
             "sizes": {name: (report.bytes, report.rows) for name, report in reports.items()},
-            "sources": {name: of_source(report) for name, report in reports.items()},
+            "sources": {name: source_instances(report) for name, report in reports.items()},
             **{kind: sum(step[kind] for step in steps.values())
                for kind in ("late", "dead", "ahead")},
             "steps": steps,

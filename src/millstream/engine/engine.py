@@ -41,7 +41,7 @@ from millstream.engine.watermarks import declared_by_clock, reads_all, something
 from millstream.errors import DamagedLog, UserCodeFailed
 from millstream.event_time.batch_time import MIN_TIME
 from millstream.event_time.watermark import Quiet, Silence
-from millstream.metrics.batch_report import Teller
+from millstream.metrics.batch_report import BatchReporter
 from millstream.plan.fingerprint import fingerprint
 from millstream.plan.graph import Read
 from millstream.plan.stages import cut
@@ -85,7 +85,7 @@ class Engine:
         self.declared: dict[str, int] = {}
         self.ends: Ends | None = None
         self._final = False
-        self._teller = Teller(self.typed.stages, pipeline.bad_above)
+        self._reporter = BatchReporter(self.typed.stages, pipeline.bad_above)
         self._sizing = sizing or Sizing(pipeline.batch / 1e6)
         self._lanes = Lanes(spark, self._sizing, forced=lane)
         self._tables = TablesFirst.of(pipeline.outputs, self.typed.stages)
@@ -342,7 +342,7 @@ class Engine:
         first = self.pipeline.delivery == "at_most_once"
         written = {} if first else self._sent(intent, prepared, phases)
         after = self.head.then(intent, prepared, written)
-        facts = self._teller.facts(intent, prepared, after, time.perf_counter() - began, phases)
+        facts = self._reporter.facts(intent, prepared, after, time.perf_counter() - began, phases)
         self.checkpoint.commit(self.head, after, prepared, facts.body())
         if first:
             self.head, self._begun = after, None
@@ -352,7 +352,7 @@ class Engine:
         self._settle(intent, prepared, after)
         self.head, self._begun = after, None
         reached("after all", intent.batch)
-        self._teller.refuse_too_many_bad(intent.clock, facts)
+        self._reporter.refuse_too_many_bad(intent.clock, facts)
         return replace(facts, seconds=seconds)
 
     def _sent(self, intent: Intent, prepared: Prepared, phases: dict[str, float]) -> dict[str, str]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MINUTE = 60_000_000
 
 
-class Teller:
+class BatchReporter:
     """Makes the facts of batches; remembers a minute of them for shares of late rows."""
 
     def __init__(self, stages: Stages, bad_above: float | None = None) -> None:

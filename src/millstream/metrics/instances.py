@@ -28,14 +28,14 @@ MOST = 32  # of one operator, in one batch's facts
 OTHERS = "others"
 
 
-def here() -> str:
+def worker_name() -> str:
     """Where this code runs: on the driver, or in which worker."""
     from pyspark import TaskContext
 
     return DRIVER if TaskContext.get() is None else f"{socket.gethostname()} {os.getpid()}"
 
 
-def taking() -> str:
+def input_name() -> str:
     """The name of the instance that takes rows in by this Spark task."""
     from pyspark import TaskContext
 
@@ -43,14 +43,14 @@ def taking() -> str:
     return "take 0" if task is None else f"take {task.partitionId()}"
 
 
-def of_buckets(buckets: tuple[int, int]) -> str:
+def buckets_name(buckets: tuple[int, int]) -> str:
     """The name of the instance that owns a range of buckets."""
     return f"buckets {buckets[0]}-{buckets[1] - 1}"
 
 
 def instance(name: str, **counts: float) -> Instance:
     """One instance, here, with what it did; what is not said is none."""
-    return {"instance": name, "where": here(), **dict.fromkeys(COUNTS, 0), **counts}
+    return {"instance": name, "where": worker_name(), **dict.fromkeys(COUNTS, 0), **counts}
 
 
 def add(known: dict[str, Instance], one: Instance) -> None:
@@ -80,7 +80,7 @@ def bounded(instances: Iterable[Instance], most: int = MOST) -> list[Instance]:
     return [*(one for one in found if id(one) in kept), *others.values()]
 
 
-def of_source(report: Report) -> list[Instance]:
+def source_instances(report: Report) -> list[Instance]:
     """The partitions of a source, with what was read of each in a batch."""
     made = []
     for partition, part in sorted(report.parts.items()):

@@ -1,6 +1,6 @@
 """How a run is going, for those who watch: one line per batch, or one line that lives.
 
-    batch 12 · short · 4,210 rows/s · lag 0 · watermark 2026-01-01 00:00:20 · late 0 · dead 0 · …
+    batch 12 · narrow · 4,210 rows/s · lag 0 · watermark 2026-01-01 00:00:20 · late 0 · dead 0 · …
 
 Late and dead rows are added up over the run, so that nobody has to have watched.
 """
@@ -38,7 +38,7 @@ class Progress:
         self.last: Facts | None = None
         self.batches = self.rows = self.written = self.late = self.dead = self.lag = 0
 
-    def take(self, facts: Facts, lag: dict[str, int]) -> None:
+    def add(self, facts: Facts, lag: dict[str, int]) -> None:
         """One more batch has been committed."""
         now = self._clock()
         self.last, self.lag = facts, sum(lag.values())
@@ -86,7 +86,7 @@ class Progress:
         )
 
 
-class Shown(ABC):
+class ProgressDisplay(ABC):
     """A run shown while it goes on: a thread looks after what has not been said yet.
 
     As a context manager: what is still unsaid at the end is said then.
@@ -111,13 +111,13 @@ class Shown(ABC):
         """A batch has been committed."""
         with self._lock:
             self._doing = None
-            self.progress.take(facts, lag)
+            self.progress.add(facts, lag)
             self._committed(facts, lag)
 
     def _tick(self) -> None:
         while not self._end.wait(_TICK):
             with self._lock:
-                self._look()
+                self._refresh()
 
     @abstractmethod
     def _began(self, doing: str) -> None: ...
@@ -126,7 +126,7 @@ class Shown(ABC):
     def _committed(self, facts: Facts, lag: dict[str, int]) -> None: ...
 
     @abstractmethod
-    def _look(self) -> None: ...
+    def _refresh(self) -> None: ...
 
     def __enter__(self) -> Self:
         self._ticker.start()
@@ -142,7 +142,7 @@ class Shown(ABC):
         self._ticker.join()
 
 
-class PlainLines(Shown):
+class PlainLines(ProgressDisplay):
     """For logs and pipes: a line per batch, at most one in two seconds, the last one always.
 
     What takes long is said again after four seconds, then ever more rarely.
@@ -161,9 +161,9 @@ class PlainLines(Shown):
 
     def _committed(self, facts: Facts, lag: dict[str, int]) -> None:
         self._unsaid = True
-        self._look()
+        self._refresh()
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         now = self._clock()
         if self._unsaid and now - self._said_at >= _EVERY:
             self._unsaid, self._said_at = False, now
@@ -194,7 +194,7 @@ class EveryBatch(PlainLines):
         self._give(facts, lag)
 
 
-class LiveLine(Shown):
+class LiveLine(ProgressDisplay):
     """For a terminal: one line that is always the newest."""
 
     def __init__(self, console: Console) -> None:
@@ -204,12 +204,12 @@ class LiveLine(Shown):
         self._live = Live(console=console, auto_refresh=False, redirect_stdout=False)
 
     def _began(self, doing: str) -> None:
-        self._look()
+        self._refresh()
 
     def _committed(self, facts: Facts, lag: dict[str, int]) -> None:
-        self._look()
+        self._refresh()
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         from rich.text import Text
 
         if self._doing is None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StackFolder:
     monkeypatch.setenv("MILLSTREAM_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(alert_writer, "_LAST_TURN", 300.0)
+    monkeypatch.setattr(alert_writer, "_CLOSE_SECONDS", 300.0)
     folder = stack_folder()
     folder.make()
     return folder
@@ -199,7 +199,7 @@ class Watched:
         """One look; the alerts and how they stand."""
         with JobRegistry(self.folder.registry, read_only=True) as registry:
             self.watch.look(registry, self.store)
-        Outbox(self.store, self.watch.targets).turn()
+        Outbox(self.store, self.watch.targets).send_due()
         return [(row["alert"], row["state"]) for row in alerts(self.folder, "shop")]
 
     def batch(self, **counts: int) -> None:
@@ -277,7 +277,7 @@ def test_an_alert_that_is_no_more_is_forgotten_with_its_rule_or_its_job(
     watched = Watched(folder, ms.JobAlert("lag", above=1), ms.JobAlert("hung"))
     watched.lag = 5
     watched.look()
-    watched.run_log.about({"alerts": [ms.JobAlert("hung").as_json()]})
+    watched.run_log.about({"alerts": [ms.JobAlert("hung").to_json()]})
     watched.run_log.beat(0.0, None)
     assert watched.look() == [("hung", "ok")]
     with JobRegistry(folder.registry) as registry:
@@ -301,7 +301,7 @@ def test_a_plan_names_the_alerts_on_the_job_and_no_secret() -> None:
 
 def test_the_watch_survives_a_rule_it_cannot_read(folder: StackFolder) -> None:
     watched = Watched(folder, ms.JobAlert("hung"))
-    rules = [{"fact": "moon", "name": "x", "above": None}, ms.JobAlert("hung").as_json()]
+    rules = [{"fact": "moon", "name": "x", "above": None}, ms.JobAlert("hung").to_json()]
     watched.run_log.about({"alerts": rules})
     watched.run_log.beat(0.0, None)
     assert watched.look() == [("hung", "ok")]

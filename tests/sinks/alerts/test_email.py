@@ -19,7 +19,7 @@ import millstream as ms
 from millstream.errors import DataGone, Fenced, InvalidSpec, MillstreamError
 from millstream.sinks.alerts import outbox
 from millstream.sinks.alerts.smtp import LONGEST_SUBJECT, MOST_CHARACTERS, Mail, message, send
-from millstream.sinks.webhook.post import Later
+from millstream.sinks.webhook.post import RetryLater
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -180,7 +180,7 @@ def test_a_server_is_spoken_to_in_private_and_its_certificate_is_checked(
 ) -> None:
     with MailServer(scheme, login) as server:
         sink = email(server)
-        with pytest.raises(Later, match="certificate verify failed"):
+        with pytest.raises(RetryLater, match="certificate verify failed"):
             send(sink, Mail("id", "s", "b"))
         server.authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
@@ -190,7 +190,7 @@ def test_a_server_is_spoken_to_in_private_and_its_certificate_is_checked(
             wrong = ms.Email("a@example.com", sender=SENDER, url=server.url.replace("canary", "x"))
             with pytest.raises(MillstreamError, match="535") as refused:
                 send(wrong, Mail("id", "s", "b"))
-            assert not isinstance(refused.value, Later)
+            assert not isinstance(refused.value, RetryLater)
             bare = ms.Email("a@example.com", sender=SENDER, url=server.url.replace(":canary", ""))
             with pytest.raises(InvalidSpec, match="MILLSTREAM_SMTP_PASSWORD"):
                 send(bare, Mail("id", "s", "b"))

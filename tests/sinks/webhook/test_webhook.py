@@ -294,7 +294,7 @@ def test_an_address_that_is_a_key_itself_is_refused_for_a_job_and_said_nowhere(
             ms.JobAlert("hung", to=ms.Webhook(url))
         assert "canary" not in str(refused.value)
     for url in ("https://hooks.example/", "https://hooks.example/in/${env:KEY}", "${env:KEY}"):
-        assert ms.JobAlert("hung", to=ms.Webhook(url)).as_json()["to"][0]["url"] == url
+        assert ms.JobAlert("hung", to=ms.Webhook(url)).to_json()["to"][0]["url"] == url
     monkeypatch.setenv("KEY", "https://hooks.example/can ary canary")
     sink = ms.Webhook("${env:KEY}")
     with pytest.raises(InvalidSpec, match="needs an address") as refused:

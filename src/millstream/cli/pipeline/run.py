@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from millstream.engine.job import Job
     from millstream.kafka.settings import Cluster
     from millstream.metrics.facts import Facts
-    from millstream.metrics.progress import Progress, Shown
+    from millstream.metrics.progress import Progress, ProgressDisplay
 
 
 class Until(StrEnum):
@@ -199,7 +199,7 @@ def check_topics(pipeline: "Pipeline", cluster: "Cluster") -> None:
             topics.describe(read.source.name)
 
 
-def _shown(pipeline: "Pipeline", output: Output) -> "Shown":
+def _shown(pipeline: "Pipeline", output: Output) -> "ProgressDisplay":
     from millstream.metrics.progress import EveryBatch, LiveLine, PlainLines
 
     if output is Output.json:

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from millstream.engine.continuous.rules import MODE
-from millstream.metrics.batch_report import Teller
+from millstream.metrics.batch_report import BatchReporter
 from millstream.metrics.facts import Facts
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class Told:
         self, told: Callable[[Facts, dict[str, int]], None], stages: Stages,
         bad_above: float | None,
     ) -> None:  # fmt: skip
-        self._told, self._teller = told, Teller(stages, bad_above)
+        self._told, self._reporter = told, BatchReporter(stages, bad_above)
         self._number = 0
         self._clear()
 
@@ -67,4 +67,4 @@ class Told:
         self._number = number
         self._clear()
         self._told(facts, lag)
-        self._teller.refuse_too_many_bad(time.time_ns() // 1000, facts)
+        self._reporter.refuse_too_many_bad(time.time_ns() // 1000, facts)

@@ -13,7 +13,7 @@ from millstream.engine.checkpoint.staging import unstage
 from millstream.engine.dead_letters import envelopes
 from millstream.engine.lanes.results import StageResult
 from millstream.formats.times import GREATEST, LEAST
-from millstream.metrics.instances import instance, of_buckets
+from millstream.metrics.instances import buckets_name, instance
 from millstream.operators.kernel import Late
 from millstream.plan.stages import POSITION
 from millstream.sources.decode import ORIGIN
@@ -109,7 +109,7 @@ def execute(
                               of=step.buckets)]
         for table, delta in outcome.deltas.items() if delta.num_rows
     }  # fmt: skip
-    name = of_buckets(buckets)
+    name = buckets_name(buckets)
     counts = {"in": sum(table.num_rows for side in sides for table in side),
               "out": result.rows_out, "late": result.late_rows,
               "seconds": time.perf_counter() - began}  # fmt: skip

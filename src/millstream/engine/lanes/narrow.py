@@ -13,7 +13,7 @@ from millstream.engine.lanes.prefetch import together
 from millstream.engine.lanes.results import SourceRead, StageRead, StageResult
 from millstream.engine.spark.failures import user_code
 from millstream.engine.spark.frames import build, packed, unpacked
-from millstream.metrics.instances import DRIVER, instance, of_buckets, taking
+from millstream.metrics.instances import DRIVER, buckets_name, input_name, instance
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -127,8 +127,8 @@ def _one_instance(work: Work, read: StageRead, result: StageResult, seconds: flo
     counts = {"in": result.rows_in, "out": result.rows_out, "late": result.late_rows,
               "dead": read.bad_records, "seconds": seconds}  # fmt: skip
     if work.step is None:
-        one = instance(taking(), **counts)
+        one = instance(input_name(), **counts)
     else:
         buckets = (0, work.step.buckets)
-        one = {**instance(of_buckets(buckets), **counts), "buckets": list(buckets)}
+        one = {**instance(buckets_name(buckets), **counts), "buckets": list(buckets)}
     result.instances = {one["instance"]: one}

@@ -19,7 +19,7 @@ import pyarrow as pa
 from millstream.engine.lanes import exchange_files
 from millstream.engine.lanes.execution import execute, leaving, prepare, read_flow
 from millstream.engine.lanes.results import SourceRead, StageResult
-from millstream.metrics.instances import here, instance, taking
+from millstream.metrics.instances import input_name, instance, worker_name
 from millstream.state.arrays.numpy_columns import taken
 from millstream.state.keys.hashing import hash_range
 from millstream.state.sorting import hashes_of
@@ -87,7 +87,7 @@ class Decode:
         for raw in chunks(batches if self.fetch is None else self.fetch(batches)):
             first = first or (raw["partition"][0].as_py(), raw["offset"][0].as_py())
             rows = decode(raw, self.context)
-            rows.report.took(time.perf_counter() - mark, here())
+            rows.report.took(time.perf_counter() - mark, worker_name())
             source.report.add(rows.report)
             bad.append(rows.bad)
             yield rows.good if steps is None else steps(rows.good)
@@ -209,7 +209,7 @@ class Leave:
 
 def _by_this_task(result: StageResult, counts: Mapping[str, float], began: float) -> StageResult:
     """The result with the instance that this task is."""
-    one = instance(taking(), **counts, seconds=time.perf_counter() - began)
+    one = instance(input_name(), **counts, seconds=time.perf_counter() - began)
     result.instances = {one["instance"]: one}
     return result
 

@@ -17,8 +17,8 @@ from millstream.jobs.alerts.alerts import job_alerts_file
 from millstream.jobs.registry import JobRegistry
 from millstream.jobs.reports.run_log import RunLogReader
 from millstream.sinks.alerts.alert import JobAlert, from_json
-from millstream.sinks.alerts.outbox import Outbox, Target, addresses
-from millstream.sinks.alerts.rule import Rule, Seen, observe
+from millstream.sinks.alerts.outbox import Outbox, Target, target_names
+from millstream.sinks.alerts.rule import Observation, Rule, observe
 from millstream.sinks.alerts.store import NoticeStore
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from millstream.jobs.folders import StackFolder
     from millstream.jobs.logs import Log
     from millstream.jobs.registry import JobRow
-    from millstream.sinks.alerts.rule import Standing
+    from millstream.sinks.alerts.rule import KeyState
 
 DOWN = ("failing", "hung", "failed")
 _EVERY = 1.0
@@ -44,12 +44,12 @@ def rules_of(pipeline: Pipeline) -> list[dict[str, Any]]:
     from millstream.plan.graph import Aggregated
     from millstream.plan.stages import cut
 
-    rules = [{**alert.as_json(), "step": None} for alert in pipeline.alerts]
+    rules = [{**alert.to_json(), "step": None} for alert in pipeline.alerts]
     for name, node in cut(pipeline.outputs).steps.items():
         limit = node.policy.alert_above if isinstance(node, Aggregated) and node.policy else None
         if limit is not None:
             alert = JobAlert("late", above=limit, name=f"late rows of {name}"[:100])
-            rules.append({**alert.as_json(), "step": name})
+            rules.append({**alert.to_json(), "step": name})
     return rules
 
 
@@ -97,10 +97,10 @@ class AlertWatch:
             closing(NoticeStore(job_alerts_file(self._stack))) as store,
             JobRegistry(self._stack.registry, read_only=True) as registry,
         ):
-            outbox = Outbox(store, self.targets, over=self._end.is_set)
+            outbox = Outbox(store, self.targets, is_closing=self._end.is_set)
             while not self._end.wait(_EVERY):
                 self.look(registry, store)
-                outbox.turn(deadline=time.monotonic() + _SENDING)
+                outbox.send_due(deadline=time.monotonic() + _SENDING)
 
     def look(self, registry: JobRegistry, store: NoticeStore) -> None:
         """Evaluate the rules of every job once."""
@@ -135,15 +135,15 @@ class AlertWatch:
         name, rule = f"{job.name}:{alert.name}", Rule(alert.for_, alert.hold, level=True)
         now = time.time_ns() // 1000
         before = store.tracked(name).get(_KEY)
-        after, notices = observe(before, Seen(now, raises, not raises), rule)
+        after, notices = observe(before, Observation(now, raises, not raises), rule)
         targets = self._targets_of(name, alert, job.name, store)
         if _same(before, after):
             return
         with store.transaction():
             kept = json.dumps(row) if raises else store.row_of(name, _KEY)
-            store.stands(name, _KEY, after, rule, json.dumps(row) if raises else None)
+            store.save_state(name, _KEY, after, rule, json.dumps(row) if raises else None)
             for one in notices:
-                store.tell(name, _KEY, one, targets, 0, kept, called=alert.name)
+                store.enqueue(name, _KEY, one, targets, 0, kept, called=alert.name)
         for one in notices:
             self._log(f"alert {one.kind}", "warning" if one.kind == "firing" else "info",
                       pipeline=job.name, alert=alert.name, **row)  # fmt: skip
@@ -152,11 +152,11 @@ class AlertWatch:
         self, name: str, alert: JobAlert, job: str, store: NoticeStore
     ) -> dict[str, float]:
         """Return the recipients of an alert, and how long each collects notifications."""
-        if self._registered.get(name) != alert.as_shown():
+        if self._registered.get(name) != alert.describe():
             with store.transaction():
-                store.introduce(name, alert.as_shown())
-            self._registered[name] = alert.as_shown()
-        recipients = addresses(name, alert.to)
+                store.register(name, alert.describe())
+            self._registered[name] = alert.describe()
+        recipients = target_names(name, alert.to)
         for one, address in zip(alert.to, recipients, strict=True):
             self.targets[address] = Target(one, job)
         return recipients
@@ -180,7 +180,7 @@ class AlertWatch:
         return share > alert.above, {**counted, "share": round(share, 4)}
 
 
-def _same(before: Standing | None, after: Standing | None) -> bool:
+def _same(before: KeyState | None, after: KeyState | None) -> bool:
     """Whether nothing has changed but the time of the last observation."""
     if before is None or after is None:
         return before is after

@@ -106,7 +106,7 @@ class Alert:
         """How its keys stand."""
         return Rule(self.for_, self.hold, level)
 
-    def as_shown(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """As it may be shown."""
         return {"when": self.when, "clears": self.clears, "for": text(self.for_),
                 "to": [repr(one) for one in self.to]}  # fmt: skip
@@ -173,14 +173,14 @@ class JobAlert:
     def __repr__(self) -> str:
         held = f" for {text(self.for_)}" if self.for_ else ""
         told = f" → {', '.join(map(repr, self.to))}" if self.to else ""
-        return f"JobAlert({self.name!r}, when {self.as_shown()['when']}{held}{told})"
+        return f"JobAlert({self.name!r}, when {self.describe()['when']}{held}{told})"
 
-    def as_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """For the supervisor, who has no Python of the pipeline: references as written."""
         return {"fact": self.fact, "above": self.above, "name": self.name, "for_": self.for_,
-                "hold": self.hold, "to": [target.as_json() for target in self.to]}  # fmt: skip
+                "hold": self.hold, "to": [target.to_json() for target in self.to]}  # fmt: skip
 
-    def as_shown(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """As it may be shown."""
         limit = "" if self.above is None else f" above {self.above:g}"
         return {"when": f"{self.fact}{limit}", "clears": None, "for": text(self.for_),
@@ -188,7 +188,7 @@ class JobAlert:
 
 
 def from_json(body: dict[str, Any]) -> JobAlert:
-    """A `JobAlert` as `as_json` gave it."""
+    """A `JobAlert` as `to_json` gave it."""
     made = [_target(one) for one in body["to"]]
     return JobAlert(body["fact"], above=body["above"], name=body["name"], to=made,
                     for_=text(body["for_"]), hold=text(body["hold"]))  # fmt: skip

@@ -114,7 +114,7 @@ class Email:
         """What is to be told rests in one store of the job, whoever is told."""
         return SYSTEM
 
-    def as_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """For who notifies in this one's place."""
         return {"kind": self.kind, "to": list(self.to), "subject": self.subject, "url": self.url,
                 "sender": self.sender, "allow_plain": self.allow_plain,

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.errors import InvalidSpec, MillstreamError
 from millstream.sinks.alerts.rendering import mail_of_alerts, mail_of_rows, post_of
-from millstream.sinks.alerts.smtp import Mail, PartlyTaken, send
-from millstream.sinks.webhook.post import Gone, Later, Parcel, post
+from millstream.sinks.alerts.smtp import Mail, PartlyDelivered, send
+from millstream.sinks.webhook.post import Gone, Parcel, RetryLater, post
 
 if TYPE_CHECKING:
     import sqlite3
@@ -42,7 +42,7 @@ class Target:
     rows: bool = False
 
 
-def addresses(alert: str, to: Sequence[Email | Webhook]) -> dict[str, float]:
+def target_names(alert: str, to: Sequence[Email | Webhook]) -> dict[str, float]:
     """The names of an alert's targets in the store, in order, each with the seconds for which
     it gathers what there is to tell."""
     return {
@@ -52,38 +52,43 @@ def addresses(alert: str, to: Sequence[Email | Webhook]) -> dict[str, float]:
 
 
 class Outbox:
-    """Sends what a store holds. `mine` says whether this process still is the one to do it,
-    `over` whether it is about to end."""
+    """Sends what a store holds. `is_owner` says whether this process still owns sending,
+    `is_closing` whether it is about to stop."""
 
     def __init__(
         self,
         store: NoticeStore,
         targets: dict[str, Target],
-        mine: Callable[[], bool] = lambda: True,
-        over: Callable[[], bool] = lambda: False,
+        is_owner: Callable[[], bool] = lambda: True,
+        is_closing: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._store, self._targets, self._mine, self._over = store, targets, mine, over
+        self._store, self._targets, self._is_owner, self._is_closing = (
+            store,
+            targets,
+            is_owner,
+            is_closing,
+        )
         self._closed: set[str] = set()
         self.problems: dict[str, MillstreamError] = {}
 
-    def turn(self, *, all_of_it: bool = False, deadline: float = float("inf")) -> int:
+    def send_due(self, *, everything: bool = False, deadline: float = float("inf")) -> int:
         """Pack what is due (or all of it) and try every parcel whose time has come; how many
         were sent. After the deadline (by the monotonic clock) none is begun."""
         if not self._store.rows("SELECT 1 FROM outbox WHERE outcome IS NULL LIMIT 1"):
             return 0
         now = time.time()
         with self._store.transaction():
-            if not self._mine():
+            if not self._is_owner():
                 return 0
             self._drop_what_silence_swallowed(now)
             for name, target in self._targets.items():
                 if not target.rows:
                     self._store.bound(name)
-                self._pack(name, target, now, all_of_it=all_of_it)
+                self._pack(name, target, now, everything=everything)
         sent = 0
         for name in list(self._targets):
             for parcel in self._due(name, now):
-                if time.monotonic() > deadline or (self._over() and not all_of_it):
+                if time.monotonic() > deadline or (self._is_closing() and not everything):
                     return sent
                 if not self._try(parcel):
                     break
@@ -108,10 +113,10 @@ class Outbox:
             "HAVING count(*) = 2)", now,
         )  # fmt: skip
 
-    def _pack(self, name: str, target: Target, now: float, *, all_of_it: bool) -> None:
+    def _pack(self, name: str, target: Target, now: float, *, everything: bool) -> None:
         due = self._store.rows("SELECT min(due) AS due FROM unpacked WHERE target = ? AND "
                                "silent <= ?", name, now)[0]["due"]  # fmt: skip
-        if due is None or (due > now and not all_of_it):
+        if due is None or (due > now and not everything):
             return
         found = self._store.rows(
             "SELECT place, id FROM unpacked WHERE target = ? AND silent <= ? ORDER BY place",
@@ -120,7 +125,7 @@ class Outbox:
         alone = self._alone(name, target, now)
         groups = [[item] for item in found[:alone]]
         rest = found[alone:] if target.to.kind == "Email" else []
-        if rest and (all_of_it or not self._too_soon(name, target, now)):
+        if rest and (everything or not self._too_soon(name, target, now)):
             groups.append(rest)
         for group in groups:
             self._parcel(name, [item["place"] for item in group], group[0]["id"], now)
@@ -174,14 +179,14 @@ class Outbox:
             return 0
         try:
             self._deliver(target, parcel["id"], items, left)
-        except Later as problem:
+        except RetryLater as problem:
             self._later(parcel, target, problem)
         except Gone as problem:
             self._closed.add(parcel["target"])
             self._failed(parcel, target, problem)
         except InvalidSpec as problem:  # what is said wrongly, or a secret that is not set: here
             self.problems[parcel["target"]] = problem
-            self._later(parcel, target, Later(str(problem), _LONGEST_WAIT))
+            self._later(parcel, target, RetryLater(str(problem), _LONGEST_WAIT))
         except MillstreamError as problem:
             self._failed(parcel, target, problem)
         else:
@@ -202,13 +207,13 @@ class Outbox:
         for item, body in zip(items, bodies, strict=True):
             post(target.to, Parcel(f"msg_{item['id']}", post_of(target.pipeline, body)))
 
-    def _later(self, parcel: sqlite3.Row, target: Target, problem: Later) -> None:
+    def _later(self, parcel: sqlite3.Row, target: Target, problem: RetryLater) -> None:
         now, tries = time.time(), parcel["tries"] + 1
         if not target.rows and now - parcel["made"] > _GIVES_UP:
             self._end(parcel, "failed", f"given up after a day: {problem}")
             return
         wait = min(_FIRST_WAIT * 2 ** (tries - 1), _LONGEST_WAIT) * random.uniform(0.5, 1.0)
-        left = json.dumps(problem.left) if isinstance(problem, PartlyTaken) else None
+        left = json.dumps(problem.left) if isinstance(problem, PartlyDelivered) else None
         self._store.run(
             "UPDATE parcels SET tries = ?, again = ?, problem = ?, "
             "left_over = coalesce(?, left_over) WHERE parcel = ?",
@@ -233,4 +238,4 @@ class Outbox:
                             "WHERE parcel = ?", time.time(), problem, parcel["parcel"])  # fmt: skip
             self._store.run("UPDATE outbox SET outcome = ? WHERE parcel = ?", outcome,
                             parcel["parcel"])  # fmt: skip
-            self._store.forget_told()
+            self._store.trim_sent()

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from millstream.errors import InvalidSpec
 from millstream.formats.json.encode import encode
 from millstream.sinks.alerts.rendering import LARGEST_KEY, shortened
-from millstream.sinks.alerts.rule import Seen
+from millstream.sinks.alerts.rule import Observation
 from millstream.sinks.rows import SIGN, chunks, columns_of, visible
 from millstream.sql.condition import condition
 
@@ -38,14 +38,14 @@ class Observed:
     """What a key has seen: the row as JSON where it raises."""
 
     key: str
-    seen: Seen
+    seen: Observation
     row: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
     key: str
-    seen: Seen
+    seen: Observation
     text: str
     there: bool
 
@@ -155,7 +155,7 @@ class AlertRows:
         texts, ends = encode(part).to_pylist(), self._ends(part)
         for place, body, end in zip(places, texts, ends, strict=True):
             at, up = int(chunk.times[place]), bool(chunk.raises[place])
-            seen = Seen(at, up, bool(chunk.clears[place]), None if end is None else at + end,
+            seen = Observation(at, up, bool(chunk.clears[place]), None if end is None else at + end,
                         bool(chunk.early[place]), bool(chunk.late[place]))  # fmt: skip
             yield _Row(chunk.keys[place].as_py(), seen, body.decode(), bool(chunk.there[place]))
 

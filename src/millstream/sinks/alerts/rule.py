@@ -32,7 +32,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Observation:
     """One row of a key, or its end.
 
     `clears` says that it ends an episode; a row that neither raises nor clears leaves a firing
@@ -50,7 +50,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class KeyState:
     """How a key stands: `time` is that of the row in force, `begun` when its episode began,
     `resolved` when the last episode of it ended."""
 
@@ -76,7 +76,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Transition:
     """Something that is to be said: at a time, of the episode that began then."""
 
     kind: Kind
@@ -84,10 +84,10 @@ class Told:
     begun: int
 
 
-Step = tuple[Standing | None, list[Told]]
+Step = tuple[KeyState | None, list[Transition]]
 
 
-def observe(standing: Standing | None, seen: Seen, rule: Rule) -> Step:
+def observe(standing: KeyState | None, seen: Observation, rule: Rule) -> Step:
     """How a key stands after a row of it. Rows older than the one in force say nothing."""
     if standing is None and (seen.correction or not seen.raises):
         return None, []
@@ -103,9 +103,9 @@ def observe(standing: Standing | None, seen: Seen, rule: Rule) -> Step:
     return after, told + more
 
 
-def advance(standing: Standing | None, clock: int, rule: Rule) -> Step:
+def advance(standing: KeyState | None, clock: int, rule: Rule) -> Step:
     """How a key stands when time has passed the clock and nothing came."""
-    told: list[Told] = []
+    told: list[Transition] = []
     while standing is not None:
         due = standing.due(rule)
         if due is None or due >= clock:
@@ -114,27 +114,27 @@ def advance(standing: Standing | None, clock: int, rule: Rule) -> Step:
             standing, more = _ended(standing, due)
         else:
             standing = replace(standing, state="firing")
-            more = [Told("firing", due, standing.begun)]
+            more = [Transition("firing", due, standing.begun)]
         told += more
     return standing, told
 
 
-def _raised(standing: Standing | None, seen: Seen, rule: Rule) -> Step:
+def _raised(standing: KeyState | None, seen: Observation, rule: Rule) -> Step:
     if standing is None:
-        standing = Standing("pending", seen.time, seen.time, seen.until)
+        standing = KeyState("pending", seen.time, seen.time, seen.until)
     elif standing.state == "resolved":
         begun = max(seen.time, standing.begun + 1)
-        standing = Standing("pending", seen.time, begun, seen.until, standing.resolved)
+        standing = KeyState("pending", seen.time, begun, seen.until, standing.resolved)
     else:
         standing = replace(standing, time=seen.time, until=seen.until)
     at = max(seen.time, standing.begun)
     if standing.state == "pending" and at >= standing.earliest(rule):
         standing = replace(standing, state="firing")
-        return standing, [Told("firing", at, standing.begun)]
+        return standing, [Transition("firing", at, standing.begun)]
     return standing, []
 
 
-def _lowered(standing: Standing | None, seen: Seen) -> Step:
+def _lowered(standing: KeyState | None, seen: Observation) -> Step:
     if standing is None:
         return None, []
     here = replace(standing, time=seen.time, until=seen.until)
@@ -143,7 +143,7 @@ def _lowered(standing: Standing | None, seen: Seen) -> Step:
     return _ended(here, seen.time)
 
 
-def _ended(standing: Standing, at: int) -> Step:
+def _ended(standing: KeyState, at: int) -> Step:
     """An episode is over; one that never fired leaves no trace but the last that did."""
     if standing.state == "pending":
         if standing.resolved is None:
@@ -151,4 +151,4 @@ def _ended(standing: Standing, at: int) -> Step:
         return replace(standing, state="resolved", until=None), []
     at = max(at, standing.begun)
     over = replace(standing, state="resolved", until=None, resolved=at)
-    return over, [Told("resolved", at, standing.begun)]
+    return over, [Transition("resolved", at, standing.begun)]

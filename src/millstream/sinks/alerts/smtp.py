@@ -18,7 +18,7 @@ from urllib.parse import unquote
 from millstream.errors import InvalidSpec, MillstreamError
 from millstream.kafka import secrets
 from millstream.sinks.alerts.server import DEFAULT, PASSWORD, REFERENCE, checked_server
-from millstream.sinks.webhook.post import Later
+from millstream.sinks.webhook.post import RetryLater
 from millstream.timeouts import bounded
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _CONTROLS = re.compile(r"[\x00-\x1f\x7f\u0085\u2028\u2029]+")
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
-class PartlyTaken(Later):
+class PartlyDelivered(RetryLater):
     """Some recipients have it; it is to be sent again to those that are `left`."""
 
     def __init__(self, why: str, left: Sequence[str]) -> None:
@@ -74,7 +74,7 @@ def send(address: Email, mail: Mail, left: Sequence[str] | None = None) -> None:
     """Hand a mail to the server once, for those that are left of its recipients.
 
     Raises:
-        Later: the server did not take it now, or not for all.
+        RetryLater: the server did not take it now, or not for all.
         MillstreamError: it will never take it.
     """
     server = _server(address)
@@ -85,7 +85,7 @@ def send(address: Email, mail: Mail, left: Sequence[str] | None = None) -> None:
     except (smtplib.SMTPRecipientsRefused, smtplib.SMTPResponseException) as error:
         raise _told(server, error) from error
     except (smtplib.SMTPException, OSError) as error:
-        raise Later(f"{server.host} did not take a mail ({_reason(error)})") from error
+        raise RetryLater(f"{server.host} did not take a mail ({_reason(error)})") from error
     _judge(server, refused)
 
 
@@ -149,7 +149,7 @@ def _told(
         answers = [(error.smtp_code, _words(error.smtp_error))]
     said = "; ".join(f"{code} {text}" for code, text in answers)
     if any(400 <= code < 500 or code < 0 for code, _ in answers):
-        return Later(f"{server.host} answered {said}")
+        return RetryLater(f"{server.host} answered {said}")
     return MillstreamError(f"{server.host} needs to take mails", got=said,
                            do="mend the address, the sender or the password")  # fmt: skip
 
@@ -160,7 +160,7 @@ def _judge(server: Server, refused: dict[str, tuple[int, bytes]]) -> None:
     said = "; ".join(f"{who}: {code} {_words(text)}" for who, (code, text) in refused.items())
     later = [who for who, (code, _) in refused.items() if code < 500]
     if later:
-        raise PartlyTaken(f"{server.host} answered {said}", later)
+        raise PartlyDelivered(f"{server.host} answered {said}", later)
     raise MillstreamError(f"{server.host} needs to take mails for everybody", got=said,
                           do="mend the address; the others have theirs")  # fmt: skip
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import Unavailable
-from millstream.sinks.alerts.rule import Standing
+from millstream.sinks.alerts.rule import KeyState
 from millstream.sinks.private_file import create_private_file
 from millstream.toolchain.folders import home_folder
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from millstream.sinks.alerts.rule import Rule, Told
+    from millstream.sinks.alerts.rule import Rule, Transition
 
 VERSION = 1
 MOST_KEYS = 10_000
 RESOLVED_KEPT = 1000
-TOLD_KEPT = 10_000
-MOST_UNTOLD = 2 * MOST_KEYS
+SENT_KEPT = 10_000
+MOST_PENDING = 2 * MOST_KEYS
 TOO_MANY = "too many waited"
 _ASKED_AT_ONCE = 500
 _SCHEMA = """
@@ -173,7 +173,7 @@ class NoticeStore:
 
     # -- how keys stand ----------------------------------------------------------
 
-    def introduce(self, alert: str, spec: dict[str, Any]) -> None:
+    def register(self, alert: str, spec: dict[str, Any]) -> None:
         """An alert, as it may be shown."""
         self.run(
             "INSERT INTO alerts (alert, spec) VALUES (?, ?) "
@@ -191,7 +191,7 @@ class NoticeStore:
         self.run("UPDATE alerts SET clock = max(coalesce(clock, ?), ?) WHERE alert = ?",
                  clock, clock, alert)  # fmt: skip
 
-    def tracked(self, alert: str) -> dict[str, Standing]:
+    def tracked(self, alert: str) -> dict[str, KeyState]:
         """Every key that stands somehow."""
         found = self.rows("SELECT * FROM standings WHERE alert = ?", alert)
         return {row["key"]: standing(row) for row in found}
@@ -200,8 +200,8 @@ class NoticeStore:
         """Keys that stand otherwise once time has passed the clock."""
         return self.rows("SELECT * FROM standings WHERE alert = ? AND due < ?", alert, clock)
 
-    def stands(
-        self, alert: str, key: str, after: Standing | None, rule: Rule, row: str | None,
+    def save_state(
+        self, alert: str, key: str, after: KeyState | None, rule: Rule, row: str | None,
         batch: int = 0,
     ) -> None:  # fmt: skip
         """How a key stands from now on, after a batch; the row that raised it stays if no other
@@ -261,31 +261,31 @@ class NoticeStore:
 
     # -- what is to be told -------------------------------------------------------
 
-    def tell(
-        self, alert: str, key: str, told: Told, targets: dict[str, float], batch: int, row: str,
-        *, called: str | None = None,
+    def enqueue(
+        self, alert: str, key: str, change: Transition, targets: dict[str, float], batch: int,
+        row: str, *, called: str | None = None,
     ) -> None:  # fmt: skip
         """Something happened: each target hears of it, when its time has come, once.
 
         `called` is what people call the alert, where the store has another name for it.
         """
-        episode = episode_of(alert, key, told.begun)
-        body = json.dumps({"alert": called or alert, "key": json.loads(key), "state": told.kind,
-                           "at": told.at, "since": told.begun, "episode": episode,
+        episode = episode_of(alert, key, change.begun)
+        body = json.dumps({"alert": called or alert, "key": json.loads(key), "state": change.kind,
+                           "at": change.at, "since": change.begun, "episode": episode,
                            "row": json.loads(row)})  # fmt: skip
         now = time.time()
         for target, gathers in targets.items():
             self.run(
                 "INSERT OR IGNORE INTO outbox (id, target, alert, key, episode, kind, body, made, "
                 "due, batch) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                f"{episode}_{told.kind}", target, alert, key, episode, told.kind, body, now,
+                f"{episode}_{change.kind}", target, alert, key, episode, change.kind, body, now,
                 max(now, self._last_parcel(target) + gathers), batch,
             )  # fmt: skip
 
     def bound(self, target: str) -> None:
         """Where more waits for a target than may, the oldest that is not under way to it is
         given up, and counted."""
-        excess = self.waiting(target) - MOST_UNTOLD
+        excess = self.waiting(target) - MOST_PENDING
         if excess <= 0:
             return
         oldest = self.rows("SELECT place, alert FROM unpacked WHERE target = ? ORDER BY place "
@@ -300,14 +300,14 @@ class NoticeStore:
             kept = self.rows("SELECT last_insert_rowid() AS parcel")
         self.run_many("UPDATE outbox SET outcome = 'failed', parcel = ? WHERE place = ?",
                       [(kept[0]["parcel"], row["place"]) for row in oldest])  # fmt: skip
-        self.forget_told()
+        self.trim_sent()
 
-    def forget_told(self) -> None:
+    def trim_sent(self) -> None:
         """Keep of what is done with as much as is shown."""
         self.run("DELETE FROM outbox WHERE outcome IS NOT NULL AND place <= "
-                 "(SELECT max(place) FROM outbox) - ?", TOLD_KEPT)  # fmt: skip
+                 "(SELECT max(place) FROM outbox) - ?", SENT_KEPT)  # fmt: skip
         self.run("DELETE FROM parcels WHERE ended IS NOT NULL AND parcel <= "
-                 "(SELECT max(parcel) FROM parcels) - ?", TOLD_KEPT)  # fmt: skip
+                 "(SELECT max(parcel) FROM parcels) - ?", SENT_KEPT)  # fmt: skip
 
     def _last_parcel(self, target: str) -> float:
         found = self.rows("SELECT max(made) AS made FROM parcels WHERE target = ?", target)
@@ -334,6 +334,6 @@ class NoticeStore:
             return self.run("DELETE FROM silences WHERE alert = ? AND key = ?", alert, key) > 0
 
 
-def standing(row: sqlite3.Row) -> Standing:
+def standing(row: sqlite3.Row) -> KeyState:
     """A row of `standings` as the rules know it."""
-    return Standing(row["state"], row["time"], row["begun"], row["until"], row["resolved"])
+    return KeyState(row["state"], row["time"], row["begun"], row["until"], row["resolved"])

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
 from millstream.errors import DataGone, Fenced, MillstreamError, Unavailable
-from millstream.sinks.alerts.outbox import Outbox, Target, addresses
+from millstream.sinks.alerts.outbox import Outbox, Target, target_names
 from millstream.sinks.alerts.rendering import shortened
 from millstream.sinks.alerts.rule import advance, observe
 from millstream.sinks.alerts.store import MOST_KEYS, NoticeStore, standing, store_file
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
     from millstream.sinks.alerts.alert import Alert
     from millstream.sinks.alerts.email import Email
-    from millstream.sinks.alerts.rule import Rule, Standing, Step
+    from millstream.sinks.alerts.rule import KeyState, Rule, Step
     from millstream.sinks.spec import Opening, Sink, Staged
 
 MOST_WAITING = 100_000
 _TURN = 0.5
 _QUIET = 10.0
-_LAST_TURN = 10.0
+_CLOSE_SECONDS = 10.0
 
 
 class NoticeWriter:
@@ -115,8 +115,8 @@ class NoticeWriter:
             return
         self._rules[name] = (sink, sink.rule(level=level))
         self._heard.setdefault(name, time.monotonic())
-        self._open.introduce(name, sink.as_shown())
-        for target, place in zip(sink.to, addresses(name, sink.to), strict=True):
+        self._open.register(name, sink.describe())
+        for target, place in zip(sink.to, target_names(name, sink.to), strict=True):
             self._targets[place] = Target(target, self._opening.pipeline)
 
     def _mine(self) -> bool:
@@ -216,11 +216,11 @@ class NoticeWriter:
 
     def _stands(self, name: str, key: str, step: Step, batch: int, row: str | None = None) -> None:
         (alert, rule), (after, told) = self._rules[name], step
-        targets = addresses(name, alert.to)
+        targets = target_names(name, alert.to)
         kept = row or self._open.row_of(name, key)
-        self._open.stands(name, key, after, rule, row, batch)
+        self._open.save_state(name, key, after, rule, row, batch)
         for one in told:
-            self._open.tell(name, key, one, targets, batch, kept)
+            self._open.enqueue(name, key, one, targets, batch, kept)
 
     def _advance(self, name: str, clock: int, batch: int) -> None:
         _, rule = self._rules[name]
@@ -252,7 +252,7 @@ class NoticeWriter:
             while not self._over.is_set() and self._turn():
                 pass
 
-    def _turn(self, *, all_of_it: bool = False, deadline: float = float("inf")) -> int:
+    def _turn(self, *, everything: bool = False, deadline: float = float("inf")) -> int:
         """Let time pass for alerts that hear nothing, and send what is due.
 
         What goes wrong is said, and tried again in the next turn: nothing may end the telling.
@@ -260,7 +260,7 @@ class NoticeWriter:
         assert self._outbox is not None
         try:
             self._let_time_pass()
-            return self._outbox.turn(all_of_it=all_of_it, deadline=deadline)
+            return self._outbox.send_due(everything=everything, deadline=deadline)
         except Exception as problem:
             self._opening.on_wait(f"nobody can be told of alerts and mails: {problem}")
             return 0
@@ -287,9 +287,9 @@ class NoticeWriter:
             return
         if self._thread.ident is not None:
             self._thread.join()
-        deadline = time.monotonic() + _LAST_TURN
+        deadline = time.monotonic() + _CLOSE_SECONDS
         while self._outbox is not None and time.monotonic() < deadline:
-            if not self._turn(all_of_it=True, deadline=deadline):
+            if not self._turn(everything=True, deadline=deadline):
                 break
         with suppress(sqlite3.Error):
             left = sum(self._store.waiting(name) for name in self._targets)
@@ -298,7 +298,7 @@ class NoticeWriter:
         self._store.close()
 
 
-def _active(one: Standing | None) -> bool:
+def _active(one: KeyState | None) -> bool:
     return one is not None and one.state != "resolved"
 
 
@@ -309,7 +309,7 @@ def _sink(sink: Sink) -> Alert | Email:
 def _print(sink: Alert | Email) -> str:
     """A mark by which a sink is known again, that tells no secret."""
     parts = [sink] if sink.kind == "Email" else list(sink.to)
-    body = json.dumps([sink.name, *(part.as_json() for part in parts)])
+    body = json.dumps([sink.name, *(part.to_json() for part in parts)])
     return hashlib.sha256(body.encode()).hexdigest()[:16]
 
 

@@ -31,7 +31,7 @@ _PATH = "/%:@!$&'()*+,;=~-._?"
 _LATER = frozenset({408, 409, 425, 429})
 
 
-class Later(Exception):
+class RetryLater(Exception):
     """It may succeed another time; `wait` is what the receiver asked for, in seconds."""
 
     def __init__(self, why: str, wait: float | None = None) -> None:
@@ -65,7 +65,7 @@ def post(hook: Webhook, parcel: Parcel) -> None:
     """Send it once.
 
     Raises:
-        Later: it was not taken now.
+        RetryLater: it was not taken now.
         Gone: the receiver wants nothing more, ever.
         MillstreamError: it will never be taken as it is.
     """
@@ -78,7 +78,7 @@ def post(hook: Webhook, parcel: Parcel) -> None:
         raise InvalidSpec(f"Webhook {hook.name} needs a host that can be looked up",
                           got=hook.shown) from error  # fmt: skip
     except (OSError, http.client.HTTPException) as error:
-        raise Later(f"no answer from {hook.shown} ({_reason(error)})") from error
+        raise RetryLater(f"no answer from {hook.shown} ({_reason(error)})") from error
     _judge(hook, status, wait)
 
 
@@ -179,7 +179,7 @@ def _judge(hook: Webhook, status: int, wait: str | None) -> None:
             do="take the webhook out of the pipeline, or mend the receiver, and start it again",
         )  # fmt: skip
     if status in _LATER or status >= 500:
-        raise Later(f"{hook.shown} answered {status}", _seconds(wait))
+        raise RetryLater(f"{hook.shown} answered {status}", _seconds(wait))
     if 300 <= status < 400:
         raise InvalidSpec(f"{hook.shown} needs to take posts itself", got=f"a redirect ({status})",
                           do="name the address it redirects to")  # fmt: skip

@@ -90,7 +90,7 @@ class Webhook:
         """Each address stands for itself."""
         return f"webhook {self.name}"
 
-    def as_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """As JSON, for who notifies in this one's place."""
         return {"kind": self.kind, "url": self.url, "secret": list(self.secret),
                 "headers": dict(self.headers), "allow_private": self.allow_private,

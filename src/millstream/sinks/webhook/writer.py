@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, cast
 
 from millstream.errors import MillstreamError, Unavailable
-from millstream.sinks.webhook.post import MOST_BYTES, Later, Parcel, post
+from millstream.sinks.webhook.post import MOST_BYTES, Parcel, RetryLater, post
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -54,7 +54,7 @@ class WebhookWriter:
         while True:
             try:
                 post(hook, parcel)
-            except Later as problem:
+            except RetryLater as problem:
                 pause = wait * random.uniform(0.5, 1.0) if problem.wait is None else problem.wait
                 if problem.wait is None and time.monotonic() + pause > deadline:
                     raise Unavailable(
