@@ -97,8 +97,8 @@ def test_opened_rows_are_those_of_spark(name: str, spark: SparkSession) -> None:
 def test_columns_nobody_takes_are_not_copied_for_each_element() -> None:
     steps = compiled(side_of("gone"), LEAF)
     assert steps is not None
-    assert steps.opened is not None
-    assert steps.opened.steps.columns.names == ["id", "tags", *ORIGIN]
+    assert steps.exploded is not None
+    assert steps.exploded.steps.columns.names == ["id", "tags", *ORIGIN]
 
 
 def test_what_is_no_array_is_sparks_to_refuse() -> None:

@@ -1,4 +1,4 @@
-"""Clock correction against the sentence that defines it, said again in plain Python."""
+"""Clock correction against its definition in plain Python."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def test_the_true_time_is_the_event_and_what_the_clock_was_off_by(
     arrays = [pa.array(column, pa.int64()).cast(STAMP) for column in columns]
     table = pa.table([pa.array(range(len(rows)), pa.int64()), *arrays], schema=SCHEMA)
 
-    told = corrected(table, ClockCorrection("at", "sent", "got"), table["got"])
+    result = corrected(table, ClockCorrection("at", "sent", "got"), table["got"])
 
-    assert told.column_names == ["id", "at", "sent", "got", "clock_flag", "clock_offset"]
-    at = told["at"].cast(pa.int64()).to_pylist()
-    got = zip(at, told["clock_flag"].to_pylist(), told["clock_offset"].to_pylist(), strict=True)
+    assert result.column_names == ["id", "at", "sent", "got", "clock_flag", "clock_offset"]
+    at = result["at"].cast(pa.int64()).to_pylist()
+    got = zip(at, result["clock_flag"].to_pylist(), result["clock_offset"].to_pylist(), strict=True)
     assert list(got) == [true_time(*row) for row in rows]
 
 
@@ -74,7 +74,7 @@ def test_a_corrected_stream_says_what_was_done() -> None:
         ),
     ],
 )
-def test_a_correction_that_cannot_be_is_told_while_building(
+def test_a_correction_that_is_impossible_is_refused_while_building(
     build: Callable[[], object], got: str
 ) -> None:
     with pytest.raises(InvalidSpec, match="needs") as refused:

@@ -1,4 +1,4 @@
-"""What makes a pipeline another one: its steps, their order, outputs, functions; nothing else."""
+"""Fingerprints change with steps, their order, outputs and functions, and with nothing else."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ def test_how_a_pipeline_runs_is_no_part_of_what_it_is() -> None:
     assert differing(plain(), other) == []
 
 
-def test_what_is_new_changed_and_gone_is_told_apart() -> None:
+def test_new_changed_and_removed_parts_are_listed() -> None:
     rows = ms.read(ms.Topic("in", schema=SCHEMA), time="ts", watermark="1 second")
-    other = ms.Pipeline("p", rows.where("price > 1").drop("page").to(ms.Topic("elsewhere"), "out"))
+    other = ms.Pipeline("p", rows.where("price > 1").drop("page").to(ms.Topic("another"), "out"))
     assert differing(plain(), other) == [
         "read in (changed)", "drop page (new)", "output out (changed)", "where page > 1 (gone)",
     ]  # fmt: skip

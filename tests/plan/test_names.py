@@ -1,4 +1,4 @@
-"""Names of folders, steps and stages: safe, readable, never shared."""
+"""Names of folders, steps and stages are safe, readable and unique."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def windowed(stream: ms.Stream) -> ms.Stream:
 
 
 @given(st.lists(st.text(max_size=120), max_size=6, unique=True))
-def test_a_folder_is_never_shared_and_never_leads_elsewhere(names: list[str]) -> None:
+def test_a_folder_is_unique_and_never_outside_its_parent(names: list[str]) -> None:
     folders = [folder_name(name) for name in names]
 
     assert len(set(folders)) == len(names)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from millstream.errors import InvalidSpec
-from millstream.sql.columns import alias, at_clock, check, named, renamed
+from millstream.sql.columns import alias, at_clock, check, columns_read, copied_column
 from millstream.sql.functions import AGGREGATES, GENERATORS, UNREPEATABLE, WINDOWS
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ CLOCK = f"timestamp_micros({NOON}L)"
     ],
 )
 def test_the_columns_an_expression_reads_are_found(sql: str, names: set[str]) -> None:
-    assert named(sql) == names
+    assert columns_read(sql) == names
     check(sql, tuple(names), step="where")
 
 
@@ -45,9 +45,9 @@ def test_upper_and_lower_case_are_one_as_in_spark() -> None:
 def test_a_bare_column_and_a_field_name_themselves() -> None:
     assert alias("who.id", step="select") == ("id", "who.id")
     assert alias("`odd name`", step="select") == ("odd name", "`odd name`")
-    assert renamed("who.id as id") is None
-    assert renamed("price as p") == "price"
-    assert renamed("(price) as p") is None
+    assert copied_column("who.id as id") is None
+    assert copied_column("price as p") == "price"
+    assert copied_column("(price) as p") is None
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
-"""The graph of specs: what a pipeline means, before anything runs.
+"""The logical graph of a pipeline, its checks and its stages, before anything runs.
 
 reads -- stateless --> stateful -- stateless --> outputs
-  └────────── stages: one piece of work each, in order ──────────┘
+  └──────────────── stages, in order ───────────────┘
 """

@@ -1,4 +1,4 @@
-"""What becomes of a stream's columns from step to step, as far as building can tell."""
+"""The columns of a stream from step to step, as far as they are known without Spark."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Items = list[tuple[str, str]]
 
 
 def check_known(name: str, columns: tuple[str, ...] | None, *, step: str) -> None:
-    """Refuse what is no name of a column there is (None: only Spark can tell)."""
+    """Refuse what is not the name of one of these columns (None: only Spark knows them)."""
     if not isinstance(name, str) or not name.strip():
         raise InvalidSpec(f"{step} needs names of columns", got=repr(name),
                           do='write them as text, one by one: "auction", "bidder"')  # fmt: skip
@@ -42,7 +42,7 @@ def check_known(name: str, columns: tuple[str, ...] | None, *, step: str) -> Non
 
 
 def check_select(items: Items, *, hidden: tuple[str, ...]) -> None:
-    """Refuse names of `select` that repeat, are reserved, or would carry a hidden column on."""
+    """Refuse names of `select` that repeat, are reserved, or belong to a hidden column."""
     for name, text in items:
         if name in hidden:
             raise InvalidSpec("select needs another name for a hidden column", got=repr(text),
@@ -54,7 +54,7 @@ def check_select(items: Items, *, hidden: tuple[str, ...]) -> None:
                               do='write "… as another_name"')  # fmt: skip
         seen.add(name.lower())
     check_names([name for name, text in items
-                 if name != EVERY and sql.renamed(text) != name], "select")  # fmt: skip
+                 if name != EVERY and sql.copied_column(text) != name], "select")  # fmt: skip
 
 
 def after_with_columns(
@@ -69,19 +69,19 @@ def after_with_columns(
 
 
 def time_after_select(time: EventTime | None, items: Items) -> EventTime | None:
-    """The event time after a select: it follows its column, also under a new name; one that is
-    carried beside the columns stays."""
+    """The event time after a select: it follows its column, also under a new name; a hidden
+    event time stays."""
     if time is None or time == HIDDEN_TIME:
         return time
     copies = [name for name, text in items
-              if (sql.renamed(text) or "").lower() == time.column.lower()]  # fmt: skip
+              if (sql.copied_column(text) or "").lower() == time.column.lower()]  # fmt: skip
     if time.column in copies or any(name == EVERY for name, _ in items):
         return time
     return EventTime(copies[0], time.shift) if copies else None
 
 
 def time_of_union(left: EventTime | None, right: EventTime | None) -> EventTime | None:
-    """The event time of a union: one column, meant in one way, or none."""
+    """The event time of a union: that of both sides, or none."""
     if left is not None and right is not None and left != right:
         raise InvalidSpec(
             "union needs the event time of both streams in one column",
@@ -96,7 +96,7 @@ def time_of_union(left: EventTime | None, right: EventTime | None) -> EventTime 
 def record_keys(node: Node) -> tuple[str, ...]:
     """The keys of the operator that rows come from, under their names here.
 
-    None of them, if not all have come along as they were.
+    Empty if not all of them are still there unchanged.
     """
     if isinstance(node, Stateful):
         return node.keys
@@ -110,7 +110,7 @@ def record_keys(node: Node) -> tuple[str, ...]:
 
 
 def type_of(node: Node, column: str) -> Type | None:
-    """A column's type, where it comes from a source as it was; else None."""
+    """A column's type, if it comes unchanged from a source; else None."""
     if isinstance(node, Read):
         schema = node.source.row_schema()
         return schema[column].type if column in schema.names else None
@@ -129,21 +129,21 @@ def type_of(node: Node, column: str) -> Type | None:
 
 
 def output_schema(node: Node, gives: str | None, *, step: str) -> Schema:
-    """The columns a user's function says it gives; without a word, those it is given."""
+    """The columns a user's function declares as its output; by default those of its input."""
     if gives is not None:
-        told = Schema.parse(gives)
-        check_names(told.names, f"{step}(gives=…)")
-        return told
+        declared = Schema.parse(gives)
+        check_names(declared.names, f"{step}(gives=…)")
+        return declared
     types = {name: type_of(node, name) for name in node.columns or ()}
     if not types or None in types.values():
         raise InvalidSpec(f"{step} needs to know the columns of the rows it gives",
-                          got="a stream whose types only Spark can tell",
+                          got="a stream whose types only Spark knows",
                           do='write gives="user string, total double"')  # fmt: skip
     return Schema.parse(", ".join(f"`{n}` {kind.ddl()}" for n, kind in types.items() if kind))
 
 
 def check_array(node: Node, column: str) -> None:
-    """Refuse to open what is surely no array."""
+    """Refuse a column that is known not to be an array."""
     found = type_of(node, column)
     if found is not None and not isinstance(found, Array):
         raise InvalidSpec(f"explode({column!r}) needs an array column", got=found.ddl(),
@@ -151,7 +151,7 @@ def check_array(node: Node, column: str) -> None:
 
 
 def check_number(node: Node, column: str, *, step: str) -> None:
-    """Refuse to add up what is surely no number."""
+    """Refuse a column that is known not to be numeric."""
     found = type_of(node, column)
     if found is None or isinstance(found, Decimal):
         return
@@ -161,9 +161,9 @@ def check_number(node: Node, column: str, *, step: str) -> None:
 
 
 def name_after(node: Node, name: str) -> str | None:
-    """What a step calls a column of its input; None if it is gone or not as it was."""
+    """The name a step gives to a column of its input; None if it is dropped or changed."""
     if isinstance(node, Select):
-        copies = [new for new, text in node.items if sql.renamed(text) in (name, EVERY)]
+        copies = [new for new, text in node.items if sql.copied_column(text) in (name, EVERY)]
         if not copies:
             return None
         return name if {name, EVERY} & set(copies) else copies[0]

@@ -1,7 +1,6 @@
-"""The nodes of a pipeline: frozen values that point at what they take in.
+"""The nodes of a pipeline: frozen values that refer to their inputs.
 
-Two nodes are the same only if they are the same object: a stream used twice is one
-step with two readers.
+Nodes are compared by identity: a stream used twice is one step with two readers.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import sys
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -48,9 +47,9 @@ class EventTime:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """When a window is shown beside on time, and how long it is kept for late rows.
+    """When a window also emits early and late, and how long it is kept for late rows.
 
-    `keep` is in microseconds; `alert_above` the share of late rows that is worth a word.
+    `keep` is in microseconds; `alert_above` is the share of late rows that raises an alert.
     """
 
     trigger: Trigger | None = None
@@ -59,7 +58,7 @@ class Policy:
 
 
 def users_line() -> str | None:
-    """Return `file:line` of the user's call into this package; errors name it much later."""
+    """Return `file:line` of the user's call into this package, for later errors."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
@@ -71,9 +70,9 @@ def users_line() -> str | None:
 
 @dataclass(frozen=True, eq=False)
 class Node(ABC):
-    """One step. `columns` is None where only Spark can tell them (after `transform`).
+    """One step. `columns` is None where only Spark knows them (after `transform`).
 
-    `at` is the line of the user's file that made it.
+    `at` is the line of the user's file that created it.
     """
 
     columns: Columns
@@ -87,17 +86,16 @@ class Node(ABC):
 
     @property
     def corrects(self) -> bool:
-        """Whether rows it has given may be retracted later."""
+        """Whether rows it has emitted may be retracted later."""
         return any(below.corrects for below in self.inputs)
 
 
-# Of tables and of everything(): beside the user's columns, whatever those are.
-HIDDEN_TIME = EventTime("_time")
+HIDDEN_TIME = EventTime("_time")  # of tables and of everything(): not one of the user's columns
 
 
 @dataclass(frozen=True, eq=False)
 class Read(Node):
-    """A source, and how its rows get a time; with `changes`, they are changes of a table."""
+    """A source and its event time; with `changes`, its rows are changes of a table."""
 
     source: Source
     name: str
@@ -132,14 +130,14 @@ class Where(Stateless):
 
 @dataclass(frozen=True, eq=False)
 class Select(Stateless):
-    """Named SQL expressions, replacing all columns; the item `*` stands for those there are."""
+    """Named SQL expressions, replacing all columns; the item `*` means the existing ones."""
 
     items: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, eq=False)
 class WithColumns(Stateless):
-    """Named SQL expressions, beside the columns there are."""
+    """Named SQL expressions, added to the existing columns."""
 
     items: tuple[tuple[str, str], ...]
 
@@ -178,16 +176,17 @@ class Union(Node):
 
 @dataclass(frozen=True, eq=False)
 class Stateful(Node):
-    """A step that remembers.
+    """A step with state.
 
-    `rest` takes the rows that come too late (None: the pipeline's own topic for them).
-    `label` is its name, as its user gave it (`given`) or made from its kind and keys.
+    `rest` is the sink for late rows (None: the pipeline's late side output). `label` is its
+    name, as the user chose it (`given`) or made from its kind and keys.
     """
 
     input: Node
     label: str
     rest: Sink | None
     given: bool = field(default=False, kw_only=True)
+    replaces_columns: ClassVar[bool] = False  # whether none but the keys are columns of its input
 
     @property
     def inputs(self) -> tuple[Node, ...]:
@@ -196,20 +195,15 @@ class Stateful(Node):
     @property
     @abstractmethod
     def kind(self) -> str:
-        """The operator's word in names and plans."""
+        """The name of the operator in step names and plans."""
 
     @property
     def keys(self) -> tuple[str, ...]:
         """The columns it groups its rows by."""
         return ()
 
-    @property
-    def replaces_columns(self) -> bool:
-        """Whether all its columns but the keys are its own, not those of its input."""
-        return False
-
     def column_source(self, column: str) -> tuple[Node, str] | None:
-        """The input that a column is taken from as it was, and its name there; None if none."""
+        """The input that a column comes from unchanged, and its name there; None if none."""
         if self.replaces_columns and column not in self.keys:
             return None
         return self.input, column
@@ -219,8 +213,7 @@ class Stateful(Node):
 class Aggregated(Stateful):
     """Aggregates per key and window.
 
-    `policy` says when else than on time a window is shown and how long it is kept for late
-    rows; None where users said neither, and their rows have no pane.
+    `policy` is None if the user set neither `trigger` nor `late`; then rows have no pane.
     """
 
     replaces_columns = True
@@ -288,7 +281,7 @@ class InOrder(Stateful):
 
 @dataclass(frozen=True, eq=False)
 class Output:
-    """A stream on its way to a sink, under a name of its own; of a `table` its changes."""
+    """A stream that is written to a sink under a name; for a `table`, its changes."""
 
     input: Node
     sink: Sink
@@ -298,7 +291,7 @@ class Output:
 
 
 def ancestry(outputs: Sequence[Output]) -> Iterator[Node]:
-    """Every node that feeds these outputs, once, inputs before what takes them in."""
+    """Every node these outputs depend on, once, inputs first."""
     seen: set[int] = set()
 
     def visit(node: Node) -> Iterator[Node]:

@@ -1,4 +1,4 @@
-"""The nodes of joins: steps with two inputs, and what building can tell of their columns."""
+"""The nodes of joins, which have two inputs, and their columns."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _WIDE = {"byte": "long", "short": "long", "int": "long", "float": "double"}
 
 @dataclass(frozen=True, eq=False)
 class Join(Stateful):
-    """Rows of two inputs that meet by key: `input` is the left, `other` the right.
+    """A join of two inputs by key: `input` is the left, `other` the right.
 
-    `parts` are the columns that come from either; None where only Spark can tell them.
+    `parts` are the columns that come from either; None where only Spark knows them.
     """
 
     corrects = False
@@ -82,7 +82,7 @@ class Enriched(Join):
 
 @dataclass(frozen=True, eq=False)
 class JoinedTables(Join):
-    """Two tables as one, kept as both change."""
+    """The join of two tables, updated as either changes."""
 
     kind = "join"
     corrects = True
@@ -96,12 +96,12 @@ class JoinedTables(Join):
 
 
 def of_events(node: Node) -> Sequence[Node]:
-    """What a step takes its rows from: a table that it looks up gives it none."""
+    """The inputs whose rows a step emits: not the table of an enrichment."""
     return (node.input,) if isinstance(node, Enriched) else node.inputs
 
 
-def _need_times(table: Node) -> None:
-    """Refuse a table whose rows have no times of their own."""
+def _check_table_times(table: Node) -> None:
+    """Refuse a table whose rows have no event times."""
     if table.time is None:
         raise InvalidSpec("as_of needs a table with an event time", got="one without",
                           do="give read(…) a time=, or use lookup")  # fmt: skip
@@ -114,7 +114,7 @@ def _need_times(table: Node) -> None:
 
 
 def _without_times(node: Node) -> Read | None:
-    """The source of a table whose changes have no times of their own, if there is one."""
+    """The source of a table whose changes have no event times, if there is one."""
     if isinstance(node, Read):
         log = node.changes
         timeless = log is not None and log.time is None and isinstance(node.source, Files | Memory)
@@ -139,7 +139,7 @@ def enriched(
 ) -> Enriched:
     """The join of a stream with a table; its time is the stream's."""
     if isinstance(spec, AsOf):
-        _need_times(table)
+        _check_table_times(table)
     step = "as_of" if isinstance(spec, AsOf) else "lookup"
     parts = joined_columns(stream, table, spec, step=step)
     return Enriched(_names(parts), stream.time, stream, _label(step, spec.on, name), rest, table,
@@ -147,7 +147,7 @@ def enriched(
 
 
 def joined_tables(left: Node, right: Node, spec: TableJoin, name: str | None) -> JoinedTables:
-    """The view of two tables."""
+    """The join of two tables."""
     parts = joined_columns(left, right, spec, step="table.join")
     assert parts is not None, "tables know their columns"
     time = HIDDEN_TIME if left.time is not None and right.time is not None else None
@@ -168,10 +168,10 @@ def _label(step: str, on: Pairs, name: str | None) -> str:
 def joined_columns(
     left: Node, right: Node, spec: Spec, *, step: str, timed: bool = False
 ) -> tuple[Column, ...] | None:
-    """The columns of a join's results, as far as building can tell (None: only Spark can).
+    """The columns of a join's results (None: only Spark knows them).
 
     Raises:
-        InvalidSpec: a column that is not there, a name that both sides have, or keys of
+        InvalidSpec: a column that does not exist, a name that both sides have, or keys of
             different types.
     """
     on = spec.on
@@ -200,7 +200,7 @@ def _wide(kind: Type | None) -> Type | None:
 
 
 def waits(nodes: Iterable[Node]) -> Waits:
-    """For each source that waits, the sources that are read before it."""
+    """For each source that waits, the tables that are read before it."""
     every: dict[Read, dict[Read, None]] = {}
     for node in nodes:
         if isinstance(node, Enriched) and isinstance(node.spec, Lookup):
@@ -208,14 +208,14 @@ def waits(nodes: Iterable[Node]) -> Waits:
             for source in _reads(node.input, of_events):
                 every.setdefault(source, {}).update(tables)
     kept = {
-        source: tuple(table for table in tables if source not in _all_before(table, every))
+        source: tuple(table for table in tables if source not in _with_predecessors(table, every))
         for source, tables in every.items()
     }
     return {source: tables for source, tables in kept.items() if tables}
 
 
 def _reads(node: Node, inputs: Callable[[Node], Sequence[Node]]) -> list[Read]:
-    """The sources behind a node, each once."""
+    """The sources a node depends on, each once."""
     found: dict[Read, None] = {}
     seen, stack = {node}, [node]
     while stack:
@@ -228,8 +228,8 @@ def _reads(node: Node, inputs: Callable[[Node], Sequence[Node]]) -> list[Read]:
     return list(found)
 
 
-def _all_before(source: Read, every: dict[Read, dict[Read, None]]) -> set[Read]:
-    """A source, and all that are read before it."""
+def _with_predecessors(source: Read, every: dict[Read, dict[Read, None]]) -> set[Read]:
+    """A source and all sources that are read before it."""
     seen, stack = {source}, [source]
     while stack:
         new = [table for table in every.get(stack.pop(), ()) if table not in seen]

@@ -1,4 +1,4 @@
-"""Names of pipelines, steps and outputs: what they may be, and that they are told apart."""
+"""Names of pipelines, steps and outputs: which are valid, and that they are unique."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LONGEST_FOLDER = 200
 
 
 def check_pipeline_name(name: str) -> None:
-    """Refuse what could not be part of a topic and a folder name."""
+    """Refuse a name that cannot be part of topic and folder names."""
     if not isinstance(name, str) or not _PIPELINE.match(name):
         raise InvalidSpec(
             "a pipeline's name needs 1 to 100 letters, digits, dots, dashes or underscores, "
@@ -30,7 +30,7 @@ def check_pipeline_name(name: str) -> None:
 
 
 def check_given_name(name: str | None, what: str) -> None:
-    """Refuse a name that nobody could read or type; None is a name still to be made."""
+    """Refuse an empty or very long name; None means that a name will be made."""
     if name is None:
         return
     if not isinstance(name, str) or not name.strip() or len(name) > _LONGEST_NAME:
@@ -42,7 +42,7 @@ def check_given_name(name: str | None, what: str) -> None:
 
 
 def unique(names: Sequence[str], what: str, do: str) -> None:
-    """Refuse two things of one kind under one name."""
+    """Refuse names that occur twice."""
     seen: set[str] = set()
     for name in names:
         if name in seen:
@@ -51,10 +51,10 @@ def unique(names: Sequence[str], what: str, do: str) -> None:
 
 
 def distinct_names(outputs: Sequence[Output]) -> tuple[Output, ...]:
-    """The outputs, each under its name; where a topic and a table have the same, the later one
-    says what it is, too: `hot`, `hot-postgres`.
+    """The outputs by name; if sinks of different kinds share one, the later one also names its
+    kind: `hot`, `hot-postgres`.
 
-    Two of one kind keep their name, for `unique` to refuse.
+    Two of the same kind keep their name, and `unique` refuses them.
     """
     kinds: dict[str, str] = {}
     named = []
@@ -68,10 +68,10 @@ def distinct_names(outputs: Sequence[Output]) -> tuple[Output, ...]:
 
 
 def step_names(outputs: Sequence[Output]) -> dict[Stateful | Read, str]:
-    """Each read and each stateful step by its name.
+    """The name of each read and each stateful step.
 
-    A name that was given stays as it is. A made one is kind and keys, and from the second
-    of equals on its place among them: `tumbling(auction)`, `tumbling(auction)#2`.
+    A name the user chose stays as it is. Others are kind and keys, with a number from the
+    second one of a name: `tumbling(auction)`, `tumbling(auction)#2`.
     """
     nodes = list(ancestry(outputs))
     given = [node.label for node in nodes if isinstance(node, Stateful) and node.given]
@@ -88,7 +88,7 @@ def step_names(outputs: Sequence[Output]) -> dict[Stateful | Read, str]:
 
 
 def _free(label: str, taken: set[str]) -> str:
-    """The label, or the label with the next number; taken from now on."""
+    """The label, or the label with the next free number; marks it as taken."""
     name, place = label, 1
     while name in taken:
         place += 1
@@ -98,7 +98,7 @@ def _free(label: str, taken: set[str]) -> str:
 
 
 def folder_name(step: str) -> str:
-    """A step's name as the name of a folder: readable, safe, never shared by two steps."""
+    """A step's name as a folder name: readable, safe and unique."""
     name = "".join(
         c if (c.isascii() and c.isalnum()) or c in "_-" or (c == "." and place) else f"%{ord(c):x}%"
         for place, c in enumerate(step)

@@ -1,4 +1,4 @@
-"""Outputs: rows and the sink they are written to, checked against each other."""
+"""Outputs: a stream or table and the sink it is written to, checked against each other."""
 
 from __future__ import annotations
 
@@ -85,12 +85,12 @@ def _words(sink: Sink) -> str:
 
 
 def refuse_unmarked(node: Node, sink: Sink, columns: Columns | Sequence[str]) -> None:
-    """Refuse a stream with retractions for a sink that would store each as one more row.
+    """Refuse a stream with retractions for a sink that would append each of them as a row.
 
-    The panes of a window are results of their own. A later step receives the on-time results and
-    then corrections: the old row retracted, and the new one. Only a sink that finds the old row
-    by its key, or a reader of the column `retract`, can apply them. Where only Spark knows the
-    columns (None), the check is repeated once the plan is analysed.
+    The panes of a window are results. A later step receives the on-time results and then
+    corrections: the old row retracted, and the new one. Only a sink that finds the old row by its
+    key, or a reader of the column `retract`, can apply them. Where only Spark knows the columns
+    (None), the check is repeated once the plan is analysed.
 
     Raises:
         InvalidSpec: the sink only appends, and no column marks retractions.
@@ -110,8 +110,8 @@ def refuse_unmarked(node: Node, sink: Sink, columns: Columns | Sequence[str]) ->
 def watched_keys(
     sink: Sink, keys: tuple[str, ...], own: tuple[str, ...], columns: Columns
 ) -> tuple[str, ...]:
-    """The keys of an output: those given or, for an alert, the keys it watches: its `by`, by
-    default the operator's `own`.
+    """The keys of an output; for an alert the keys it watches: `by`, by default the operator's
+    `own`.
 
     Raises:
         InvalidSpec: the sink names an unknown column, or a condition that depends on more than

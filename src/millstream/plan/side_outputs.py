@@ -1,4 +1,4 @@
-"""Where late rows and bad rows go: the sink that was named for them, or the default.
+"""Where late rows and bad rows go: the sink chosen for them, or the default.
 
 A pipeline with a topic among its sources and sinks sends them to `<pipeline>.late` and
 `<pipeline>.dead`. One without writes files of JSON lines into its checkpoint (`late/`, `dead/`).
@@ -38,14 +38,14 @@ def uses_kafka(outputs: Sequence[Output], dead: Sink | None) -> bool:
 
 
 def endpoints(outputs: Sequence[Output], dead: Sink | None) -> Iterator[object]:
-    """Every source and sink that a pipeline names."""
+    """Every source and sink of a pipeline."""
     yield from (output.sink for output in outputs)
     yield from (node.source for node in ancestry(outputs) if isinstance(node, Read))
     yield from named_sinks(outputs, dead)
 
 
 def named_sinks(outputs: Sequence[Output], dead: Sink | None) -> Iterator[Sink]:
-    """The sinks that were named for late and bad rows; `ms.discard` is none."""
+    """The sinks chosen for late and bad rows, without `ms.discard`."""
     for node in ancestry(outputs):
         if isinstance(node, Stateful) and node.rest and not isinstance(node.rest, Discard):
             yield node.rest
@@ -54,20 +54,20 @@ def named_sinks(outputs: Sequence[Output], dead: Sink | None) -> Iterator[Sink]:
 
 
 def default_of(pipeline: str, kind: SideOutput, *, kafka: bool) -> str:
-    """The default place, as plans show it."""
+    """The default destination, as plans show it."""
     return f"topic {pipeline}.{kind}" if kafka else f"files in the checkpoint ({kind}/)"
 
 
 def dead_topic(pipeline: Pipeline) -> Topic:
-    """The topic for the bad rows of a pipeline that uses Kafka and names no other sink."""
+    """The dead-letter topic of a pipeline that uses Kafka."""
     return pipeline.dead if isinstance(pipeline.dead, Topic) else Topic(f"{pipeline.name}.dead")
 
 
 def check_side_output(sink: Sink | None, kind: SideOutput) -> None:
-    """Refuse a sink that cannot hold these rows as they leave: in an envelope of fixed columns.
+    """Refuse a sink that cannot store these rows, which have a fixed set of columns.
 
     Raises:
-        InvalidSpec: it is no sink, or it needs columns or types that the envelope does not have.
+        InvalidSpec: it is no sink, or needs columns or types that these rows do not have.
     """
     word, columns = _WORDS[kind], _COLUMNS[kind]
     if sink is None or (isinstance(sink, Discard) and kind == "late"):

@@ -1,9 +1,8 @@
-"""Stages: a pipeline cut into pieces of work, in the order a batch passes them.
+"""Stages: a pipeline cut at its shuffles, in the order a batch runs them.
 
-A stage takes rows from sources or from what earlier stages emitted in this batch,
-runs its stateless steps, and ends in a stateful step or in outputs. An output that
-follows a stateful step with nothing between needs no stage of its own: what the step
-emits is what leaves.
+A stage reads rows from sources or from the results of earlier stages in this batch, runs
+its stateless steps, and ends in a stateful step or in outputs. An output directly after a
+stateful step needs no separate stage: it writes what the step emits.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ class Side:
 
     @property
     def carried(self) -> tuple[str, ...]:
-        """What rows carry beside their columns and origin: the sign where they may take back
-        others, the time of a change and its place in the log of a database."""
+        """Extra columns besides the user's and the origin: the sign if rows may be retracted,
+        the time of a change and its position in a database's log."""
         sign = [SIGN] if any(leaf.corrects for leaf in self.leaves) else []
         time = [TIME] if self.tree.time == HIDDEN_TIME else []
         logged = any(isinstance(leaf, Read) and leaf.changes for leaf in self.leaves)
@@ -39,15 +38,15 @@ class Side:
 
     @property
     def bare(self) -> bool:
-        """Whether the rows come from one place with no SQL on the way."""
+        """Whether the rows come from one source or step without any SQL."""
         return self.tree in self.leaves
 
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """One piece of work: the rows of its sides, into `step` or straight to outputs.
+    """The rows of its sides go into `step` or straight to outputs.
 
-    A step has as many sides as it has inputs, outputs have one.
+    A step has one side per input, outputs have one.
     """
 
     name: str
@@ -57,7 +56,7 @@ class Stage:
 
     @property
     def leaves(self) -> tuple[Read | Stateful, ...]:
-        """Where rows come from, each place once, whichever sides it feeds."""
+        """The sources and steps that rows come from, each once."""
         return tuple(dict.fromkeys(leaf for side in self.sides for leaf in side.leaves))
 
     @property
@@ -68,7 +67,7 @@ class Stage:
 
 @dataclass(frozen=True, eq=False)
 class Stages:
-    """The whole pipeline as stages, with the names of its reads and steps."""
+    """A pipeline as stages, with the names of its reads and steps."""
 
     reads: dict[str, Read]
     steps: dict[str, Stateful]
@@ -76,7 +75,7 @@ class Stages:
     names: dict[Stateful | Read, str]
 
     def reporter(self, read: Read) -> Stage:
-        """The stage that reports what a source held (the first that reads it)."""
+        """The stage that reports what was read from a source: the first that reads it."""
         return next(stage for stage in self.stages if read in stage.leaves)
 
 
@@ -107,7 +106,7 @@ def _sides(*trees: Node) -> tuple[Side, ...]:
 
 
 def leaves(tree: Node) -> Iterator[Read | Stateful]:
-    """Where a tree of stateless steps takes its rows from, each place once."""
+    """The sources and steps that a tree of stateless steps reads from, each once."""
     seen: set[int] = set()
     stack = [tree]
     while stack:

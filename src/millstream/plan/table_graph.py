@@ -1,4 +1,4 @@
-"""The nodes of tables: steps that give rows and take them back, and what reads them as events."""
+"""The nodes of tables, whose rows are added and retracted, and of their changes as events."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class TableWhere(Where):
-    """Changes of rows for which the SQL is true; for others, the key is gone."""
+    """Changes of rows for which the SQL is true; for other rows the key is deleted."""
 
     keys: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class CurrentRows(Stateful):
-    """The row that counts, per key: changes in, rows added and retracted out."""
+    """The current row per key: takes changes, emits rows added and retracted."""
 
     corrects = True
 
@@ -38,9 +38,9 @@ class CurrentRows(Stateful):
 
 @dataclass(frozen=True, eq=False)
 class TableAggregated(Stateful):
-    """Aggregates per key, of all rows there are: they change as rows come and go.
+    """Aggregates per key over all rows, without a window, updated as rows come and go.
 
-    `of` is the key of the table whose rows they are; rows of a stream have none.
+    `of` is the key of the table that is aggregated; empty for a stream.
     """
 
     kind = "agg"
@@ -58,7 +58,7 @@ class TableAggregated(Stateful):
 
 @dataclass(frozen=True, eq=False)
 class FoldedRows(Stateful):
-    """What a function makes of each key's rows, one after the other."""
+    """The result of a user's function over each key's rows, one after the other."""
 
     kind = "fold"
     corrects = True

@@ -1,1 +1,1 @@
-"""SQL expressions as text: the columns they name, conditions, and the subset that runs on Arrow."""
+"""SQL expressions: the columns they read, conditions, and the subset that runs on Arrow."""

@@ -1,8 +1,8 @@
-"""SQL expressions as text: which columns they name, what they may not do, the batch clock.
+"""SQL expressions as text: which columns they read, what is not allowed, the batch clock.
 
 The parser (sqlglot) is imported when the first expression is checked, so that
-`import millstream` stays light. It only reads: what Spark gets is the user's own text,
-as writing it anew would change its meaning (sqlglot takes Spark's `cast` for `try_cast`).
+`import millstream` stays light. It only reads: Spark receives the user's own text, because
+SQL that sqlglot generates may have another meaning (it takes Spark's `cast` for `try_cast`).
 """
 
 from __future__ import annotations
@@ -34,35 +34,35 @@ if TYPE_CHECKING:
 def check(
     sql: str, columns: tuple[str, ...] | None, *, step: str, hidden: tuple[str, ...] = ()
 ) -> None:
-    """Refuse an expression that does not parse, names no column there is, or is not row-wise.
+    """Refuse an expression that does not parse, reads an unknown column, or is not row-wise.
 
-    Names of columns are taken as Spark takes them, in any case; `hidden` ones as they stand.
+    Column names are compared as Spark does, ignoring case; `hidden` ones exactly.
     """
     tree = parsed(sql, step)
     _refuse_what_is_not_row_wise(tree, sql, step)
     if columns is None:
         return
     known = {name.lower() for name in columns}
-    for name in sorted(named(sql)):
+    for name in sorted(columns_read(sql)):
         if name.lower() not in known and name not in hidden:
             raise unknown_column(name, (*columns, *hidden), step=f"{step} {sql!r}")
 
 
 def has_alias(sql: str) -> bool:
-    """Whether an expression gives itself a name: `… as name`."""
+    """Whether an expression has an alias: `… as name`."""
     from sqlglot import exp
 
     return isinstance(parsed(sql, "an expression"), exp.Alias | exp.Aliases)
 
 
 def check_unnamed(sql: str, step: str) -> None:
-    """Refuse `… as name` where a name would be lost."""
+    """Refuse `… as name` where the alias would be ignored."""
     if has_alias(sql):
         raise InvalidSpec(f"{step} needs an expression without a name", got=repr(sql),
                           do="leave out `as …`")  # fmt: skip
 
 
-def named(sql: str) -> frozenset[str]:
+def columns_read(sql: str) -> frozenset[str]:
     """The top-level columns an expression reads: `who.id + x` reads `who` and `x`."""
     from sqlglot import exp
 
@@ -76,7 +76,7 @@ def named(sql: str) -> frozenset[str]:
 
 
 def alias(sql: str, *, step: str) -> tuple[str, str]:
-    """The name and the expression of `price * 0.9 as euros`; a bare column names itself."""
+    """The name and the expression of `price * 0.9 as euros`; a column is its own name."""
     from sqlglot import exp
 
     tree = parsed(sql, step)
@@ -88,8 +88,8 @@ def alias(sql: str, *, step: str) -> tuple[str, str]:
                       do=f'write "{sql} as some_name"')  # fmt: skip
 
 
-def renamed(sql: str) -> str | None:
-    """The column an expression is a plain copy of, if it is one; `*` is itself."""
+def copied_column(sql: str) -> str | None:
+    """The column an expression copies, if it is only that; `*` for `*`."""
     from sqlglot import exp
 
     tree = parsed(sql, "an expression").unalias()
@@ -104,9 +104,9 @@ def quoted(name: str) -> str:
 
 
 def at_clock(sql: str, clock: int, columns: Container[str] = ()) -> str:
-    """The same text with `now()` and its like standing for the batch clock.
+    """The text with `now()` and similar functions replaced by the batch clock.
 
-    Without a call, `current_date` is a column where there is one of that name.
+    `current_date` without parentheses is a column if there is one of that name.
     """
     if not any(word in sql.lower() for word in CLOCKS):
         return sql
@@ -120,7 +120,7 @@ def at_clock(sql: str, clock: int, columns: Container[str] = ()) -> str:
 
 
 def unknown_column(name: str, columns: Iterable[str], *, step: str) -> InvalidSpec:
-    """The sentence for a column that is not there, with the nearest that is."""
+    """The error for an unknown column, with the most similar name."""
     known = list(columns)
     shown = [column for column in known if not column.startswith("_")]
     lower = {column.lower(): column for column in known}
@@ -136,7 +136,7 @@ def parsed(sql: str, step: str) -> exp.Expression:
     """The tree of one SQL expression.
 
     Raises:
-        InvalidSpec: it is no text, no SQL, or more than one expression.
+        InvalidSpec: it is not text, not SQL, or more than one expression.
     """
     if not isinstance(sql, str):
         raise InvalidSpec(f"{step} needs SQL text", got=repr(sql), do='write it as "price > 0"')
@@ -216,7 +216,7 @@ def _marks(sql: str) -> set[str]:
 
 
 def _called(sql: str) -> Iterator[str]:
-    """The names of the functions an expression calls, and `current_time`, which needs no call."""
+    """The functions an expression calls, and `current_time`, which needs no parentheses."""
     from sqlglot.tokenizer_core import TokenType
 
     quantified = (TokenType.LIKE, TokenType.ILIKE, TokenType.RLIKE)
@@ -233,7 +233,7 @@ def _called(sql: str) -> Iterator[str]:
 
 
 def _special_moment(sql: str) -> str | None:
-    """`date 'today'` and its like, which Spark takes from the wall clock."""
+    """`date 'today'` and similar literals, which Spark takes from the wall clock."""
     from sqlglot.tokenizer_core import TokenType
 
     tokens = _tokens(sql)
@@ -246,7 +246,7 @@ def _special_moment(sql: str) -> str | None:
 
 
 def _clock_words(sql: str) -> Iterator[tuple[str, int, int, bool]]:
-    """Words that mean the clock: the word, where it begins and ends, whether it is a call."""
+    """Functions that read the clock: the word, its start and end, whether it has parentheses."""
     from sqlglot.tokenizer_core import TokenType
 
     tokens = _tokens(sql)
@@ -264,7 +264,7 @@ def _clock_words(sql: str) -> Iterator[tuple[str, int, int, bool]]:
 
 
 def _bound(column: exp.Expression) -> set[str]:
-    """Names an enclosing lambda binds: `x` in `transform(tags, x -> x + 1)`."""
+    """Names bound by an enclosing lambda: `x` in `transform(tags, x -> x + 1)`."""
     from sqlglot import exp
 
     bound: set[str] = set()

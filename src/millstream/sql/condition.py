@@ -1,9 +1,9 @@
 """Conditions over columns, compiled from SQL text to Arrow.
 
-Kernels and sinks know no Spark, so `when(sql)` and `Alert(when=sql)` take the part of SQL that
-can be said here with Spark's meaning: names, literals, arithmetic, comparisons, `and or not`,
-`is null`, `in`, `between`, `abs`, `coalesce`. Nulls are unknown; NaN is equal to itself and the
-largest. Anything else is refused while the pipeline is built.
+Kernels and sinks do not use Spark, so `when(sql)` and `Alert(when=sql)` accept a subset of SQL
+with Spark's meaning: columns, literals, arithmetic, comparisons, `and or not`, `is null`, `in`,
+`between`, `abs`, `coalesce`. Nulls are unknown; NaN equals NaN and is the largest number.
+Anything else is refused when the pipeline is built.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ AGGREGATES = "the window's aggregates"
 
 
 def check_condition(sql: str, columns: tuple[str, ...], *, of: str = AGGREGATES) -> None:
-    """Refuse while building what `condition` could not compile; `of` are the columns there are."""
+    """Refuse a condition that `condition` could not compile; `of` describes the columns."""
     _Compiler(sql, columns, of).compile(_parsed(sql))
 
 
@@ -35,8 +35,7 @@ def condition(sql: str, columns: tuple[str, ...]) -> Value:
     """A function from a table to one boolean per row, null where unknown.
 
     Raises:
-        InvalidSpec: the text is no condition, names another column, or says more than can
-            be said here.
+        InvalidSpec: the text is no condition, reads an unknown column, or is beyond the subset.
     """
     return _Compiler(sql, columns, AGGREGATES).compile(_parsed(sql))
 
@@ -57,7 +56,7 @@ class _Compiler:
         self._sql, self._columns, self._of = sql, columns, of
 
     def compile(self, node: Any) -> Value:
-        """The value of one node of the parsed text."""
+        """A function for one node of the syntax tree."""
         kind = type(node).__name__
         if kind in _ARITHMETIC or kind in _COMPARISONS:
             return self._binary(kind, node)
@@ -66,9 +65,9 @@ class _Compiler:
             raise InvalidSpec(
                 "when needs a condition of names, numbers, arithmetic and comparisons",
                 got=f"{node.sql(dialect='spark')} in {self._sql!r}",
-                do="make it an aggregate of its own, or put a where after the window"
+                do="compute it as another aggregate, or put a where after the window"
                 if self._of == AGGREGATES
-                else "make it a column of its own with .with_columns(…)",
+                else "compute it as a column with .with_columns(…)",
             )
         value: Value = made(node)
         return value
@@ -182,7 +181,7 @@ def _double(value: Any) -> Any:
 
 
 def _compared(name: str, left: Any, right: Any) -> Any:
-    """A comparison in which NaN is equal to itself and larger than every other number."""
+    """A comparison in which NaN equals NaN and is larger than every other number."""
     import pyarrow as pa
 
     plain = _compute(name, left, right)

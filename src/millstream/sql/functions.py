@@ -1,8 +1,7 @@
-"""What Spark's functions are, as far as building a pipeline must know.
+"""Kinds of Spark's functions, which the checks of a pipeline need to know (Spark 4.2).
 
-Those that give another answer when a batch is run again, those that span rows, those that
-make rows, and those that mean the clock. (Spark 4.2; aggregates whose name holds `_agg`
-are known by it.)
+Functions that are not repeatable, that aggregate, that make rows, and that read the clock.
+Aggregates with `_agg` in their name are recognised by it.
 """
 
 from __future__ import annotations

@@ -150,7 +150,7 @@ def test_the_plan_says_which_sources_wait_for_which_tables() -> None:
 def test_a_join_without_within_is_warned_of_in_the_plan() -> None:
     endless = stream().join(other().select("key", "y"), on={"id": "key"})
     plan = ms.Pipeline("p", endless.to(ms.Topic("out"))).plan()
-    assert "warning    without `within` the state only grows" in str(plan)
+    assert "warning    without `within` the state grows without bound" in str(plan)
     bounded = ms.Pipeline("p", joined().to(ms.Topic("out"))).plan()
     assert "warning" not in str(bounded)
     assert "within     1 hour before or after" in str(bounded)
@@ -159,7 +159,7 @@ def test_a_join_without_within_is_warned_of_in_the_plan() -> None:
 def test_a_lookup_says_that_it_is_exempt_from_the_promise_on_batch_cuts() -> None:
     enriched = stream().lookup(table(), on={"id": "key"})
     plan = str(ms.Pipeline("p", enriched.to(ms.Topic("out"))).plan())
-    assert "exempt: which row an event meets depends on when its batch ran" in plan
+    assert "exempt: which row an event matches depends on when its batch ran" in plan
 
 
 @pytest.mark.parametrize(

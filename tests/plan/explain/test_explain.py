@@ -1,4 +1,4 @@
-"""The plan says in words what a pipeline does, and the same pipeline says it the same way."""
+"""`plan` explains what a pipeline does, and the same pipeline always gives the same text."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_plan_reads_as_the_pipeline_was_written() -> None:
         "  3. tumbling(id)  from 2",
         '       window     tumbling("10 seconds")',
         "       gives      n = count(), total = sum(price)",
-        "       late       rows whose window has left → topic hot.late",
+        "       late       rows whose window has been emitted → topic hot.late",
         "  out  from 3 → topic out, key id",
         "  bad rows → topic hot.dead",
         "  1. read bids → where → tumbling(id) → output out",
@@ -49,7 +49,7 @@ def test_the_same_pipeline_gives_the_same_text() -> None:
     assert hot().plan() == hot().plan()
 
 
-def test_the_late_door_is_named_whatever_it_is() -> None:
+def test_the_late_side_output_is_named_whatever_its_sink() -> None:
     assert step(hot(ms.Topic("mine")), "tumbling(id)")["late"].endswith("→ topic mine")
     assert step(hot(ms.discard), "tumbling(id)")["late"].endswith("and counted")
 
@@ -67,7 +67,7 @@ def test_distinct_says_when_its_answer_depends_on_batch_cuts() -> None:
     one = ms.Pipeline("p", bids().distinct(by="id").to(ms.Topic("out")))
     two = ms.Pipeline("p", bids("a").union(bids("b")).distinct(by="id").to(ms.Topic("out")))
 
-    assert "if each id lives in one partition" in step(one, "distinct(id)")["order"]
+    assert "if each id is in one partition" in step(one, "distinct(id)")["order"]
     assert "rows come from a and b" in step(two, "distinct(id)")["order"]
 
 

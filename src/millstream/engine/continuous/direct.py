@@ -157,7 +157,7 @@ def _steps(side: Side, columns: pa.Schema) -> ArrowSteps | None:
 def _without_origins(steps: ArrowSteps) -> ArrowSteps:
     filters = (Filter(one.condition, tuple(filter(_users, one.keeps))) for one in steps.filters)
     leaving = [place for place, name in enumerate(steps.columns.names) if _users(name)]
-    opened = steps.opened
+    opened = steps.exploded
     return ArrowSteps(
         tuple(filters),
         tuple(steps.values[place] for place in leaving),

@@ -35,7 +35,7 @@ from millstream.schema import Schema
 from millstream.sources.decode import ORIGIN, Decoder
 from millstream.sources.kafka.topic import Topic
 from millstream.sources.spec import HIDDEN, log_name
-from millstream.sql.columns import named, unknown_column
+from millstream.sql.columns import columns_read, unknown_column
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -159,7 +159,7 @@ def _hidden(stages: Stages, read: Read) -> tuple[str, ...]:
                 texts = [getattr(node, "sql", "")] if hasattr(node, "sql") else []
                 texts += [text for _, text in getattr(node, "items", ())]
                 for text in texts:
-                    wanted |= named(text) & set(HIDDEN)
+                    wanted |= columns_read(text) & set(HIDDEN)
     return tuple(name for name in HIDDEN if name in wanted)
 
 

@@ -22,7 +22,7 @@ from millstream.sources.spec import HIDDEN
 from millstream.sql import columns as sql
 from millstream.sql.arrow.expressions import MOST, expression
 from millstream.sql.arrow.types import BOOL, SIMPLE, NeedsSpark
-from millstream.sql.arrow.values import ArrowSteps, Cast, Column, Filter, Opened
+from millstream.sql.arrow.values import ArrowSteps, Cast, Column, Exploded, Filter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,16 +86,16 @@ class _Stretch:
         return frozenset[str]().union(*of_each)
 
     def keep(self, names: frozenset[str]) -> None:
-        """Give these columns, and the one that is opened."""
+        """Return these columns and the exploded one."""
         self.there = {name: value for name, value in self.there.items()
                       if name in names or name == self.opens}  # fmt: skip
 
-    def compiled(self, opened: Opened | None) -> ArrowSteps:
-        """As steps behind what was opened before them."""
+    def compiled(self, exploded: Exploded | None) -> ArrowSteps:
+        """As steps after an earlier `explode`."""
         values = tuple(self.there.values())
         schema = pa.schema([pa.field(name, value.type) for name, value in self.there.items()])
         filters = tuple(_filters(self.conditions, values))
-        return ArrowSteps(filters, values, schema, opened)
+        return ArrowSteps(filters, values, schema, exploded)
 
 
 def _compiled(side: Side, leaf: pa.Schema) -> ArrowSteps:
@@ -111,11 +111,11 @@ def _compiled(side: Side, leaf: pa.Schema) -> ArrowSteps:
         stretch.there |= beside
     for behind, stretch in pairwise((last, *reversed(before))):
         stretch.keep(behind.needs())
-    opened = None
+    exploded = None
     for stretch in before:
         assert stretch.opens is not None
-        opened = Opened(stretch.compiled(opened), stretch.opens)
-    return last.compiled(opened)
+        exploded = Exploded(stretch.compiled(exploded), stretch.opens)
+    return last.compiled(exploded)
 
 
 def _stretches(steps: Sequence[Node], there: dict[str, Value]) -> list[_Stretch]:

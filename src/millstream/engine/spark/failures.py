@@ -164,7 +164,7 @@ def _texts(node: Node) -> list[str]:
     if isinstance(node, Where):
         return [node.sql]
     if isinstance(node, Select | WithColumns):
-        return [text for _, text in node.items if sql.renamed(text) is None]
+        return [text for _, text in node.items if sql.copied_column(text) is None]
     return []
 
 

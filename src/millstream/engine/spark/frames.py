@@ -95,7 +95,7 @@ def _hidden(step: Stateless) -> frozenset[str]:
     texts = [step.sql] if isinstance(step, Where) else []
     if isinstance(step, Select | WithColumns):
         texts = [text for _, text in step.items if text != EVERY]
-    return frozenset(name for text in texts for name in sql.named(text) if name in HIDDEN)
+    return frozenset(name for text in texts for name in sql.columns_read(text) if name in HIDDEN)
 
 
 def _with_hidden(frame: DataFrame, wanted: frozenset[str]) -> DataFrame:

@@ -1,1 +1,1 @@
-"""A pipeline in words: its logical plan, and what each step remembers, emits and promises."""
+"""The explanation of a pipeline: its logical plan, and what each step keeps and emits."""

@@ -1,6 +1,6 @@
-"""A pipeline in words: its logical plan and its stages, without Spark and without Kafka.
+"""The logical plan of a pipeline and its stages, without Spark and without Kafka.
 
-`describe` gives it as data, `explain` as text; the same pipeline gives the same text.
+`describe` returns it as data, `explain` as text; the same pipeline gives the same text.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def explain(name: str, outputs: Sequence[Output], dead: Sink | None = None) -> s
 
 
 def describe(name: str, outputs: Sequence[Output], dead: Sink | None = None) -> Facts:
-    """The same as data: steps in order, each with the numbers of those it takes rows from."""
+    """The plan as data: steps in order, each with the numbers of its inputs."""
     stages, kafka = cut(outputs), uses_kafka(outputs, dead)
     late = default_of(name, "late", kafka=kafka)
     nodes = list(ancestry(outputs))
@@ -86,7 +86,7 @@ def describe(name: str, outputs: Sequence[Output], dead: Sink | None = None) -> 
 
 
 def step_text(node: Node) -> str:
-    """A step as its user wrote it: the word, and its SQL."""
+    """A step as the user wrote it: the method and its SQL."""
     if isinstance(node, Read | Stateful):
         return f"read {node.name}" if isinstance(node, Read) else node.label
     if isinstance(node, Where):
@@ -102,7 +102,7 @@ def step_text(node: Node) -> str:
 
 
 def path(stage: Stage, stages: Stages) -> list[str]:
-    """What a stage does, from where its rows come from to where they go."""
+    """The steps of a stage, from its sources to its outputs."""
     between = [step_text(node).split(" ")[0] for tree in stage.trees for node in _between(tree)]
     begin = " and ".join(
         ("read " if isinstance(leaf, Read) else "results of ") + stages.names[leaf]
@@ -129,7 +129,7 @@ def _between(tree: Node) -> list[Node]:
 
 
 def _item(name: str, text: str) -> str:
-    if sql.renamed(text) == name:
+    if sql.copied_column(text) == name:
         return name
     return text if text.lower().endswith(f" as {name.lower()}") else f"{text} as {name}"
 
@@ -142,7 +142,7 @@ def _step(node: Node, late: str, stages: Stages) -> Facts:
         return {"step": stages.names[node], **describe_step(node, _rest(node, late), places)}
     facts: Facts = {"step": step_text(node)}
     if isinstance(node, Transform):
-        facts["columns"] = "known only to Spark: `millstream check` shows them"
+        facts["columns"] = "only Spark knows them: `millstream check` shows them"
     if any(sql.at_clock(text, 0) != text for text in _texts(node)):
         facts["clock"] = "now() is the batch clock: the answer depends on when the batch ran"
     if node.time is None and any(below.time is not None for below in node.inputs):
@@ -163,7 +163,7 @@ def _read(node: Read, name: str) -> Facts:
     if node.changes is not None:
         return facts | _changes(node)
     if node.time is None:
-        facts["event time"] = "none: nothing after it can wait for time to pass"
+        facts["event time"] = "none: no later step can use event time"
         return facts
     facts["event time"] = str(node.correction or node.time.column)
     facts["watermark"] = (
@@ -172,12 +172,12 @@ def _read(node: Read, name: str) -> Facts:
         else "the largest time of the slowest partition"
     )
     facts["idle"] = (
-        "never: a silent partition holds everything back"
+        "never: a partition without new rows delays all others"
         if node.idle is None
-        else f"a partition read to its end for {duration(node.idle)} holds nobody back"
+        else f"a partition read to its end for {duration(node.idle)} does not delay others"
     )
     facts["ahead"] = (
-        "any time is taken"
+        "any event time is accepted"
         if node.ahead is None
         else f"a row more than {duration(node.ahead)} ahead of {_stamp(node)} is a bad row"
     )

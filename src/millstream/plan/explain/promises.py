@@ -1,4 +1,4 @@
-"""What a stateful step remembers, emits and promises, in words for `millstream plan`."""
+"""What a stateful step keeps, emits and guarantees, as `millstream plan` shows it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Facts = dict[str, Any]
 
 
 def describe_step(node: Stateful, rest: str, places: Sequence[str]) -> Facts:
-    """A step's keys, state, results, late rows and order; `places` are where its rows rest."""
+    """A step's keys, state, results, late rows and order; `places` name its inputs."""
     if isinstance(node, Aggregated):
         return _aggregated(node, rest, places)
     if isinstance(node, Deduplicated):
@@ -35,7 +35,7 @@ def describe_step(node: Stateful, rest: str, places: Sequence[str]) -> Facts:
             "function": str(node.spec),
             "state": f"per key {node.spec.state.ddl()}, as the function leaves it; its timers",
             "emits": f"{', '.join(node.columns or ())}: the rows the function returns, at once",
-            "late": "none: the function is given every row, however old",
+            "late": "none: the function receives every row, however old",
             "order": _by_origin(", ".join(node.keys), places),
         }
     if isinstance(node, Join):
@@ -46,9 +46,9 @@ def describe_step(node: Stateful, rest: str, places: Sequence[str]) -> Facts:
         return {
             "keeps": str(node.spec),
             "state": f"the {node.spec.n} largest rows of each window that has not left",
-            "emits": "them, the largest first, when the watermark has passed the window",
+            "emits": "these rows, the largest first, when the watermark has passed the window",
             "late": f"rows behind the watermark → {rest}",
-            "order": "does not matter, but for rows of equal size: the first by origin",
+            "order": "matters only for equal rows: the first by origin comes first",
         }
     return {
         "state": "rows whose time the watermark has not passed",
@@ -76,9 +76,7 @@ def _aggregated(node: Aggregated, rest: str, places: Sequence[str]) -> Facts:
         if aggregate.keeps_rows or (node.input.corrects and not aggregate.supports_retraction)
     ]
     if kept:
-        facts["keeps rows"] = (
-            f"{', '.join(kept)} cannot be added up: the values of every open window are kept"
-        )
+        facts["keeps rows"] = f"{', '.join(kept)} keep all values of every open window"
     return facts
 
 
@@ -90,13 +88,13 @@ def _state(node: Aggregated) -> str:
         return "one row of partial aggregates per key, for ever"
     if isinstance(window, Hopping):
         return ("one row of partial aggregates per key and slice; "
-                "gone when the last window over the slice has left")  # fmt: skip
+                "removed when the last window over the slice has been emitted")  # fmt: skip
     if isinstance(window, Rows | Delta | Punctuated):
         return "the open window of each key, for ever"
     keep = node.policy.keep if node.policy else 0
-    gone = f"and {duration(keep)} have passed" if keep else "has left"
-    gone = f"when the window has left {gone}" if keep else "when the window has left"
-    return f"one row of partial aggregates per key and open window; gone {gone}"
+    kept = f" and {duration(keep)} have passed" if keep else ""
+    return (f"one row of partial aggregates per key and open window; "
+            f"removed when the window has been emitted{kept}")  # fmt: skip
 
 
 def _when(window: Window) -> str:
@@ -119,7 +117,7 @@ def _shown(node: Aggregated) -> Facts:
     if trigger is not None:
         facts["trigger"] = str(trigger)
     if node.policy.keep:
-        facts["kept"] = f"{duration(node.policy.keep)}: a late row corrects what has left"
+        facts["kept"] = f"{duration(node.policy.keep)}: a late row corrects emitted results"
     if node.policy.alert_above is not None:
         facts["alert"] = f"more than {node.policy.alert_above:.2%} of a minute's rows late"
     return facts
@@ -133,7 +131,7 @@ def _late(node: Aggregated, rest: str) -> str:
         return "none: a row's time is its batch's clock"
     if isinstance(window, Sliding):
         return f"rows behind the watermark → {rest}"
-    gone = "is gone" if node.policy and node.policy.keep else "has left"
+    gone = "is no longer kept" if node.policy and node.policy.keep else "has been emitted"
     return f"rows whose window {gone} → {rest}"
 
 
@@ -152,13 +150,13 @@ def _deduplicated(node: Deduplicated, rest: str, places: Sequence[str]) -> Facts
     keys, within = node.spec.by, node.spec.within
     facts: Facts = {"keys": list(keys)}
     if within is None:
-        facts["state"] = "every key ever seen: it only grows"
+        facts["state"] = "every key ever seen: it grows without bound"
     else:
         facts["within"] = duration(within)
         facts["state"] = f"each key that passed, until {duration(2 * within)} behind the watermark"
     facts["emits"] = "the first row of each key at once, with its columns as they came"
     if within is None:
-        facts["late"] = "none: every row is judged, however old"
+        facts["late"] = "none: every row is checked, however old"
     else:
         facts["late"] = f"rows more than {duration(within)} behind the watermark → {rest}"
     facts["order"] = _by_origin(", ".join(keys), places)
@@ -166,15 +164,15 @@ def _deduplicated(node: Deduplicated, rest: str, places: Sequence[str]) -> Facts
 
 
 def _by_origin(keys: str, places: Sequence[str]) -> str:
-    """What the rows' order means to a step that takes them one after the other."""
+    """How the order of rows affects a step that takes them one after the other."""
     if len(places) > 1:
         return (
             f"rows come from {' and '.join(places)}: which row of a key is the first "
             "depends on how batches are cut, where a key is in more than one of them"
         )
     return (
-        f"rows are taken as they stand in {places[0]}: the same under any batch cuts if each "
-        f"{keys} lives in one partition"
+        f"rows are taken in the order of {places[0]}: the same under any batch cuts if each "
+        f"{keys} is in one partition"
     )
 
 
@@ -198,7 +196,7 @@ def _join(node: Join, rest: str) -> Facts:
             "plan": "both sides are repartitioned by what they are joined on",
             "state": "the rows of both tables",
             "emits": f"{_columns(node)}: what a batch changes, the old row retracted and the "
-            "new one given",
+            "new one added",
             "late": "none: a change behind the watermark is applied, and counted",
             "order": _SAME,
         }
@@ -212,7 +210,7 @@ def _joined(node: Joined, rest: str) -> Facts:
     if within is None:
         return facts | {
             "state": "every row of both sides, for ever",
-            "warning": "without `within` the state only grows: give the join a within= if pairs "
+            "warning": "without `within` the state grows without bound: pass within= if pairs "
             "are near each other in time",
             "emits": f"{_columns(node)}: each pair, when its second row comes",
             "late": "none: every row is joined, however old",
@@ -221,11 +219,11 @@ def _joined(node: Joined, rest: str) -> Facts:
     alone = {"inner": "", "left": "left", "right": "right", "full": "either"}[node.spec.how]
     emits = f"{_columns(node)}: each pair, when its second row comes"
     if alone:
-        emits += f"; a row of the {alone} side alone, when nothing can match it any more"
+        emits += f"; a row of the {alone} side without a match, when nothing can match it any more"
     return facts | {
         "state": "rows of each side, until the other's watermark is beyond what they could match",
         "emits": emits,
-        "late": f"rows that can match nothing that is kept or still to come → {rest}",
+        "late": f"rows that can match neither kept nor future rows → {rest}",
         "order": f"{_SAME}, as long as no row is later than the watermark allows",
         "within": _within(*within),
     }
@@ -239,11 +237,11 @@ def _within(lower: int, upper: int) -> str:
 
 def _enriched(node: Enriched, rest: str) -> Facts:
     left = node.spec.how == "left"
-    missing = "nulls if there is none" if left else "events without one do not leave"
+    missing = "nulls if there is none" if left else "events without one are dropped"
     plan = {"plan": _PLANS[node.spec.plan]}
     if isinstance(node.spec, AsOf):
         return plan | {
-            "state": "events the table's watermark has not passed; the rows a key has had, as "
+            "state": "events the table's watermark has not passed; the versions of each key, as "
             "long as an event may need them",
             "emits": f"{_columns(node)}: each event when the table's watermark has passed its "
             f"time, with the row of that time; {missing}",
@@ -254,7 +252,7 @@ def _enriched(node: Enriched, rest: str) -> Facts:
         "state": "one row per key of the table",
         "emits": f"{_columns(node)}: each event at once, with the row its key has now; {missing}",
         "late": "none: every event is looked up, however old",
-        "order": "exempt: which row an event meets depends on when its batch ran",
+        "order": "exempt: which row an event matches depends on when its batch ran",
     }
 
 
@@ -264,11 +262,11 @@ def _columns(node: Join) -> str:
 
 TableStep = CurrentRows | TableAggregated | FoldedRows | TableChanges
 
-_LATE_CHANGE = "a change behind the watermark is applied all the same, and counted as late"
+_LATE_CHANGE = "a change behind the watermark is still applied, and counted as late"
 
 
 def _table_step(node: TableStep, order: str) -> Facts:
-    """A step's keys, state, results and order; `order` is what the rows' order means to it."""
+    """A table step's keys, state, results and order."""
     facts: Facts = {"keys": list(node.keys)}
     if isinstance(node, CurrentRows):
         return facts | _current_rows(node, order)
@@ -277,14 +275,14 @@ def _table_step(node: TableStep, order: str) -> Facts:
             "state": "none",
             "emits": f"{', '.join(node.columns or ())}: each change once, at once",
             "late": _LATE_CHANGE,
-            "order": "that of the table's own changes",
+            "order": "that of the table's changes",
         }
     if isinstance(node, FoldedRows):
         return facts | {
             "function": str(node.spec),
             "state": f"per key {node.spec.gives.ddl()}, for ever",
             "emits": _table_emits(node),
-            "late": "none: the function is given every row, however old",
+            "late": "none: the function receives every row, however old",
             "order": order,
         }
     in_order = any(aggregate.in_order for _, aggregate in node.aggregates)
@@ -292,7 +290,7 @@ def _table_step(node: TableStep, order: str) -> Facts:
     kept = [name for name, one in node.aggregates
             if one.keeps_rows or (signed and not one.supports_retraction)]  # fmt: skip
     if kept:
-        facts["keeps rows"] = f"{', '.join(kept)} cannot be added up: all values are kept"
+        facts["keeps rows"] = f"{', '.join(kept)} keep all values"
     return facts | {
         "gives": [f"{name} = {aggregate}" for name, aggregate in node.aggregates],
         "state": "one row of partial aggregates per key, for as long as it has rows",
@@ -305,7 +303,7 @@ def _table_step(node: TableStep, order: str) -> Facts:
 def _current_rows(node: CurrentRows, order: str) -> Facts:
     by_time = node.spec.order == "time"
     return {
-        "state": "one row per key; of a deleted one its key, until a day behind the watermark"
+        "state": "one row per key; for a deleted row its key, until a day behind the watermark"
         if by_time
         else "one row per key, for ever",
         "emits": _table_emits(node),

@@ -1,1 +1,1 @@
-"""The subset of Spark SQL that runs on Arrow columns with exactly Spark's meaning."""
+"""The subset of Spark SQL that runs on Arrow columns with exactly Spark's semantics."""

@@ -1,8 +1,8 @@
-"""One SQL expression as a value over Arrow columns, where its meaning is exactly Spark's.
+"""Compiles a SQL expression to a value over Arrow columns, where it has exactly Spark's meaning.
 
-Whatever is not known to be the same is `NeedsSpark`: what can raise (integers that overflow,
-casts to narrower types, divisors that may be zero), what depends on the session, and what
-sqlglot may read in another way than Spark's parser.
+Anything that might differ raises `NeedsSpark`: what can fail (integer overflow, casts to
+narrower types, divisors that may be zero), what depends on the session, and what sqlglot may
+parse differently from Spark.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
 
     from millstream.sql.arrow.values import Value
 
-MOST = 300  # values in one expression: beyond it Spark's compiler is the better one
-_POINTED = pa.decimal128(30, 15)  # literals with a point: used only where they become doubles
+MOST = 300  # values in one expression; larger ones are faster in Spark
+_POINTED = pa.decimal128(30, 15)  # literals with a decimal point, which only become doubles
 _WHOLE = re.compile(r"\d{1,19}")
 _POINT = re.compile(r"\d{1,15}\.\d{1,15}")
 _EXPONENT = re.compile(r"(\d{1,15}|\d{0,15}\.\d{1,15})[eE]-?\d{1,3}")
 
 
 def expression(text: str, columns: Mapping[str, Value]) -> Value:
-    """What a SQL text means over these columns.
+    """A SQL expression over these columns.
 
     Raises:
-        NeedsSpark: it is not known to mean here what it means in Spark.
+        NeedsSpark: it might have another meaning than in Spark.
     """
     tree: Any = sql.parsed(text, "an expression").unalias()
     signs = sum(1 for _ in tree.find_all(exp.Add))
@@ -58,7 +58,7 @@ def expression(text: str, columns: Mapping[str, Value]) -> Value:
 
 
 def found(name: str, columns: Iterable[str]) -> str:
-    """The column of a name in any case, as it is written among the others."""
+    """The column with this name, ignoring case, as it is spelled among the columns."""
     same = [column for column in columns if column.lower() == name.lower()]
     if len(same) != 1 or (same[0] != name and not (name + same[0]).isascii()):
         raise NeedsSpark
@@ -79,7 +79,7 @@ def _made(tree: exp.Expression, columns: Mapping[str, Value]) -> Value:
 
 
 def _operands(tree: exp.Expression, columns: Mapping[str, Value], *more: str) -> Iterator[Value]:
-    """The parts of a comparison; one that is a condition itself may be read in two ways."""
+    """The operands of a comparison; one that is a condition itself would be ambiguous."""
     for part in ("this", *more):
         if isinstance(tree.args[part].unnest(), exp.Predicate | exp.Connector | exp.Not):
             raise NeedsSpark
@@ -90,7 +90,7 @@ def _operands(tree: exp.Expression, columns: Mapping[str, Value], *more: str) ->
 
 
 def _column(tree: Any, columns: Mapping[str, Value]) -> Value:
-    """A column, or a field of one, or a field of that."""
+    """A column, or a nested field of one."""
     name, *inside = [part.name for part in tree.parts]
     value = columns[found(name, columns)]
     for part in inside:
@@ -150,7 +150,7 @@ _TARGETS = {
 
 
 def _cast(tree: exp.Expression, columns: Mapping[str, Value]) -> Value:
-    """To a wider number; `1L` and `1.5D` are casts, too."""
+    """To a wider number; `1L` and `1.5D` are also casts."""
     to = tree.args["to"]
     kind = _TARGETS.get(to.this)
     if kind is None or to.expressions:
@@ -221,7 +221,7 @@ _COMPARED: dict[type, Callable[[Value, Value], Value]] = {
 
 def _comparable(left: Value, right: Value, *, order: bool) -> tuple[Value, Value]:
     """Both as one type. Longs and floats are not compared with doubles: Spark's optimizer may
-    turn the cast around."""
+    reverse the cast."""
     kinds = {left.type, right.type}
     if len(kinds) > 1 and DOUBLE in kinds and kinds & {pa.int64(), FLOAT}:
         raise NeedsSpark
@@ -282,7 +282,7 @@ _ARITHMETIC: dict[type, str] = {exp.Add: "add", exp.Sub: "subtract", exp.Mul: "m
 
 
 def _arithmetic(tree: exp.Expression, columns: Mapping[str, Value]) -> Value:
-    """Of doubles: nothing else is sure not to overflow."""
+    """Only of doubles: other types may overflow."""
     sides = [_made(side, columns) for side in (tree.this, tree.expression)]
     if DOUBLE not in [side.type for side in sides] or NULL in [side.type for side in sides]:
         raise NeedsSpark
@@ -291,7 +291,7 @@ def _arithmetic(tree: exp.Expression, columns: Mapping[str, Value]) -> Value:
 
 
 def _divided(tree: exp.Expression, columns: Mapping[str, Value]) -> Value:
-    """By a literal that is not zero: of integers, too, the quotient is a double."""
+    """By a literal that is not zero; the quotient is a double, also of integers."""
     value, by = _made(tree.this, columns), _made(tree.expression, columns)
     if not isinstance(by, Literal) or not by.value or value.type not in (*INTEGERS, DOUBLE):
         raise NeedsSpark
@@ -315,7 +315,7 @@ def _remainder(tree: exp.Expression, columns: Mapping[str, Value]) -> Value:
 
 
 def _chosen(condition: Value, then: Value, other: Value) -> Value:
-    """What is null is not true."""
+    """`then` where the condition is true, else `other`; null is not true."""
     kind = common([then, other])
     sure = _call("coalesce", _condition(condition), Literal(False, BOOL))  # noqa: FBT003
     return Call("if_else", (sure, widened(then, kind), widened(other, kind)), kind)

@@ -1,4 +1,4 @@
-"""Types as Spark's SQL sees them: the simple ones, which holds which, what is common to several."""
+"""Types of Spark SQL: the simple ones, widening, and the common type of several values."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ SIMPLE = (*ORDERED, BOOL)
 
 
 class NeedsSpark(Exception):
-    """An expression, or a step, that is left to Spark."""
+    """An expression or step that only Spark can run."""
 
 
 def widened(value: Value, kind: pa.DataType) -> Value:
-    """A value as one of a type that holds it: no cast here can raise."""
+    """A value cast to a wider type, which cannot fail."""
     if value.type == kind:
         return value
     if isinstance(value, Literal) and value.value is None:
@@ -40,12 +40,12 @@ def widened(value: Value, kind: pa.DataType) -> Value:
 
 
 def is_point(value: Value) -> bool:
-    """Whether it is a literal with a point, which Spark takes for a decimal."""
+    """Whether it is a literal with a decimal point, which Spark reads as a decimal."""
     return isinstance(value, Literal) and isinstance(value.value, Decimal)
 
 
 def common(values: Sequence[Value]) -> pa.DataType:
-    """The type that Spark gives values of these types when they stand for one another."""
+    """The common type of these values in Spark."""
     kinds = {value.type for value in values if value.type != NULL}
     if kinds and kinds <= set(INTEGERS):
         return max(kinds, key=lambda kind: kind.bit_width)

@@ -1,7 +1,7 @@
-"""SQL that needs no Spark, as plain values: expressions over Arrow columns, and what steps do.
+"""SQL that runs without Spark, as plain values: expressions over Arrow columns, and steps.
 
-They are made by `engine/spark/arrow_steps.py` and sent to Spark's workers; evaluating an expression
-raises nothing, whatever the rows hold.
+They are compiled by `engine/spark/arrow_steps.py` and sent to Spark's workers; evaluating an
+expression never raises, whatever the rows contain.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from millstream.errors import UserCodeFailed
 from millstream.state.arrays.numpy_columns import int_values, spans_to_rows, taken
 from millstream.state.keys.equality import list_parts
 
-ELEMENTS = 2**20  # of one row that `explode` takes: each has a place within its row's origin
+ELEMENTS = 2**20  # in one row that `explode` accepts: their index is part of the row's origin
 TOO_MANY = f"explode needs at most {ELEMENTS} elements in a row"
 _PLACE_BITS = (ELEMENTS - 1).bit_length()
 
@@ -26,7 +26,7 @@ class Value(Protocol):
 
     @property
     def type(self) -> pa.DataType:
-        """What it gives."""
+        """The type of its values."""
 
     @property
     def columns(self) -> frozenset[str]:
@@ -34,7 +34,7 @@ class Value(Protocol):
 
     @property
     def size(self) -> int:
-        """How many values it is made of, itself included."""
+        """The number of values it consists of, itself included."""
 
     def of(self, rows: pa.Table) -> Any:
         """Its value for each row; a scalar where it is a constant."""
@@ -42,7 +42,7 @@ class Value(Protocol):
 
 @dataclass(frozen=True)
 class Column:
-    """A column as it is."""
+    """A column."""
 
     name: str
     type: pa.DataType
@@ -71,7 +71,7 @@ class Literal:
 
 @dataclass(frozen=True)
 class _OfOne:
-    """What is made of one other value."""
+    """A value computed from one other value."""
 
     value: Value
 
@@ -86,7 +86,7 @@ class _OfOne:
 
 @dataclass(frozen=True)
 class Cast(_OfOne):
-    """A number as a wider one, a long as the nearest double, a list with its element renamed."""
+    """A number as a wider one, a long as the nearest double, a list with renamed elements."""
 
     type: pa.DataType
 
@@ -158,24 +158,24 @@ class Filter:
 
 @dataclass(frozen=True)
 class ArrowSteps:
-    """Stateless steps: filters over the columns that come in, then the columns that leave.
+    """Stateless steps: filters over the input columns, then the output columns.
 
-    `opened` is what stands before them, where that makes several rows of one.
+    `exploded` runs before them, if it makes several rows of one.
     """
 
     filters: tuple[Filter, ...]
     values: tuple[Value, ...]
     columns: pa.Schema
-    opened: Opened | None = None
+    exploded: Exploded | None = None
 
     def __call__(self, rows: pa.Table) -> pa.Table:
-        """The rows that Spark would give, in the same order.
+        """The rows that Spark would return, in the same order.
 
         Raises:
-            UserCodeFailed: an array to be opened has too many elements.
+            UserCodeFailed: an array to be exploded has too many elements.
         """
-        if self.opened is not None:
-            rows = self.opened(rows)
+        if self.exploded is not None:
+            rows = self.exploded(rows)
         for keep in self.filters:
             rows = keep(rows)
         made = [self._column(value.of(rows), rows.num_rows) for value in self.values]
@@ -187,10 +187,10 @@ class ArrowSteps:
 
 
 @dataclass(frozen=True)
-class Opened:
-    """Steps, and then one row per element of an array they give.
+class Exploded:
+    """Steps, then one row per element of an array column.
 
-    Where rows carry their origin, each of an array's rows has a place of its own in it.
+    If rows have an origin, that of each new row includes the element's index.
     """
 
     steps: ArrowSteps
