@@ -164,7 +164,7 @@ def about_run(
     """Describe the run for the page and the commands: topics, formats, plan, lanes, alerts."""
     from millstream.engine.dead_letters.side_outputs import SideOutputs
     from millstream.engine.inspection.physical import leaving, outlined
-    from millstream.plan.explain.explain import described
+    from millstream.plan.explain.explain import describe
     from millstream.plan.side_outputs import uses_kafka
     from millstream.plan.stages import cut
     from millstream.sources.kafka.topic import Topic
@@ -190,7 +190,7 @@ def about_run(
         "late": late,
         "dead": {**dead, "marks": "topic" if kafka else "files"},
         "alerts": rules_of(pipeline),
-        "plan": described(pipeline.name, pipeline.outputs, pipeline.dead),
+        "plan": describe(pipeline.name, pipeline.outputs, pipeline.dead),
         "lanes": outlined(pipeline),
         "leaving": leaving(pipeline),
     }

@@ -21,11 +21,11 @@ def plan(file: File, output: Shape = Output.table) -> None:
     Needs neither Spark nor Kafka. Marks steps that depend on the order of rows or on the clock.
     """
     from millstream.engine.inspection.physical import as_text, leaving, outlined
-    from millstream.plan.explain.explain import described
+    from millstream.plan.explain.explain import describe
 
     _, pipeline = load(file)
     if output is Output.json:
-        facts = described(pipeline.name, pipeline.outputs, pipeline.dead)
+        facts = describe(pipeline.name, pipeline.outputs, pipeline.dead)
         facts["mode"] = pipeline.mode
         print_json({**facts, "lanes": outlined(pipeline), "leaving": leaving(pipeline)})
         return

@@ -20,7 +20,7 @@ from millstream.viewing.where.parser import parse
 
 if TYPE_CHECKING:
     from millstream.cli.topics.reading import Section
-    from millstream.kafka.clients.consuming.damaged import Lost
+    from millstream.kafka.clients.consuming.damaged import LostOffsets
     from millstream.kafka.records import Record
     from millstream.kafka.settings import Cluster
 
@@ -221,15 +221,15 @@ def _sum_up(view: View) -> None:
     say(text)
 
 
-def _tell_lost(lost: "Lost") -> None:
+def _tell_lost(lost: "LostOffsets") -> None:
     warn(f"{lost}; reading goes on after it")
 
 
 def _follow(section: "Section", view: View, places: dict[int, int], *, until_end: bool) -> None:
-    from millstream.kafka.clients.consuming.damaged import readable
+    from millstream.kafka.clients.consuming.damaged import skip_damaged
 
     with section.reader(places, until_end=until_end) as reader, watch_stdout(reader.stop):
-        for record in readable(reader, section.cluster, _tell_lost):
+        for record in skip_damaged(reader, section.cluster, _tell_lost):
             if view.selection.matches(record):
                 view.show(record)
                 if view.full:
