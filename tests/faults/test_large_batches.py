@@ -13,7 +13,7 @@ from tests.faults.appending import append, large
 
 import millstream as ms
 from millstream.kafka.admin.topics import Topics
-from millstream.kafka.clients.consuming.damaged import Lost, readable
+from millstream.kafka.clients.consuming.damaged import LostOffsets, skip_damaged
 from millstream.kafka.settings import Cluster
 from millstream.sources.kafka import originals
 from millstream.sources.kafka.reader import TopicReader
@@ -121,10 +121,10 @@ def test_tail_and_consumers_pass_over_batches_that_their_client_cannot_unpack(
     broker: ThrowAwayBroker, unpacks_large: str
 ) -> None:
     """Where they end is in their headers: asking the client for it took a minute each."""
-    told: list[Lost] = []
+    told: list[LostOffsets] = []
     cluster, began = Cluster(broker.address), time.monotonic()
     with ms.Consumer(unpacks_large, kafka=cluster, until_end=True) as consumer:
-        seen = [record.offset for record in readable(consumer, cluster, told.append)]
+        seen = [record.offset for record in skip_damaged(consumer, cluster, told.append)]
     page = Pages(cluster, unpacks_large).before({0: 3 * RECORDS}, Selection(), 2)
 
     assert not seen

@@ -21,7 +21,7 @@ from millstream.jobs.logs import Log
 from millstream.jobs.registry import JobRegistry
 from millstream.jobs.stack import page_address
 from millstream.jobs.supervisor import Supervisor
-from millstream.kafka.local.processes import LifeLock
+from millstream.kafka.local.processes import ProcessLock
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,7 +57,7 @@ def ended(output: Path) -> bool:
 
 
 def test_what_a_launched_process_prints_can_be_emptied_while_it_prints(tmp_path: Path) -> None:
-    life, output = LifeLock(tmp_path / "p.lock"), tmp_path / "p.out"
+    life, output = ProcessLock(tmp_path / "p.lock"), tmp_path / "p.out"
     descriptor = life.take()
     assert descriptor is not None
     life.launch(
@@ -147,7 +147,7 @@ def test_of_the_crash_reports_in_a_jobs_folder_the_newest_stay(tmp_path: Path) -
             (tmp_path / name).write_text("crash")
             os.utime(tmp_path / name, (number, number))
     (tmp_path / "facts.db").write_text("kept")
-    life = LifeLock(tmp_path / "p.lock")
+    life = ProcessLock(tmp_path / "p.lock")
     descriptor = life.take()
     assert descriptor is not None
     life.launch([sys.executable, "-c", ""], descriptor=descriptor, folder=tmp_path,

@@ -61,7 +61,7 @@ def mutated(chance: random.Random) -> Mutated:
     codec = chance.choice(list(CODECS))
     first = _whole(chance, 1000, codec)
     batch = bytearray(first.bytes())
-    kind = chance.choice(("header", "bytes", "records", "cut", "grown", "none"))
+    kind = chance.choice(("header", "bytes", "records", "cut", "grown", "claims", "none"))
     if kind == "header":
         at, width = chance.choice(_FIELDS)
         value = chance.choice(_ODD) if chance.random() < 0.7 else chance.getrandbits(8 * width)
@@ -74,6 +74,10 @@ def mutated(chance: random.Random) -> Mutated:
         records = _changed(chance, bytearray(b"".join(one.raw() for one in first.records)))
         batch[_HEADER:] = packed(bytes(records), codec)
         _sized(batch)
+    elif kind == "claims":  # offsets enough for more records than there are
+        count = chance.choice((60, 1 << 16, 1 << 24, 2**31 - 1))
+        struct.pack_into(">i", batch, 23, 2**31 - 1)
+        struct.pack_into(">i", batch, 57, chance.choice((len(first.records), count)))
     elif kind == "cut":
         del batch[chance.randrange(_HEADER, len(batch) + 1) :]
         _sized(batch)

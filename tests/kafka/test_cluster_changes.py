@@ -252,8 +252,8 @@ def test_a_change_whose_answer_was_lost_is_found_done_when_made_again(
 ) -> None:
     client = Forgetful(code)
     monkeypatch.setattr(Link, "_open", lambda *_: client)
-    monkeypatch.setattr("millstream.kafka.admin.topics.find", lambda *_: None)
-    monkeypatch.setattr("millstream.kafka.admin.topics.known", lambda *_: None)
+    monkeypatch.setattr("millstream.kafka.admin.topics.find_topic", lambda *_: None)
+    monkeypatch.setattr("millstream.kafka.admin.topics.described", lambda *_: None)
     monkeypatch.setattr(Topics, "describe", lambda *_: topic("t", (1,)))
     monkeypatch.setattr(Topics, "_await", lambda *_: None)
 
@@ -306,7 +306,7 @@ def test_a_refusal_without_a_repeat_is_told(monkeypatch: pytest.MonkeyPatch) -> 
     client = Forgetful(KafkaError.TOPIC_ALREADY_EXISTS)
     client._codes.pop(0)
     monkeypatch.setattr(Link, "_open", lambda *_: client)
-    monkeypatch.setattr("millstream.kafka.admin.topics.find", lambda *_: None)
+    monkeypatch.setattr("millstream.kafka.admin.topics.find_topic", lambda *_: None)
 
     with pytest.raises(MillstreamError, match="creating the topic t failed"):
         Topics(ADDRESS).create("t")

@@ -20,7 +20,7 @@ import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from millstream.kafka.local.processes import LifeLock
+from millstream.kafka.local.processes import ProcessLock
 from millstream.toolchain.folders import home_folder, written_in
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ class JobFolder:
     path: Path
 
     @property
-    def lock(self) -> LifeLock:
+    def lock(self) -> ProcessLock:
         """The lock held while the job's process runs."""
-        return LifeLock(self.path / "process.lock")
+        return ProcessLock(self.path / "process.lock")
 
     @property
     def run_log(self) -> Path:
@@ -65,9 +65,9 @@ class StackFolder:
         """The database of all jobs and their desired state."""
         return self.path / "jobs.db"
 
-    def lock(self, part: str) -> LifeLock:
+    def lock(self, part: str) -> ProcessLock:
         """The lock held while that part (`supervisor`, `console`) runs."""
-        return LifeLock(self.path / f"{part}.lock")
+        return ProcessLock(self.path / f"{part}.lock")
 
     def log(self, part: str) -> Path:
         """A part's log: JSON lines."""

@@ -70,7 +70,7 @@ _SETTLING = {
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
 }
-PASSING = frozenset(_AWAY | _SETTLING)
+TEMPORARY_ERRORS = frozenset(_AWAY | _SETTLING)
 """What is said while a broker is away, comes back or takes over: the next try may go well."""
 _OUTDATED = {KafkaError.FENCED_LEADER_EPOCH}  # the client knows leaders of before: one anew
 _ONE_BROKER = 1.0  # seconds a client may try for one that has gone, where there are others

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Slot = tuple[str, int]
 """A topic and one of its partitions."""
 
-Place = Literal["start", "end"] | datetime | timedelta
+Position = Literal["start", "end"] | datetime | timedelta
 """Where to read from; a `timedelta` is that long before now."""
 
 
@@ -27,7 +27,7 @@ _EARLIEST = OffsetSpec.earliest()
 _LATEST = OffsetSpec.latest()
 
 
-def check_place(place: object, *, what: str) -> Place:
+def check_position(place: object, *, what: str) -> Position:
     """The place, if it is one."""
     if place in ("start", "end") or isinstance(place, datetime | timedelta):
         return place
@@ -39,7 +39,7 @@ def check_place(place: object, *, what: str) -> Place:
 
 
 def offsets_at(
-    link: Link, slots: Iterable[Slot], place: Place, *, committed: bool = False
+    link: Link, slots: Iterable[Slot], place: Position, *, committed: bool = False
 ) -> dict[Slot, int]:
     """The offset of a place in each partition; a time after the last record is the end.
 

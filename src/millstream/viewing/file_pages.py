@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from millstream.engine.dead_letters.kept_rows import KeptRows
-    from millstream.kafka.positions import Place
+    from millstream.kafka.positions import Position
     from millstream.kafka.records import Record
     from millstream.viewing.pages import Offsets, RecordFilter
 
@@ -28,7 +28,7 @@ class FilePages:
         self.first: Offsets = {0: 0}
         self.end: Offsets = {0: kept.count()}
 
-    def offsets(self, place: Place | int) -> Offsets:
+    def offsets(self, place: Position | int) -> Offsets:
         """The number of the first row at a point in time, within the folder's rows."""
         if isinstance(place, int):
             return {0: min(max(place, 0), self.end[0])}

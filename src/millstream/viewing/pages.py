@@ -20,7 +20,7 @@ from millstream.errors import InvalidInput, Unavailable
 from millstream.kafka.admin.topic_info import slots_of
 from millstream.kafka.clients.consuming.assignment import Reader
 from millstream.kafka.clients.consuming.consumer_options import client_config
-from millstream.kafka.clients.consuming.damaged import DamagedBatch, Lost, lost
+from millstream.kafka.clients.consuming.damaged import DamagedBatch, LostOffsets, lost_offsets
 from millstream.kafka.librdkafka import Link
 from millstream.kafka.names import check_topic
 from millstream.kafka.positions import offsets_at
@@ -29,7 +29,7 @@ from millstream.kafka.records import Record, from_message
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from millstream.kafka.positions import Place
+    from millstream.kafka.positions import Position
     from millstream.kafka.settings import Cluster
 
 Offsets = dict[int, int]
@@ -71,7 +71,7 @@ class Page:
     earlier: Offsets | None
     later: Offsets | None
     gone: int = 0
-    lost: tuple[Lost, ...] = ()
+    lost: tuple[LostOffsets, ...] = ()
 
 
 @dataclass
@@ -139,12 +139,12 @@ class Pages:
             if wanted not in there:
                 raise InvalidInput(f"partition needs one that {self.topic} has, 0 to {max(there)}",
                                    got=str(wanted))  # fmt: skip
-        self._lost: dict[tuple[int, int], Lost] = {}
+        self._lost: dict[tuple[int, int], LostOffsets] = {}
         slots = [(self.topic, part) for part in self.partitions or there]
         self.first = _by_partition(offsets_at(self._link, slots, "start"))
         self.end = _by_partition(offsets_at(self._link, slots, "end", committed=True))
 
-    def offsets(self, place: Place | int) -> Offsets:
+    def offsets(self, place: Position | int) -> Offsets:
         """The offset of a point in time (or one offset for all) in each partition's log."""
         if isinstance(place, int):
             return {part: min(max(place, self.first[part]), self.end[part]) for part in self.end}
@@ -314,17 +314,19 @@ class Pages:
                 ends = one.end if damaged.first >= one.end else self._known(damaged).next
                 one.at = max(one.at, min(one.end, ends))
             left = {part: one.at for part, one in ranges.items() if not one.done}
-            reader.begin_again({(self.topic, part): at for part, at in left.items()})
+            reader.reassign({(self.topic, part): at for part, at in left.items()})
             return []
 
-    def _known(self, damaged: DamagedBatch) -> Lost:
+    def _known(self, damaged: DamagedBatch) -> LostOffsets:
         """The offsets of a damaged batch, looked up once."""
         place = (damaged.slot[1], damaged.first)
         if place not in self._lost:
-            self._lost[place] = lost(self._link, damaged)
+            self._lost[place] = lost_offsets(self._link, damaged)
         return self._lost[place]
 
-    def _lost_between(self, begin: Mapping[int, int], end: Mapping[int, int]) -> tuple[Lost, ...]:
+    def _lost_between(
+        self, begin: Mapping[int, int], end: Mapping[int, int]
+    ) -> tuple[LostOffsets, ...]:
         """The damaged batches of these ranges, in order."""
         return tuple(
             one for (part, _), one in sorted(self._lost.items())

@@ -147,12 +147,15 @@ def test_the_command_lists_shows_and_silences(folder: StackFolder) -> None:
         "firing", "firing",
     ]  # fmt: skip
     said = run.ok("alerts", "silence", "shop", "pages fail", "--key", "page=/", "--for", "1 day")
-    assert "is silent until" in said.err
+    assert "is silenced until" in said.err
     shown = run.ok("alerts", "show", "shop", "pages fail", "-o", "json").json
     assert [row["silenced_until"] is None for row in shown["keys"]] == [False, True]
     assert shown["when"] == "n > 5"
     assert "n > 5" in run.ok("alerts", "show", "shop", "pages fail").out
-    assert "heard again" in run.ok("alerts", "unsilence", "shop", "pages fail", "-k", "page=/").err
+    assert (
+        "no longer silenced"
+        in run.ok("alerts", "unsilence", "shop", "pages fail", "-k", "page=/").err
+    )
     for words, code in (
         (("show", "shop", "x"), 4), (("show", "x", "x"), 4), (("silence", "shop", "x"), 4),
         (("silence", "shop", "pages fail", "--for", "long"), 3),

@@ -121,9 +121,9 @@ def test_partitions_are_spread_in_turn_and_those_there_already_stay() -> None:
 
 
 def test_what_a_broker_holds_goes_to_whoever_holds_least_in_the_same_place() -> None:
-    infos = [topic("a", (1, 4), (4, 2)), topic("b", (3, 4), (1, 2))]
+    topics = [topic("a", (1, 4), (4, 2)), topic("b", (3, 4), (1, 2))]
 
-    moves = without(4, infos, [1, 2, 3])
+    moves = without(4, topics, [1, 2, 3])
 
     assert moves == {("a", 0): (1, 3), ("a", 1): (1, 2), ("b", 0): (3, 2)}
-    assert without(9, infos, [1, 2, 3]) == {}
+    assert without(9, topics, [1, 2, 3]) == {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -172,6 +173,22 @@ def test_a_batch_that_holds_another_number_of_records_than_its_header_says_is_re
         records(memoryview(whole.bytes()), [], 0, 2**60)
 
     assert refused.value.first == 5
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_records_that_a_header_claims_take_no_memory_where_there_are_none(codec: str) -> None:
+    claimed = 20_000_000
+    whole = Whole(5, tuple(Written(n, b"x") for n in range(600)), codec, claimed=claimed,
+                  extra_delta=claimed)  # fmt: skip
+    fetched = memoryview(whole.bytes())
+
+    tracemalloc.start()
+    try:
+        with pytest.raises(BadBatch, match=f"{claimed} "):
+            records(fetched, [], 0, 2**60)
+        assert tracemalloc.get_traced_memory()[1] < 48 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_fetch_that_unpacks_to_more_than_was_made_ready_is_read(

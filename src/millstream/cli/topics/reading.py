@@ -14,7 +14,7 @@ from millstream.viewing.pages import Bounds, Pages
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from millstream.kafka.clients.consuming.damaged import Lost
+    from millstream.kafka.clients.consuming.damaged import LostOffsets
     from millstream.kafka.records import Record
     from millstream.kafka.settings import Cluster
     from millstream.viewing.points_in_time import PointInTime
@@ -51,7 +51,7 @@ class Section:
 
     def last(
         self, count: int, selection: Selection
-    ) -> tuple[list[Record], dict[int, int], tuple[Lost, ...]]:
+    ) -> tuple[list[Record], dict[int, int], tuple[LostOffsets, ...]]:
         """The last `count` records that are selected, by time, where to go on reading, and what
         of the log as far back as that cannot be read.
 

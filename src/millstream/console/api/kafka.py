@@ -12,7 +12,7 @@ from millstream.jobs.kafka import cluster_of
 from millstream.jobs.registry import JobRegistry
 from millstream.jobs.reports.run_log import RunLogReader
 from millstream.kafka.admin import groups
-from millstream.kafka.admin.topic_info import TopicInfo, infos
+from millstream.kafka.admin.topic_info import TopicInfo, topic_infos
 from millstream.kafka.librdkafka import Link
 from millstream.kafka.names import check_topic
 from millstream.kafka.positions import offsets_at
@@ -50,7 +50,7 @@ class Kafka:
         """Every topic in short; internal ones only if requested."""
         link = self._link()
         names = [name for name in link.topic_names() if internal or name[:2] != "__"]
-        found = infos(link, names) if names else []
+        found = topic_infos(link, names) if names else []
         users = self._users()
         return [_facts(info, users) for info in found if internal or not info.internal]
 
@@ -61,7 +61,7 @@ class Kafka:
             NotFound: there is none of that name.
         """
         link = self._link()
-        [info] = infos(link, [check_topic(name)])
+        [info] = topic_infos(link, [check_topic(name)])
         slots = [(name, part.partition) for part in info.partitions if part.leader is not None]
         stable = offsets_at(link, slots, "end", committed=True)
         held = partition_sizes(link.cluster, name)

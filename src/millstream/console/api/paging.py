@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from millstream.kafka.clients.consuming.damaged import Lost
+    from millstream.kafka.clients.consuming.damaged import LostOffsets
     from millstream.viewing.file_pages import FilePages
     from millstream.viewing.pages import Page, Pages, RecordFilter
     from millstream.viewing.points_in_time import PointInTime
@@ -80,6 +80,6 @@ def page_to_json(page: Page) -> dict[str, Any]:
     }
 
 
-def lost_to_json(lost: Iterable[Lost]) -> list[dict[str, Any]]:
+def lost_to_json(lost: Iterable[LostOffsets]) -> list[dict[str, Any]]:
     """Offsets that cannot be read, as JSON."""
     return [asdict(one) for one in lost]

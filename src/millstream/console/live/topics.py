@@ -22,7 +22,7 @@ from starlette.concurrency import run_in_threadpool
 from millstream.console.api.paging import lost_to_json
 from millstream.errors import MillstreamError, NotFound, Unavailable
 from millstream.kafka.clients.consuming.consumer import Consumer
-from millstream.kafka.clients.consuming.damaged import readable
+from millstream.kafka.clients.consuming.damaged import skip_damaged
 from millstream.viewing.cursors import format_cursor
 from millstream.viewing.fields import RecordRow
 from millstream.viewing.record_json import Form, record_to_json
@@ -30,7 +30,7 @@ from millstream.viewing.record_json import Form, record_to_json
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from millstream.kafka.clients.consuming.damaged import Lost
+    from millstream.kafka.clients.consuming.damaged import LostOffsets
     from millstream.kafka.records import Record
     from millstream.kafka.settings import Cluster
     from millstream.viewing.binary_values import ValueDecoder
@@ -65,7 +65,7 @@ class Reader:
     scanned: int = 0
     left_out: int = 0
     skipped: int = 0
-    lost: list[Lost] = field(default_factory=list)
+    lost: list[LostOffsets] = field(default_factory=list)
     last_event: float = field(default_factory=time.monotonic)
     spent: float = 0.0
     share: float = math.inf
@@ -93,7 +93,7 @@ class Reader:
         with self.lock:
             self.skipped += count
 
-    def add_lost(self, lost: Lost) -> None:
+    def add_lost(self, lost: LostOffsets) -> None:
         """Report a batch that cannot be read."""
         with self.lock:
             self.lost = [*self.lost, lost][-_MOST_LOST:]
@@ -236,7 +236,7 @@ class LiveTopic:
     def _read(self) -> None:
         try:
             checked = time.monotonic()
-            for record in readable(self._consumer, self._cluster, self._add_lost):
+            for record in skip_damaged(self._consumer, self._cluster, self._add_lost):
                 self._offer(RecordRow(record, self._decoder))
                 if time.monotonic() - checked > _CHECK_LAG:
                     checked = time.monotonic()
@@ -250,7 +250,7 @@ class LiveTopic:
             self._over = True
             self._consumer.close()
 
-    def _add_lost(self, lost: Lost) -> None:
+    def _add_lost(self, lost: LostOffsets) -> None:
         """Report a damaged batch to the readers of its partition."""
         for reader in self._readers:
             if not reader.partitions or lost.partition in reader.partitions:

@@ -16,7 +16,7 @@ from millstream.kafka.positions import (
     Slot,
     bounds,
     check_offset,
-    check_place,
+    check_position,
     offsets_at,
     per_partition,
 )
@@ -166,7 +166,7 @@ def _wanted(link: Link, slots: Sequence[Slot], to: Target) -> dict[Slot, int]:
     if isinstance(to, int) and not isinstance(to, bool):
         to = {partition: to for _, partition in slots}
     if not isinstance(to, Mapping):
-        return offsets_at(link, slots, check_place(to, what="`to`"))
+        return offsets_at(link, slots, check_position(to, what="`to`"))
     topic = slots[0][0]
     per_partition(topic, to, [partition for _, partition in slots])
     held = bounds(link, [(topic, partition) for partition in to])

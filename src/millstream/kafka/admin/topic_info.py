@@ -63,7 +63,7 @@ class TopicInfo:
         return sum((part.latest or 0) - (part.earliest or 0) for part in self.partitions)
 
 
-def find(link: Link, name: str) -> TopicDescription | None:
+def find_topic(link: Link, name: str) -> TopicDescription | None:
     """The topic of that name, if there is one; asking never creates it."""
     try:
         return _describe(link, [name])[name]
@@ -71,7 +71,7 @@ def find(link: Link, name: str) -> TopicDescription | None:
         return None
 
 
-def known(link: Link, names: Sequence[str]) -> dict[str, TopicDescription]:
+def described(link: Link, names: Sequence[str]) -> dict[str, TopicDescription]:
     """The topics of these names.
 
     Raises:
@@ -92,11 +92,11 @@ def known(link: Link, names: Sequence[str]) -> dict[str, TopicDescription]:
 
 def slots_of(link: Link, names: Sequence[str]) -> list[Slot]:
     """All partitions of these topics."""
-    topics = known(link, names)
+    topics = described(link, names)
     return [(name, part.id) for name in names for part in topics[name].partitions]
 
 
-def infos(link: Link, names: Sequence[str]) -> list[TopicInfo]:
+def topic_infos(link: Link, names: Sequence[str]) -> list[TopicInfo]:
     """All there is to say about these topics, by name."""
     topics, held = _with_bounds(link, names)
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
@@ -113,12 +113,12 @@ def _with_bounds(
     link: Link, names: Sequence[str]
 ) -> tuple[dict[str, TopicDescription], dict[Slot, tuple[int, int]]]:
     """The topics, and what those of their partitions hold that somebody leads."""
-    topics = known(link, names)
+    topics = described(link, names)
     led = _led(topics)
     try:
         return topics, bounds(link, led)
     except Unavailable:
-        topics = known(link, names)
+        topics = described(link, names)
         if _led(topics) == led:
             raise
         return topics, bounds(link, _led(topics))

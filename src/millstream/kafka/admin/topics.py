@@ -21,15 +21,21 @@ from millstream.errors import InvalidInput, Unavailable
 from millstream.kafka import topic_settings
 from millstream.kafka.admin import groups
 from millstream.kafka.admin.groups import GroupInfo, GroupListing, Target
-from millstream.kafka.admin.topic_info import TopicInfo, find, infos, known, slots_of
+from millstream.kafka.admin.topic_info import (
+    TopicInfo,
+    described,
+    find_topic,
+    slots_of,
+    topic_infos,
+)
 from millstream.kafka.librdkafka import ANSWER_TIME, Link
 from millstream.kafka.names import check_topic
 from millstream.kafka.positions import (
-    Place,
+    Position,
     Slot,
     bounds,
     check_offset,
-    check_place,
+    check_position,
     offsets_at,
     per_partition,
 )
@@ -69,7 +75,7 @@ class Topics:
     def list(self, *, internal: bool = False) -> TopicList:
         """All topics by name; Kafka's own only with `internal=True`."""
         names = [name for name in self._link.topic_names() if internal or name[:2] != "__"]
-        found = infos(self._link, names) if names else []
+        found = topic_infos(self._link, names) if names else []
         return [info for info in found if internal or not info.internal]
 
     def describe(self, name: str) -> TopicInfo:
@@ -78,7 +84,7 @@ class Topics:
         Raises:
             NotFound: there is none of that name; the message names those near it.
         """
-        return infos(self._link, [check_topic(name)])[0]
+        return topic_infos(self._link, [check_topic(name)])[0]
 
     def create(
         self,
@@ -112,7 +118,7 @@ class Topics:
         )
         if replicas == 1:
             config = {topic_settings.IN_SYNC: "1", **config}
-        if find(self._link, name) is not None:
+        if find_topic(self._link, name) is not None:
             if exists_ok:
                 return self.describe(name)
             raise InvalidInput(
@@ -159,7 +165,7 @@ class Topics:
 
     def delete(self, name: str) -> None:
         """Delete a topic and all it holds."""
-        known(self._link, [check_topic(name)])
+        described(self._link, [check_topic(name)])
         self._link.call_all(
             f"deleting the topic {name}",
             lambda admin: admin.delete_topics([name], request_timeout=ANSWER_TIME),
@@ -185,9 +191,9 @@ class Topics:
         )
         return {at.partition: result.low_watermark for at, result in done.items()}
 
-    def offsets(self, name: str, at: Place = "end") -> dict[int, int]:
+    def offsets(self, name: str, at: Position = "end") -> dict[int, int]:
         """The offset of a place in each partition: "start", "end", a time, so long ago."""
-        found = offsets_at(self._link, self._slots(name), check_place(at, what="`at`"))
+        found = offsets_at(self._link, self._slots(name), check_position(at, what="`at`"))
         return {partition: offset for (_, partition), offset in found.items()}
 
     def groups(self) -> GroupList:
@@ -243,7 +249,7 @@ class Topics:
     def _await(self, name: str, seen: Callable[[TopicDescription | None], bool]) -> None:
         until = time.monotonic() + _VISIBLE
         while True:
-            found = find(self._link, name)
+            found = find_topic(self._link, name)
             led = found is None or all(part.leader is not None for part in found.partitions)
             if led and seen(found):
                 return

@@ -24,7 +24,7 @@ import psutil
 
 from millstream.errors import Damaged, InvalidInput, SetupFailed, Unavailable
 from millstream.kafka.local.broker_settings import properties
-from millstream.kafka.local.processes import LifeLock
+from millstream.kafka.local.processes import ProcessLock
 from millstream.toolchain.folders import home_folder
 
 if TYPE_CHECKING:
@@ -78,9 +78,9 @@ class BrokerFolder:
         return cls(Path(path).expanduser().absolute() if path else home_folder() / "broker")
 
     @property
-    def life(self) -> LifeLock:
+    def life(self) -> ProcessLock:
         """Held while the broker lives."""
-        return LifeLock(self.path / "broker.lock")
+        return ProcessLock(self.path / "broker.lock")
 
     @property
     def log(self) -> Path:

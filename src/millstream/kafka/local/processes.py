@@ -33,7 +33,7 @@ _DETACH = 'lock=$1; shift; "$@" & echo $! >"$lock"'
 
 
 @dataclass(frozen=True)
-class LifeLock:
+class ProcessLock:
     """A lock file, and whoever lives by it."""
 
     path: Path

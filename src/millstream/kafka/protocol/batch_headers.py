@@ -25,7 +25,7 @@ _BEFORE_SIZE = 12  # bytes that its size does not include
 _MAGIC, _OLD = 2, (0, 1)
 CODEC_MASK, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 7, 8, 16, 32
 _ABORT = 0
-_MIN_RECORD = 7  # bytes
+MIN_RECORD = 7  # bytes
 
 Aborted = list[tuple[int, int]]
 """Aborted transactions: producer id and first offset."""
@@ -129,7 +129,7 @@ def _check(batch: Batch, previous: int) -> None:
     if not 0 <= batch.count <= batch.last - batch.base + 1:
         raise batch.damaged(f"{batch.count} records for {batch.last - batch.base + 1} offsets")
     compressed, size = bool(batch.attributes & CODEC_MASK), batch.stop - batch.start
-    if (not batch.count and size) or (not compressed and batch.count * _MIN_RECORD > size):
+    if (not batch.count and size) or (not compressed and batch.count * MIN_RECORD > size):
         raise batch.damaged(f"{batch.count} records in {size} bytes")
 
 

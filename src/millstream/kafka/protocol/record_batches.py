@@ -19,6 +19,7 @@ import pyarrow as pa
 from millstream.kafka.protocol.batch_headers import (
     CODEC_MASK,
     LOG_APPEND_TIME,
+    MIN_RECORD,
     Batch,
     committed_batches,
 )
@@ -135,8 +136,9 @@ def _decompressed(
                     yield buffer.data[: buffer.used], segments
                 buffer.keep(stop)
                 segments, start, left = [], 0, left - count
-            if bool(left) != (start < buffer.used):
-                raise Malformed(f"{buffer.used - start} bytes for {left} more records")
+            rest = buffer.used - start
+            if left * MIN_RECORD > rest or (rest and not left):
+                raise Malformed(f"{rest} bytes for {left} more records")
         if left:
             segments.append(_Segment(batch, start, buffer.used, left))
         if segments and buffer.used >= PIECE:

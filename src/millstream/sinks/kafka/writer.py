@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import DataGone, Fenced, MillstreamError, Unavailable
-from millstream.kafka.librdkafka import LOG, PASSING
+from millstream.kafka.librdkafka import LOG, TEMPORARY_ERRORS
 from millstream.kafka.protocol.transactions import GroupOffset
 from millstream.sinks.kafka.messages import messages
 from millstream.sinks.kafka.oversized import TopicLimit
@@ -360,4 +360,4 @@ def _is_temporary(error: Any) -> bool:
     from confluent_kafka import KafkaError
 
     of_transactions = (KafkaError.UNSTABLE_OFFSET_COMMIT, KafkaError.CONCURRENT_TRANSACTIONS)
-    return error.code() in PASSING or error.code() in of_transactions
+    return error.code() in TEMPORARY_ERRORS or error.code() in of_transactions

@@ -20,7 +20,12 @@ from tests.kafka.damaging import (
 
 from millstream.kafka.admin.topics import Topics
 from millstream.kafka.clients.consuming.consumer import Consumer
-from millstream.kafka.clients.consuming.damaged import DamagedBatch, Lost, lost, readable
+from millstream.kafka.clients.consuming.damaged import (
+    DamagedBatch,
+    LostOffsets,
+    lost_offsets,
+    skip_damaged,
+)
 from millstream.kafka.clients.producing.producer import Producer
 from millstream.kafka.librdkafka import Link
 from millstream.kafka.settings import Cluster
@@ -87,12 +92,12 @@ def test_reading_goes_on_after_each_damaged_batch_and_says_what_is_lost(
     topic = filled(hurt)
     laid = harmed(hurt, topic, {0: harm, 2: harm, 4: harm})
     assert [batch.last - batch.first + 1 for batch in laid] == list(SIZES)
-    told: list[Lost] = []
+    told: list[LostOffsets] = []
     cluster = Cluster(hurt.address)
     with Consumer(topic, kafka=cluster, until_end=True) as consumer:
-        offsets = [record.offset for record in readable(consumer, cluster, told.append)]
+        offsets = [record.offset for record in skip_damaged(consumer, cluster, told.append)]
     assert offsets == [10, *range(711, 714)]
-    assert told == [Lost(0, batch.first, batch.last + 1, HARMS[harm])
+    assert told == [LostOffsets(0, batch.first, batch.last + 1, HARMS[harm])
                     for batch in (laid[0], laid[2], laid[4])]  # fmt: skip
     assert (
         str(told[2]) == f"partition 0: offsets 714 to 723 cannot be read: the batch {HARMS[harm]}"
@@ -116,21 +121,21 @@ def test_a_consumer_names_the_place_and_goes_on_after_a_seek(hurt: ThrowAwayBrok
 def test_other_partitions_lose_and_repeat_nothing(hurt: ThrowAwayBroker) -> None:
     topic = filled(hurt, (30, 200, 30), partitions=3)
     harmed(hurt, topic, {1: flipped}, partition=1)
-    told: list[Lost] = []
+    told: list[LostOffsets] = []
     cluster = Cluster(hurt.address)
     with Consumer(topic, kafka=cluster, until_end=True) as consumer:
         seen = sorted((record.partition, record.offset)
-                      for record in readable(consumer, cluster, told.append))  # fmt: skip
+                      for record in skip_damaged(consumer, cluster, told.append))  # fmt: skip
     whole = [(partition, offset) for partition in range(3) for offset in range(260)]
     assert seen == [place for place in whole if place[0] != 1 or not 30 <= place[1] < 230]
-    assert told == [Lost(1, 30, 230, "fails its checksum")]
+    assert told == [LostOffsets(1, 30, 230, "fails its checksum")]
 
 
 def test_the_end_of_a_batch_is_found_from_within_it(hurt: ThrowAwayBroker) -> None:
     topic = filled(hurt)
     harmed(hurt, topic, {2: scrambled})
     link = Link(Cluster(hurt.address))
-    found = lost(link, DamagedBatch((topic, 0), 11, "cannot be unpacked"))
+    found = lost_offsets(link, DamagedBatch((topic, 0), 11, "cannot be unpacked"))
     assert (found.first, found.next) == (11, 711)
 
 
@@ -190,10 +195,10 @@ def test_a_record_in_a_damaged_batch_is_refused_with_the_reason(hurt: ThrowAwayB
 def test_a_batch_of_an_unknown_format_is_passed_over_too(hurt: ThrowAwayBroker) -> None:
     topic = filled(hurt)
     harmed(hurt, topic, {1: other_format, 3: other_format})
-    told: list[Lost] = []
+    told: list[LostOffsets] = []
     cluster = Cluster(hurt.address)
     with Consumer(topic, kafka=cluster, until_end=True) as consumer:
-        offsets = [record.offset for record in readable(consumer, cluster, told.append)]
+        offsets = [record.offset for record in skip_damaged(consumer, cluster, told.append)]
     assert offsets == [*range(10), *range(11, 711), *range(714, 724)]
     why = "is of format 3, which is not known here"
-    assert told == [Lost(0, 10, 11, why), Lost(0, 711, 714, why)]
+    assert told == [LostOffsets(0, 10, 11, why), LostOffsets(0, 711, 714, why)]

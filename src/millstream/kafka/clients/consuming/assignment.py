@@ -76,7 +76,7 @@ class Reader:
             self.client.pause([TopicPartition(*slot) for slot in self._held])
         self.joined_at = self.joined_at or time.monotonic()
 
-    def begin_again(self, places: Mapping[Slot, int]) -> None:
+    def reassign(self, places: Mapping[Slot, int]) -> None:
         """Read these partitions from these offsets, alone, and no others any more."""
         self.next.clear()
         self._unheld.clear()

@@ -28,11 +28,11 @@ from millstream.kafka.clients.consuming.offset_commits import Delivery, Keeping,
 from millstream.kafka.librdkafka import Link, let_go
 from millstream.kafka.names import check_group
 from millstream.kafka.positions import (
-    Place,
+    Position,
     Slot,
     bounds,
     check_offset,
-    check_place,
+    check_position,
     offsets_at,
     per_partition,
 )
@@ -212,9 +212,9 @@ class Consumer:
         slot = self._owned(topic, partition)
         self._move({slot: check_offset(slot, offset, bounds(self._link, [slot])[slot])})
 
-    def seek_to(self, place: Place) -> None:
+    def seek_to(self, place: Position) -> None:
         """Go on from "start", "end", a time or so long ago, in every partition read here."""
-        where = check_place(place, what="seek_to")
+        where = check_position(place, what="seek_to")
         self._move(offsets_at(self._link, self.assignment(), where))
 
     def pause(self, topic: str | None = None, partition: int | None = None) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from millstream.errors import InvalidInput
 from millstream.kafka.names import check_topic
-from millstream.kafka.positions import Place, Slot, check_place
+from millstream.kafka.positions import Position, Slot, check_position
 from millstream.kafka.record_limits import READ_ANY
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def checked_topics(topics: tuple[str, ...]) -> tuple[str, ...]:
 
 def checked_start(
     start: Start | None, topics: tuple[str, ...], *, grouped: bool
-) -> Place | Mapping[int, int]:
+) -> Position | Mapping[int, int]:
     if start is None or (start == "committed" and grouped):
         return "start"
     if start == "committed":
@@ -58,7 +58,7 @@ def checked_start(
                 "start by offsets needs one topic", got=f"{len(topics)}", do="use seek for each"
             )
         return start
-    return check_place(start, what="start")
+    return check_position(start, what="start")
 
 
 def checked_isolation(isolation: str) -> bool:

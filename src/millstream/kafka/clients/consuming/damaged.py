@@ -1,8 +1,8 @@
-"""Batches of records that cannot be read: which offsets they hold, and where the log goes on.
+"""Record batches that cannot be read: which offsets they hold, and where the log continues.
 
-A batch that fails its checksum, or cannot be unpacked, comes from the client as an error, again at
-every fetch, and says where the batch begins. Where it ends is found by asking further on: every
-offset inside of it gives the same batch.
+librdkafka reports a batch with a wrong checksum, or one it cannot decompress, as an error at every
+fetch. The error has the first offset; the last one is found by fetching later offsets, since every
+offset inside the batch returns the same batch.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ CODES = frozenset({
     KafkaError._NOT_IMPLEMENTED,
     KafkaError.INVALID_MSG,
 })  # fmt: skip
-"""What the client says of a batch that it cannot read."""
+"""librdkafka's errors for a batch that it cannot read."""
 
 _CRC = re.compile(r"failed CRC32C? check")
 _MAGIC = re.compile(r"MagicByte (\d+)")
 _FORMAT = "is of format"
 _WAIT = 0.2
 _PATIENCE = 20.0
-_FRESH = 2.0  # seconds of silence after which a fresh client is asked
-_SILENT = 1.0  # seconds: inside a batch of an unknown format the client says nothing at all
-_QUICK = {"fetch.wait.max.ms": "10", "fetch.error.backoff.ms": "0", "fetch.min.bytes": "1"}
+_REOPEN_SECONDS = 2.0  # without an answer, after which the client is replaced
+_SILENCE_SECONDS = 1.0  # inside a batch of an unknown format the client reports nothing at all
+_FAST_FETCH = {"fetch.wait.max.ms": "10", "fetch.error.backoff.ms": "0", "fetch.min.bytes": "1"}
 
 
 class DamagedBatch(DamagedLog):
@@ -66,8 +66,8 @@ class DamagedBatch(DamagedLog):
 
 
 @dataclass(frozen=True)
-class Lost:
-    """Offsets of one partition that cannot be read: from `first` up to `next`, and why."""
+class LostOffsets:
+    """Offsets of one partition that cannot be read: from `first` up to before `next`, and why."""
 
     partition: int
     first: int
@@ -81,11 +81,11 @@ class Lost:
 
 
 def why(error: KafkaError) -> str:
-    """What is wrong with a batch, in the words that follow "the batch"."""
-    said = error.str()
-    if _CRC.search(said):
+    """What is wrong with a batch, as the predicate of "the batch ..."."""
+    text = error.str()
+    if _CRC.search(text):
         return "fails its checksum"
-    if magic := _MAGIC.search(said):
+    if magic := _MAGIC.search(text):
         return f"{_FORMAT} {magic[1]}, which is not known here"
     if error.code() == KafkaError._NOT_IMPLEMENTED:
         return "is packed in a way that is not known here"
@@ -94,16 +94,16 @@ def why(error: KafkaError) -> str:
     return "does not fit itself"
 
 
-def lost(link: Link, damaged: DamagedBatch) -> Lost:
-    """The offsets that a damaged batch takes up, so that reading can go on after them.
+def lost_offsets(link: Link, damaged: DamagedBatch) -> LostOffsets:
+    """The offsets of a damaged batch, so that reading can continue after them.
 
     Raises:
-        Unavailable: the broker stopped answering meanwhile.
+        Unavailable: the broker stopped answering.
     """
     slot, first = damaged.slot, damaged.first
-    known = _end_by_header(link, slot, first)
-    if known is not None:
-        return Lost(slot[1], first, known, damaged.why)
+    next_batch = _end_by_header(link, slot, first)
+    if next_batch is not None:
+        return LostOffsets(slot[1], first, next_batch, damaged.why)
     end = bounds(link, [slot])[slot][1]
     search = _Search(link, damaged)
     try:
@@ -119,13 +119,13 @@ def lost(link: Link, damaged: DamagedBatch) -> Lost:
                 outside = middle
     finally:
         search.close()
-    return Lost(slot[1], first, max(outside, first + 1), damaged.why)
+    return LostOffsets(slot[1], first, max(outside, first + 1), damaged.why)
 
 
 def _end_by_header(link: Link, slot: Slot, first: int) -> int | None:
-    """Where the batch at this offset ends, if its checksum is right and the listener open.
+    """Where the batch at this offset ends, if its checksum is correct and the listener open.
 
-    Asking a client offset by offset takes seconds each where a batch unpacks to gigabytes.
+    Fetching by librdkafka takes seconds per offset where a batch decompresses to gigabytes.
     """
     if link.cluster.settings:
         return None
@@ -143,52 +143,51 @@ def _end_by_header(link: Link, slot: Slot, first: int) -> int | None:
     return found[0].last + 1 if found and found[0].base <= first <= found[0].last else None
 
 
-def readable(
-    consumer: Consumer, cluster: Cluster, tell: Callable[[Lost], None]
+def skip_damaged(
+    consumer: Consumer, cluster: Cluster, on_skip: Callable[[LostOffsets], None]
 ) -> Iterator[Record]:
-    """The records of a consumer that reads alone; `tell` hears of batches that are passed over."""
+    """The records of a consumer without a group; damaged batches are reported and skipped."""
     while True:
         try:
             yield from consumer
         except DamagedBatch as damaged:
-            gone = lost(Link(cluster), damaged)
-            tell(gone)
-            consumer.seek(*damaged.slot, gone.next)
+            lost = lost_offsets(Link(cluster), damaged)
+            on_skip(lost)
+            consumer.seek(*damaged.slot, lost.next)
         else:
             return
 
 
 class _Search:
-    """Asks which batch holds an offset, with a client of its own.
+    """Finds out which batch holds an offset, with a separate client.
 
     In a damaged batch librdkafka may take other bytes for a batch and then fetch from an offset
-    that does not exist, silently. A client that has been silent for a moment is replaced.
+    that does not exist, without an error. A client that does not answer is replaced.
     """
 
     def __init__(self, link: Link, damaged: DamagedBatch) -> None:
         self._link, self._damaged = link, damaged
         self._silent = damaged.why.startswith(_FORMAT)
-        self._client = self._opened()
+        self._client = self._open()
 
-    def _opened(self) -> Client:
-        settings = {**client_config(None, "read_uncommitted", until_end=True), **_QUICK}
+    def _open(self) -> Client:
+        settings = {**client_config(None, "read_uncommitted", until_end=True), **_FAST_FETCH}
         return self._link.consumer(settings)
 
     def close(self) -> None:
-        """Let go of the client."""
         self._client.close()
 
     def holds(self, offset: int) -> bool:
-        """Whether the damaged batch is the one that holds this offset."""
+        """Whether the damaged batch holds this offset."""
         until = time.monotonic() + _PATIENCE
         while time.monotonic() < until:
-            found = self._asked(offset)
+            found = self._fetch(offset)
             if found is not None:
                 return found
             if self._silent:
                 return True
             self._client.close()
-            self._client = self._opened()
+            self._client = self._open()
         raise Unavailable(
             f"finding the end of a damaged batch of {self._damaged.slot[0]} needs its broker to "
             "answer",
@@ -196,18 +195,18 @@ class _Search:
             do="try again when the cluster has less to do",
         )
 
-    def _asked(self, offset: int) -> bool | None:
+    def _fetch(self, offset: int) -> bool | None:
         self._client.assign([TopicPartition(*self._damaged.slot, offset)])
-        until = time.monotonic() + (_SILENT if self._silent else _FRESH)
+        until = time.monotonic() + (_SILENCE_SECONDS if self._silent else _REOPEN_SECONDS)
         while time.monotonic() < until:
             for message in self._client.consume(1, _WAIT):
-                if (found := _answer(message, self._damaged.first)) is not None:
+                if (found := _is_from_batch(message, self._damaged.first)) is not None:
                     return found
         return None
 
 
-def _answer(message: Message, first: int) -> bool | None:
-    """Whether a message is about that batch; None where it is about no batch."""
+def _is_from_batch(message: Message, first: int) -> bool | None:
+    """Whether a message is about the batch at this offset; None if it is about no batch."""
     error = message.error()
     if error is None or error.code() == KafkaError._PARTITION_EOF:
         return False

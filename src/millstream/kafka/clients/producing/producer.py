@@ -11,7 +11,7 @@ from confluent_kafka import KafkaException
 
 from millstream.duration import Duration, positive_micros
 from millstream.errors import InvalidInput, MillstreamError, Unavailable
-from millstream.kafka.admin.topic_info import known
+from millstream.kafka.admin.topic_info import described
 from millstream.kafka.clients.client_settings import ClientSetting, client_settings
 from millstream.kafka.clients.producing.delivery_reports import Deliveries, Delivery
 from millstream.kafka.clients.producing.producer_options import Acks, rows, safety, throughput
@@ -331,7 +331,7 @@ class Producer:
         return partitions
 
     def _ask_count(self, topic: str) -> int:
-        partitions = len(known(self._link, [topic])[topic].partitions)
+        partitions = len(described(self._link, [topic])[topic].partitions)
         self._counts[topic] = (partitions, time.monotonic())
         return partitions
 
