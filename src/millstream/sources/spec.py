@@ -53,7 +53,7 @@ class Opened:
 
 
 class TooMuch(Exception):
-    """Ranges have too many bytes to be read at once; `ends` are the offsets up to which they fit."""
+    """Ranges have too many bytes to be read at once; they fit up to the offsets `ends`."""
 
     def __init__(self, ends: Offsets) -> None:
         super().__init__(f"too many bytes to be read at once; they fit up to {ends}")
@@ -211,7 +211,7 @@ class Prefetchable(Protocol):
     """A reader whose records can be prefetched."""
 
     def prefetch_reader(self, more: Sequence[str]) -> PrefetchReader | None:
-        """A reader of the records to come, with key and headers as in `more`; None if impossible."""
+        """A reader of the next records, with key and headers as in `more`; None if impossible."""
 
 
 def read_columns(more: Sequence[str] = ()) -> list[str]:
