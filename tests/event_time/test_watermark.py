@@ -8,47 +8,49 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME
-from millstream.event_time.watermark import Quiet, Silence, advance, before
+from millstream.event_time.watermark import Idleness, IdleTracker, advance, before
 
-AWAKE = Quiet()
+ACTIVE = Idleness()
 
 
 def test_the_slowest_partition_holds_the_watermark() -> None:
-    assert advance(MIN_TIME, {0: 20, 1: 15}, [0, 1], delay=5, quiet=AWAKE) == 10
+    assert advance(MIN_TIME, {0: 20, 1: 15}, [0, 1], delay=5, idleness=ACTIVE) == 10
 
 
 def test_a_partition_that_never_showed_a_row_holds_it_at_the_beginning() -> None:
-    assert advance(MIN_TIME, {0: 20}, [0, 1], delay=5, quiet=AWAKE) == MIN_TIME
+    assert advance(MIN_TIME, {0: 20}, [0, 1], delay=5, idleness=ACTIVE) == MIN_TIME
 
 
 def test_a_partition_that_appears_later_holds_it_where_it_is() -> None:
-    assert advance(15, {0: 90}, [0, 1], delay=5, quiet=AWAKE) == 15
+    assert advance(15, {0: 90}, [0, 1], delay=5, idleness=ACTIVE) == 15
 
 
 def test_an_idle_partition_is_left_out() -> None:
-    assert advance(MIN_TIME, {0: 20, 1: 15}, [0, 1], delay=5, quiet=Quiet(frozenset({1}))) == 15
-    assert advance(MIN_TIME, {0: 20}, [0, 1], delay=5, quiet=Quiet(frozenset({1}))) == 15
+    assert (
+        advance(MIN_TIME, {0: 20, 1: 15}, [0, 1], delay=5, idleness=Idleness(frozenset({1}))) == 15
+    )
+    assert advance(MIN_TIME, {0: 20}, [0, 1], delay=5, idleness=Idleness(frozenset({1}))) == 15
 
 
 def test_an_idle_partition_that_wakes_far_behind_does_not_take_it_back() -> None:
-    assert advance(100, {0: 200, 1: 15}, [0, 1], delay=5, quiet=AWAKE) == 100
+    assert advance(100, {0: 200, 1: 15}, [0, 1], delay=5, idleness=ACTIVE) == 100
 
 
 def test_when_all_are_idle_the_drift_counts() -> None:
-    quiet = Quiet(frozenset({0, 1}), drift=77)
-    assert advance(50, {0: 60, 1: 55}, [0, 1], delay=5, quiet=quiet) == 77
-    assert advance(90, {0: 60, 1: 55}, [0, 1], delay=5, quiet=quiet) == 90
+    idleness = Idleness(frozenset({0, 1}), drift=77)
+    assert advance(50, {0: 60, 1: 55}, [0, 1], delay=5, idleness=idleness) == 77
+    assert advance(90, {0: 60, 1: 55}, [0, 1], delay=5, idleness=idleness) == 90
 
 
 def test_without_a_partition_nothing_moves() -> None:
-    assert advance(MIN_TIME, {}, [], delay=5, quiet=AWAKE) == MIN_TIME
-    assert advance(7, {}, [], delay=5, quiet=AWAKE) == 7
+    assert advance(MIN_TIME, {}, [], delay=5, idleness=ACTIVE) == MIN_TIME
+    assert advance(7, {}, [], delay=5, idleness=ACTIVE) == 7
 
 
 def test_a_declared_watermark_moves_it_on_but_never_back() -> None:
-    assert advance(10, {0: 5}, [0], delay=0, quiet=AWAKE, declared=40) == 40
-    assert advance(60, {0: 5}, [0], delay=0, quiet=AWAKE, declared=40) == 60
-    assert advance(10, {0: 5}, [0], delay=0, quiet=AWAKE, declared=END_OF_TIME) == END_OF_TIME
+    assert advance(10, {0: 5}, [0], delay=0, idleness=ACTIVE, declared=40) == 40
+    assert advance(60, {0: 5}, [0], delay=0, idleness=ACTIVE, declared=40) == 60
+    assert advance(10, {0: 5}, [0], delay=0, idleness=ACTIVE, declared=END_OF_TIME) == END_OF_TIME
 
 
 def test_the_delay_falls_off_neither_end_of_time() -> None:
@@ -66,10 +68,10 @@ class Life:
     clock: int = 0
     watermark: int = MIN_TIME
     times: dict[int, int] = field(default_factory=dict)
-    quiet: Quiet = AWAKE
+    idleness: Idleness = ACTIVE
 
     def __post_init__(self) -> None:
-        self.silence = Silence(self.idle)
+        self.tracker = IdleTracker(self.idle)
 
     def batch(
         self, at: int, rows: dict[int, int] | None = None, unread: tuple[int, ...] = ()
@@ -77,20 +79,24 @@ class Life:
         """A batch at this clock that reads `rows` (partition to time); returns W after it."""
         self.clock, rows = at, rows or {}
         waiting = {p: p in rows or p in unread for p in range(self.partitions)}
-        self.quiet = self.silence.look(
+        self.idleness = self.tracker.observe(
             at, self.watermark, waiting, times=self.times, delay=self.delay
         )
         for partition, time in rows.items():
             self.times[partition] = max(time, self.times.get(partition, time))
         self.watermark = advance(
-            self.watermark, self.times, range(self.partitions), delay=self.delay, quiet=self.quiet
+            self.watermark,
+            self.times,
+            range(self.partitions),
+            delay=self.delay,
+            idleness=self.idleness,
         )
         if rows:
-            self.silence.settle(at, self.watermark)
+            self.tracker.restart_drift(at, self.watermark)
         return self.watermark
 
     def restart(self) -> None:
-        self.silence = Silence(self.idle)
+        self.tracker = IdleTracker(self.idle)
 
 
 def test_a_partition_is_idle_when_it_was_found_read_to_its_end_for_so_long() -> None:
@@ -98,9 +104,9 @@ def test_a_partition_is_idle_when_it_was_found_read_to_its_end_for_so_long() -> 
     life.batch(0, {0: 100, 1: 50})
 
     assert life.batch(29, {0: 110}) == 50
-    assert life.quiet.idle == set()
+    assert life.idleness.idle == set()
     assert life.batch(30, {0: 120}) == 120
-    assert life.quiet.idle == {1}
+    assert life.idleness.idle == {1}
 
 
 def test_a_partition_that_never_showed_a_row_becomes_idle_too() -> None:
@@ -136,7 +142,7 @@ def test_it_wakes_with_its_first_row() -> None:
     life.batch(40, {0: 110})
 
     life.batch(41, {0: 300, 1: 60})
-    assert life.quiet.idle == set()
+    assert life.idleness.idle == set()
     assert life.watermark == 110
     assert life.batch(42, {1: 200}) == 200
 
@@ -165,7 +171,7 @@ def test_downtime_does_not_move_it_on_either() -> None:
     assert [life.batch(c) for c in (900, 929, 930, 940)] == [160, 160, 190, 200]
 
 
-def test_it_goes_on_from_the_partitions_that_fell_silent_last() -> None:
+def test_it_goes_on_from_the_partitions_that_became_idle_last() -> None:
     """At 30 partition 1 is left out and W is 100; at 50 the last row is 30 old."""
     often, seldom = Life(idle=30, partitions=2), Life(idle=30, partitions=2)
     for life in (often, seldom):
@@ -179,7 +185,7 @@ def test_it_goes_on_from_the_partitions_that_fell_silent_last() -> None:
     assert seldom.batch(50) == 130
 
 
-def test_an_empty_partition_does_not_keep_a_silent_source_at_the_beginning_for_ever() -> None:
+def test_an_empty_partition_does_not_keep_an_idle_source_at_the_beginning_for_ever() -> None:
     life = Life(idle=30, partitions=2)
     life.batch(0, {0: 100})
 
@@ -190,7 +196,7 @@ def test_nothing_moves_while_no_row_was_ever_seen() -> None:
     life = Life(idle=30, partitions=2)
 
     assert [life.batch(c) for c in (0, 30, 90)] == [MIN_TIME] * 3
-    assert life.quiet.idle == {0, 1}
+    assert life.idleness.idle == {0, 1}
 
 
 def test_a_new_partition_stops_the_drift_until_it_is_idle_itself() -> None:
@@ -217,13 +223,13 @@ def test_idle_none_turns_both_rules_off() -> None:
 
     assert life.batch(10_000, {0: 500}) == 50
     assert life.batch(99_999) == 50
-    assert life.quiet == Quiet()
+    assert life.idleness == Idleness()
 
 
-def test_after_a_rebase_no_silence_has_passed() -> None:
+def test_a_restart_resets_the_idle_time() -> None:
     life = Life(idle=30)
     life.batch(0, {0: 100})
-    life.silence.rebase(1_000_000)
+    life.tracker.restart(1_000_000)
 
     assert [life.batch(1_000_000 + c) for c in (0, 29, 30)] == [100, 100, 130]
 
@@ -244,7 +250,7 @@ def test_whatever_happens_it_never_goes_back_and_never_passes_what_it_may(
 ) -> None:
     """The model keeps every partition's last unread look and nothing else."""
     life = Life(idle=idle, partitions=3, delay=delay)
-    clock, silent_since = 0, dict.fromkeys(range(3), 0)
+    clock, idle_since = 0, dict.fromkeys(range(3), 0)
     started = False
     for passed, rows, crash in events:
         clock += passed
@@ -254,10 +260,10 @@ def test_whatever_happens_it_never_goes_back_and_never_passes_what_it_may(
         earlier = life.watermark
         life.batch(clock, rows)
         if not started:
-            silent_since, started = dict.fromkeys(range(3), clock), True
-        silent_since |= dict.fromkeys(rows, clock)
-        idle_now = {p for p, at in silent_since.items() if idle is not None and clock - at >= idle}
-        assert life.quiet.idle == idle_now
+            idle_since, started = dict.fromkeys(range(3), clock), True
+        idle_since |= dict.fromkeys(rows, clock)
+        idle_now = {p for p, at in idle_since.items() if idle is not None and clock - at >= idle}
+        assert life.idleness.idle == idle_now
         assert life.watermark >= earlier
         awake = set(range(3)) - idle_now
         if awake:
@@ -265,7 +271,7 @@ def test_whatever_happens_it_never_goes_back_and_never_passes_what_it_may(
             expected = max(earlier, MIN_TIME if least == MIN_TIME else least - delay)
             assert life.watermark == expected
         elif life.times:
-            since = clock - max(silent_since.values())
+            since = clock - max(idle_since.values())
             assert life.watermark <= max(earlier, max(life.times.values()) - delay) + since
 
 

@@ -56,7 +56,7 @@ class CurrentRows:
 
 
 @dataclass
-class Upheld:
+class MaterializedView:
     """A keyed view made of rows retracted and added: nobody takes back what is not there."""
 
     rows: dict[Key, Row] = field(default_factory=dict)

@@ -76,7 +76,7 @@ def table(
     schema = _schema(source, time, step="table")
     keys = key_names(key, step="table(key=…)")
     for name in keys:
-        columns_of.known(name, tuple(schema.names), step="table(…)")
+        columns_of.check_known(name, tuple(schema.names), step="table(…)")
     log = ChangeLog(keys, changes, time)
     if log.kind == "debezium":
         _check_debezium(source, time)
@@ -105,7 +105,7 @@ def _schema(source: object, time: str | None, *, step: str) -> Schema:
     schema = source.row_schema()
     check_names(tuple(schema.names), f"the schema of {source.name!r}")
     if time is not None:
-        columns_of.known(time, tuple(schema.names), step=f"{step}(time=…)")
+        columns_of.check_known(time, tuple(schema.names), step=f"{step}(time=…)")
         if schema[time].type != Scalar("timestamp"):
             raise InvalidSpec(f"{step}(time={time!r}) needs a timestamp column",
                               got=schema[time].type.ddl(),

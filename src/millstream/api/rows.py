@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 from millstream.errors import InvalidSpec
 from millstream.plan import columns as columns_of
 from millstream.plan import graph
-from millstream.plan.explain.explain import words
+from millstream.plan.explain.explain import step_text
 from millstream.schema import check_names
 from millstream.sources.spec import HIDDEN
 from millstream.sql import columns as sql
@@ -46,7 +46,7 @@ class RowWise:
                 self.check(text, "select")
         items = selected_items(expressions, self.columns)
         names = tuple(name for name, _ in items)
-        time = columns_of.followed(self.node.time, items)
+        time = columns_of.time_after_select(self.node.time, items)
         known = None if columns_of.EVERY in names else names
         return self.then(graph.Select(known, time, self.node, tuple(items)))
 
@@ -64,7 +64,7 @@ class RowWise:
                                   got="the column that holds the event time",
                                   do="choose another name for the new column")  # fmt: skip
         check_names(tuple(expressions), "with_columns")
-        columns = columns_of.replaced(self.columns, tuple(expressions))
+        columns = columns_of.after_with_columns(self.columns, tuple(expressions))
         return self.then(graph.WithColumns(columns, time, self.node, tuple(expressions.items())))
 
     def drop(self, *names: str) -> Self:
@@ -84,7 +84,7 @@ class RowWise:
     def explode(self, column: str) -> Self:
         """One row per element of an array column; no row where it is empty or null."""
         self.need_column(column, "explode")
-        columns_of.need_array(self.node, column)
+        columns_of.check_array(self.node, column)
         return self.then(graph.Explode(self.columns, self.node.time, self.node, column))
 
     def transform(self, function: Callable[[Any], Any]) -> Self:
@@ -112,7 +112,7 @@ class RowWise:
                 raise InvalidSpec("union needs two streams with the same columns",
                                   got=f"{', '.join(sorted(missing))} on one side only",
                                   do="select the same columns on both")  # fmt: skip
-        time = columns_of.united(self.node.time, other.node.time)
+        time = columns_of.time_of_union(self.node.time, other.node.time)
         columns = self.columns if other.columns is not None else None
         return self.then(graph.Union(columns, time, (self.node, other.node)))
 
@@ -141,7 +141,7 @@ class RowWise:
 
     def need_column(self, name: str, step: str) -> None:
         """Refuse an unknown column."""
-        columns_of.known(name, self.columns, step=step)
+        columns_of.check_known(name, self.columns, step=step)
 
     def then(self, node: Node) -> Self:
         """The rows of the next step."""
@@ -165,7 +165,7 @@ class RowWise:
         """Refuse a stream without an event time."""
         if self.node.time is None:
             end = _where_time_ends(self.node)
-            until = "" if end is None else f": its event time ends at `{words(end)}` ({end.at})"
+            until = "" if end is None else f": its event time ends at `{step_text(end)}` ({end.at})"
             raise InvalidSpec(f"{step} needs an event time", got=f"a stream without one{until}",
                               do='give read(…, time="column") and keep that column')  # fmt: skip
         return self.node.time
@@ -193,5 +193,5 @@ def selected_items(
             items += [(c, c if c == columns_of.EVERY else sql.quoted(c)) for c in every]
         else:
             items.append(sql.alias(text, step="select"))
-    columns_of.selected(items, hidden=HIDDEN)
+    columns_of.check_select(items, hidden=HIDDEN)
     return items

@@ -28,7 +28,7 @@ from millstream.plan.graph import HIDDEN_TIME
 from millstream.plan.join_graph import enriched, joined
 from millstream.plan.names import check_given_name
 from millstream.plan.outputs import stream_output
-from millstream.plan.table_graph import FoldedRows, Upheld
+from millstream.plan.table_graph import CurrentRows, FoldedRows
 from millstream.schema import Scalar, Schema, check_names
 from millstream.sinks.spec import Sink
 
@@ -136,7 +136,10 @@ class Stream(RowWise):
         if not keys or len(set(keys)) < len(keys):
             raise InvalidSpec("process(by=…) needs at least one column, each once",
                               got=", ".join(keys) or "none", do='write by="user"')  # fmt: skip
-        declared, given = Schema.parse(state), columns_of.given(self.node, gives, step="process")
+        declared, given = (
+            Schema.parse(state),
+            columns_of.output_schema(self.node, gives, step="process"),
+        )
         check_names(declared.names, "process(state=…)")
         check_given_name(name, "process")
         if set(declared.names) & set(keys):
@@ -198,7 +201,7 @@ class Stream(RowWise):
         keys = self._keys(by, "latest(by=…)")
         check_given_name(name, "latest")
         time = None if self.node.time is None else HIDDEN_TIME
-        node = Upheld(self._known_columns("latest"), time, self.node,
+        node = CurrentRows(self._known_columns("latest"), time, self.node,
                       name or f"latest({', '.join(keys)})", None, Current(keys, "origin"),
                       given=name is not None)  # fmt: skip
         return Table(node, keys, Stream)

@@ -26,7 +26,13 @@ from millstream.plan.graph import HIDDEN_TIME, EventTime, Node
 from millstream.plan.join_graph import joined_tables
 from millstream.plan.names import check_given_name
 from millstream.plan.outputs import table_output
-from millstream.plan.table_graph import KeptWhere, Tallied, Told, Upheld, is_table_of_changes
+from millstream.plan.table_graph import (
+    CurrentRows,
+    TableAggregated,
+    TableChanges,
+    TableWhere,
+    is_table_of_changes,
+)
 from millstream.schema import check_names
 from millstream.sinks.spec import Sink
 from millstream.sql import columns as sql
@@ -49,7 +55,7 @@ class Table:
     node: Node
     key: tuple[str, ...]
     stream: type[Stream] = field(repr=False)
-    _upheld: dict[bool, Node] = field(default_factory=dict, init=False, repr=False)
+    _current_rows: dict[bool, Node] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -62,7 +68,7 @@ class Table:
         self._check(condition, "where")
         node = self._changing()
         if is_table_of_changes(node):
-            return self._then(KeptWhere(self.columns, node.time, node, condition, self.key))
+            return self._then(TableWhere(self.columns, node.time, node, condition, self.key))
         return self._then(graph.Where(self.columns, node.time, node, condition))
 
     def select(self, *expressions: str) -> Table:
@@ -83,7 +89,7 @@ class Table:
         for name, text in expressions.items():
             self._check(text, f"with_columns({name}=…)")
         check_names(tuple(expressions), "with_columns")
-        columns = columns_of.replaced(self.columns, tuple(expressions))
+        columns = columns_of.after_with_columns(self.columns, tuple(expressions))
         node = self._changing()
         made = graph.WithColumns(columns, node.time, node, tuple(expressions.items()))
         return self._rekeyed(made, "with_columns")
@@ -92,7 +98,7 @@ class Table:
         """The rows grouped by these columns, for aggregates."""
         names = key_names(keys, step="by")
         for name in names:
-            columns_of.known(name, self.columns, step="by")
+            columns_of.check_known(name, self.columns, step="by")
         return GroupedTable(self, names)
 
     def changes(self, name: str | None = None) -> Stream:
@@ -111,7 +117,7 @@ class Table:
         time = EventTime(CHANGED_AT) if node.time is not None else None
         columns = (*self.columns, CHANGE, *((CHANGED_AT,) if time else ()))
         label = name or f"changes({', '.join(self.key)})"
-        return self.stream(Told(columns, time, node, label, None, self.key,
+        return self.stream(TableChanges(columns, time, node, label, None, self.key,
                                 given=name is not None))  # fmt: skip
 
     def join(
@@ -157,12 +163,12 @@ class Table:
         if not is_table_of_changes(self.node):
             return self.node
         each = each or self._in_a_database()
-        if each not in self._upheld:
-            self._upheld[each] = Upheld(
+        if each not in self._current_rows:
+            self._current_rows[each] = CurrentRows(
                 self.columns, self.node.time, self.node, f"current({', '.join(self.key)})", None,
                 Current(self.key, each=each, database=self._in_a_database()),
             )  # fmt: skip
-        return self._upheld[each]
+        return self._current_rows[each]
 
     def versions(self) -> Node:
         """The node whose rows are the versions of each key, in any order."""
@@ -178,7 +184,7 @@ class Table:
 
     def _rekeyed(self, node: Node, step: str) -> Table:
         """The table after a step, with its key under its names there."""
-        names = [columns_of.name_here(node, key) for key in self.key]
+        names = [columns_of.name_after(node, key) for key in self.key]
         lost = [key for key, name in zip(self.key, names, strict=True) if name is None]
         if lost:
             raise InvalidSpec(f"{step} of a table needs to keep its key",
@@ -239,6 +245,7 @@ def aggregated_table(
                               do="use min, max, largest or smallest")  # fmt: skip
     check_given_name(name, "agg")
     time = HIDDEN_TIME if node.time is not None else None
-    made = Tallied((*keys, *aggregates), time, node, name or f"agg({', '.join(keys)})", None,
-                   keys, tuple(aggregates.items()), of, given=name is not None)  # fmt: skip
+    label = name or f"agg({', '.join(keys)})"
+    made = TableAggregated((*keys, *aggregates), time, node, label, None,
+                           keys, tuple(aggregates.items()), of, given=name is not None)  # fmt: skip
     return Table(made, keys, stream)

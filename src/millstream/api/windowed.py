@@ -194,9 +194,9 @@ def _check_aggregate(node: Node, column: str, aggregate: object) -> None:
         raise InvalidSpec(f"{step} needs an aggregate", got=repr(aggregate),
                           do=f'write {column}=ms.sum("column")')  # fmt: skip
     for read in aggregate.columns:
-        columns_of.known(read, node.columns, step=step)
+        columns_of.check_known(read, node.columns, step=step)
         if aggregate.of_numbers:
-            columns_of.need_number(node, read, step=step)
+            columns_of.check_number(node, read, step=step)
     if node.corrects and not aggregate.can_retract:
         raise InvalidSpec(f"{step} needs rows that are never retracted",
                           got="a table, or a stream with corrections (late(keep=…))",

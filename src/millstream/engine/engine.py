@@ -40,7 +40,7 @@ from millstream.engine.tables_first import TablesFirst
 from millstream.engine.watermarks import declared_by_clock, reads_all, something_due
 from millstream.errors import DamagedLog, UserCodeFailed
 from millstream.event_time.batch_time import MIN_TIME
-from millstream.event_time.watermark import Quiet, Silence
+from millstream.event_time.watermark import Idleness, IdleTracker
 from millstream.metrics.batch_report import BatchReporter
 from millstream.plan.fingerprint import fingerprint
 from millstream.plan.graph import Read
@@ -116,7 +116,7 @@ class Engine:
         self._readers = {name: self._reader(name, read) for name, read in reads.items()}
         self._decoders = {name: decoder_of(self.typed.stages, name, self._environment.ahead(read))
                           for name, read in reads.items()}  # fmt: skip
-        self._silences = {name: Silence(read.idle) for name, read in reads.items()}
+        self._idle_trackers = {name: IdleTracker(read.idle) for name, read in reads.items()}
         self._ahead = Prefetcher(self._readers, self._decoders)
         self._held.callback(self._ahead.close)
         self._merger = Merger(str(self.checkpoint.incarnation), of=self.checkpoint.buckets)
@@ -225,7 +225,7 @@ class Engine:
         self._check_sources(extents)
         clock = max(self._environment.clock(), self.head.clock)
         waiting = self._waiting(extents)
-        quiet = {name: self._look(name, clock, waiting[name]) for name in waiting}
+        idleness = {name: self._observe(name, clock, waiting[name]) for name in waiting}
         rewound = self.head.rewound
         self._tables.find(self.head.table_ends, waiting)
         now = waiting if rewound is None else rewound.up_to_marks(waiting, self._tables.marks)
@@ -235,15 +235,14 @@ class Engine:
         ended = {name for name in waiting
                  if reads_all(chosen[name], waiting[name], extents[name])}  # fmt: skip
         declared = declared_by_clock(self.typed.stages.reads, self.declared, clock, ended)
-        if not (
-            some or finish or always or something_due(self.typed, self.head, quiet, declared, clock)
-        ):
+        due = something_due(self.typed, self.head, idleness, declared, clock)
+        if not (some or finish or always or due):
             return None
         sources = {
             name: SourceIntent(
                 ranges={p: chosen[name].get(p, (a, a)) for p, (a, _) in waiting[name].items()},
-                idle=tuple(sorted(quiet[name].idle)),
-                drift=quiet[name].drift,
+                idle=tuple(sorted(idleness[name].idle)),
+                drift=idleness[name].drift,
                 declared=declared[name],
                 identity=extents[name].identity,
             )
@@ -258,11 +257,11 @@ class Engine:
                       rewound.again(waiting, finish=finish) if rewound else None,
                       self._tables.ends)  # fmt: skip
 
-    def _look(self, name: str, clock: int, waiting: Ranges) -> Quiet:
+    def _observe(self, name: str, clock: int, waiting: Ranges) -> Idleness:
         unread = {p: b > a for p, (a, b) in waiting.items()}
         state = self.head.sources.get(name, SourceState({}, {}))
         delay = self.typed.stages.reads[name].delay
-        return self._silences[name].look(clock, state.watermark, unread,
+        return self._idle_trackers[name].observe(clock, state.watermark, unread,
                                          times=state.times, delay=delay)  # fmt: skip
 
     # -- run, sinks, commit ----------------------------------------------------
@@ -369,7 +368,7 @@ class Engine:
     def _settle(self, intent: Intent, prepared: Prepared, after: Head) -> None:
         for name, told in intent.sources.items():
             if any(b > a for a, b in told.ranges.values()):
-                self._silences[name].settle(intent.clock, after.sources[name].watermark)
+                self._idle_trackers[name].restart_drift(intent.clock, after.sources[name].watermark)
             self._readers[name].progress(after.sources[name].next)
         for node, kernel in self.typed.kernels.items():
             name = self.typed.stages.names[node]
@@ -384,6 +383,6 @@ class Engine:
         return self.head.finished
 
     def rebase(self, clock: int) -> None:
-        """No silence has passed up to this clock (Drive sets its clock for the first time)."""
-        for silence in self._silences.values():
-            silence.rebase(clock)
+        """Start counting idle time from this clock (`Drive` sets its clock for the first time)."""
+        for tracker in self._idle_trackers.values():
+            tracker.restart(clock)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from millstream.engine.checkpoint.protocol import SourceState, StepState
 from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME
-from millstream.event_time.watermark import Quiet, advance, before
+from millstream.event_time.watermark import Idleness, advance, before
 from millstream.operators.kernel import dues
 from millstream.plan.graph import HIDDEN_TIME, Node, Read, Stateful, Union
 
@@ -40,7 +40,7 @@ def source_after(
         largest,
         following,
         delay=delay,
-        quiet=Quiet(frozenset(planned.idle), planned.drift),
+        idleness=Idleness(frozenset(planned.idle), planned.drift),
         declared=END_OF_TIME if intent.finish else planned.declared,
     )
     if not following and watermark == MIN_TIME:
@@ -107,7 +107,11 @@ def reads_all(chosen: Ranges, waiting: Ranges, extent: Extent) -> bool:
 
 
 def something_due(
-    typed: Typed, head: Head, quiet: Mapping[str, Quiet], declared: Mapping[str, int], clock: int
+    typed: Typed,
+    head: Head,
+    idleness: Mapping[str, Idleness],
+    declared: Mapping[str, int],
+    clock: int,
 ) -> bool:
     """Whether the clock alone, or a declared watermark, lets something close or fire."""
     if any(state.wake <= clock for state in head.steps.values()):
@@ -116,11 +120,11 @@ def something_due(
     for name, read in typed.stages.reads.items():
         known = head.sources.get(name, SourceState({}, {}))
         moved[name] = advance(known.watermark, known.times, known.next, delay=read.delay,
-                              quiet=quiet[name], declared=declared[name])  # fmt: skip
+                              idleness=idleness[name], declared=declared[name])  # fmt: skip
 
     def idle(read: Read) -> bool:
         known = head.sources.get(names[read], SourceState({}, {})).next
-        return bool(known) and known.keys() <= quiet[names[read]].idle
+        return bool(known) and known.keys() <= idleness[names[read]].idle
 
     return _rows_due(typed, head, moved, idle)
 

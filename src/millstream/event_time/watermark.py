@@ -1,8 +1,8 @@
-"""Watermarks: how far a source's event time has surely come.
+"""Watermarks: up to which event time a source is complete.
 
 W = the smallest, over the partitions that are not idle, of (largest time seen − delay).
-It never goes back. A partition that has shown no row yet holds W at the beginning of
-time until it is idle. When all partitions are idle, W moves on by the batch clock.
+It never goes back. A partition without a row so far keeps W at the beginning of time until
+it is idle. While all partitions are idle, W advances with the batch clock.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Quiet:
-    """What an intent says about silence: who is idle, and how far W has drifted.
+class Idleness:
+    """The idle partitions of a source, and how far the clock alone has advanced W.
 
-    `drift` is the watermark that the clock alone has reached; it counts only while
-    every partition is idle.
+    `drift` counts only while every partition is idle.
     """
 
     idle: frozenset[int] = frozenset()
@@ -34,19 +33,19 @@ def advance(
     partitions: Iterable[int],
     *,
     delay: int,
-    quiet: Quiet,
+    idleness: Idleness,
     declared: int = MIN_TIME,
 ) -> int:
-    """The watermark after the largest times seen so far, never behind the one before.
+    """The watermark by the largest times seen so far; it never goes back.
 
-    >>> advance(MIN_TIME, {0: 20, 1: 15}, [0, 1], delay=5, quiet=Quiet())
+    >>> advance(MIN_TIME, {0: 20, 1: 15}, [0, 1], delay=5, idleness=Idleness())
     10
     """
-    awake = [p for p in partitions if p not in quiet.idle]
-    if awake:
-        reached = min(before(times[p], delay) if p in times else MIN_TIME for p in awake)
+    active = [p for p in partitions if p not in idleness.idle]
+    if active:
+        reached = min(before(times[p], delay) if p in times else MIN_TIME for p in active)
     else:
-        reached = quiet.drift
+        reached = idleness.drift
     return max(watermark, reached, declared)
 
 
@@ -58,16 +57,15 @@ def before(time: int, delay: int) -> int:
 
 
 @dataclass(slots=True)
-class Silence:
-    """Watches one source during one run and tells which partitions are idle.
+class IdleTracker:
+    """Tracks during one run which partitions of a source are idle.
 
-    A partition is idle when for `idle` of batch clock every look found it read to its
-    end. Unread rows, downtime and slow reading never make it so: the count begins anew
-    with each run and with each look that finds something unread.
+    A partition is idle when every observation for `idle` of batch clock found it read to its
+    end. Unread rows, downtime and slow reading do not make it idle: each run, and each
+    observation that finds unread rows, starts the count again.
 
-    When all are idle, W moves on from where those that fell silent last had brought it,
-    by the clock that has passed since the last row. How often one looks makes no
-    difference.
+    While all are idle, W advances by the clock since the last row, from where the partitions
+    that became idle last had brought it. The result does not depend on how often it is observed.
     """
 
     idle: int | None
@@ -76,7 +74,7 @@ class Silence:
     _from: int = MIN_TIME
     _drifting: bool = False
 
-    def look(
+    def observe(
         self,
         clock: int,
         watermark: int,
@@ -84,27 +82,27 @@ class Silence:
         *,
         times: Mapping[int, int],
         delay: int,
-    ) -> Quiet:
-        """One look at the ends: who is idle now, and how far the clock has carried W.
+    ) -> Idleness:
+        """Which partitions are idle now, and how far the clock has advanced W.
 
-        `unread` has every partition there is, `times` the largest time of each that has
-        shown a row.
+        `unread` says of every partition whether it has unread rows; `times` has the largest
+        time of each partition that has had a row.
         """
         for partition, waiting in unread.items():
             if waiting or partition not in self._unread_at:
                 self._unread_at[partition] = clock
         if self.idle is None:
-            return Quiet()
+            return Idleness()
         limit = self.idle
         idle = frozenset(p for p in unread if clock - self._unread_at[p] >= limit)
-        silent = bool(unread) and len(idle) == len(unread)
-        if self._since is None or any(unread.values()) or (self._drifting and not silent):
-            self.settle(clock, watermark)
-        self._drifting = silent
-        if not silent:
+        all_idle = bool(unread) and len(idle) == len(unread)
+        if self._since is None or any(unread.values()) or (self._drifting and not all_idle):
+            self.restart_drift(clock, watermark)
+        self._drifting = all_idle
+        if not all_idle:
             self._from = max(self._from, watermark)
-            return Quiet(idle)
-        return Quiet(idle, self._drift(clock, watermark, times, delay))
+            return Idleness(idle)
+        return Idleness(idle, self._drift(clock, watermark, times, delay))
 
     def _drift(self, clock: int, watermark: int, times: Mapping[int, int], delay: int) -> int:
         seen = {p: at for p, at in self._unread_at.items() if p in times}
@@ -116,15 +114,15 @@ class Silence:
             return MIN_TIME
         carried = min(start + clock - self._since, END_OF_TIME - 1)
         if watermark > carried:
-            self.settle(clock, watermark)
+            self.restart_drift(clock, watermark)
             return watermark
         return carried
 
-    def settle(self, clock: int, watermark: int) -> None:
-        """A row has come, or W was set: from here on the clock carries it."""
+    def restart_drift(self, clock: int, watermark: int) -> None:
+        """Let the clock advance W from here: a row has arrived, or W was set."""
         self._since, self._from = clock, watermark
 
-    def rebase(self, clock: int) -> None:
-        """Start counting from this clock: no silence has passed."""
+    def restart(self, clock: int) -> None:
+        """Start counting idle time from this clock."""
         self._unread_at = dict.fromkeys(self._unread_at, clock)
         self._since = None if self._since is None else clock

@@ -38,7 +38,7 @@ class Prepared:
     them, the windows that are gone, as a list of (start, end) in microseconds (None where
     there are no windows). `unplaced` counts rows that belong to no window at all.
 
-    `everywhere` is what every range of buckets has to see, whatever its keys: not parted by
+    `broadcast` is what every range of buckets has to see, whatever its keys: not parted by
     `_hash`, and handed to `run` as one more side behind the others.
     """
 
@@ -46,7 +46,7 @@ class Prepared:
     late: np.ndarray
     late_windows: pa.Array | None = None
     unplaced: int = 0
-    everywhere: pa.Table | None = None
+    broadcast: pa.Table | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ _NUMBERS = ("byte", "short", "int", "long", "float", "double")
 Items = list[tuple[str, str]]
 
 
-def known(name: str, columns: tuple[str, ...] | None, *, step: str) -> None:
+def check_known(name: str, columns: tuple[str, ...] | None, *, step: str) -> None:
     """Refuse what is no name of a column there is (None: only Spark can tell)."""
     if not isinstance(name, str) or not name.strip():
         raise InvalidSpec(f"{step} needs names of columns", got=repr(name),
@@ -41,7 +41,7 @@ def known(name: str, columns: tuple[str, ...] | None, *, step: str) -> None:
         raise sql.unknown_column(name, columns, step=step)
 
 
-def selected(items: Items, *, hidden: tuple[str, ...]) -> None:
+def check_select(items: Items, *, hidden: tuple[str, ...]) -> None:
     """Refuse names of `select` that repeat, are reserved, or would carry a hidden column on."""
     for name, text in items:
         if name in hidden:
@@ -57,7 +57,9 @@ def selected(items: Items, *, hidden: tuple[str, ...]) -> None:
                  if name != EVERY and sql.renamed(text) != name], "select")  # fmt: skip
 
 
-def replaced(columns: tuple[str, ...] | None, names: Sequence[str]) -> tuple[str, ...] | None:
+def after_with_columns(
+    columns: tuple[str, ...] | None, names: Sequence[str]
+) -> tuple[str, ...] | None:
     """The columns after `with_columns`: new ones at the end, others in their place."""
     if columns is None:
         return None
@@ -66,7 +68,7 @@ def replaced(columns: tuple[str, ...] | None, names: Sequence[str]) -> tuple[str
     return (*kept, *new.values())
 
 
-def followed(time: EventTime | None, items: Items) -> EventTime | None:
+def time_after_select(time: EventTime | None, items: Items) -> EventTime | None:
     """The event time after a select: it follows its column, also under a new name; one that is
     carried beside the columns stays."""
     if time is None or time == HIDDEN_TIME:
@@ -78,7 +80,7 @@ def followed(time: EventTime | None, items: Items) -> EventTime | None:
     return EventTime(copies[0], time.shift) if copies else None
 
 
-def united(left: EventTime | None, right: EventTime | None) -> EventTime | None:
+def time_of_union(left: EventTime | None, right: EventTime | None) -> EventTime | None:
     """The event time of a union: one column, meant in one way, or none."""
     if left is not None and right is not None and left != right:
         raise InvalidSpec(
@@ -103,7 +105,7 @@ def record_keys(node: Node) -> tuple[str, ...]:
         return sides.pop() if len(sides) == 1 else ()
     if isinstance(node, Read | Transform):
         return ()
-    here = [name_here(node, key) for key in record_keys(node.inputs[0])]
+    here = [name_after(node, key) for key in record_keys(node.inputs[0])]
     return () if None in here else tuple(name for name in here if name is not None)
 
 
@@ -115,18 +117,18 @@ def type_of(node: Node, column: str) -> Type | None:
     if isinstance(node, Transform | Union):
         return None
     if isinstance(node, Stateful):
-        found = node.came_from(column)
+        found = node.column_source(column)
         if found is None:
             return Scalar("timestamp") if node.time == EventTime(column) else None
         return type_of(*found)
     for below in node.inputs:
         for name in below.columns or ():
-            if name_here(node, name) == column:
+            if name_after(node, name) == column:
                 return type_of(below, name)
     return None
 
 
-def given(node: Node, gives: str | None, *, step: str) -> Schema:
+def output_schema(node: Node, gives: str | None, *, step: str) -> Schema:
     """The columns a user's function says it gives; without a word, those it is given."""
     if gives is not None:
         told = Schema.parse(gives)
@@ -140,7 +142,7 @@ def given(node: Node, gives: str | None, *, step: str) -> Schema:
     return Schema.parse(", ".join(f"`{n}` {kind.ddl()}" for n, kind in types.items() if kind))
 
 
-def need_array(node: Node, column: str) -> None:
+def check_array(node: Node, column: str) -> None:
     """Refuse to open what is surely no array."""
     found = type_of(node, column)
     if found is not None and not isinstance(found, Array):
@@ -148,7 +150,7 @@ def need_array(node: Node, column: str) -> None:
                           do="open a map by with_columns(e=\"map_entries(m)\")")  # fmt: skip
 
 
-def need_number(node: Node, column: str, *, step: str) -> None:
+def check_number(node: Node, column: str, *, step: str) -> None:
     """Refuse to add up what is surely no number."""
     found = type_of(node, column)
     if found is None or isinstance(found, Decimal):
@@ -158,7 +160,7 @@ def need_number(node: Node, column: str, *, step: str) -> None:
                           do="name another column, or cast it with .with_columns(…)")  # fmt: skip
 
 
-def name_here(node: Node, name: str) -> str | None:
+def name_after(node: Node, name: str) -> str | None:
     """What a step calls a column of its input; None if it is gone or not as it was."""
     if isinstance(node, Select):
         copies = [new for new, text in node.items if sql.renamed(text) in (name, EVERY)]

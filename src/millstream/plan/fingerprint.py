@@ -1,8 +1,8 @@
-"""What a pipeline is, as digests by which a later one is compared: per step, output, function.
+"""The fingerprint of a pipeline: a digest per step, output and function, compared with later ones.
 
-Two pipelines with one fingerprint give the same answer from the same input. What only decides
-how they run (`batch`, `history`, `delivery`, alerts) is left out, and so are rows in `Memory`: they
-are input. Functions are compared by what Python compiled them to.
+Two pipelines with the same fingerprint give the same results from the same input. Options that
+only decide how they run (`batch`, `history`, `delivery`, alerts) are left out, and so are the rows
+of a `Memory`, which are input. Functions are compared by their bytecode.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import partial
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from millstream.plan.explain.explain import words
+from millstream.plan.explain.explain import step_text
 from millstream.plan.graph import Node, Read, ancestry
 from millstream.schema import Schema
 from millstream.sources.memory import Memory
@@ -30,12 +30,18 @@ Fingerprint = dict[str, str]
 PYTHON, ORDER = "python", "the order of its steps"
 _FUNCTION = "the function "
 _PLAIN = (bool, int, float, str, bytes, type(None))
+_STORED_NAMES = {  # of classes that had another name when earlier versions stored fingerprints
+    "CurrentRows": "Upheld",
+    "TableAggregated": "Tallied",
+    "TableChanges": "Told",
+    "TableWhere": "KeptWhere",
+}
 
 
 def fingerprint(pipeline: Pipeline) -> Fingerprint:
-    """Digests by the words for each part."""
+    """The digests, by the text of each part."""
     nodes = list(ancestry(pipeline.outputs))
-    labels = _apart([words(node) for node in nodes])
+    labels = _unique_labels([step_text(node) for node in nodes])
     numbers = {id(node): place for place, node in enumerate(nodes)}
     reader = _Reader()
     parts = {label: _digest(reader.value(node)) for label, node in zip(labels, nodes, strict=True)}
@@ -69,14 +75,14 @@ def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     return found
 
 
-def _apart(labels: list[str]) -> list[str]:
-    """Labels, numbered where several are equal."""
+def _unique_labels(labels: list[str]) -> list[str]:
+    """The labels, numbered where several are equal."""
     seen: Counter[str] = Counter()
-    apart = []
+    unique = []
     for label in labels:
         seen[label] += 1
-        apart.append(label if seen[label] == 1 else f"{label} (number {seen[label]})")
-    return apart
+        unique.append(label if seen[label] == 1 else f"{label} (number {seen[label]})")
+    return unique
 
 
 def _digest(value: Any) -> str:
@@ -85,17 +91,17 @@ def _digest(value: Any) -> str:
 
 
 class _Reader:
-    """Values of a plan as plain JSON; the functions they name are collected beside them."""
+    """Values of a plan as JSON; also collects the functions they refer to."""
 
     def __init__(self) -> None:
         self.functions: dict[str, str] = {}
         self._open: list[object] = []
 
     def value(self, value: Any) -> Any:
-        """A value as something that compares; one that holds itself is named once."""
+        """A value as JSON; a value inside itself is an ellipsis."""
         if isinstance(value, _PLAIN) or value is None:
             return repr(value)
-        if any(value is held for held in self._open):
+        if any(value is outer for outer in self._open):
             return "…"
         self._open.append(value)
         try:
@@ -121,7 +127,7 @@ class _Reader:
         return self._other(value)
 
     def _fields(self, value: Any) -> Any:
-        """A frozen value by its fields; what does not show (secrets, lines) does not count."""
+        """A frozen value by its fields; fields hidden from its repr (secrets) do not count."""
         shown = [
             [field.name, self.value(part)]
             for field in fields(value)
@@ -131,7 +137,8 @@ class _Reader:
             shown.append(["columns", value.source.row_schema().ddl()])
         if isinstance(parsed := getattr(value, "_parsed", None), Schema):
             shown.append(["columns", parsed.ddl()])  # of a file that `schema` may name
-        return [type(value).__qualname__, shown, _named(value)]
+        name = type(value).__qualname__
+        return [_STORED_NAMES.get(name, name), shown, _named(value)]
 
     def _function(self, function: Any) -> Any:
         if isinstance(function, partial):
@@ -157,7 +164,7 @@ class _Reader:
         ]
 
     def _global(self, function: FunctionType, name: str) -> Any:
-        """What a function finds under a name of its module: its own helpers and constants."""
+        """What a global name of a function refers to: a helper or constant of its module."""
         found = function.__globals__.get(name)
         if isinstance(found, FunctionType):
             return self.value(found) if found.__module__ == function.__module__ else found.__name__
@@ -170,10 +177,7 @@ class _Reader:
                 list(code.co_freevars)]  # fmt: skip
 
     def _other(self, value: Any) -> Any:
-        """Something from elsewhere: its type, and the functions it was made of.
-
-        Its other attributes may change by being used.
-        """
+        """Any other object: its type and the functions it holds; other attributes may change."""
         if isinstance(value, type | ModuleType):
             return value.__name__
         held = vars(value) if hasattr(value, "__dict__") else {}
@@ -184,13 +188,13 @@ class _Reader:
 
 
 def _named(value: object) -> list[str]:
-    """The texts that name a source or sink."""
+    """The names of a source or sink."""
     texts = (getattr(value, word, None) for word in ("name", "system"))
     return [text for text in texts if isinstance(text, str)]
 
 
 def _are_nodes(value: object) -> bool:
-    """Whether a field leads to other steps, which are parts of their own."""
+    """Whether a field refers to other steps, which have digests of their own."""
     if isinstance(value, tuple):
         return bool(value) and all(_are_nodes(part) for part in value)
     return isinstance(value, Node)

@@ -204,13 +204,13 @@ class Stateful(Node):
         return ()
 
     @property
-    def made_anew(self) -> bool:
+    def replaces_columns(self) -> bool:
         """Whether all its columns but the keys are its own, not those of its input."""
         return False
 
-    def came_from(self, column: str) -> tuple[Node, str] | None:
+    def column_source(self, column: str) -> tuple[Node, str] | None:
         """The input that a column is taken from as it was, and its name there; None if none."""
-        if self.made_anew and column not in self.keys:
+        if self.replaces_columns and column not in self.keys:
             return None
         return self.input, column
 
@@ -222,6 +222,8 @@ class Aggregated(Stateful):
     `policy` says when else than on time a window is shown and how long it is kept for late
     rows; None where users said neither, and their rows have no pane.
     """
+
+    replaces_columns = True
 
     by: tuple[str, ...]
     window: Window
@@ -240,20 +242,14 @@ class Aggregated(Stateful):
     def corrects(self) -> bool:
         return self.policy is not None and self.policy.keep > 0
 
-    @property
-    def made_anew(self) -> bool:
-        return True
-
 
 @dataclass(frozen=True, eq=False)
 class Deduplicated(Stateful):
     """The first row of each key."""
 
-    spec: Distinct
+    kind = "distinct"
 
-    @property
-    def kind(self) -> str:
-        return "distinct"
+    spec: Distinct
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -264,15 +260,10 @@ class Deduplicated(Stateful):
 class Processed(Stateful):
     """A user's function per key, with state and timers."""
 
+    kind = "process"
+    replaces_columns = True
+
     spec: Process
-
-    @property
-    def kind(self) -> str:
-        return "process"
-
-    @property
-    def made_anew(self) -> bool:
-        return True
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -283,20 +274,16 @@ class Processed(Stateful):
 class Ranked(Stateful):
     """The largest rows of each window."""
 
-    spec: Top
+    kind = "top"
 
-    @property
-    def kind(self) -> str:
-        return "top"
+    spec: Top
 
 
 @dataclass(frozen=True, eq=False)
 class InOrder(Stateful):
     """Rows in order of event time."""
 
-    @property
-    def kind(self) -> str:
-        return "ordered"
+    kind = "ordered"
 
 
 @dataclass(frozen=True, eq=False)

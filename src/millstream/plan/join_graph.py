@@ -38,6 +38,8 @@ class Join(Stateful):
     `parts` are the columns that come from either; None where only Spark can tell them.
     """
 
+    corrects = False
+
     other: Node
     parts: tuple[Column, ...] | None
 
@@ -45,11 +47,7 @@ class Join(Stateful):
     def inputs(self) -> tuple[Node, ...]:
         return (self.input, self.other)
 
-    @property
-    def corrects(self) -> bool:
-        return False
-
-    def came_from(self, column: str) -> tuple[Node, str] | None:
+    def column_source(self, column: str) -> tuple[Node, str] | None:
         return next(((self.inputs[side], own) for name, side, own in self.parts or ()
                      if name == column), None)  # fmt: skip
 
@@ -58,11 +56,9 @@ class Join(Stateful):
 class Joined(Join):
     """Rows of two streams, near each other in time."""
 
-    spec: Interval
+    kind = "join"
 
-    @property
-    def kind(self) -> str:
-        return "join"
+    spec: Interval
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -88,20 +84,15 @@ class Enriched(Join):
 class JoinedTables(Join):
     """Two tables as one, kept as both change."""
 
+    kind = "join"
+    corrects = True
+
     spec: TableJoin
     by: tuple[str, ...]
 
     @property
-    def kind(self) -> str:
-        return "join"
-
-    @property
     def keys(self) -> tuple[str, ...]:
         return self.by
-
-    @property
-    def corrects(self) -> bool:
-        return True
 
 
 def of_events(node: Node) -> Sequence[Node]:
@@ -186,7 +177,7 @@ def joined_columns(
     on = spec.on
     for place, node in enumerate((left, right)):
         for pair in on:
-            columns_of.known(pair[place], node.columns, step=f"{step}(on=…)")
+            columns_of.check_known(pair[place], node.columns, step=f"{step}(on=…)")
     for ours, theirs in on:
         kinds = columns_of.type_of(left, ours), columns_of.type_of(right, theirs)
         if None not in kinds and _wide(kinds[0]) != _wide(kinds[1]):

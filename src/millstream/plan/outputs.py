@@ -42,7 +42,7 @@ def stream_output(node: Node, sink: Sink, name: str | None) -> Output:
     elif isinstance(sink, Keyed):
         keys = sink.keys
     for key in keys:
-        columns_of.known(key, node.columns, step=f"{_words(sink)}, key=…)")
+        columns_of.check_known(key, node.columns, step=f"{_words(sink)}, key=…)")
     keys = watched_keys(sink, keys, own, node.columns)
     refuse_unmarked(node, sink, node.columns)
     check_given_name(name, "an output")
@@ -69,7 +69,7 @@ def table_output(node: Node, key: tuple[str, ...], sink: Sink, name: str | None)
         raise InvalidSpec(f"{_words(sink)}, key=…) needs the table's key",
                           got=", ".join(keys), do=f"write key={list(key)!r}")  # fmt: skip
     for column in keys:
-        columns_of.known(column, node.columns, step=f"{_words(sink)}, …)")
+        columns_of.check_known(column, node.columns, step=f"{_words(sink)}, …)")
     check_given_name(name, "an output")
     return Output(node, sink, name or sink.name, keys, table=True)
 
@@ -129,5 +129,5 @@ def watched_keys(
             check_condition(sql, tuple(columns or ()), of=f"columns of {step}")
     named = sink.columns if isinstance(sink, Chart | LiveTable | Email) else ()
     for column in (*named, *(keys if isinstance(sink, Alert) else ())):
-        columns_of.known(column, columns, step=step)
+        columns_of.check_known(column, columns, step=step)
     return keys

@@ -13,15 +13,17 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class KeptWhere(Where):
+class TableWhere(Where):
     """Changes of rows for which the SQL is true; for others, the key is gone."""
 
     keys: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Upheld(Stateful):
+class CurrentRows(Stateful):
     """The row that counts, per key: changes in, rows added and retracted out."""
+
+    corrects = True
 
     spec: Current
 
@@ -33,79 +35,54 @@ class Upheld(Stateful):
     def keys(self) -> tuple[str, ...]:
         return self.spec.keys
 
-    @property
-    def corrects(self) -> bool:
-        return True
-
 
 @dataclass(frozen=True, eq=False)
-class Tallied(Stateful):
+class TableAggregated(Stateful):
     """Aggregates per key, of all rows there are: they change as rows come and go.
 
     `of` is the key of the table whose rows they are; rows of a stream have none.
     """
+
+    kind = "agg"
+    corrects = True
+    replaces_columns = True
 
     by: tuple[str, ...]
     aggregates: tuple[tuple[str, Aggregate], ...]
     of: tuple[str, ...] = ()
 
     @property
-    def kind(self) -> str:
-        return "agg"
-
-    @property
     def keys(self) -> tuple[str, ...]:
         return self.by
-
-    @property
-    def corrects(self) -> bool:
-        return True
-
-    @property
-    def made_anew(self) -> bool:
-        return True
 
 
 @dataclass(frozen=True, eq=False)
 class FoldedRows(Stateful):
     """What a function makes of each key's rows, one after the other."""
 
-    spec: Folded
+    kind = "fold"
+    corrects = True
+    replaces_columns = True
 
-    @property
-    def kind(self) -> str:
-        return "fold"
+    spec: Folded
 
     @property
     def keys(self) -> tuple[str, ...]:
         return self.spec.by
 
-    @property
-    def corrects(self) -> bool:
-        return True
-
-    @property
-    def made_anew(self) -> bool:
-        return True
-
 
 @dataclass(frozen=True, eq=False)
-class Told(Stateful):
+class TableChanges(Stateful):
     """The changes of a table as events: insert, update, delete."""
+
+    kind = "changes"
+    corrects = False
 
     by: tuple[str, ...]
 
     @property
-    def kind(self) -> str:
-        return "changes"
-
-    @property
     def keys(self) -> tuple[str, ...]:
         return self.by
-
-    @property
-    def corrects(self) -> bool:
-        return False
 
 
 def is_table_of_changes(node: Node) -> bool:

@@ -13,7 +13,7 @@ import pytest
 from tests.engine.arrow_expressions import COMPARED, SCHEMA, Expressions, table
 
 from millstream.sql.arrow.expressions import expression
-from millstream.sql.arrow.types import Outside
+from millstream.sql.arrow.types import NeedsSpark
 from millstream.sql.arrow.values import ArrowSteps, Column, Filter
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ AT_ONCE = 80
 def compiled(text: str) -> Value | None:
     try:
         return expression(text, COLUMNS)
-    except Outside:
+    except NeedsSpark:
         return None
 
 
@@ -127,11 +127,11 @@ def test_names_are_found_in_any_case_and_only_if_they_are_sure() -> None:
     assert compiled("`TS`") == Column("ts", SCHEMA.field("ts").type)
     odd: dict[str, Value] = {"straße": Column("straße", pa.int64())}
     assert expression("`straße`", odd) == odd["straße"]
-    with pytest.raises(Outside):
+    with pytest.raises(NeedsSpark):
         expression("`STRASSE`", odd)
-    with pytest.raises(Outside):
+    with pytest.raises(NeedsSpark):
         expression("`STRAßE`", odd)
-    with pytest.raises(Outside):
+    with pytest.raises(NeedsSpark):
         expression("a", {"a": Column("a", pa.int64()), "A": Column("A", pa.int64())})
 
 
@@ -167,7 +167,7 @@ def test_fields_of_structs_are_what_they_are_in_spark(spark: SparkSession) -> No
              "who.deep.x.y", "who.deep.y", "many[0].a"],
 )  # fmt: skip
 def test_other_parts_of_columns_are_left_to_spark(text: str) -> None:
-    with pytest.raises(Outside):
+    with pytest.raises(NeedsSpark):
         expression(text, NESTED)
 
 
@@ -175,5 +175,5 @@ def test_a_field_of_one_name_only_is_sure() -> None:
     twice = pa.struct([("a", pa.int32()), ("A", pa.int32())])
     same = pa.struct([("a", pa.int32()), ("a", pa.int32())])
     for kind in (twice, same):
-        with pytest.raises(Outside):
+        with pytest.raises(NeedsSpark):
             expression("w.a", {"w": Column("w", kind)})

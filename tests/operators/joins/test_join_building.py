@@ -8,7 +8,7 @@ import pytest
 
 import millstream as ms
 from millstream.errors import InvalidSpec
-from millstream.plan.explain.explain import described
+from millstream.plan.explain.explain import describe
 from millstream.plan.graph import EventTime
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def test_the_plan_says_which_times_a_table_has() -> None:
 
 def test_the_plan_says_which_sources_wait_for_which_tables() -> None:
     found = stream().union(stream("c")).lookup(table(), on={"id": "key"})
-    steps = described("p", ms.Pipeline("p", found.to(ms.Topic("out"))).outputs)["steps"]
+    steps = describe("p", ms.Pipeline("p", found.to(ms.Topic("out"))).outputs)["steps"]
     waiting = {step["step"]: step["waits"] for step in steps if "waits" in step}
     assert list(waiting) == ["read a", "read c"]
     assert waiting["read a"].startswith("its rows stay unread until t is read to the end it had")

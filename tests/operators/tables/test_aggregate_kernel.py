@@ -8,13 +8,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.operators.windows.driving import Driver
-from tests.oracles.tables_oracle import Upheld, tallied
+from tests.oracles.tables_oracle import MaterializedView, tallied
 
 import millstream as ms
 from millstream.errors import InvalidInput
 from millstream.event_time.batch_time import MIN_TIME
-from millstream.operators.tables.aggregate_kernel import TallyKernel
-from millstream.operators.tables.changelog_kernel import ToldKernel
+from millstream.operators.tables.aggregate_kernel import TableAggregateKernel
+from millstream.operators.tables.changelog_kernel import ChangelogKernel
 from millstream.operators.tables.fold_kernel import FoldKernel
 from millstream.operators.tables.spec import folded
 
@@ -40,10 +40,10 @@ def step(driver: Driver, rows: list[Row], schema: pa.Schema = SALES) -> list[Row
     return driver.step(table, before=MIN_TIME, after=0).rows
 
 
-def tally(*, retractable: bool = True) -> TallyKernel:
+def tally(*, retractable: bool = True) -> TableAggregateKernel:
     answers: dict[str, Any] = {"n": ms.count(), "total": ms.sum("n"), "mean": ms.mean("n"),
                "least": ms.min("n"), "most": ms.max("n")}  # fmt: skip
-    return TallyKernel(("city",), answers, SALES, retractable=retractable)
+    return TableAggregateKernel(("city",), answers, SALES, retractable=retractable)
 
 
 def test_a_count_goes_down_when_a_row_leaves_its_group_and_a_group_without_rows_is_gone() -> None:
@@ -70,7 +70,7 @@ def test_random_rows_that_come_and_go_leave_the_oracles_answers(seed: int) -> No
     choose = random.Random(seed)
     there: list[Row] = []
     signed: list[tuple[Row, int]] = []
-    view = Upheld()
+    view = MaterializedView()
     with Driver(tally(), ranges=1 + seed % 3, slices=1 + seed % 2, merge_every=2) as driver:
         for offset in range(0, 200, 20):
             batch = []
@@ -93,7 +93,9 @@ def test_random_rows_that_come_and_go_leave_the_oracles_answers(seed: int) -> No
 
 def test_a_row_of_a_table_leaves_by_another_change_than_it_came() -> None:
     schema = pa.schema([("id", pa.int64()), *SALES])
-    kernel = TallyKernel(("city",), {"all": ms.collect("n")}, schema, retractable=True, of=["id"])
+    kernel = TableAggregateKernel(
+        ("city",), {"all": ms.collect("n")}, schema, retractable=True, of=["id"]
+    )
     with Driver(kernel) as driver:
         step(driver, [{"id": 1, **sale("a", 5, 0)}, {"id": 2, **sale("a", 5, 1)}], schema)
         rows = step(
@@ -111,7 +113,7 @@ def test_a_group_of_rows_that_all_went_is_not_in_the_state() -> None:
 
 
 def test_changes_are_told_once_as_insert_update_or_delete() -> None:
-    with Driver(ToldKernel(("city",), SALES), slices=3) as driver:
+    with Driver(ChangelogKernel(("city",), SALES), slices=3) as driver:
         rows = [sale("a", 1, 0), sale("a", 1, 1, -1, 5), sale("a", 2, 1, 1, 5), sale("b", 3, 2),
                 sale("b", 3, 7, -1), sale("c", 4, 8, -1), sale("c", 4, 8)]  # fmt: skip
         told = [(r["change"], r["city"], r["n"], r["_sign"]) for r in step(driver, rows)]
@@ -122,7 +124,7 @@ def test_changes_are_told_once_as_insert_update_or_delete() -> None:
 
 
 def test_what_a_step_changed_of_a_key_in_a_batch_is_one_change() -> None:
-    with Driver(ToldKernel(("city",), SALES)) as driver:
+    with Driver(ChangelogKernel(("city",), SALES)) as driver:
         rows = [{**sale("a", 1, 3, -1, 5), "_source": -1}, {**sale("a", 2, 9, 1, 6), "_source": -1}]
         told = [(r["change"], r["city"], r["n"]) for r in step(driver, rows)]
 

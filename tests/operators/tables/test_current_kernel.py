@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from tests.operators.windows import tables
 from tests.operators.windows.driving import Driver
-from tests.oracles.tables_oracle import Change, CurrentRows, Upheld
+from tests.oracles.tables_oracle import Change, CurrentRows, MaterializedView
 
 from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME
 from millstream.operators.tables.current_kernel import DAY, CurrentKernel
@@ -205,7 +205,7 @@ def test_random_changes_in_any_cut_leave_the_oracles_rows(seed: int) -> None:
     ]
     changes.sort(key=lambda change: (change.partition, change.offset))
     each = bool(seed % 2)
-    oracle, view, told = CurrentRows(), Upheld(), 0
+    oracle, view, told = CurrentRows(), MaterializedView(), 0
     kernel = CurrentKernel(Current(("id",), each=each), SCHEMA)
     with Driver(kernel, ranges=1 + seed % 3, slices=1 + seed % 4, merge_every=3) as driver:
         while changes:

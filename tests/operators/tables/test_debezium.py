@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from tests.operators.windows.driving import Driver
 from tests.oracles.database_oracle import Database, Record, without_deletes
-from tests.oracles.tables_oracle import Upheld
+from tests.oracles.tables_oracle import MaterializedView
 
 from millstream.event_time.batch_time import MIN_TIME
 from millstream.operators.tables.database_kernel import DatabaseKernel
@@ -168,7 +168,7 @@ def test_a_table_read_through_replays_snapshots_and_compaction_is_the_databases(
     records = database.replayed()
     if seed % 2:
         records = without_deletes(records)
-    view = Upheld()
+    view = MaterializedView()
     with Driver(kernel(), ranges=1 + seed % 3, slices=1 + seed % 2, merge_every=3) as driver:
         at = 0
         while at < len(records):

@@ -73,7 +73,7 @@ class Driver:
     folder: Path = field(init=False)
     manifests: dict[str, Manifest] = field(init=False, default_factory=dict)
     batch: int = field(init=False, default=0)
-    everywhere: list[pa.Table] = field(init=False, default_factory=list)
+    broadcast: list[pa.Table] = field(init=False, default_factory=list)
     clock: int = field(init=False, default=MIN_TIME)
 
     def __enter__(self) -> Driver:
@@ -104,7 +104,7 @@ class Driver:
         batch_time = BatchTime(before, after, clock, self.clock, marks)
         self.clock = clock
         left = Left()
-        self.everywhere = []
+        self.broadcast = []
         sides = [rows] if isinstance(rows, pa.Table) else rows
         exchanged = [
             self._prepared(side, table, batch_time, left) for side, table in enumerate(sides)
@@ -131,8 +131,8 @@ class Driver:
             left.late += _told(piece.take(pa.array(prepared.late)), prepared.late_windows)
             left.unplaced += prepared.unplaced
             exchanged.append(prepared.exchange)
-            if prepared.everywhere is not None:
-                self.everywhere.append(prepared.everywhere)
+            if prepared.broadcast is not None:
+                self.broadcast.append(prepared.broadcast)
         return exchanged
 
     def _run(
@@ -140,8 +140,8 @@ class Driver:
         left: Left, segments: dict[str, list[Segment]],
     ) -> None:  # fmt: skip
         sides = [[_inside(table, buckets) for table in side] for side in exchanged]
-        if self.everywhere:
-            sides.append(self.everywhere)
+        if self.broadcast:
+            sides.append(self.broadcast)
         views = {table: self._view(table, buckets) for table in self.kernel.tables}
         outcome = self.kernel.run(sides, views, batch_time)
         results = list(outcome.results)

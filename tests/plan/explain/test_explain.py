@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import millstream as ms
-from millstream.plan.explain.explain import described
+from millstream.plan.explain.explain import describe
 
 SCHEMA = "id long, price double, ts timestamp"
 
@@ -20,7 +20,7 @@ def hot(rest: object = None) -> ms.Pipeline:
 
 
 def step(pipeline: ms.Pipeline, name: str) -> dict[str, str]:
-    steps = described(pipeline.name, pipeline.outputs)["steps"]
+    steps = describe(pipeline.name, pipeline.outputs)["steps"]
     return next(found for found in steps if found["step"] == name)
 
 
@@ -57,7 +57,7 @@ def test_the_late_door_is_named_whatever_it_is() -> None:
 def test_a_stream_used_twice_is_one_step_with_two_outputs() -> None:
     stream = bids().where("price > 0")
     pipeline = ms.Pipeline("p", stream.to(ms.Topic("a")), stream.to(ms.Topic("b")))
-    plan = described(pipeline.name, pipeline.outputs)
+    plan = describe(pipeline.name, pipeline.outputs)
 
     assert [found["step"] for found in plan["steps"]] == ["read bids", "where price > 0"]
     assert [output["from"] for output in plan["outputs"]] == [2, 2]
@@ -75,11 +75,11 @@ def test_an_expression_on_the_clock_says_so() -> None:
     clocked = ms.Pipeline("p", bids().with_columns(at="now()").to(ms.Topic("out")))
     plain = ms.Pipeline("p", bids().with_columns(at="ts").to(ms.Topic("out")))
 
-    assert "batch clock" in described("p", clocked.outputs)["steps"][1]["clock"]
-    assert "clock" not in described("p", plain.outputs)["steps"][1]
+    assert "batch clock" in describe("p", clocked.outputs)["steps"][1]["clock"]
+    assert "clock" not in describe("p", plain.outputs)["steps"][1]
 
 
 def test_a_select_that_drops_the_event_time_says_so() -> None:
     pipeline = ms.Pipeline("p", bids().select("id").to(ms.Topic("out")))
 
-    assert described("p", pipeline.outputs)["steps"][1]["event time"].startswith("none")
+    assert describe("p", pipeline.outputs)["steps"][1]["event time"].startswith("none")

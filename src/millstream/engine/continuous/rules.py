@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millstream.errors import InvalidSpec
-from millstream.plan.explain.explain import words
+from millstream.plan.explain.explain import step_text
 from millstream.plan.graph import (
     Drop,
     Explode,
@@ -74,7 +74,7 @@ def _check_node(node: Node) -> None:
     if isinstance(node, Read):
         _check_read(node)
     elif not isinstance(node, _ROW_WISE):
-        raise _refused("steps that remember nothing", words(node), node)
+        raise _refused("steps that remember nothing", step_text(node), node)
     for text in _texts(node):
         if sql.at_clock(text, 0) != text:
             raise _refused("SQL without now(), for there is no batch clock", text, node,

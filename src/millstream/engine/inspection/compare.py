@@ -20,7 +20,7 @@ from millstream.operators.windows.sessions.spec import Session
 from millstream.operators.windows.sliding.spec import Sliding
 from millstream.plan.graph import Aggregated, Deduplicated, Processed, Ranked
 from millstream.plan.join_graph import Join
-from millstream.plan.table_graph import FoldedRows, Tallied, Upheld
+from millstream.plan.table_graph import CurrentRows, FoldedRows, TableAggregated
 from millstream.schema import Schema
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def spec_of(node: Stateful, typed: Typed) -> dict[str, Any]:
     if isinstance(node, Processed):
         return spec | {"input": _types(columns, list(node.keys)),
                        "state": node.spec.state.ddl()}  # fmt: skip
-    if isinstance(node, Tallied):
+    if isinstance(node, TableAggregated):
         read = [name for _, aggregate in node.aggregates for name in aggregate.columns]
         return spec | {
             "input": _types(columns, [*node.keys, *read]),
@@ -71,7 +71,7 @@ def spec_of(node: Stateful, typed: Typed) -> dict[str, Any]:
         return spec | {"input": _types(columns, list(node.keys)),
                        "state": node.spec.gives.ddl(),
                        "timed": node.input.time is not None}  # fmt: skip
-    if isinstance(node, Upheld):
+    if isinstance(node, CurrentRows):
         spec |= {"order": node.spec.order, "database": node.spec.database,
                  "timed": node.input.time is not None}  # fmt: skip
     if isinstance(node, Ranked):

@@ -257,10 +257,10 @@ def _of_key(
     views = {}
     for name, table_spec in kernel.tables.items():
         folder, manifest = checkpoint.state_folder(step, name), state.manifest(name)
-        everywhere = "join" in spec and name == WAITING  # events wait in any bucket
+        any_bucket = "join" in spec and name == WAITING  # events wait in any bucket
         views[name] = View(folder, _as_stored(table_spec, folder, manifest), manifest.runs,
                            floor=manifest.floor, of=checkpoint.buckets,
-                           buckets=(0, checkpoint.buckets) if everywhere
+                           buckets=(0, checkpoint.buckets) if any_bucket
                            else (bucket, bucket + 1))  # fmt: skip
     joined = "join" in spec
     for table in kept_rows(spec, views) if joined else _as_answers(spec["kind"], kernel, views):
@@ -292,9 +292,9 @@ def _as_stored(spec: StateSpec, folder: Path, manifest: Manifest) -> StateSpec:
 def _as_answers(kind: str, kernel: Kernel, views: Mapping[str, View]) -> Iterator[pa.Table]:
     """State as its users know it: what would leave if everything closed now; else the keys."""
     from millstream.engine.kernels.tables import TABLE_KINDS
-    from millstream.operators.tables.aggregate_kernel import TallyKernel
+    from millstream.operators.tables.aggregate_kernel import TableAggregateKernel
 
-    if isinstance(kernel, TallyKernel):
+    if isinstance(kernel, TableAggregateKernel):
         yield from map(kernel.answers, views[ROWS].scan(MIN_TIME, None))
         return
     if kind not in ("distinct", "process", *TABLE_KINDS):

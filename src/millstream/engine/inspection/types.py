@@ -9,7 +9,7 @@ from millstream.engine.kernels.kernels import Typed
 from millstream.engine.spark.failures import is_sparks, where_it_was_raised
 from millstream.engine.spark.session import Spark
 from millstream.errors import InvalidSpec, UserCodeFailed
-from millstream.plan.explain.explain import words
+from millstream.plan.explain.explain import step_text
 from millstream.plan.graph import Output, ancestry
 from millstream.plan.stages import cut
 from millstream.sources.memory import Memory
@@ -58,7 +58,7 @@ def _first_that_fails(pipeline: Pipeline, spark: SparkSession) -> str:
         except Exception as error:
             if not is_sparks(error):
                 raise
-            return words(node) if node.at is None else f"{node.at}: {words(node)}"
+            return step_text(node) if node.at is None else f"{node.at}: {step_text(node)}"
     return f"the pipeline {pipeline.name!r}"
 
 

@@ -30,7 +30,7 @@ from millstream.plan.graph import (
 from millstream.plan.join_graph import Join
 from millstream.plan.outputs import refuse_unmarked
 from millstream.plan.stages import SIGN, TIME
-from millstream.plan.table_graph import FoldedRows, Tallied, Told, Upheld
+from millstream.plan.table_graph import CurrentRows, FoldedRows, TableAggregated, TableChanges
 from millstream.schema import Schema
 from millstream.sources.decode import ORIGIN, Decoder
 from millstream.sources.kafka.topic import Topic
@@ -181,7 +181,7 @@ def kernel_of(step: Stateful, sides: Sequence[pa.Schema]) -> Kernel:
             step.window, step.by, dict(step.aggregates), timed[0], policy=step.policy,
             retractable=step.input.corrects,
         )  # fmt: skip
-    if isinstance(step, Upheld | Tallied | FoldedRows | Told):
+    if isinstance(step, CurrentRows | TableAggregated | FoldedRows | TableChanges):
         return table_kernel(step, timed[0])
     passing = [field for field in sides[0]
                if field.name in ORIGIN or field.name not in (*HIDDEN, TIME)]  # fmt: skip

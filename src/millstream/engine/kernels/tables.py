@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from millstream.operators.aggregates.functions import from_json
-from millstream.operators.tables.aggregate_kernel import TallyKernel
-from millstream.operators.tables.changelog_kernel import ToldKernel
+from millstream.operators.tables.aggregate_kernel import TableAggregateKernel
+from millstream.operators.tables.changelog_kernel import ChangelogKernel
 from millstream.operators.tables.current_kernel import CurrentKernel
 from millstream.operators.tables.database_kernel import DatabaseKernel
 from millstream.operators.tables.fold_kernel import FoldKernel
 from millstream.operators.tables.spec import Current, Folded
-from millstream.plan.table_graph import FoldedRows, Tallied, Told, Upheld
+from millstream.plan.table_graph import CurrentRows, FoldedRows, TableAggregated, TableChanges
 from millstream.schema import Schema
 
 if TYPE_CHECKING:
@@ -26,17 +26,19 @@ if TYPE_CHECKING:
 TABLE_KINDS = ("current", "latest", "agg", "fold", "changes")
 
 
-def table_kernel(step: Upheld | Tallied | FoldedRows | Told, columns: pa.Schema) -> Kernel:
+def table_kernel(
+    step: CurrentRows | TableAggregated | FoldedRows | TableChanges, columns: pa.Schema
+) -> Kernel:
     """The kernel over rows of these columns, `_time` among them if they have an event time."""
-    if isinstance(step, Upheld):
+    if isinstance(step, CurrentRows):
         made = DatabaseKernel if step.spec.database else CurrentKernel
         return made(step.spec, columns)
-    if isinstance(step, Tallied):
-        return TallyKernel(step.by, dict(step.aggregates), columns,
+    if isinstance(step, TableAggregated):
+        return TableAggregateKernel(step.by, dict(step.aggregates), columns,
                            retractable=step.input.corrects, of=step.of)  # fmt: skip
     if isinstance(step, FoldedRows):
         return FoldKernel(step.spec, columns)
-    return ToldKernel(step.by, columns)
+    return ChangelogKernel(step.by, columns)
 
 
 def stored_table_kernel(spec: Mapping[str, Any], columns: pa.Schema) -> Kernel:
@@ -44,11 +46,11 @@ def stored_table_kernel(spec: Mapping[str, Any], columns: pa.Schema) -> Kernel:
     keys = tuple(spec["keys"])
     if spec["kind"] == "agg":
         aggregates = {name: from_json(body) for name, body in spec["aggregates"]}
-        return TallyKernel(keys, aggregates, columns, retractable=spec["corrected"])
+        return TableAggregateKernel(keys, aggregates, columns, retractable=spec["corrected"])
     if spec["kind"] == "fold":
         return FoldKernel(Folded(keys, (), _unchanged, Schema.parse(spec["state"])), columns)
     if spec["kind"] == "changes":
-        return ToldKernel(keys, columns)
+        return ChangelogKernel(keys, columns)
     made = DatabaseKernel if spec["database"] else CurrentKernel
     return made(Current(keys, spec["order"], database=spec["database"]), columns)
 

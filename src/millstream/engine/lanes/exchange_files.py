@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 class Exchanged:
     """One task's file: for which side of the step, and how many record batches each part has.
 
-    With `everywhere` the file has one part, which every part of the state takes in.
+    With `broadcast` the file has one part, which every part of the state reads.
     """
 
     file: str
     side: int
     parts: tuple[int, ...]
     bytes: int
-    everywhere: bool = False
+    broadcast: bool = False
 
     @classmethod
     def from_json(cls, body: dict[str, Any]) -> Self:
@@ -35,7 +35,7 @@ class Exchanged:
 
 
 def write(
-    path: Path, parts: Sequence[Sequence[pa.Table]], side: int, *, everywhere: bool = False
+    path: Path, parts: Sequence[Sequence[pa.Table]], side: int, *, broadcast: bool = False
 ) -> Exchanged:
     """Write the tables of every part of the state to one file."""
     schema = next(table.schema for tables in parts for table in tables)
@@ -47,7 +47,7 @@ def write(
                 writer.write_batch(batch)
                 size += batch.nbytes
             counts.append(len(batches))
-    return Exchanged(path.name, side, tuple(counts), size, everywhere)
+    return Exchanged(path.name, side, tuple(counts), size, broadcast)
 
 
 def sides(
@@ -55,15 +55,15 @@ def sides(
 ) -> list[list[pa.Table]]:
     """The tables that one part of the state takes in, or all of them, by side of the step.
 
-    A step has `count` sides; tables for everywhere are one more side after them.
+    A step has `count` sides; broadcast tables are one more side after them.
     """
     sides: list[list[pa.Table]] = [[] for _ in range(count)]
     for one in exchanged:
         while len(sides) <= one.side:
             sides.append([])
-        whole = part is None or one.everywhere
+        whole = part is None or one.broadcast
         first = 0 if whole else sum(one.parts[:part])
-        last = sum(one.parts) if part is None or one.everywhere else first + one.parts[part]
+        last = sum(one.parts) if part is None or one.broadcast else first + one.parts[part]
         if last > first:
             with pa.memory_map(str(folder / one.file)) as source:
                 reader = pa.ipc.open_file(source)

@@ -111,15 +111,15 @@ def _leave(work: Work, rows: pa.Table, read: StageRead) -> None:
 
 def _prepare(step: Step, work: Work, rows: list[pa.Table], read: StageRead) -> None:
     """The partial results of each side; those for every part of the state are one more side."""
-    batch_time, everywhere = work.batch_time(), []
+    batch_time, broadcast = work.batch_time(), []
     for side, table in enumerate(rows):
         prepared, result = prepare(step, table, batch_time, work.files, work.source_names, side)
         read.result.add(result)
         read.sides.append([prepared.exchange])
-        if prepared.everywhere is not None:
-            everywhere.append(prepared.everywhere)
-    if everywhere:
-        read.sides.append(everywhere)
+        if prepared.broadcast is not None:
+            broadcast.append(prepared.broadcast)
+    if broadcast:
+        read.sides.append(broadcast)
 
 
 def _one_instance(work: Work, read: StageRead, result: StageResult, seconds: float) -> None:

@@ -136,7 +136,7 @@ class Exchange:
         begin_task()
         began, source, result, out = time.perf_counter(), SourceRead(), StageResult(), 0
         outgoing: list[list[pa.Table]] = [[] for _ in range(self.parallel)]
-        everywhere: list[pa.Table] = []
+        broadcast: list[pa.Table] = []
         for rows in _rows(batches, self.decode, source):
             prepared, part = prepare(
                 self.step, rows, self.batch_time, self.files, self.sources, self.side
@@ -147,13 +147,13 @@ class Exchange:
                 if table.num_rows:
                     outgoing[pid].append(table)
                     out += table.num_rows
-            if prepared.everywhere is not None and prepared.everywhere.num_rows:
-                everywhere.append(prepared.everywhere)
+            if prepared.broadcast is not None and prepared.broadcast.num_rows:
+                broadcast.append(prepared.broadcast)
         if any(outgoing):
             result.exchanged.append(exchange_files.write(self._path(), outgoing, self.side))
-        if everywhere:
+        if broadcast:
             result.exchanged.append(exchange_files.write(
-                self._path(), [everywhere], self.step.sides, everywhere=True))  # fmt: skip
+                self._path(), [broadcast], self.step.sides, broadcast=True))  # fmt: skip
         counts = {"in": result.rows_in, "out": out, "late": result.late_rows,
                   "dead": source.report.bad}  # fmt: skip
         yield reported(_by_this_task(result, counts, began))

@@ -21,7 +21,7 @@ from millstream.sources.decode import ORIGIN
 from millstream.sources.spec import HIDDEN
 from millstream.sql import columns as sql
 from millstream.sql.arrow.expressions import MOST, expression
-from millstream.sql.arrow.types import BOOL, SIMPLE, Outside
+from millstream.sql.arrow.types import BOOL, SIMPLE, NeedsSpark
 from millstream.sql.arrow.values import ArrowSteps, Cast, Column, Filter, Opened
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def compiled(side: Side, leaf: pa.Schema, gives: pa.Schema | None = None) -> Arr
     """
     try:
         steps = _compiled(side, leaf)
-    except Outside:
+    except NeedsSpark:
         return None
     if gives is None:
         return steps
@@ -100,9 +100,9 @@ class _Stretch:
 
 def _compiled(side: Side, leaf: pa.Schema) -> ArrowSteps:
     if len(side.leaves) != 1 or any(_NEVER_NULL in str(one.type) for one in leaf):
-        raise Outside
+        raise NeedsSpark
     if not {*ORIGIN, *side.carried} <= set(leaf.names):
-        raise Outside
+        raise NeedsSpark
     there: dict[str, Value] = {name: Column(name, leaf.field(name).type) for name in leaf.names}
     beside = {name: there[name] for name in (*ORIGIN, *side.carried)}
     users = {name: value for name, value in there.items() if name not in _NOT_THE_USERS}
@@ -137,7 +137,7 @@ def _opened(step: Explode, rows: _Stretch) -> dict[str, Value]:
     """The columns behind a step that opens one of those there are."""
     value = rows.there.get(step.column)
     if value is None or not pa.types.is_list(value.type):
-        raise Outside
+        raise NeedsSpark
     rows.opens = step.column
     kinds = {name: one.type for name, one in rows.there.items()}
     kinds[step.column] = value.type.value_type
@@ -150,7 +150,7 @@ def _chain(side: Side) -> list[Node]:
     node = side.tree
     while node not in side.leaves:
         if type(node) not in (Where, Select, WithColumns, Drop, Explode):
-            raise Outside
+            raise NeedsSpark
         steps.append(node)
         (node,) = node.inputs
     return steps[::-1]
@@ -159,7 +159,7 @@ def _chain(side: Side) -> list[Node]:
 def _condition(step: Where, there: dict[str, Value]) -> Value:
     condition = expression(step.sql, there)
     if condition.type != BOOL:
-        raise Outside
+        raise NeedsSpark
     return condition
 
 
@@ -167,7 +167,7 @@ def _columns(step: Node, there: dict[str, Value]) -> dict[str, Value]:
     """What a step makes of the columns there are."""
     if isinstance(step, Drop):
         if not set(step.names) <= there.keys():
-            raise Outside
+            raise NeedsSpark
         return {name: value for name, value in there.items() if name not in step.names}
     assert isinstance(step, Select | WithColumns)
     made: list[tuple[str, Value]] = []
@@ -178,14 +178,14 @@ def _columns(step: Node, there: dict[str, Value]) -> dict[str, Value]:
         made = [new.pop(old.lower(), (old, value)) for old, value in there.items()]
         made += new.values()
     if len({name.lower() for name, _ in made}) != len(made):
-        raise Outside
+        raise NeedsSpark
     return dict(made)
 
 
 def _item(name: str, text: str, there: dict[str, Value]) -> tuple[str, Value]:
     value = expression(text, there)
     if not value.columns and value.type not in SIMPLE:
-        raise Outside
+        raise NeedsSpark
     return (sql.alias(text, step="select")[0] if sql.has_alias(text) else name), value
 
 
@@ -197,5 +197,5 @@ def _filters(conditions: Sequence[Value], values: Sequence[Value]) -> list[Filte
         filters.append(Filter(condition, tuple(sorted(needed))))
         needed |= condition.columns
     if sum(value.size for value in (*conditions, *values)) > 10 * MOST:
-        raise Outside
+        raise NeedsSpark
     return filters[::-1]

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import InvalidSpec, MillstreamError, UserCodeFailed
-from millstream.plan.explain.explain import words
+from millstream.plan.explain.explain import step_text
 from millstream.plan.graph import PACKAGE, Node, Read, Select, Stateful, Where, WithColumns
 from millstream.sql import columns as sql
 
@@ -60,7 +60,7 @@ def analysed_step(node: Node) -> Iterator[None]:
             yield
         except PySparkException as error:
             raise InvalidSpec(
-                f"{words(node)} needs types that fit",
+                f"{step_text(node)} needs types that fit",
                 got=_reason(error),
                 do=None if node.at is None else f"see {node.at}",
             ) from error
@@ -103,7 +103,7 @@ def _translated(error: Exception, step: str, trees: Sequence[Node]) -> Millstrea
         return _failed(step, f"{raised[-1][0]}: {raised[-1][1]}", frame)
     node = _writer(error, trees)
     where = _called_from(error) or (node.at if node is not None else None)
-    name = step if node is None else f"{words(node)} → {step}"
+    name = step if node is None else f"{step_text(node)} → {step}"
     return _failed(name, _reason(error), where)
 
 

@@ -26,7 +26,7 @@ from millstream.plan.graph import (
 )
 from millstream.plan.stages import POSITION, SIGN, TIME
 from millstream.plan.stages import leaves as leaves_of
-from millstream.plan.table_graph import KeptWhere
+from millstream.plan.table_graph import TableWhere
 from millstream.sources.decode import ORIGIN
 from millstream.sources.spec import HIDDEN
 from millstream.sql import columns as sql
@@ -122,7 +122,7 @@ def _where(step: Where, frame: DataFrame, clock: int) -> DataFrame:
     return frame.filter(_text(step.sql, frame, clock))
 
 
-def _kept_where(step: KeptWhere, frame: DataFrame, clock: int) -> DataFrame:
+def _table_where(step: TableWhere, frame: DataFrame, clock: int) -> DataFrame:
     """A change whose row is not wanted says that its key is gone."""
     stays = f"(_origin.sign > 0 and coalesce(({_text(step.sql, frame, clock)}\n), false))"
     others = [name for name in frame.columns if name not in (*step.keys, "_origin")]
@@ -225,7 +225,7 @@ def _need_the_same_columns(left: DataFrame, right: DataFrame) -> None:
 
 _STEPS: dict[type[Stateless], Callable[..., DataFrame]] = {
     Where: _where,
-    KeptWhere: _kept_where,
+    TableWhere: _table_where,
     Select: _select,
     WithColumns: _with_columns,
     Drop: _drop,

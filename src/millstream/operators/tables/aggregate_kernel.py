@@ -34,7 +34,7 @@ TIME = "_time"
 ORIGIN = ("_source", "_partition", "_offset", "_sub")
 
 
-class TallyKernel:
+class TableAggregateKernel:
     """Aggregates per key over all the rows there are.
 
     A row that is retracted leaves its key's aggregates; a key without rows is gone.

@@ -27,7 +27,7 @@ ORIGIN = ("_source", "_partition", "_offset", "_sub")
 _STAMP = pa.timestamp("us", "UTC")
 
 
-class ToldKernel:
+class ChangelogKernel:
     """Each change of a table as one event.
 
     State: none.

@@ -71,9 +71,9 @@ class DatabaseKernel(CurrentKernel):
         """Hash the keys; a truncation is for every key. None is late."""
         rows = self.exchanged(rows)
         clears = numbers(rows[SIGN]) == TRUNCATED
-        everywhere = rows.filter(pa.array(clears)).select(PLACE)
+        broadcast = rows.filter(pa.array(clears)).select(PLACE)
         kept = rows.filter(pa.array(~clears))
-        return Prepared(kept, np.zeros(0, np.int64), everywhere=everywhere)
+        return Prepared(kept, np.zeros(0, np.int64), broadcast=broadcast)
 
     def run(
         self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], batch_time: BatchTime

@@ -1,6 +1,6 @@
 """A pipeline in words: its logical plan and its stages, without Spark and without Kafka.
 
-`described` gives it as data, `explain` as text; the same pipeline gives the same text.
+`describe` gives it as data, `explain` as text; the same pipeline gives the same text.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from millstream.duration import text as duration
-from millstream.plan.explain.promises import remembering
+from millstream.plan.explain.promises import describe_step
 from millstream.plan.graph import (
     Drop,
     Explode,
@@ -42,7 +42,7 @@ _QUOTED = re.compile(r"`(\w+)`")
 
 def explain(name: str, outputs: Sequence[Output], dead: Sink | None = None) -> str:
     """The logical plan and its stages, as text."""
-    plan = described(name, outputs, dead)
+    plan = describe(name, outputs, dead)
     lines = [f"pipeline {name}", "", "logical plan"]
     for step in plan["steps"]:
         lines += _step_lines(step)
@@ -55,7 +55,7 @@ def explain(name: str, outputs: Sequence[Output], dead: Sink | None = None) -> s
     return "\n".join(lines) + "\n"
 
 
-def described(name: str, outputs: Sequence[Output], dead: Sink | None = None) -> Facts:
+def describe(name: str, outputs: Sequence[Output], dead: Sink | None = None) -> Facts:
     """The same as data: steps in order, each with the numbers of those it takes rows from."""
     stages, kafka = cut(outputs), uses_kafka(outputs, dead)
     late = default_of(name, "late", kafka=kafka)
@@ -85,7 +85,7 @@ def described(name: str, outputs: Sequence[Output], dead: Sink | None = None) ->
     }
 
 
-def words(node: Node) -> str:
+def step_text(node: Node) -> str:
     """A step as its user wrote it: the word, and its SQL."""
     if isinstance(node, Read | Stateful):
         return f"read {node.name}" if isinstance(node, Read) else node.label
@@ -103,7 +103,7 @@ def words(node: Node) -> str:
 
 def path(stage: Stage, stages: Stages) -> list[str]:
     """What a stage does, from where its rows come from to where they go."""
-    between = [words(node).split(" ")[0] for tree in stage.trees for node in _between(tree)]
+    between = [step_text(node).split(" ")[0] for tree in stage.trees for node in _between(tree)]
     begin = " and ".join(
         ("read " if isinstance(leaf, Read) else "results of ") + stages.names[leaf]
         for leaf in stage.leaves
@@ -139,8 +139,8 @@ def _step(node: Node, late: str, stages: Stages) -> Facts:
         return _read(node, stages.names[node])
     if isinstance(node, Stateful):
         places = [stages.names[leaf] for below in node.inputs for leaf in leaves(below)]
-        return {"step": stages.names[node], **remembering(node, _rest(node, late), places)}
-    facts: Facts = {"step": words(node)}
+        return {"step": stages.names[node], **describe_step(node, _rest(node, late), places)}
+    facts: Facts = {"step": step_text(node)}
     if isinstance(node, Transform):
         facts["columns"] = "known only to Spark: `millstream check` shows them"
     if any(sql.at_clock(text, 0) != text for text in _texts(node)):

@@ -12,7 +12,7 @@ from millstream.operators.windows.sliding.spec import Sliding
 from millstream.operators.windows.spec import Everything, Hopping, Tumbling
 from millstream.plan.graph import Aggregated, Deduplicated, Processed, Ranked, Stateful
 from millstream.plan.join_graph import Enriched, Join, Joined, JoinedTables
-from millstream.plan.table_graph import FoldedRows, Tallied, Told, Upheld
+from millstream.plan.table_graph import CurrentRows, FoldedRows, TableAggregated, TableChanges
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Facts = dict[str, Any]
 
 
-def remembering(node: Stateful, rest: str, places: Sequence[str]) -> Facts:
+def describe_step(node: Stateful, rest: str, places: Sequence[str]) -> Facts:
     """A step's keys, state, results, late rows and order; `places` are where its rows rest."""
     if isinstance(node, Aggregated):
         return _aggregated(node, rest, places)
@@ -39,9 +39,9 @@ def remembering(node: Stateful, rest: str, places: Sequence[str]) -> Facts:
             "order": _by_origin(", ".join(node.keys), places),
         }
     if isinstance(node, Join):
-        return joining(node, rest)
-    if isinstance(node, Upheld | Tallied | FoldedRows | Told):
-        return upholding(node, _by_origin(", ".join(node.keys), places))
+        return _join(node, rest)
+    if isinstance(node, CurrentRows | TableAggregated | FoldedRows | TableChanges):
+        return _table_step(node, _by_origin(", ".join(node.keys), places))
     if isinstance(node, Ranked):
         return {
             "keeps": str(node.spec),
@@ -187,7 +187,7 @@ _PLANS = {
 _SAME = "does not matter: the same results under any batch cuts"
 
 
-def joining(node: Join, rest: str) -> Facts:
+def _join(node: Join, rest: str) -> Facts:
     """A join's keys, state, results, late rows and order."""
     facts: Facts = {"keys": list(node.keys)}
     if isinstance(node, Joined):
@@ -262,17 +262,17 @@ def _columns(node: Join) -> str:
     return ", ".join(node.columns or ()) or "the columns of both sides"
 
 
-TableStep = Upheld | Tallied | FoldedRows | Told
+TableStep = CurrentRows | TableAggregated | FoldedRows | TableChanges
 
 _LATE_CHANGE = "a change behind the watermark is applied all the same, and counted as late"
 
 
-def upholding(node: TableStep, order: str) -> Facts:
+def _table_step(node: TableStep, order: str) -> Facts:
     """A step's keys, state, results and order; `order` is what the rows' order means to it."""
     facts: Facts = {"keys": list(node.keys)}
-    if isinstance(node, Upheld):
-        return facts | _upheld(node, order)
-    if isinstance(node, Told):
+    if isinstance(node, CurrentRows):
+        return facts | _current_rows(node, order)
+    if isinstance(node, TableChanges):
         return facts | {
             "state": "none",
             "emits": f"{', '.join(node.columns or ())}: each change once, at once",
@@ -302,7 +302,7 @@ def upholding(node: TableStep, order: str) -> Facts:
     }
 
 
-def _upheld(node: Upheld, order: str) -> Facts:
+def _current_rows(node: CurrentRows, order: str) -> Facts:
     by_time = node.spec.order == "time"
     return {
         "state": "one row per key; of a deleted one its key, until a day behind the watermark"
@@ -317,5 +317,9 @@ def _upheld(node: Upheld, order: str) -> Facts:
 
 
 def _table_emits(node: TableStep) -> str:
-    each = "each change" if isinstance(node, Upheld) and node.spec.each else "what a batch changes"
+    each = (
+        "each change"
+        if isinstance(node, CurrentRows) and node.spec.each
+        else "what a batch changes"
+    )
     return f"{', '.join(node.columns or ())}: {each}, the old row retracted and the new one added"

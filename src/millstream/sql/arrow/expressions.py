@@ -1,6 +1,6 @@
 """One SQL expression as a value over Arrow columns, where its meaning is exactly Spark's.
 
-Whatever is not known to be the same is `Outside`: what can raise (integers that overflow,
+Whatever is not known to be the same is `NeedsSpark`: what can raise (integers that overflow,
 casts to narrower types, divisors that may be zero), what depends on the session, and what
 sqlglot may read in another way than Spark's parser.
 """
@@ -24,7 +24,7 @@ from millstream.sql.arrow.types import (
     NULL,
     ORDERED,
     TEXT,
-    Outside,
+    NeedsSpark,
     common,
     is_point,
     widened,
@@ -47,13 +47,13 @@ def expression(text: str, columns: Mapping[str, Value]) -> Value:
     """What a SQL text means over these columns.
 
     Raises:
-        Outside: it is not known to mean here what it means in Spark.
+        NeedsSpark: it is not known to mean here what it means in Spark.
     """
     tree: Any = sql.parsed(text, "an expression").unalias()
     signs = sum(1 for _ in tree.find_all(exp.Add))
     nodes = sum(1 for _ in tree.walk())
     if "\\" in text or text.count("+") != signs or nodes > MOST or sql.at_clock(text, 0) != text:
-        raise Outside
+        raise NeedsSpark
     return _made(tree, columns)
 
 
@@ -61,20 +61,20 @@ def found(name: str, columns: Iterable[str]) -> str:
     """The column of a name in any case, as it is written among the others."""
     same = [column for column in columns if column.lower() == name.lower()]
     if len(same) != 1 or (same[0] != name and not (name + same[0]).isascii()):
-        raise Outside
+        raise NeedsSpark
     return same[0]
 
 
 def _made(tree: exp.Expression, columns: Mapping[str, Value]) -> Value:
     if type(tree) not in _MAKERS:
-        raise Outside
+        raise NeedsSpark
     parts, maker = _MAKERS[type(tree)]
     if any(value for part, value in tree.args.items() if part not in parts):
-        raise Outside
+        raise NeedsSpark
     made = maker(tree, columns)
     of_constants = not made.columns and not isinstance(made, Literal)
     if of_constants or made.size > MOST:
-        raise Outside
+        raise NeedsSpark
     return made
 
 
@@ -82,7 +82,7 @@ def _operands(tree: exp.Expression, columns: Mapping[str, Value], *more: str) ->
     """The parts of a comparison; one that is a condition itself may be read in two ways."""
     for part in ("this", *more):
         if isinstance(tree.args[part].unnest(), exp.Predicate | exp.Connector | exp.Not):
-            raise Outside
+            raise NeedsSpark
         yield _made(tree.args[part], columns)
 
 
@@ -95,7 +95,7 @@ def _column(tree: Any, columns: Mapping[str, Value]) -> Value:
     value = columns[found(name, columns)]
     for part in inside:
         if not pa.types.is_struct(value.type):
-            raise Outside
+            raise NeedsSpark
         fields = [field.name for field in value.type]
         place = fields.index(found(part, fields))
         value = Part(value, place, value.type[place].type)
@@ -112,7 +112,7 @@ def _literal(tree: exp.Expression, columns: Mapping[str, Value]) -> Value:
         return Literal(Decimal(text), _POINTED)
     if _EXPONENT.fullmatch(text) and math.isfinite(float(text)):
         return Literal(float(text), DOUBLE)
-    raise Outside
+    raise NeedsSpark
 
 
 def _boolean(tree: exp.Expression, columns: Mapping[str, Value]) -> Value:
@@ -131,12 +131,12 @@ def _negative(tree: exp.Expression, columns: Mapping[str, Value]) -> Value:
     value = _made(tree.this, columns)
     if isinstance(value, Literal):
         if isinstance(tree.this, exp.Paren) or not value.value or value.value in (2**31, 2**63):
-            raise Outside
+            raise NeedsSpark
         if isinstance(value.value, str | bool):
-            raise Outside
+            raise NeedsSpark
         return Literal(-value.value, value.type)
     if value.type not in (DOUBLE, FLOAT):
-        raise Outside
+        raise NeedsSpark
     return Call("negate", (value,), value.type)
 
 
@@ -154,12 +154,12 @@ def _cast(tree: exp.Expression, columns: Mapping[str, Value]) -> Value:
     to = tree.args["to"]
     kind = _TARGETS.get(to.this)
     if kind is None or to.expressions:
-        raise Outside
+        raise NeedsSpark
     value = _made(tree.this, columns)
     if isinstance(value, Literal) and value.type in INTEGERS and kind in INTEGERS:
         half = 2 ** (kind.bit_width - 1)
         if not -half < value.value < half:
-            raise Outside
+            raise NeedsSpark
         return Literal(value.value, kind)
     return widened(value, kind)
 
@@ -173,7 +173,7 @@ def _call(function: str, *operands: Value) -> Value:
 
 def _condition(value: Value) -> Value:
     if value.type != BOOL:
-        raise Outside
+        raise NeedsSpark
     return value
 
 
@@ -224,12 +224,12 @@ def _comparable(left: Value, right: Value, *, order: bool) -> tuple[Value, Value
     turn the cast around."""
     kinds = {left.type, right.type}
     if len(kinds) > 1 and DOUBLE in kinds and kinds & {pa.int64(), FLOAT}:
-        raise Outside
+        raise NeedsSpark
     if NULL in kinds:
-        raise Outside
+        raise NeedsSpark
     kind = common([left, right])
     if kind not in ORDERED and (order or kind != BOOL):
-        raise Outside
+        raise NeedsSpark
     return widened(left, kind), widened(right, kind)
 
 
@@ -251,16 +251,16 @@ def _one_of(tree: exp.Expression, columns: Mapping[str, Value]) -> Value:
     these = [_made(one, columns) for one in tree.expressions]
     kind = common([value, *these])
     if kind not in (*INTEGERS, TEXT) or not value.columns:
-        raise Outside
+        raise NeedsSpark
     if not all(isinstance(one, Literal) and one.value is not None for one in these):
-        raise Outside
+        raise NeedsSpark
     literals = tuple(one.value for one in these if isinstance(one, Literal))
     return OneOf(widened(value, kind), literals)
 
 
 def _is_null(tree: exp.Expression, columns: Mapping[str, Value]) -> Value:
     if not isinstance(tree.expression, exp.Null):
-        raise Outside
+        raise NeedsSpark
     (value,) = _operands(tree, columns)
     return _call("is_null", value)
 
@@ -285,7 +285,7 @@ def _arithmetic(tree: exp.Expression, columns: Mapping[str, Value]) -> Value:
     """Of doubles: nothing else is sure not to overflow."""
     sides = [_made(side, columns) for side in (tree.this, tree.expression)]
     if DOUBLE not in [side.type for side in sides] or NULL in [side.type for side in sides]:
-        raise Outside
+        raise NeedsSpark
     operands = tuple(widened(side, DOUBLE) for side in sides)
     return Call(_ARITHMETIC[type(tree)], operands, DOUBLE)
 
@@ -294,9 +294,9 @@ def _divided(tree: exp.Expression, columns: Mapping[str, Value]) -> Value:
     """By a literal that is not zero: of integers, too, the quotient is a double."""
     value, by = _made(tree.this, columns), _made(tree.expression, columns)
     if not isinstance(by, Literal) or not by.value or value.type not in (*INTEGERS, DOUBLE):
-        raise Outside
+        raise NeedsSpark
     if is_point(by) and value.type != DOUBLE:
-        raise Outside
+        raise NeedsSpark
     return Call("divide", (widened(value, DOUBLE), widened(by, DOUBLE)), DOUBLE)
 
 
@@ -304,10 +304,10 @@ def _remainder(tree: exp.Expression, columns: Mapping[str, Value]) -> Value:
     """Of integers, by a literal that is not zero; the sign is that of the dividend."""
     value, by = _made(tree.this, columns), _made(tree.expression, columns)
     if not isinstance(by, Literal) or not by.value or by.type not in INTEGERS:
-        raise Outside
+        raise NeedsSpark
     kind = common([value, by])
     if kind not in INTEGERS:
-        raise Outside
+        raise NeedsSpark
     dividend, divisor = widened(value, kind), Literal(abs(by.value), kind)
     times = Call("divide", (dividend, divisor), kind)
     whole = Call("multiply", (times, divisor), kind)
@@ -323,7 +323,7 @@ def _chosen(condition: Value, then: Value, other: Value) -> Value:
 
 def _if(tree: exp.Expression, columns: Mapping[str, Value]) -> Value:
     if tree.args.get("false") is None:
-        raise Outside
+        raise NeedsSpark
     parts = (_made(tree.args[part], columns) for part in ("this", "true", "false"))
     return _chosen(*parts)
 

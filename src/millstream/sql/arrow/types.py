@@ -20,7 +20,7 @@ ORDERED = (*INTEGERS, DOUBLE, FLOAT, TEXT, pa.timestamp("us", "UTC"), pa.date32(
 SIMPLE = (*ORDERED, BOOL)
 
 
-class Outside(Exception):
+class NeedsSpark(Exception):
     """An expression, or a step, that is left to Spark."""
 
 
@@ -33,7 +33,7 @@ def widened(value: Value, kind: pa.DataType) -> Value:
     doubled = kind == DOUBLE and (value.type in (*INTEGERS, FLOAT) or is_point(value))
     both = value.type in INTEGERS and kind in INTEGERS
     if not doubled and not (both and value.type.bit_width < kind.bit_width):
-        raise Outside
+        raise NeedsSpark
     if isinstance(value, Literal):
         return Literal(float(value.value) if doubled else value.value, kind)
     return Cast(value, kind)
@@ -52,5 +52,5 @@ def common(values: Sequence[Value]) -> pa.DataType:
     if DOUBLE in kinds:
         return DOUBLE
     if len(kinds) != 1 or not kinds <= set(SIMPLE):
-        raise Outside
+        raise NeedsSpark
     return kinds.pop()

@@ -340,9 +340,9 @@ def test_events_of_one_key_go_to_all_ranges_if_the_table_is_replicated_and_to_on
     assert buckets("replicated") > 200
     assert buckets(None) > 200
     large = kernel().planned({"versions": 10**9, "waiting": 0})
-    assert large.prepare(tables.table([rate(1, 0)], RATES), batch_time, 1).everywhere is None
+    assert large.prepare(tables.table([rate(1, 0)], RATES), batch_time, 1).broadcast is None
     small = kernel().planned({"versions": 1_000, "waiting": 0})
-    assert small.prepare(tables.table([rate(1, 0)], RATES), batch_time, 1).everywhere is not None
+    assert small.prepare(tables.table([rate(1, 0)], RATES), batch_time, 1).broadcast is not None
     with pytest.raises(InvalidSpec, match="`plan` of as_of needs one of replicated, repartitioned"):
         AsOf(ON, "inner", "broadcast")  # type: ignore[arg-type]
 

@@ -116,8 +116,8 @@ class AsOfKernel:
         """Part the late events; the others, and changes, go to the bucket of their keys."""
         if side == TABLE:
             changes = self._versions.exchanged(rows)
-            everywhere = changes if self._told_all else None
-            return Prepared(changes, np.zeros(0, np.int64), everywhere=everywhere)
+            broadcast = changes if self._told_all else None
+            return Prepared(changes, np.zeros(0, np.int64), broadcast=broadcast)
         self._events.require(rows, timed=True)
         gone = int_values(plain(rows[TIME])) < batch_time.before
         if batch_time.before == END_OF_TIME:

@@ -94,7 +94,7 @@ class LookupKernel:
         nothing = np.zeros(0, np.int64)
         if side == TABLE:
             changes = self._changed(rows)
-            return Prepared(changes, nothing, everywhere=changes if self._replicated else None)
+            return Prepared(changes, nothing, broadcast=changes if self._replicated else None)
         self._events.require(rows, timed=False)
         timed = TIME in rows.column_names
         return Prepared(self._events.exchanged(rows, timed=timed, spread=self._replicated), nothing)

@@ -53,15 +53,15 @@ class RowRule(Protocol):
         """Columns it needs of each row after the shuffle, beside what is remembered."""
 
     def carry(self, rows: pa.Table) -> tuple[dict[str, pa.Array], pa.Table | None, int]:
-        """Its columns of each row, what must be seen everywhere, how many rows are outside."""
+        """Its columns of each row, what must be seen broadcast, how many rows are outside."""
 
 
 def prepared(rule: RowRule, lifted: Lifted, rows: pa.Table) -> Prepared:
     """Each row lifted, with what the rule carries along; no row is late."""
     require_no_retraction(rows, rule.name)
-    columns, everywhere, outside = rule.carry(rows)
+    columns, broadcast, outside = rule.carry(rows)
     made = lifted.lift(rows) | {name: rows[name] for name in ORIGIN} | columns
-    return Prepared(pa.table(made), np.zeros(0, np.int64), unplaced=outside, everywhere=everywhere)
+    return Prepared(pa.table(made), np.zeros(0, np.int64), unplaced=outside, broadcast=broadcast)
 
 
 def columns_beside(rule: RowRule) -> dict[str, pa.DataType]:
@@ -77,7 +77,7 @@ class Keyed:
     """Rows of keys side by side: what the state had open, then the batch in order of origin.
 
     `kept` marks rows of the state, at most one per key and its first; `starts` is where keys
-    begin, `markers` what was sent everywhere.
+    begin, `markers` what was sent broadcast.
     """
 
     rows: pa.Table

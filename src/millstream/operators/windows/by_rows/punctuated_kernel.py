@@ -87,7 +87,7 @@ class AllKeys:
         return {PUNCTUATION: pa.bool_()}
 
     def carry(self, rows: pa.Table) -> tuple[dict[str, pa.Array], pa.Table | None, int]:
-        """The origins of the rows that close are seen everywhere."""
+        """The origins of the rows that close are seen broadcast."""
         marks = _marks(rows)
         markers = rows.select(ORIGIN).filter(marks)
         return {PUNCTUATION: marks}, markers, 0 if self._member else markers.num_rows
