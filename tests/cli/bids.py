@@ -39,12 +39,12 @@ def lines(seconds: list[int], auction: int = 7) -> str:
 
 
 def windows(records: list[dict[str, Any]]) -> list[tuple[str, int]]:
-    """Start and count of every result row, as they stand in the topic."""
+    """Start and count of every result row, in the order of the topic."""
     return sorted((r["value"]["window_start"], r["value"]["n"]) for r in records)
 
 
 def two_batches(millstream: Command, topic: str, folder: Path) -> list[str]:
-    """A job of two batches, with one window left and one open, as the options that name it."""
+    """Run a job of two batches with one closed and one open window; return its options."""
     place = ["--checkpoint", str(folder / "job")]
     file = pipeline_file(folder, topic)
     millstream.ok("topics", "create", topic)

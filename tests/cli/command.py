@@ -1,4 +1,4 @@
-"""`millstream` as tests run it: in this process, or for real in one of its own."""
+"""`millstream` as tests run it: in this process, or as a separate one."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ COMMAND = str(Path(sys.executable).with_name("millstream"))
 
 
 @dataclass(frozen=True)
-class Said:
-    """How a command ended and what it said."""
+class Result:
+    """The exit code and the output of a command."""
 
     code: int
     out: str
@@ -47,21 +47,21 @@ class Command:
         if kafka is not None:
             self.environment["MILLSTREAM_KAFKA"] = kafka
 
-    def __call__(self, *words: str, stdin: str | bytes = b"") -> Said:
-        """Runs in this process."""
+    def __call__(self, *words: str, stdin: str | bytes = b"") -> Result:
+        """Run in this process."""
         from millstream.cli.main import app
 
         result = CliRunner(env=self.environment).invoke(app, words, input=stdin)
-        return Said(result.exit_code, result.stdout, result.stderr)
+        return Result(result.exit_code, result.stdout, result.stderr)
 
-    def ok(self, *words: str, stdin: str | bytes = b"") -> Said:
+    def ok(self, *words: str, stdin: str | bytes = b"") -> Result:
         """As a call, for commands that must succeed."""
         said = self(*words, stdin=stdin)
         assert said.code == 0, said
         return said
 
     def process(self, *words: str, **options: Any) -> subprocess.Popen[bytes]:
-        """Starts the installed command for real."""
+        """Start the installed command as a process."""
         settings: dict[str, Any] = {
             "stdin": subprocess.DEVNULL,
             "stdout": subprocess.PIPE,
@@ -70,7 +70,7 @@ class Command:
         }
         return subprocess.Popen([COMMAND, *words], **(settings | options))
 
-    def at_a_terminal(self, *words: str, typing: tuple[tuple[str, str], ...] = ()) -> Said:
+    def at_a_terminal(self, *words: str, typing: tuple[tuple[str, str], ...] = ()) -> Result:
         """Runs with all three streams at one terminal; `out` is what was seen there.
 
         Each pair in `typing` is what to wait for and what to type then. Ctrl-C is pressed
@@ -98,7 +98,7 @@ class Command:
             code = _ended(process)
         os.close(controller)
         assert not waiting, (seen, waiting)
-        return Said(code, seen, "")
+        return Result(code, seen, "")
 
 
 def _ended(process: subprocess.Popen[bytes]) -> int:

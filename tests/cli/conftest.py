@@ -18,8 +18,8 @@ def millstream(broker: ThrowAwayBroker) -> Command:
 
 
 @pytest.fixture
-def nowhere() -> Command:
-    """The command where no Kafka is named and none runs."""
+def offline() -> Command:
+    """The command with no Kafka named and none running."""
     return Command(None)
 
 

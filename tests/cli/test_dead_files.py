@@ -64,46 +64,46 @@ def real(millstream: Command, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_bad_a_future_and_a_late_row_without_kafka_are_kept_listed_shown_and_dropped(
-    nowhere: Command, file: str, tmp_path: Path
+    offline: Command, file: str, tmp_path: Path
 ) -> None:
     folder = ["--checkpoint", str(tmp_path / "job")]
-    first = real(nowhere, "run", file, *folder, "--until", "caught-up")
+    first = real(offline, "run", file, *folder, "--until", "caught-up")
     assert first.returncode == 0, first.stderr
     assert "set aside" not in first.stderr
-    none = real(nowhere, "dead", "list", file, *folder)
+    none = real(offline, "dead", "list", file, *folder)
     assert none.returncode == 0, none.stderr
     assert "no dead rows" in none.stdout + none.stderr
 
     written(tmp_path / "in", "b", [BAD, FUTURE, LATE])
-    last = real(nowhere, "run", file, *folder, "--until", "finished")
+    last = real(offline, "run", file, *folder, "--until", "finished")
     assert last.returncode == 0, last.stderr
     assert results(tmp_path) == [5] * 6
     assert "2 bad rows" in last.stderr
     assert f"1 late row in {tmp_path / 'job' / 'late'}" in last.stderr
 
     for target in (file, "views"):
-        rows = nowhere.ok("dead", "list", target, *folder, "-o", "json").json
+        rows = offline.ok("dead", "list", target, *folder, "-o", "json").json
         assert [(row["source"], row["waiting"], row["dropped"]) for row in rows] == [
             ("in", 1, 0), ("in", 1, 0)
         ]  # fmt: skip
-    shown = nowhere.ok("dead", "show", file, *folder, "-o", "json").records
+    shown = offline.ok("dead", "show", file, *folder, "-o", "json").records
     assert [json.loads(row["value"]) for row in shown] == [BAD, FUTURE]
     assert [(row["offset"], row["dead"]) for row in shown] == [(30, "0@0"), (31, "0@1")]
-    people = nowhere.ok("dead", "show", file, *folder, "--reason", "ahead")
+    people = offline.ok("dead", "show", file, *folder, "--reason", "ahead")
     assert "2999" in people.out
     assert "millstream.file" in people.out + people.err
 
-    refused = nowhere("dead", "retry", file, *folder)
+    refused = offline("dead", "retry", file, *folder)
     assert refused.code == 2
     assert "a new file" in refused.err
     assert "dead drop" in refused.err
 
-    assert "1 dead row" in nowhere.ok("dead", "drop", file, *folder, "--offset", "30").err
-    assert "no dead rows" in nowhere.ok("dead", "drop", file, *folder, "--offset", "30").err
-    assert nowhere.ok("dead", "show", file, *folder).out.count("2999") == 1
-    rows = nowhere.ok("dead", "list", file, *folder, "-o", "json").json
+    assert "1 dead row" in offline.ok("dead", "drop", file, *folder, "--offset", "30").err
+    assert "no dead rows" in offline.ok("dead", "drop", file, *folder, "--offset", "30").err
+    assert offline.ok("dead", "show", file, *folder).out.count("2999") == 1
+    rows = offline.ok("dead", "list", file, *folder, "-o", "json").json
     assert sorted((row["waiting"], row["dropped"]) for row in rows) == [(0, 1), (1, 0)]
-    assert len(nowhere.ok("dead", "show", file, *folder, "--all", "-o", "json").records) == 2
+    assert len(offline.ok("dead", "show", file, *folder, "--all", "-o", "json").records) == 2
 
 
 def kill_at(
@@ -126,67 +126,65 @@ HELD = [point for point in POINTS if point not in ("in the middle of a run",)]
 
 @pytest.mark.parametrize("point", HELD)
 def test_a_kill_at_any_moment_leaves_each_late_and_bad_row_once(
-    nowhere: Command, file: str, tmp_path: Path, point: str
+    offline: Command, file: str, tmp_path: Path, point: str
 ) -> None:
     folder = ["--checkpoint", str(tmp_path / "job"), "--until"]
-    assert real(nowhere, "run", file, *folder, "caught-up").returncode == 0
+    assert real(offline, "run", file, *folder, "caught-up").returncode == 0
     written(tmp_path / "in", "b", [BAD, FUTURE, LATE])
-    kill_at(point, nowhere, file, [*folder, "finished"], tmp_path / "hold")
+    kill_at(point, offline, file, [*folder, "finished"], tmp_path / "hold")
 
-    last = real(nowhere, "run", file, *folder, "finished")
+    last = real(offline, "run", file, *folder, "finished")
     assert last.returncode == 0, last.stderr
     assert results(tmp_path) == [5] * 6
-    shown = nowhere.ok("dead", "show", file, "--checkpoint", folder[1], "-o", "json").records
+    shown = offline.ok("dead", "show", file, "--checkpoint", folder[1], "-o", "json").records
     assert [json.loads(row["value"]) for row in shown] == [BAD, FUTURE]
     late = KeptRows(Files(tmp_path / "job" / "late", format="json"), "late").records()
     assert [json.loads(json.loads(row.value or b"")["row"])["page"] for row in late] == [7]
 
 
-def test_rows_are_read_from_the_folder_that_was_named(
-    nowhere: Command, file: str, tmp_path: Path
-) -> None:
+def test_rows_are_read_from_the_named_folder(offline: Command, file: str, tmp_path: Path) -> None:
     for format_ in ("json", "parquet"):
         out, folder = tmp_path / f"dead-{format_}", ["--checkpoint", str(tmp_path / format_)]
         named = made(tmp_path, f', dead=ms.Files({str(out)!r}, format="{format_}")')
         written(tmp_path / "in", "b", [BAD])
-        nowhere.ok("run", named, *folder, "--until", "caught-up", "--take-over")
-        [shown] = nowhere.ok("dead", "show", named, *folder, "-o", "json").records
+        offline.ok("run", named, *folder, "--until", "caught-up", "--take-over")
+        [shown] = offline.ok("dead", "show", named, *folder, "-o", "json").records
         assert json.loads(shown["value"]) == BAD
-        nowhere.ok("dead", "drop", named, *folder)
-        assert nowhere.ok("dead", "list", named, *folder, "-o", "json").json[0]["dropped"] == 1
+        offline.ok("dead", "drop", named, *folder)
+        assert offline.ok("dead", "list", named, *folder, "-o", "json").json[0]["dropped"] == 1
 
 
-def test_a_store_of_another_kind_is_named(nowhere: Command, tmp_path: Path) -> None:
+def test_a_store_of_another_kind_is_named(offline: Command, tmp_path: Path) -> None:
     file = made(tmp_path, f', dead=ms.Sqlite({str(tmp_path / "x.db")!r}, "bad")')
-    said = nowhere("dead", "list", file)
+    said = offline("dead", "list", file)
     assert said.code == 2
     assert "Sqlite" in said.err
 
 
 def test_a_changed_pipeline_on_a_finished_checkpoint_stops_the_command(
-    nowhere: Command, file: str, tmp_path: Path
+    offline: Command, file: str, tmp_path: Path
 ) -> None:
     folder = ["--checkpoint", str(tmp_path / "job")]
-    nowhere.ok("run", file, *folder, "--until", "finished")
-    same = nowhere.ok("run", file, *folder, "--until", "finished")
-    assert "it is finished already" in same.err
+    offline.ok("run", file, *folder, "--until", "finished")
+    same = offline.ok("run", file, *folder, "--until", "finished")
+    assert "already finished" in same.err
     changed = made(tmp_path, ', on_bad="stop"')
     for more in (["--until", "finished"], []):
-        said = nowhere("run", changed, *folder, *more)
+        said = offline("run", changed, *folder, *more)
         assert said.code == 1
         assert "another pipeline: bad rows (changed)" in said.err
         assert "--to start" in said.err
 
-    nowhere.ok("rewind", changed, *folder, "--to", "start", "--again")
-    nowhere.ok("run", changed, *folder, "--until", "finished")
+    offline.ok("rewind", changed, *folder, "--to", "start", "--again")
+    offline.ok("run", changed, *folder, "--until", "finished")
     assert results(tmp_path) == [5] * 6
-    nowhere.ok("run", changed, "--checkpoint", str(tmp_path / "new"), "--take-over", "--until",
+    offline.ok("run", changed, "--checkpoint", str(tmp_path / "new"), "--take-over", "--until",
                "finished")  # fmt: skip
     assert results(tmp_path) == [5] * 12
 
 
 def test_a_pipeline_in_memory_needs_no_kafka_and_leaves_no_checkpoint(
-    nowhere: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    offline: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MILLSTREAM_HOME", str(tmp_path / "home"))
     file = tmp_path / "memory.py"
@@ -196,36 +194,36 @@ def test_a_pipeline_in_memory_needs_no_kafka_and_leaves_no_checkpoint(
         'pipeline = ms.Pipeline("in-memory", rows.to(ms.Memory("out")))\n'
     )
     for _ in range(2):
-        said = nowhere.ok("run", str(file), "--until", "finished")
+        said = offline.ok("run", str(file), "--until", "finished")
         assert "throw-away checkpoint" in said.err
         assert "finished: 3 rows read" in said.err
         assert "1 bad row " in said.err
         for target in (str(file), "in-memory"):
-            [row] = nowhere.ok("dead", "show", target, "-o", "json").records
+            [row] = offline.ok("dead", "show", target, "-o", "json").records
             assert json.loads(row["value"]) == {"a": "x"}
     assert not list((tmp_path / "home" / "jobs" / "in-memory").glob("batches"))
 
 
-def test_a_pipeline_that_changes_while_its_last_batch_is_in_hand_stops_when_that_is_done(
-    nowhere: Command, file: str, tmp_path: Path
+def test_a_pipeline_that_changes_during_its_last_batch_stops_after_it(
+    offline: Command, file: str, tmp_path: Path
 ) -> None:
     folder = ["--checkpoint", str(tmp_path / "job"), "--until", "finished"]
-    kill_at("after prepared", nowhere, file, folder, tmp_path / "hold", batch="2")
-    said = nowhere("run", made(tmp_path, ', on_bad="stop"'), *folder)
+    kill_at("after prepared", offline, file, folder, tmp_path / "hold", batch="2")
+    said = offline("run", made(tmp_path, ', on_bad="stop"'), *folder)
     assert said.code == 1
     assert "another pipeline" in said.err
     assert results(tmp_path) == [5] * 6  # of the pipeline that had prepared them
-    assert "it is finished already" in nowhere.ok("run", made(tmp_path), *folder).err
+    assert "already finished" in offline.ok("run", made(tmp_path), *folder).err
 
 
-def test_a_rewind_that_was_killed_is_brought_to_its_end_for_kept_rows_too(
-    nowhere: Command, file: str, tmp_path: Path
+def test_a_killed_rewind_is_completed_for_kept_rows_too(
+    offline: Command, file: str, tmp_path: Path
 ) -> None:
     folder = ["--checkpoint", str(tmp_path / "job")]
     written(tmp_path / "in", "b", [BAD])
-    nowhere.ok("run", file, *folder, "--until", "finished")
+    offline.ok("run", file, *folder, "--until", "finished")
     again = [*folder, "--to", "start", "--again"]
-    kill_at("after rewind", nowhere, file, again, tmp_path / "hold", verb="rewind")
-    nowhere.ok("run", file, *folder, "--until", "finished")
+    kill_at("after rewind", offline, file, again, tmp_path / "hold", verb="rewind")
+    offline.ok("run", file, *folder, "--until", "finished")
     assert results(tmp_path) == [5] * 6
-    assert len(nowhere.ok("dead", "show", file, *folder, "-o", "json").records) == 1
+    assert len(offline.ok("dead", "show", file, *folder, "-o", "json").records) == 1

@@ -1,4 +1,4 @@
-"""What every newcomer runs first: help, version, completion."""
+"""Help, version and completion."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def _commands(group: Any = ROOT, path: tuple[str, ...] = ()) -> Iterator[tuple[s
 
 
 @pytest.mark.parametrize("path", list(_commands()), ids=" ".join)
-def test_every_command_has_help_with_an_example(path: tuple[str, ...], nowhere: Command) -> None:
+def test_every_command_has_help_with_an_example(path: tuple[str, ...], offline: Command) -> None:
     for flag in ("--help", "-h"):
-        said = nowhere.ok(*path, flag)
+        said = offline.ok(*path, flag)
         assert said.err == ""
         assert "Example" in said.out
         assert f"millstream {' '.join(path)}" in said.out.partition("Example")[2]
@@ -72,24 +72,24 @@ def test_help_costs_less_than_a_blink_beside_the_interpreter_and_typer() -> None
     assert best(COMMAND, "--help") - best(sys.executable, "-c", "import typer.main") < 0.3
 
 
-def test_no_command_shows_help_and_is_a_mistake(nowhere: Command) -> None:
-    said = nowhere()
+def test_no_command_shows_help_and_is_an_error(offline: Command) -> None:
+    said = offline()
     assert (said.code, said.out) == (2, "")
     assert "Usage: millstream [OPTIONS] COMMAND" in said.err
 
 
-def test_a_typing_slip_is_met_with_a_guess(nowhere: Command) -> None:
-    said = nowhere("topcis", "list")
+def test_a_misspelled_command_gets_a_suggestion(offline: Command) -> None:
+    said = offline("topcis", "list")
     assert said.code == 2
     assert said.err == (
         "error: no such command 'topcis'. Did you mean 'topics'?; see `millstream --help`\n"
     )
 
 
-def test_version_is_for_people_and_programs(nowhere: Command) -> None:
-    found = nowhere.ok("version", "-o", "json").json
+def test_version_is_for_people_and_programs(offline: Command) -> None:
+    found = offline.ok("version", "-o", "json").json
     assert found["millstream"]
-    assert f"pyspark          {found['pyspark']}\n" in nowhere.ok("version").out
+    assert f"pyspark          {found['pyspark']}\n" in offline.ok("version").out
 
 
 @pytest.mark.parametrize(

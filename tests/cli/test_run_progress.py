@@ -1,4 +1,4 @@
-"""What a run says while it goes on: enough, and not too much."""
+"""The progress messages of a run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def facts(batch: int, rows: int = 100, **more: int) -> Facts:
                  {"hot": 5}, seconds=0.5, state_rows=1024, state_bytes=80_512)  # fmt: skip
 
 
-def test_a_line_tells_the_batch_and_how_the_run_stands() -> None:
+def test_a_line_shows_the_batch_and_the_totals() -> None:
     clock = Clock()
     progress = Progress(clock)
     clock.now = 10.0
@@ -43,7 +43,7 @@ def test_late_and_dead_rows_are_added_up() -> None:
     assert progress.total() == "300 rows read in 3 batches, 15 written, 6 late, 3 dead"
 
 
-def test_a_pause_does_not_count_into_the_rate() -> None:
+def test_a_pause_does_not_lower_the_rate() -> None:
     clock = Clock()
     progress = Progress(clock)
     for clock.now in (1.0, 61.0):
@@ -52,14 +52,14 @@ def test_a_pause_does_not_count_into_the_rate() -> None:
     assert progress.rate == 200.0
 
 
-def test_a_watermark_that_one_source_lacks_is_not_there_yet() -> None:
+def test_without_a_watermark_of_each_source_there_is_none() -> None:
     progress = Progress(Clock())
     progress.add(Facts(1, 1, 0, 0, "narrow", {"a": AT, "b": None}), {})
 
     assert "watermark not yet" in progress.line()
 
 
-def test_quick_batches_share_a_line_and_the_last_is_always_said() -> None:
+def test_quick_batches_share_a_line_and_the_last_is_always_reported() -> None:
     clock, said = Clock(), list[str]()
     with PlainLines(said.append, clock) as lines:
         for batch in range(1, 31):
@@ -69,7 +69,7 @@ def test_quick_batches_share_a_line_and_the_last_is_always_said() -> None:
     assert [line.split(" · ")[0] for line in said] == ["batch 1", "batch 21", "batch 30"]
 
 
-def test_what_takes_long_is_said_again_ever_more_rarely() -> None:
+def test_a_long_phase_is_reported_again_ever_more_rarely() -> None:
     clock, said = Clock(), list[str]()
     lines = PlainLines(said.append, clock)
     lines.phase("starting Spark")

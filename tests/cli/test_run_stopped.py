@@ -1,4 +1,4 @@
-"""Ctrl-C on a real terminal: after the batch in hand, or at once; no row is lost or doubled."""
+"""Ctrl-C on a real terminal: after the current batch, or at once; no row is lost or repeated."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CTRL_C = b"\x03"
 
 
 class Terminal:
-    """`millstream run` on a terminal of its own, held in the middle of its first batch."""
+    """`millstream run` on a separate terminal, held in the middle of its first batch."""
 
     def __init__(self, words: list[str], environment: dict[str, str], hold: Path) -> None:
         self._hold = hold
@@ -58,7 +58,7 @@ class Terminal:
     def ctrl_c(self) -> None:
         os.write(self._master, CTRL_C)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         (self._hold / "held").unlink()
 
     def ended(self, limit: float = 60) -> int:
@@ -98,7 +98,7 @@ def running(millstream: Command, topic: str, folder: Path, *more: str) -> Iterat
 
 
 def java_of(terminal: Terminal) -> list[str]:
-    """The words with which the run has started its Java."""
+    """The command line of the run's Java process."""
     family = psutil.Process(terminal.process.pid).children(recursive=True)
     (java,) = [one for one in family if one.name() == "java"]
     return java.cmdline()
@@ -109,14 +109,14 @@ def results(millstream: Command, topic: str) -> list[tuple[str, int]]:
     return windows(said.records)
 
 
-def test_one_ctrl_c_ends_after_the_batch_in_hand(
+def test_one_ctrl_c_ends_after_the_current_batch(
     millstream: Command, topic: str, tmp_path: Path
 ) -> None:
     with running(millstream, topic, tmp_path, "--lane", "wide") as terminal:
         assert "-XX:TieredStopAtLevel=1" in java_of(terminal), "no row passes through Java here"
         terminal.ctrl_c()
         terminal.until("stopping after this batch; press Ctrl-C again to stop now", limit=5)
-        terminal.let_go()
+        terminal.release()
 
         assert terminal.ended() == 0
         assert "stopped: 6 rows read in 1 batch, 2 written" in terminal.said

@@ -1,4 +1,4 @@
-"""What happens only where a person sits at a terminal."""
+"""What happens only at a terminal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from tests.cli.command import Command
 
 
-def test_deleting_is_asked_about_and_a_no_keeps_the_topic(millstream: Command, clicks: str) -> None:
+def test_deleting_asks_and_a_no_keeps_the_topic(millstream: Command, clicks: str) -> None:
     question = f"delete {clicks} (up to 0 records)? [y/N]:"
     said = millstream.at_a_terminal("topics", "delete", clicks, typing=((question, "n\n"),))
     assert said.code == 1
@@ -27,7 +27,7 @@ def test_ctrl_c_at_a_question_keeps_the_topic(millstream: Command, clicks: str) 
     millstream.ok("topics", "describe", clicks)
 
 
-def test_a_typed_line_is_sent_at_once_and_a_bad_one_told_at_once(
+def test_a_typed_line_is_sent_at_once_and_a_bad_one_reported_at_once(
     millstream: Command, clicks: str
 ) -> None:
     said = millstream.at_a_terminal(

@@ -12,7 +12,7 @@ import pytest
 import millstream as ms
 from millstream.engine.checkpoint.checkpoint import Checkpoint
 from millstream.jobs.registry import JobRegistry
-from millstream.sinks.alerts.writer import NoticeWriter
+from millstream.sinks.alerts.writer import NotificationWriter
 from millstream.sinks.spec import Opening, Staged
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def alerted(console: Served, tmp_path: Path) -> Served:
     checkpoint.open("hot", 256)
     sink = ms.Alert("pages fail", when="n > 5", to=())
     table = pa.table({"page": ["/", EVIL, "/cart"], "n": [9, 8, 1], "_time": [1_000_000] * 3})
-    writer = NoticeWriter(Opening("hot", checkpoint.job, checkpoint.incarnation, (sink,)))
+    writer = NotificationWriter(Opening("hot", checkpoint.job, checkpoint.incarnation, (sink,)))
     writer.recover(None)
     staged = Staged("pages fail", "result", sink, ("page",), 3, lambda: iter([table]))
     writer.write("i", 1, [staged])

@@ -14,7 +14,7 @@ import millstream as ms
 from millstream.console.page import built_page
 from millstream.engine.checkpoint.checkpoint import Checkpoint
 from millstream.jobs.alerts.alerts import alerts
-from millstream.sinks.alerts.writer import NoticeWriter
+from millstream.sinks.alerts.writer import NotificationWriter
 from millstream.sinks.spec import Opening, Staged
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def alerted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]
     checkpoint.open("hot", 256)
     sink = ms.Alert("pages fail", when="n > 5", to=())
     table = pa.table({"page": ["/", HOSTILE, "/cart"], "n": [9, 8, 1], "_time": [1_000_000] * 3})
-    writer = NoticeWriter(Opening("hot", checkpoint.job, checkpoint.incarnation, (sink,)))
+    writer = NotificationWriter(Opening("hot", checkpoint.job, checkpoint.incarnation, (sink,)))
     writer.recover(None)
     staged = Staged("pages fail", "result", sink, ("page",), 3, lambda: iter([table]))
     writer.write("i", 1, [staged])

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from millstream.sources.spec import Ranges, Reader
 
 
-class LogFollowing:
+class LogPrefetchReader:
     """Gives what lies behind offsets, in pieces of at most `rows` records of a partition."""
 
     def __init__(self, reader: Reader, more: Sequence[str], rows: int = 5) -> None:
@@ -39,8 +39,8 @@ class LogFollowing:
 class AheadReader(LogReader):
     """A topic of the small world that can be read ahead."""
 
-    def following(self, more: Sequence[str]) -> LogFollowing:
-        return LogFollowing(self, more)
+    def prefetch_reader(self, more: Sequence[str]) -> LogPrefetchReader:
+        return LogPrefetchReader(self, more)
 
 
 def until(true: Callable[[], bool], what: str, patience: float = 60.0) -> None:

@@ -163,7 +163,7 @@ def test_a_zombie_writes_nothing_after_its_successor_has_opened_the_store() -> N
 
 
 def test_a_store_that_is_gone_stops_the_job_and_is_named() -> None:
-    with pytest.raises(DataGone, match="an empty one, though an earlier batch wrote to it"):
+    with pytest.raises(DataGone, match="none, though an earlier batch wrote one"):
         opened(2, "i1")
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from millstream.kafka.protocol.messages import Request
 
-    Told = dict[str, Future[None]]
+    Responses = dict[str, Future[None]]
 
 ADDRESS = "127.0.0.1:1,127.0.0.1:2"
 
@@ -76,7 +76,7 @@ def test_what_is_made_on_a_broker_while_it_is_emptied_is_moved_too(
     monkeypatch.setattr(requests, "alter_reassignments", move)
     monkeypatch.setattr(requests, "list_reassignments", lambda _: {})
 
-    assert Brokers(ADDRESS).empty(4) == 2
+    assert Brokers(ADDRESS).drain(4) == 2
     assert not [name for name, nodes in there.items() if 4 in nodes]
 
 
@@ -101,7 +101,7 @@ def test_a_broker_that_holds_something_after_all_is_started_again_and_stays(
     )
 
     with pytest.raises(InvalidInput, match=r"hold nothing; got broker 4, which holds new/0;"):
-        cluster.take_out(4, tmp_path)
+        cluster.remove(4, tmp_path)
 
     assert started == [4]
     assert 4 in place.known().nodes
@@ -118,7 +118,7 @@ def test_a_move_to_a_broker_that_stays_away_ends_and_says_that_it_goes_on(
     monkeypatch.setattr(requests, "alter_reassignments", move)
     monkeypatch.setattr(requests, "list_reassignments", lambda _: {("bids", 0): None})
 
-    with pytest.raises(Unavailable, match=r"broker 4 needs it to be up; .* goes on"):
+    with pytest.raises(Unavailable, match=r"broker 4 needs it to be up; .* the move continues"):
         Brokers(ADDRESS).move("bids", [1, 4])
 
     assert 30 < clock.now < 32
@@ -228,7 +228,7 @@ class Forgetful:
 
     def poll(self, _: float) -> None: ...
 
-    def answer(self, *_: object, validate_only: bool = False, **__: object) -> Told:
+    def answer(self, *_: object, validate_only: bool = False, **__: object) -> Responses:
         future: Future[None] = Future()
         if validate_only:
             future.set_result(None)

@@ -112,5 +112,5 @@ def test_a_time_that_is_none_is_refused(time: Any) -> None:
 
 
 def test_the_epoch_itself_is_refused_as_it_would_be_taken_for_now() -> None:
-    with pytest.raises(InvalidInput, match="the client takes 0 as the present"):
+    with pytest.raises(InvalidInput, match='the client treats 0 as "now"'):
         sent_at(datetime(1970, 1, 1))

@@ -91,13 +91,13 @@ def test_a_broker_is_added_takes_partitions_over_and_is_removed_without_a_loss(
 
     node = three.add().number
     try:
-        moved = brokers.move(topic, [node, 1, 2], told=lambda *step: steps.append(step))
+        moved = brokers.move(topic, [node, 1, 2], on_progress=lambda *step: steps.append(step))
         eventually(lambda: where(log, topic) == [{node, 1, 2}] * 3, within=60)
         again = brokers.move(topic, [node, 1, 2])
     finally:
-        brokers.empty(node)
-        local.take_out(node, three.folder)
-        brokers.forget(node)
+        brokers.drain(node)
+        local.remove(node, three.folder)
+        brokers.unregister(node)
         del three.nodes[node]
 
     assert (moved, again) == (3, 0)
@@ -118,7 +118,9 @@ def test_moves_that_cannot_be_are_refused_in_a_sentence(
     log, brokers = Log(three.address), Brokers(three.address)
     log.topics.create(topic)
 
-    with pytest.raises(InvalidInput, match="brokers that are up; got broker 9; there are 1, 2, 3"):
+    with pytest.raises(
+        InvalidInput, match="got broker 9; choose one of 1, 2, 3"
+    ):
         brokers.move(topic, [1, 9])
     with pytest.raises(InvalidInput, match="as many brokers as copies, 3; got brokers 1, 2"):
         brokers.move(topic, [1, 2])
@@ -127,11 +129,11 @@ def test_moves_that_cannot_be_are_refused_in_a_sentence(
     with pytest.raises(InvalidInput, match="partitions 0 to 0; got 5"):
         brokers.move(topic, [1, 2, 3], partitions=[5])
     with pytest.raises(InvalidInput, match="a broker for each of its 3 copies"):
-        brokers.empty(1)
+        brokers.drain(1)
     with pytest.raises(InvalidInput, match="one of the controllers 1, 2, 3"):
-        local.take_out(1, three.folder)
-    with pytest.raises(NotFound, match=r"no broker 7; there are 1, 2, 3"):
-        local.take_out(7, three.folder)
+        local.remove(1, three.folder)
+    with pytest.raises(NotFound, match=r"no broker 7; choose one of 1, 2, 3"):
+        local.remove(7, three.folder)
 
 
 def test_the_number_of_copies_can_be_changed(three: ThrowAwayBrokers, topic: str) -> None:

@@ -1,4 +1,4 @@
-"""Alerts as tests play them: rows in batches, a receiver, and what it was told."""
+"""Runs alerts on batches of rows and collects the notifications that a receiver got."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 from tests.sinks.batches import JOB
 
 import millstream as ms
-from millstream.sinks.alerts.writer import NoticeWriter
+from millstream.sinks.alerts.writer import NotificationWriter
 from millstream.sinks.spec import Opening, Staged
 
 if TYPE_CHECKING:
@@ -22,14 +22,14 @@ SECOND = 1_000_000
 Observed = tuple[str, int, int]
 
 
-def alert(receiver: Receiver, **said: Any) -> ms.Alert:
+def alert(receiver: Receiver, **options: Any) -> ms.Alert:
     hook = ms.Webhook(receiver.url, allow_private=True)
-    return ms.Alert("fails", **{"when": "n > 5", "to": hook, "hold": "0 seconds", **said})
+    return ms.Alert("fails", **{"when": "n > 5", "to": hook, "hold": "0 seconds", **options})
 
 
-def running(sink: ms.Alert, epoch: int = 1, idle: float = 0.0) -> NoticeWriter:
+def opened_writer(sink: ms.Alert, epoch: int = 1, idle: float = 0.0) -> NotificationWriter:
     opening = Opening("shop", JOB, epoch, (sink,), idle_seconds=lambda: idle)
-    writer = NoticeWriter(opening)
+    writer = NotificationWriter(opening)
     writer.recover(None)
     return writer
 
@@ -51,8 +51,8 @@ def batch(
                    is_table=level)]  # fmt: skip
 
 
-def news(receiver: Receiver) -> list[tuple[str, str, str]]:
-    """What was told: page, state, and when (its second of the first of January 1970)."""
+def notifications(receiver: Receiver) -> list[tuple[str, str, str]]:
+    """The notifications: page, state, and when (a time on the first of January 1970)."""
     found = []
     for post in receiver.taken():
         body = json.loads(post.body)
@@ -65,14 +65,14 @@ def at(second: int) -> str:
     return f"00:{second // 60:02d}:{second % 60:02d}"
 
 
-def played(receiver: Receiver, sink: ms.Alert, *batches: Sequence[Observed], **said: Any
+def run_batches(receiver: Receiver, sink: ms.Alert, *batches: Sequence[Observed], **options: Any
            ) -> list[tuple[str, str, str]]:  # fmt: skip
-    """The batches one after the other, in one run; what was told."""
-    writer = running(sink)
+    """Write the batches in one run; return the notifications."""
+    writer = opened_writer(sink)
     for number, rows in enumerate(batches, start=1):
-        writer.write(f"i{number}", number, batch(sink, rows, **said))
+        writer.write(f"i{number}", number, batch(sink, rows, **options))
     writer.close()
-    return news(receiver)
+    return notifications(receiver)
 
 
 def until(true: Callable[[], object], seconds: float = 60.0) -> None:

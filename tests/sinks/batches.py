@@ -20,10 +20,17 @@ def staged(sink: OpenSink, output: str = "out", **columns: Any) -> Staged:
     return Staged(output, "result", sink, (), table.num_rows, lambda: iter([table]))
 
 
-def opened(*sinks: OpenSink, recovered: bool = True, **said: Any) -> Writer:
-    """A writer for these sinks, which has taken its place."""
-    told = {"pipeline": "shop", "job": JOB, "epoch": 1, "sinks": sinks, "patience": 20.0, **said}
-    writer = sinks[0].writer(Opening(**told))
+def opened(*sinks: OpenSink, recovered: bool = True, **options: Any) -> Writer:
+    """Return a writer for these sinks, recovered unless stated otherwise."""
+    settings = {
+        "pipeline": "shop",
+        "job": JOB,
+        "epoch": 1,
+        "sinks": sinks,
+        "patience": 20.0,
+        **options,
+    }
+    writer = sinks[0].writer(Opening(**settings | options))
     if recovered:
         writer.recover(None)
     return writer

@@ -1,4 +1,4 @@
-"""A receiver of webhooks, and a home of one's own."""
+"""A receiver of webhooks, and a separate MILLSTREAM_HOME."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def home_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where what the test writes down stays apart from others; what waits is told before a
-    run ends, however busy the machine is."""
+    """A separate MILLSTREAM_HOME. Closing a writer waits until everything is sent, however busy
+    the machine is."""
     home = tmp_path / "home"
     monkeypatch.setenv("MILLSTREAM_HOME", str(home))
     monkeypatch.setattr(alert_writer, "_CLOSE_SECONDS", 300.0)
@@ -26,6 +26,5 @@ def home_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    """Somebody who wants to be told."""
     with Receiver() as running:
         yield running

@@ -1,6 +1,6 @@
 """A run that stops just before its commit: `python -m tests.sinks.frozen postgres|sqlite PLACE`.
 
-It says `held`, waits for a line, goes on, and says how it ended.
+It prints `held`, waits for a line, continues, and prints how it ended.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def sink_of(kind: str, place: str) -> OpenSink:
     return ms.Postgres("hot", url=place) if kind == "postgres" else ms.Sqlite(place, "hot")
 
 
-def told(point: str) -> None:
+def hold(point: str) -> None:
     if point == "before a sink's commit":
         print("held", flush=True)
         sys.stdin.readline()
@@ -28,7 +28,7 @@ def told(point: str) -> None:
 
 def main(kind: str, place: str) -> None:
     sink = sink_of(kind, place)
-    writer = opened(sink, on_step=told)
+    writer = opened(sink, on_step=hold)
     try:
         writer.write("one", 1, [staged(sink, n=[1])])
     except Exception as error:

@@ -1,4 +1,4 @@
-"""A mail server of one's own: aiosmtpd on this machine, which keeps what it is given."""
+"""A mail server on this machine (aiosmtpd) that keeps the mails it gets."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 @dataclass
 class MailServer:
-    """Takes mails; answers a `DATA` with the next of `answers` first, and a recipient with what
-    `refused` has for it."""
+    """Accepts mails; answers each `DATA` with the next of `answers` first, and each recipient with
+    the next answer in `refused`."""
 
     scheme: str = "smtp"
     login: bool = False
@@ -60,10 +60,10 @@ class MailServer:
     def __enter__(self) -> Self:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.authority.issue_cert("localhost").configure_cert(context)
-        said: dict[str, Any] = {"hostname": "localhost", "port": 0}
+        options: dict[str, Any] = {"hostname": "localhost", "port": 0}
         if self.scheme == "smtps":
-            said["ssl_context"] = context
-        self._controller = _Controller(self, context, **said)
+            options["ssl_context"] = context
+        self._controller = _Controller(self, context, **options)
         self._controller.start()
         return self
 
@@ -72,8 +72,8 @@ class MailServer:
 
 
 class _Controller(Controller):
-    def __init__(self, server: MailServer, context: ssl.SSLContext, **said: Any) -> None:
-        super().__init__(server, **said)
+    def __init__(self, server: MailServer, context: ssl.SSLContext, **options: Any) -> None:
+        super().__init__(server, **options)
         self._mails, self._context = server, context
 
     def factory(self) -> SMTP:
@@ -84,17 +84,17 @@ class _Controller(Controller):
             require_starttls=starttls,
             auth_required=self._mails.login,
             auth_require_tls=starttls,
-            authenticator=self._who if self._mails.login else None,
+            authenticator=self._authenticate if self._mails.login else None,
         )
 
-    def _who(
-        self, server: Any, session: Any, envelope: Any, mechanism: str, given: Any
+    def _authenticate(
+        self, server: Any, session: Any, envelope: Any, mechanism: str, login: Any
     ) -> AuthResult:
         wanted = (self._mails.user.encode(), self._mails.password.encode())
-        right = isinstance(given, LoginPassword) and (given.login, given.password) == wanted
+        right = isinstance(login, LoginPassword) and (login.login, login.password) == wanted
         return AuthResult(success=right, handled=False)
 
     def _trigger_server(self) -> None:
-        """The port that was free is known now, and the server is asked there once."""
+        """The chosen port is known only now; the base class connects to it once."""
         self.port = self.server.sockets[0].getsockname()[1]  # type: ignore[union-attr]
         super()._trigger_server()  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""A receiver of webhooks: a real HTTP server on this machine that answers as it is told."""
+"""A receiver of webhooks: an HTTP server on this machine with scripted answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Post:
-    """What came in, and how it was answered."""
+    """A request, and the status it was answered with."""
 
     headers: Mapping[str, str]
     body: bytes
@@ -41,13 +41,13 @@ class Receiver:
     hang: threading.Event | None = None
 
     def answering(self, *statuses: int, **headers: str) -> Self:
-        """With these statuses first."""
+        """Answer with these statuses first."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         self.answers.extend((status, named) for status in statuses)
         return self
 
     def taken(self) -> list[Post]:
-        """The posts that were answered with 200."""
+        """The posts answered with 200."""
         return [post for post in self.posts if post.status == 200]
 
     @property
@@ -71,7 +71,7 @@ class Receiver:
                 self.end_headers()
 
             def log_message(self, format: str, *arguments: Any) -> None:
-                """Nothing is said."""
+                """No log."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True

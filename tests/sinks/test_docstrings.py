@@ -22,6 +22,6 @@ MODULES = [
 
 @pytest.mark.parametrize("name", MODULES)
 def test_every_example_in_a_docstring_is_true(name: str) -> None:
-    told = doctest.testmod(importlib.import_module(name))
-    assert told.attempted > 0
-    assert told.failed == 0
+    result = doctest.testmod(importlib.import_module(name))
+    assert result.attempted > 0
+    assert result.failed == 0

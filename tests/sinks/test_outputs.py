@@ -1,4 +1,4 @@
-"""Sinks in a pipeline: what can be seen while building."""
+"""Sinks in a pipeline: checks while building."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ def names(*outputs: object) -> list[str]:
     return [output.name for output in ms.Pipeline("p", *outputs).outputs]  # type: ignore[arg-type]
 
 
-def test_a_topic_and_a_table_of_one_name_are_told_apart() -> None:
+def test_a_topic_and_a_table_of_one_name_get_different_names() -> None:
     assert names(
         ROWS.to(ms.Topic("hot")), ROWS.to(ms.Postgres("hot")), ROWS.to(ms.Sqlite("a.db", "hot"))
     ) == ["hot", "hot-postgres", "hot-sqlite"]
 
 
-def test_two_outputs_of_one_kind_need_names_of_their_own() -> None:
+def test_two_outputs_of_one_kind_need_different_names() -> None:
     with pytest.raises(InvalidSpec, match="'hot' twice"):
         names(ROWS.to(ms.Topic("hot")), ROWS.to(ms.Topic("hot")))
     with pytest.raises(InvalidSpec, match="'x' twice"):
         names(ROWS.to(ms.Topic("hot"), name="x"), ROWS.to(ms.Postgres("hot"), name="x"))
 
 
-def test_every_sink_that_comes_along_can_be_opened() -> None:
+def test_every_built_in_sink_can_be_opened() -> None:
     sinks = [ms.Postgres("t"), ms.Sqlite("a.db", "t"), ms.Delta("lake"), ms.Function(print)]
     assert all(isinstance(sink, OpenSink) for sink in sinks)
     assert not isinstance(ms.Topic("t"), OpenSink)
 
 
-def test_what_commits_together_has_one_writer() -> None:
+def test_sinks_that_commit_together_share_one_writer() -> None:
     environment = KafkaEnvironment("p", None)
     same = {environment.writer_of(ms.Postgres(table, url="${env:A}")) for table in ("a", "b")}
     assert same == {"postgres ${env:A}"}
@@ -62,8 +62,8 @@ def test_a_sink_that_cannot_be_opened_is_refused_by_name() -> None:
         KafkaEnvironment("p", None).writer_of(Nowhere("x"))
 
 
-def test_an_outsiders_sink_gets_all_that_belongs_together() -> None:
-    heard: list[Opening] = []
+def test_a_user_defined_writer_gets_all_sinks_of_its_system() -> None:
+    openings: list[Opening] = []
 
     @dataclass(frozen=True)
     class Mine:
@@ -74,14 +74,14 @@ def test_an_outsiders_sink_gets_all_that_belongs_together() -> None:
             return "mine"
 
         def writer(self, opening: Opening) -> Writer:
-            heard.append(opening)
+            openings.append(opening)
             return ms.Function(print).writer(opening)
 
     environment = KafkaEnvironment("p", None, epoch=lambda: 7, delivery="at_most_once")
     for name in ("a", "b", "a"):
         environment.writer_of(Mine(name))
     environment.writer("mine", "job")
-    (opening,) = heard
+    (opening,) = openings
     assert opening.sinks == (Mine("a"), Mine("b"))
     assert (opening.pipeline, opening.job, opening.epoch) == ("p", "job", 7)
     assert opening.delivery == "at_most_once"

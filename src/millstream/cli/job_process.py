@@ -1,8 +1,7 @@
 """The process of one job: `python -m millstream.cli.job_process NAME RUN`.
 
-Started by the supervisor. Runs the pipeline as `millstream run` does, says once a second in its
-diary that it is alive and
-what it did, and writes down how it ended.
+Started by the supervisor. Runs the pipeline as `millstream run` does, writes a heartbeat and its
+batches to the run log once a second, and at the end how it ended.
 """
 
 from __future__ import annotations
@@ -39,63 +38,61 @@ if TYPE_CHECKING:
     from millstream.metrics.facts import Facts
     from millstream.sinks.spec import Sink
 
-_BEAT = 1.0
-_WAITED = 30.0
+_HEARTBEAT = 1.0
+_JOIN_TIMEOUT = 30.0
 
 
 class _StoppedEarly(BaseException):
-    """Somebody wants the run to stop that has not begun yet: the file is still being read."""
+    """A signal arrived before the run has started, while the file is still being loaded."""
 
 
 class JobProcess:
-    """One run of one job, from the book's entry to the diary's ending."""
+    """One run of one job, from its entry in the registry to the end in its run log."""
 
     def __init__(self, job: JobRow, folder: JobFolder, run: str, kafka: str | None) -> None:
         self._job, self._folder, self._kafka = job, folder, kafka
         self._log = Log(folder.log, pipeline=job.name, run_id=run)
         self._run_log = RunLog(folder.run_log, run, os.getpid())
         self._run: Job | None = None
-        self._over = threading.Event()
-        self._beating = threading.Thread(target=self._beat, name="beat", daemon=True)
+        self._done = threading.Event()
+        self._heartbeat = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
 
-    def hear(self, number: int, _frame: FrameType | None) -> None:
-        """A signal: the run ends after the batch in hand, or at once if it has not begun."""
+    def on_signal(self, number: int, _frame: FrameType | None) -> None:
+        """Stop after the current batch, or at once if the run has not started."""
         if self._run is None:
             raise _StoppedEarly
         self._run.stop()
 
     def run(self) -> int:
-        """Run to the end; the exit code."""
-        self._beating.start()
+        """Run to the end and return the exit code."""
+        self._heartbeat.start()
         self._log("started", pid=os.getpid(), owner=getpass.getuser(), file=self._job.file)
-        ending = self._ended()
-        self._over.set()
-        self._beating.join(_WAITED)
+        ending = self._run_to_end()
+        self._done.set()
+        self._heartbeat.join(_JOIN_TIMEOUT)
         with suppress(Exception):
-            self._tell()
+            self._write_heartbeat()
         self._run_log.end(ending)
         self._log("ended", "info" if ending.code == 0 else "error", code=ending.code,
                   kind=ending.kind, error=ending.sentence)  # fmt: skip
         return ending.code
 
-    def _ended(self) -> Ending:
+    def _run_to_end(self) -> Ending:
         try:
-            return self._whole_run()
+            return self._run_pipeline()
         except _StoppedEarly:
-            return Ending(code=0, kind="stopped", sentence="stopped before it began")
+            return Ending(code=0, kind="stopped", sentence="stopped before it started")
         except MillstreamError as error:
             return Ending(code=error.exit_code, kind=type(error).__name__, sentence=str(error))
         except Exception as error:
-            sentence = (
-                f"millstream met something it did not foresee: {type(error).__name__}: {error}"
-            )
+            sentence = f"unexpected error in millstream: {type(error).__name__}: {error}"
             return Ending(code=1, kind=type(error).__name__, sentence=sentence)
 
-    def _whole_run(self) -> Ending:
+    def _run_pipeline(self) -> Ending:
         loaded, pipeline = load(f"{self._job.file}:{self._job.pipeline}")
         cluster = _cluster(self._kafka)
         self._run_log.about(about_run(loaded, pipeline, cluster, Path(self._job.checkpoint)))
-        self._catch_up()
+        self._copy_missing_batches()
         loaded.for_spark()
         from millstream.engine.job import Job
 
@@ -111,10 +108,10 @@ class JobProcess:
         self._run.run()
         if self._run.finished_before:
             return Ending(code=0, kind=FINISHED, sentence="it is finished: its sources have ended")
-        return Ending(code=0, kind="stopped", sentence="stopped after the batch in hand")
+        return Ending(code=0, kind="stopped", sentence="stopped after its batch")
 
-    def _catch_up(self) -> None:
-        """Batches that were committed after the last run's last entry belong into the diary too."""
+    def _copy_missing_batches(self) -> None:
+        """Write the batches that the last run committed but did not log into the run log."""
         folder = Path(self._job.checkpoint)
         if not (folder / "job").exists():
             return
@@ -134,22 +131,22 @@ class JobProcess:
                       duration_ms=round(facts.seconds * 1000), lag=sum(lag.values()))  # fmt: skip
 
     def _phase(self, phase: str) -> None:
-        """What the run does; once it runs, what it waits for until the next batch."""
-        begun = self._run_log.phase.startswith(RUNNING) and phase != RUNNING
-        now = f"{RUNNING}: {phase}" if begun else phase
-        if now != self._run_log.phase:
-            self._run_log.phase = now
+        """Record the phase; while running, what the run waits for until the next batch."""
+        waiting = self._run_log.phase.startswith(RUNNING) and phase != RUNNING
+        shown = f"{RUNNING}: {phase}" if waiting else phase
+        if shown != self._run_log.phase:
+            self._run_log.phase = shown
             self._log("phase", phase=phase)
 
     def _beat(self) -> None:
-        while not self._over.wait(_BEAT):
+        while not self._done.wait(_HEARTBEAT):
             try:
-                self._tell()
+                self._write_heartbeat()
                 rotate_open_file(self._folder.output)
             except Exception as error:
-                self._log("beat failed", "error", kind=type(error).__name__, error=str(error))
+                self._log("heartbeat failed", "error", kind=type(error).__name__, error=str(error))
 
-    def _tell(self) -> None:
+    def _write_heartbeat(self) -> None:
         run = self._run
         turned = time.time() if run is None else run.turned
         self._run_log.beat(turned, None if run is None else run.positions())
@@ -164,7 +161,7 @@ def _cluster(kafka: str | None) -> Cluster:
 def about_run(
     loaded: Loaded, pipeline: Pipeline, cluster: Cluster, checkpoint: Path
 ) -> dict[str, Any]:
-    """What the run is a run of, for those who look at it from outside."""
+    """Describe the run for the page and the commands: topics, formats, plan, lanes, alerts."""
     from millstream.engine.dead_letters.side_outputs import SideOutputs
     from millstream.engine.inspection.physical import leaving, outlined
     from millstream.plan.explain.explain import describe
@@ -175,8 +172,8 @@ def about_run(
 
     kafka = uses_kafka(pipeline.outputs, pipeline.dead)
     stages, side = cut(pipeline.outputs), SideOutputs(pipeline, checkpoint)
-    late = _taking([side.late(node.rest) for node in stages.steps.values()])
-    dead = _taking([side.dead()])
+    late = _by_kind([side.late(node.rest) for node in stages.steps.values()])
+    dead = _by_kind([side.dead()])
     written = [output.sink.name for output in pipeline.outputs if isinstance(output.sink, Topic)]
     return {
         "kafka": cluster.address,
@@ -199,8 +196,8 @@ def about_run(
     }
 
 
-def _taking(sinks: Sequence[Sink]) -> dict[str, list[Any]]:
-    """What takes late or bad rows: topics, files (path and format), and whatever else."""
+def _by_kind(sinks: Sequence[Sink]) -> dict[str, list[Any]]:
+    """The sinks of late or bad rows by kind: topics, files (path and format), others."""
     from millstream.sinks.spec import Discard
     from millstream.sources.files.files import Files
     from millstream.sources.kafka.topic import Topic
@@ -216,12 +213,12 @@ def _taking(sinks: Sequence[Sink]) -> dict[str, list[Any]]:
 
 
 def version_of(file: Path) -> str:
-    """Twelve letters that change when the file does."""
+    """Twelve hexadecimal digits of the file's hash."""
     return hashlib.sha256(file.read_bytes()).hexdigest()[:12]
 
 
-def _print_into(path: Path) -> None:
-    """From here on whatever this process and its children print goes to the end of a file."""
+def _redirect_output(path: Path) -> None:
+    """Append everything this process and its children print to a file."""
     sys.stdout.flush()
     sys.stderr.flush()
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -231,20 +228,20 @@ def _print_into(path: Path) -> None:
 
 
 def main(name: str, run: str) -> int:
-    """Run the job of that name; the exit code."""
+    """Run the job of that name and return the exit code."""
     stack = stack_folder()
     folder = stack.job(name)
-    _print_into(folder.output)
+    _redirect_output(folder.output)
     with JobRegistry(stack.registry) as registry:
         job = registry.job(name)
         kafka = job.kafka or registry.setting(KAFKA)
-    here = JobProcess(job, folder, run, kafka)
+    process = JobProcess(job, folder, run, kafka)
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, here.hear)
-    return here.run()
+        signal.signal(number, process.on_signal)
+    return process.run()
 
 
 if __name__ == "__main__":
     code = main(sys.argv[1], sys.argv[2])
     sys.stdout.flush()
-    os._exit(code)  # threads of clients that hang must not keep a run that has ended
+    os._exit(code)  # hanging threads of clients must not keep the process alive

@@ -1,7 +1,7 @@
 """The `millstream` command.
 
 Command modules are listed in `COMMANDS`; each has `register(app)` and imports what is heavy
-(Kafka, Spark, tables) only inside its functions, so that `--help` and `version` stay quick.
+(Kafka, Spark, tables) only inside its functions, so that `--help` and `version` stay fast.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import typer
 from millstream.cli.demo import demo
 from millstream.cli.pipeline import check, commits, dead, dev, init, plan, rewind, run, state
 from millstream.cli.stack import about, alerts, doctor, jobs, local
-from millstream.cli.terminal.boundary import Guarded, hear_sigterm
-from millstream.cli.terminal.options import with_everyday_options
+from millstream.cli.terminal.boundary import Guarded, handle_sigterm
+from millstream.cli.terminal.options import with_common_options
 from millstream.cli.topics import acks, brokers, groups, produce, tail, topics
 
 if TYPE_CHECKING:
@@ -30,12 +30,12 @@ COMMANDS: tuple[ModuleType, ...] = (
 HELP = """
 Stream processing for Python people, on Kafka and Spark.
 
-A real Kafka runs on this machine after `millstream up`; any other is named with --kafka or
-MILLSTREAM_KAFKA. Data goes to stdout, talk to stderr; -o json is for programs.
+`millstream up` starts a real Kafka on this machine; --kafka or MILLSTREAM_KAFKA names another.
+Data goes to stdout, everything else to stderr; -o json is for programs.
 """
 EXAMPLES = """\b
-Begin here:
-  millstream demo                     a web shop at work, on a live page
+Start here:
+  millstream demo                     a web shop on a live page
   millstream init shop                a project with a pipeline and its test
   millstream up                       a broker, the supervisor and the page, in the background
   millstream jobs submit hot.py       a pipeline as a job
@@ -57,14 +57,14 @@ def build() -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )
-    app.callback()(with_everyday_options(_nothing_more))
+    app.callback()(with_common_options(_no_further_options))
     for module in COMMANDS:
         module.register(app)
     return app
 
 
-def _nothing_more() -> None:
-    """The everyday options are all the root command takes."""
+def _no_further_options() -> None:
+    """The common options are all the root command takes."""
 
 
 app = build()
@@ -72,7 +72,7 @@ app = build()
 
 def main() -> None:
     """The entry point of the installed command."""
-    hear_sigterm()
+    handle_sigterm()
     app(prog_name="millstream")
 
 

@@ -1,7 +1,7 @@
-"""Between us and librdkafka: clients are opened here, and what it reports becomes a sentence.
+"""Opens librdkafka's clients and converts its errors to Millstream's.
 
-librdkafka's own lines go to the logger `millstream.kafka`, silent unless someone listens;
-its last complaint is kept as the reason told when a call fails.
+librdkafka's log goes to the logger `millstream.kafka`, which has no handler by default; its last
+error is shown as the reason when a call fails.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ LOG.addHandler(logging.NullHandler())
 _K = TypeVar("_K")
 _T = TypeVar("_T")
 
-_AWAY = {
+_UNAVAILABLE = {
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._TIMED_OUT,
@@ -60,7 +60,7 @@ _AWAY = {
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NETWORK_EXCEPTION,
 }
-_SETTLING = {
+_LEADER_CHANGES = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.OFFSET_NOT_AVAILABLE,
@@ -70,28 +70,28 @@ _SETTLING = {
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
 }
-TEMPORARY_ERRORS = frozenset(_AWAY | _SETTLING)
-"""What is said while a broker is away, comes back or takes over: the next try may go well."""
-_OUTDATED = {KafkaError.FENCED_LEADER_EPOCH}  # the client knows leaders of before: one anew
-_ONE_BROKER = 1.0  # seconds a client may try for one that has gone, where there are others
-_TAKING_OVER = 30.0  # seconds in which other brokers take over what one that died led
-_LETTING_GO = 3.0  # seconds for a client that was not closed
-_LOST = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT}
-NOT_EVERYWHERE_YET = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART})
-"""What a broker says of a new topic that another broker knows already."""
-_LOCKED_OUT = {
+TEMPORARY_ERRORS = frozenset(_UNAVAILABLE | _LEADER_CHANGES)
+"""Errors while a broker is down, restarts or takes over: a retry may succeed."""
+_STALE_LEADERS = {KafkaError.FENCED_LEADER_EPOCH}  # the client has old leaders: recreate it
+_BROKER_SECONDS = 1.0  # for a broker that does not answer, where there are others
+_FAILOVER_SECONDS = 30.0  # in which other brokers take over the partitions of a dead one
+_CLOSE_SECONDS = 3.0  # for a client that was not closed
+_DISCONNECTED = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT}
+NOT_YET_EVERYWHERE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART})
+"""A broker's error for a new topic that only other brokers know so far."""
+_AUTHENTICATION_FAILED = {
     KafkaError._AUTHENTICATION,
     KafkaError._SSL,
     KafkaError.SASL_AUTHENTICATION_FAILED,
     KafkaError.UNSUPPORTED_SASL_MECHANISM,
 }
-_FORBIDDEN = {
+_UNAUTHORIZED = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.GROUP_AUTHORIZATION_FAILED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
-_KINDS: dict[int, type[MillstreamError]] = {
+_ERROR_CLASSES: dict[int, type[MillstreamError]] = {
     KafkaError.UNKNOWN_TOPIC_OR_PART: NotFound,
     KafkaError._UNKNOWN_TOPIC: NotFound,
     KafkaError._UNKNOWN_PARTITION: NotFound,
@@ -113,7 +113,7 @@ _PROPERTY = re.compile(r'configuration property:? "([^"]+)"')
 
 
 def _listens(server: str) -> bool:
-    """Whether somebody takes connections there."""
+    """Whether something accepts connections at this address."""
     host, _, port = server.strip().rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=0.5).close()
@@ -122,41 +122,41 @@ def _listens(server: str) -> bool:
     return True
 
 
-def let_go(owner: object, close: Callable[[], None]) -> weakref.finalize[..., Any]:
-    """Close a client when its owner is gone, or the process ends, without having closed it.
+def close_at_exit(owner: object, close: Callable[[], None]) -> weakref.finalize[..., Any]:
+    """Close a client that its owner has not closed, at garbage collection or at exit.
 
-    A client that has sent a commit waits for the answer when it is destroyed, for minutes if the
-    broker is away; here it is waited for only a moment, in a thread that ends with the process.
+    A client that has sent a commit waits for the response when it is destroyed, for minutes if the
+    broker is down. Here it may take a few seconds, in a thread that ends with the process.
     """
 
     def closed() -> None:
         with suppress(TimeoutError, RuntimeError):
-            bounded(close, _LETTING_GO)
+            bounded(close, _CLOSE_SECONDS)
 
     return weakref.finalize(owner, closed)
 
 
-class Complaints:
-    """What a client has complained of: the last words, and whether all hope is lost for now.
+class ClientErrors:
+    """What a client has reported through its error callback.
 
-    It knows no client: clients hold it by their callbacks, and a cycle with one would leave
-    the client's end to the garbage collector, in whatever thread that happens to run.
+    It has no reference to the client, which refers to it: a cycle would leave closing the client
+    to the garbage collector, in whichever thread that runs.
     """
 
     def __init__(self) -> None:
         self.last: KafkaError | None = None
-        self.hope()
+        self.reset()
 
-    def hope(self) -> None:
-        """Begin anew; the last words stay, for the client does not repeat them."""
-        self.locked_out: KafkaError | None = None
+    def reset(self) -> None:
+        """Forget all but the last error, which the client does not repeat."""
+        self.authentication: KafkaError | None = None
         self.all_down = False
-        self.heard = False
+        self.any = False
 
-    def hear(self, error: KafkaError) -> None:
-        self.heard = True
-        if error.code() in _LOCKED_OUT:
-            self.locked_out = error
+    def on_error(self, error: KafkaError) -> None:
+        self.any = True
+        if error.code() in _AUTHENTICATION_FAILED:
+            self.authentication = error
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             self.all_down = True
         else:
@@ -164,11 +164,11 @@ class Complaints:
 
 
 class Link:
-    """One cluster as one client sees it."""
+    """The clients of one cluster, and their errors."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.complaints = Complaints()
+        self.errors = ClientErrors()
         self.fatal: KafkaError | None = None
         self._hidden: tuple[str, ...] = ()
         self._admin: AdminClient | None = None
@@ -176,7 +176,7 @@ class Link:
 
     @property
     def admin(self) -> AdminClient:
-        """The client for questions and changes, opened at the first need."""
+        """The admin client, opened at first use."""
         if self._admin is None:
             self._admin = self._open(AdminClient, {})
         return self._admin
@@ -191,7 +191,7 @@ class Link:
         return self._open(ShareConsumer, settings)
 
     def ping(self, timeout: float = ANSWER_TIME) -> None:
-        """Return if the cluster answers within `timeout`; raise as soon as it refuses."""
+        """Return if the cluster answers within `timeout`; raise at once if it refuses."""
         self.call("this", lambda admin: admin.describe_cluster(request_timeout=timeout))
 
     def topic_names(self) -> list[str]:
@@ -200,22 +200,22 @@ class Link:
 
     def metadata(self) -> dict[str, list[int]]:
         """The partitions of every topic."""
-        topics = self._told().topics
+        topics = self._cluster_metadata().topics
         return {name: sorted(topic.partitions) for name, topic in topics.items()}
 
     def partitions(self) -> dict[tuple[str, int], PartitionMetadata]:
-        """Who keeps each partition, who of them is in sync, and who leads it (-1 is nobody)."""
+        """The replicas, in-sync replicas and leader (-1: none) of each partition."""
         return {
             (name, number): part
-            for name, topic in self._told().topics.items()
+            for name, topic in self._cluster_metadata().topics.items()
             for number, part in topic.partitions.items()
         }
 
     def brokers(self) -> int:
         """How many brokers answer now."""
-        return len(self._told().brokers)
+        return len(self._cluster_metadata().brokers)
 
-    def _told(self) -> ClusterMetadata:
+    def _cluster_metadata(self) -> ClusterMetadata:
         self.ping()
         try:
             return self.admin.list_topics(timeout=ANSWER_TIME)
@@ -223,7 +223,7 @@ class Link:
             raise self.failure(failed, "listing the topics") from None
 
     def call(self, doing: str, ask: Callable[[AdminClient], Future[_T]]) -> _T:
-        """The answer to one question; `doing` opens the sentence when there is none."""
+        """The response to one request; `doing` is the subject of the message if it fails."""
         return self.call_all(doing, lambda admin: {"": ask(admin)})[""]
 
     def call_all(
@@ -231,49 +231,47 @@ class Link:
         doing: str,
         ask: Callable[[AdminClient], Mapping[_K, Future[_T]]],
         *,
-        settling: frozenset[int] = frozenset(),
-        done: frozenset[int] = frozenset(),
+        retry: frozenset[int] = frozenset(),
+        already_done: frozenset[int] = frozenset(),
     ) -> dict[_K, _T]:
-        """The answers to one request about several things; the first failure is raised.
+        """The responses to one request about several things; the first failure is raised.
 
-        While a cluster changes its mind about leaders it is asked again, and so for the
-        errors in `settling`. Where several brokers are named, one that goes away is no reason
-        to give up: a client that knew no other begins anew with those that were named, and as
-        long as one of them listens, the others get the time to take over what that one led.
-        A request that was made again because its answer was lost may find itself done: the
-        errors in `done` say so, and then there is no answer.
+        The request is retried while leaders change, and after the errors in `retry`. If a broker
+        fails and the address names several, the client is recreated with that address; as long as
+        one of them listens, the others have time to take over from the failed one. A request
+        that is repeated because its response was lost may already have been carried out: the
+        errors in `already_done` mean this, and then the result is empty.
         """
         if self._admin is not None:
             self._admin.poll(0)
-            self.complaints.hope()
-        began, again = time.monotonic(), False
+            self.errors.reset()
+        began, repeated = time.monotonic(), False
         while True:
             try:
-                return {name: self._answer(future) for name, future in ask(self.admin).items()}
+                return {name: self._await(future) for name, future in ask(self.admin).items()}
             except KafkaException as failed:
                 self.admin.poll(0)
                 code = failed.args[0].code()
-                if again and code in done:
+                if repeated and code in already_done:
                     return {}
-                lost = self._several and code in _LOST
-                if not (lost or code in _SETTLING | settling) or self._is_over(began):
+                lost = self._several and code in _DISCONNECTED
+                if not (lost or code in _LEADER_CHANGES | retry) or self._should_give_up(began):
                     raise self.failure(failed, doing) from None
-                again = again or lost
-                if lost or code in _OUTDATED:
+                repeated = repeated or lost
+                if lost or code in _STALE_LEADERS:
                     self._admin = None
-                    self.complaints.hope()
+                    self.errors.reset()
                 time.sleep(0.05)
 
-    def _is_over(self, began: float) -> bool:
-        """Whether a question asked since then is to be given up."""
+    def _should_give_up(self, began: float) -> bool:
         waited = time.monotonic() - began
         if waited < ANSWER_TIME:
             return False
-        someone = any(map(_listens, self.cluster.address.split(",")))
-        return not self._several or waited > _TAKING_OVER or not someone
+        any_listens = any(map(_listens, self.cluster.address.split(",")))
+        return not self._several or waited > _FAILOVER_SECONDS or not any_listens
 
-    def _answer(self, future: Future[_T]) -> _T:
-        stuck = time.monotonic() + _ONE_BROKER
+    def _await(self, future: Future[_T]) -> _T:
+        deadline = time.monotonic() + _BROKER_SECONDS
         while True:
             try:
                 return future.result(timeout=0.1)
@@ -281,66 +279,66 @@ class Link:
                 if future.done():
                     raise
             self.admin.poll(0)
-            if self.complaints.all_down or self.complaints.locked_out is not None:
+            if self.errors.all_down or self.errors.authentication is not None:
                 raise KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN))
-            if self._several and self.complaints.heard and time.monotonic() > stuck:
+            if self._several and self.errors.any and time.monotonic() > deadline:
                 raise KafkaException(KafkaError(KafkaError._TRANSPORT))
 
     def failure(self, problem: KafkaException | KafkaError, doing: str) -> MillstreamError:
-        """What librdkafka or the broker says, as an error of ours."""
+        """An error of librdkafka or the broker as one of Millstream's."""
         error = problem.args[0] if isinstance(problem, KafkaException) else problem
         if error.fatal():
             self.fatal = error
-        if self.complaints.locked_out is not None and error.code() in _AWAY:
-            error = self.complaints.locked_out
-        said = self._plain(error)
-        if error.code() in _AWAY:
-            if self.complaints.last is not None:
-                said = self._plain(self.complaints.last)
+        if self.errors.authentication is not None and error.code() in _UNAVAILABLE:
+            error = self.errors.authentication
+        text = self._message(error)
+        if error.code() in _UNAVAILABLE:
+            if self.errors.last is not None:
+                text = self._message(self.errors.last)
             return Unavailable(
                 f"{doing} needs Kafka at {self.cluster.address} to answer",
-                got=said,
+                got=text,
                 do="check the address, start a local one with `millstream up`, or try again later",
             )
-        if error.code() in _LOCKED_OUT:
+        if error.code() in _AUTHENTICATION_FAILED:
             return Unavailable(
                 f"{doing} needs Kafka at {self.cluster.address} to let us in",
-                got=said,
+                got=text,
                 do="check security.protocol, sasl.* and ssl.* in the MILLSTREAM_KAFKA_ settings",
             )
         if error.code() == KafkaError.INVALID_CONFIG:
-            return topic_settings.refused(said)
-        if error.code() in _FORBIDDEN:
+            return topic_settings.refused(text)
+        if error.code() in _UNAUTHORIZED:
             return MillstreamError(
-                f"{doing} needs the right to do so", got=said, do="ask the cluster's owner"
+                f"{doing} needs the right to do so", got=text, do="ask the cluster's owner"
             )
         do = _TOO_LARGE if error.code() == KafkaError.MSG_SIZE_TOO_LARGE else None
-        return _KINDS.get(error.code(), MillstreamError)(f"{doing} failed", got=said, do=do)
+        return _ERROR_CLASSES.get(error.code(), MillstreamError)(f"{doing} failed", got=text, do=do)
 
     def _open(self, kind: Callable[..., _T], settings: Mapping[str, str], **callbacks: Any) -> _T:
         config = self.cluster.client(**settings)
         self._hidden = config.hidden
         try:
-            return kind({**config, "error_cb": self.complaints.hear, **callbacks}, logger=LOG)
+            return kind({**config, "error_cb": self.errors.on_error, **callbacks}, logger=LOG)
         except KafkaException as refused:
-            raise self._bad_setting(str(refused.args[0].str()), config) from None
+            raise self._invalid_setting(str(refused.args[0].str()), config) from None
 
-    def _plain(self, error: KafkaError) -> str:
+    def _message(self, error: KafkaError) -> str:
         text = error.str() or error.name()
         text = re.sub(r"^(?:\w+://)?\S+/(?:bootstrap|\d+): ", "", text)
         text = re.sub(r" \(after \d+ms in state \w+[^)]*\)", "", text)
         return scrub(text.rstrip("."), self._hidden)
 
-    def _bad_setting(self, said: str, config: Mapping[str, str]) -> MillstreamError:
-        found = _PROPERTY.search(said)
+    def _invalid_setting(self, text: str, config: Mapping[str, str]) -> MillstreamError:
+        found = _PROPERTY.search(text)
         if found is None:
             return InvalidSpec(
                 "the Kafka client needs settings that fit together",
-                got=scrub(said, self._hidden),
+                got=scrub(text, self._hidden),
                 do="correct the settings",
             )
         name = found.group(1)
-        if said.startswith("No such"):
+        if text.startswith("No such"):
             return InvalidInput(
                 "a Kafka client setting needs a name that librdkafka knows",
                 got=repr(name),
@@ -348,5 +346,5 @@ class Link:
             )
         value = masked(name, scrub(str(config.get(name, "")), self._hidden))
         return InvalidInput(
-            f"the Kafka client setting {name} needs another value", got=repr(value), do=said
+            f"the Kafka client setting {name} needs another value", got=repr(value), do=text
         )

@@ -1,4 +1,4 @@
-"""Names on the log: what a topic or group may be called, and which one was meant."""
+"""Names of topics and groups: which are valid, and suggestions for misspelled ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LONGEST = 249
 
 
 def check_topic(name: object) -> str:
-    """The name, if Kafka can have a topic of that name.
+    """The name, if it is a valid topic name.
 
     >>> check_topic("bids.late")
     'bids.late'
@@ -37,14 +37,14 @@ def check_topic(name: object) -> str:
 
 
 def check_group(name: object) -> str:
-    """The name, if a group can have it: any text that is not empty and has no zero in it."""
+    """The name, if it is a valid group name: text that is not blank and has no zero byte."""
     if isinstance(name, str) and name.strip() and "\0" not in name:
         return name
     raise InvalidInput("a group needs a name", got=repr(name), do='write for instance "reports"')
 
 
 def no_such(kind: str, name: str, existing: Iterable[str], *, do: str | None = None) -> NotFound:
-    """The error for a name that does not exist, with the names near it."""
+    """The error for a name that does not exist, with similar names."""
     names = sorted(existing)
     near = difflib.get_close_matches(name, names, n=3)
     if near:

@@ -1,8 +1,8 @@
 """Which partition a key goes to.
 
 `murmur2` is the default of Kafka's own clients: the same key goes to the same partition
-whichever client sends it. `crc32` is the default of librdkafka. Both spread records without
-a key; `round_robin` takes the partitions in turn, whatever the key.
+whichever client sends it. `crc32` is the default of librdkafka. Both distribute records without
+a key over all partitions; `round_robin` ignores keys.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SEED, _MIX, _SHIFT = np.uint32(0x9747B28C), np.uint32(0x5BD1E995), np.uint32(24
 
 
 def partition_of(key: bytes, partitions: int) -> int:
-    """Where the default partitioner sends a key, without asking anyone.
+    """The partition of a key by the default partitioner.
 
     >>> partition_of(b"auction-7", 6)
     5
@@ -37,7 +37,7 @@ def partition_of(key: bytes, partitions: int) -> int:
 
 
 def partitions_of(keys: pa.Array, partitions: int) -> npt.NDArray[np.int64]:
-    """Where the default partitioner sends each of these keys, a word of all of them at a time."""
+    """The partition of each key by the default partitioner, vectorised over all keys."""
     bounds = np.frombuffer(keys.buffers()[1], np.int32)[keys.offset :][: len(keys) + 1]
     starts, sizes = bounds[:-1].astype(np.int64), np.diff(bounds)
     data = np.concatenate(
@@ -61,7 +61,7 @@ def partitions_of(keys: pa.Array, partitions: int) -> npt.NDArray[np.int64]:
 
 
 def chooser(partitioner: Partitioner | Named) -> Partitioner | None:
-    """The function to call for each record; None when librdkafka does it."""
+    """The function to call for each record; None if librdkafka chooses."""
     if callable(partitioner):
         return _checked(partitioner)
     if partitioner == "round_robin":

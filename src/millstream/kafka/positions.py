@@ -1,4 +1,4 @@
-"""Places in the log: the start, the end, a time, so long ago; and the offsets they mean."""
+"""Positions in a topic (the start, the end, a time), and their offsets in each partition."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from confluent_kafka import IsolationLevel, KafkaError, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from millstream.errors import DataGone, InvalidInput
-from millstream.kafka.librdkafka import ANSWER_TIME, NOT_EVERYWHERE_YET, Link
+from millstream.kafka.librdkafka import ANSWER_TIME, NOT_YET_EVERYWHERE, Link
 from millstream.kafka.records import milliseconds
 
 if TYPE_CHECKING:
@@ -21,53 +21,52 @@ Slot = tuple[str, int]
 Position = Literal["start", "end"] | datetime | timedelta
 """Where to read from; a `timedelta` is that long before now."""
 
-
-_LEADERLESS = frozenset({KafkaError._NOENT})  # no leader is known yet: a broker is starting
+_LEADERLESS = frozenset({KafkaError._NOENT})  # no leader yet: a broker is starting
 _EARLIEST = OffsetSpec.earliest()
 _LATEST = OffsetSpec.latest()
 
 
-def check_position(place: object, *, what: str) -> Position:
-    """The place, if it is one."""
-    if place in ("start", "end") or isinstance(place, datetime | timedelta):
-        return place
+def check_position(position: object, *, what: str) -> Position:
+    if position in ("start", "end") or isinstance(position, datetime | timedelta):
+        return position
     raise InvalidInput(
         f'{what} needs "start", "end", a datetime or a timedelta',
-        got=repr(place),
+        got=repr(position),
         do='write for instance timedelta(hours=1) for "one hour ago"',
     )
 
 
 def offsets_at(
-    link: Link, slots: Iterable[Slot], place: Position, *, committed: bool = False
+    link: Link, slots: Iterable[Slot], position: Position, *, committed: bool = False
 ) -> dict[Slot, int]:
-    """The offset of a place in each partition; a time after the last record is the end.
+    """The offset of a position in each partition; a time after the last record is the end.
 
-    With `committed` the end is before the first transaction that is still open.
+    With `committed` the end is the last stable offset, before the first open transaction.
     """
     wanted = list(slots)
-    if not isinstance(place, str):
-        spec = OffsetSpec.for_timestamp(milliseconds(_time(place), what="the place to read from"))
+    if isinstance(position, str):
+        spec = _EARLIEST if position == "start" else _LATEST
     else:
-        spec = _EARLIEST if place == "start" else _LATEST
+        time = position if isinstance(position, datetime) else datetime.now(UTC) - abs(position)
+        spec = OffsetSpec.for_timestamp(milliseconds(time, what="the place to read from"))
     found = _ask(link, wanted, spec, committed=committed)
     later = [slot for slot, offset in found.items() if offset < 0]
     return {**found, **(_ask(link, later, _LATEST, committed=committed) if later else {})}
 
 
 def bounds(link: Link, slots: Iterable[Slot]) -> dict[Slot, tuple[int, int]]:
-    """The earliest offset and the one after the last, of each partition."""
+    """The earliest offset and the end offset of each partition."""
     wanted = list(slots)
     first, last = offsets_at(link, wanted, "start"), offsets_at(link, wanted, "end")
     return {slot: (first[slot], last[slot]) for slot in wanted}
 
 
 def check_offset(slot: Slot, offset: object, held: tuple[int, int]) -> int:
-    """The offset, if the partition holds it (or it is the one that comes next).
+    """The offset, if the partition holds it or it is the end.
 
     Raises:
-        DataGone: it is before the earliest that is kept.
-        InvalidInput: it is beyond the end, or no offset at all.
+        DataGone: it is before the earliest offset.
+        InvalidInput: it is after the end, or not a valid offset.
     """
     topic, partition = slot
     if not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
@@ -86,7 +85,7 @@ def check_offset(slot: Slot, offset: object, held: tuple[int, int]) -> int:
 
 
 def gone(slot: Slot, wanted: int, earliest: int) -> DataGone:
-    """The error for records that left the log before they were read."""
+    """The error for records that retention removed before they were read."""
     topic, partition = slot
     return DataGone(
         f"partition {partition} of {topic} needs to hold offset {wanted}",
@@ -107,10 +106,6 @@ def per_partition(topic: str, offsets: Mapping[int, int], partitions: Iterable[i
             )
 
 
-def _time(place: datetime | timedelta) -> datetime:
-    return place if isinstance(place, datetime) else datetime.now(UTC) - abs(place)
-
-
 def _ask(link: Link, slots: list[Slot], spec: OffsetSpec, *, committed: bool) -> dict[Slot, int]:
     if not slots:
         return {}
@@ -122,6 +117,6 @@ def _ask(link: Link, slots: list[Slot], spec: OffsetSpec, *, committed: bool) ->
             isolation_level=level,
             request_timeout=ANSWER_TIME,
         ),
-        settling=NOT_EVERYWHERE_YET | _LEADERLESS,
+        retry=NOT_YET_EVERYWHERE | _LEADERLESS,
     )
     return {(at.topic, at.partition): found.offset for at, found in answers.items()}

@@ -1,4 +1,4 @@
-"""One record of the log, and what people hand in as one: text, bytes, a mapping, a time."""
+"""A record of a topic, and the conversion of keys, values, headers and timestamps to its bytes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LAST = datetime.max.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record as it rests in the log; the timestamp is aware, in UTC."""
+    """One record of a topic; the timestamp is aware, in UTC."""
 
     topic: str
     partition: int
@@ -43,7 +43,7 @@ _HEADERS = methodcaller("headers")
 
 
 def from_message(message: Message) -> Record:
-    """The record in a message of confluent-kafka that holds no error."""
+    """The record in a message of confluent-kafka that is not an error."""
     return Record(
         topic=message.topic(),  # type: ignore[arg-type]
         partition=message.partition(),  # type: ignore[arg-type]
@@ -56,11 +56,11 @@ def from_message(message: Message) -> Record:
 
 
 def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
-    """The headers of a message; `UNREADABLE` where one has a name that is no UTF-8.
+    """The headers of a message; `UNREADABLE` if the name of one is not UTF-8.
 
-    Of such a message confluent-kafka gives none of them: it returns a list that crashes the
-    process and leaves an exception behind, which a call from C finds and `message.headers()` may
-    not. It must not be asked a second time.
+    For such a message confluent-kafka returns a list that crashes the process, and sets an
+    exception that only a call from C is sure to see, not `message.headers()`. It must not be
+    called a second time.
     """
     try:
         return _HEADERS(message) or []
@@ -69,7 +69,7 @@ def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
 
 
 def moment(milliseconds: int) -> datetime:
-    """The time of an epoch in milliseconds; beyond the year 9999 it is the last one there is.
+    """The time at these epoch milliseconds; after the year 9999, the last one that Python has.
 
     >>> moment(1_500).isoformat()
     '1970-01-01T00:00:01.500000+00:00'
@@ -81,7 +81,7 @@ def moment(milliseconds: int) -> datetime:
 
 
 def milliseconds(time: datetime | int, *, what: str = "timestamp") -> int:
-    """Epoch milliseconds of a time (no zone means UTC; a fraction is cut off).
+    """Epoch milliseconds of a time (no zone means UTC; fractions are truncated).
 
     >>> milliseconds(datetime(1970, 1, 1, 0, 0, 2))
     2000
@@ -109,7 +109,7 @@ def sent_at(time: datetime | int) -> int:
         raise InvalidInput(
             "the timestamp of a record needs to be after 1970-01-01 00:00:00 UTC",
             got=str(time),
-            do="send at least one millisecond, for the client takes 0 as the present",
+            do='send 1 millisecond or more, because the client treats 0 as "now"',
         )
     return length
 
@@ -147,7 +147,7 @@ def encode_key(key: object) -> bytes | None:
 
 
 def encode_headers(headers: Headers) -> list[tuple[str, bytes | None]]:
-    """Headers as the client takes them; names may repeat in the sequence form."""
+    """Headers as pairs; names may repeat in the sequence form."""
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     try:
         named = [(name, encode(value, what="header value")) for name, value in pairs]

@@ -1,4 +1,4 @@
-"""Secrets by reference: `${env:NAME}` and `${file:PATH}`, resolved where used, printed never."""
+"""Secrets by reference: `${env:NAME}` and `${file:PATH}`, resolved where used, never printed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SECRET_WORDS = ("password", "secret", "key.pem", "keystore", "oauthbearer.confi
 
 
 def is_secret(name: str, value: str = "") -> bool:
-    """Whether a setting must not be printed: by its name, or because it refers to a secret.
+    """Whether a setting must not be printed: its name or its value refers to a secret.
 
     >>> is_secret("sasl.password"), is_secret("sasl.username")
     (True, False)
@@ -24,7 +24,7 @@ def is_secret(name: str, value: str = "") -> bool:
 
 
 def masked(name: str, value: str) -> str:
-    """The value as it may be shown: a reference as it is written, a secret as `***`.
+    """The value as it may be shown: a reference as written, a secret as `***`.
 
     >>> masked("sasl.password", "hunter2"), masked("sasl.password", "${env:KAFKA_PASSWORD}")
     ('***', '${env:KAFKA_PASSWORD}')
@@ -35,12 +35,12 @@ def masked(name: str, value: str) -> str:
 
 
 def resolve(value: str, *, setting: str) -> str:
-    """The value with its references replaced; a file's last line break is left out.
+    """The value with its references replaced; a file's last line break is dropped.
 
-    `setting` says in an error whose value it is.
+    `setting` names the setting in errors.
 
     Raises:
-        InvalidSpec: the variable is not set, the file cannot be read, or it is no reference.
+        InvalidSpec: the variable is not set, the file cannot be read, or the reference is invalid.
     """
     return _REFERENCE.sub(lambda found: _look_up(found.group(1), found.group(2), setting), value)
 

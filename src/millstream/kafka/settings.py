@@ -1,10 +1,10 @@
-"""Which Kafka, and how to talk to it: an address and the settings an outside cluster needs.
+"""Which Kafka cluster to use: an address, and the client settings it needs.
 
 The address is the one given, else `MILLSTREAM_KAFKA`, else the running local broker.
-Settings for outside clusters come from a file named by `MILLSTREAM_KAFKA_SETTINGS`
-(`name=value` lines) and from variables such as `MILLSTREAM_KAFKA_SASL_PASSWORD`, which win.
-Only the names in `ALLOWED` are taken: none of them can load a library, run a command or
-turn the checking of certificates off.
+Settings come from a file named by `MILLSTREAM_KAFKA_SETTINGS` (`name=value` lines) and from
+variables such as `MILLSTREAM_KAFKA_SASL_PASSWORD`, which take precedence.
+Only the names in `ALLOWED` are accepted: none of them can load a library, run a command or
+turn off the verification of certificates.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Settings(Mapping[str, str]):
 
 
 class ClientConfig(dict[str, str]):
-    """What is handed to the Kafka client: references are resolved, so it prints masked."""
+    """The configuration of a Kafka client: with its secrets, so it prints masked."""
 
     def __init__(self, values: Mapping[str, str], hidden: tuple[str, ...]) -> None:
         super().__init__(values)
@@ -133,12 +133,12 @@ class Cluster:
 
     @classmethod
     def resolve(cls, kafka: str | Cluster | None = None) -> Cluster:
-        """The cluster that is meant: given, else `MILLSTREAM_KAFKA`, else the local broker.
+        """The given cluster, else `MILLSTREAM_KAFKA`, else the local broker.
 
         Raises:
-            InvalidInput: the address is no `host:port`.
-            InvalidSpec: a setting from the environment or the file is wrong.
-            Unavailable: none is named and no local broker runs.
+            InvalidInput: the address is not a `host:port`.
+            InvalidSpec: a setting from the environment or the file is invalid.
+            Unavailable: none is named and no local broker is running.
         """
         if isinstance(kafka, Cluster):
             return kafka
@@ -157,7 +157,7 @@ class Cluster:
         return cls(local)
 
     def client(self, **extra: str) -> ClientConfig:
-        """The configuration of a Kafka client; references to secrets are resolved here."""
+        """The configuration of a Kafka client, with references to secrets resolved."""
         resolved = {
             name: secrets.resolve(value, setting=f"the Kafka setting {name}")
             for name, value in self.settings.items()
@@ -174,7 +174,7 @@ class Cluster:
         """Return if the cluster answers.
 
         Raises:
-            Unavailable: it does not, within `timeout` seconds; sooner when it is refused.
+            Unavailable: it does not, within `timeout` seconds; at once if it refuses.
         """
         from millstream.kafka.librdkafka import Link
 
@@ -182,7 +182,7 @@ class Cluster:
 
 
 def outside_settings(environment: Mapping[str, str] | None = None) -> Settings:
-    """The client settings named by the environment: the file's, then the variables' over them."""
+    """The client settings from the environment: those of the file, overridden by variables."""
     variables = os.environ if environment is None else environment
     values = dict(_from_file(Path(variables[_FILE]))) if variables.get(_FILE) else {}
     for variable, value in variables.items():

@@ -1,4 +1,4 @@
-"""Settings of a topic: how people write them, and which one a broker refused."""
+"""Settings of a topic: as text for Kafka, and which one a broker refused."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def texts(
     retention_bytes: int | None = None,
     compact: bool = False,
 ) -> dict[str, str]:
-    """All settings of a new topic; one that is given twice is refused."""
+    """All settings of a new topic as text; each may be given once."""
     named: dict[str, Setting] = {}
     if retention is not None:
         named["retention.ms"] = max(1, positive_micros(retention, what="retention") // 1000)
@@ -94,9 +94,9 @@ def texts(
     return {name: text(name, value) for name, value in {**(settings or {}), **named}.items()}
 
 
-def refused(said: str) -> InvalidInput:
-    """The broker's refusal of a setting, with the setting and the value named."""
-    unknown = _UNKNOWN.search(said)
+def refused(message: str) -> InvalidInput:
+    """The error for a setting that the broker refused with this message."""
+    unknown = _UNKNOWN.search(message)
     if unknown:
         near = difflib.get_close_matches(unknown.group(1), _KNOWN, n=2)
         return InvalidInput(
@@ -104,11 +104,11 @@ def refused(said: str) -> InvalidInput:
             got=repr(unknown.group(1)),
             do=f"did you mean {' or '.join(near)}?" if near else "see `topics describe`",
         )
-    invalid = _INVALID.search(said)
+    invalid = _INVALID.search(message)
     if invalid:
         value, name, reason = invalid.groups()
         kind = "group" if name.startswith("share.") else "topic"
         return InvalidInput(
             f"the {kind} setting {name} needs another value", got=repr(value), do=reason or None
         )
-    return InvalidInput("the topic needs other settings", got=said)
+    return InvalidInput("the topic needs other settings", got=message)

@@ -1,4 +1,4 @@
-"""What a source is to the rest of the engine."""
+"""The protocols of a source: what the engine needs of it."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ HIDDEN = ("_key", "_headers", "_timestamp", "_topic", "_partition", "_offset")
 
 @runtime_checkable
 class Source(Protocol):
-    """A value that names where events rest and what they look like."""
+    """A value that names where records are and which columns they have."""
 
     @property
     def name(self) -> str:
-        """How plans, metrics and `Drive` call it."""
+        """Its name in plans, metrics and `Drive`."""
 
     def row_schema(self) -> Schema:
         """The columns of its rows."""
 
     def opener(self) -> Opener:
-        """How what its reader gives becomes rows, whichever lane runs it."""
+        """How the raw records of its reader become rows, in either lane."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What raw records hold: each record's place and stamp, its row or its refusal.
+    """Raw records with their rows.
 
-    `records` has partition, offset and timestamp (key and headers where they were read);
-    `decoded` speaks of them by their number; `bytes` is what they weigh.
+    `records` has partition, offset and timestamp (key and headers if they were read); `decoded`
+    has the good rows and the bad records, numbered as in `records`; `bytes` is the size read.
     """
 
     records: pa.Table
@@ -53,10 +53,10 @@ class Opened:
 
 
 class TooMuch(Exception):
-    """Ranges hold more bytes than are read at once; `ends` is how far they would have to reach."""
+    """Ranges have too many bytes to be read at once; they fit up to the offsets `ends`."""
 
     def __init__(self, ends: Offsets) -> None:
-        super().__init__(f"more than is read at once; enough up to {ends}")
+        super().__init__(f"too many bytes to be read at once; they fit up to {ends}")
         self.ends = ends
 
 
@@ -69,7 +69,7 @@ class Opener(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What a source holds now: per partition the first offset kept and the stable end."""
+    """Per partition the first offset a source still has, and the end of what may be read."""
 
     first: Offsets
     end: Offsets
@@ -77,20 +77,20 @@ class Extent:
 
 
 class Notes(Protocol):
-    """What a source remembers in its job's checkpoint: durable, in order, never changed."""
+    """A source's durable notes in its job's checkpoint, in order."""
 
     def all(self) -> list[dict[str, Any]]:
-        """Every note there is, the oldest first."""
+        """All notes, oldest first."""
 
     def add(self, note: dict[str, Any]) -> bool:
-        """One more, on disk when this returns; False if another run was first.
+        """Add a note durably; return False if another run was first.
 
         Raises:
             Fenced: this run no longer owns the job.
         """
 
     def replace(self, note: dict[str, Any]) -> bool:
-        """One note in the place of all there are; False if another run was first."""
+        """Replace all notes by this one; return False if another run was first."""
 
 
 def _no_cluster() -> Cluster:
@@ -101,8 +101,8 @@ def _no_cluster() -> Cluster:
 class SourceOpening:
     """What the engine passes to a source when it opens it for one run.
 
-    `notes` are its notes in the checkpoint, `clock` the time in microseconds. `eager` asks for a
-    fresh listing at every look, as tests need it. Sources in Kafka find their cluster and their
+    `notes` are its notes in the checkpoint, `clock` the time in microseconds. `eager` requests a
+    fresh listing at every call, for tests. Sources in Kafka find their cluster and their
     consumer group here, and call `on_wait` with a reason while they wait for a broker.
     """
 
@@ -115,15 +115,15 @@ class SourceOpening:
 
 
 class Fetching(Protocol):
-    """Reads in a Spark task what a frame only names: a plain value that is sent to workers."""
+    """Fetches in a Spark task the records that a frame refers to; it is pickled to the workers."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The raw records that these rows of the frame stand for."""
+        """The raw records these rows of the frame refer to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """Ranges as a Spark DataFrame: of raw records, or of what `fetch` makes them of."""
+    """Ranges as a Spark DataFrame: of raw records, or of references that `fetch` resolves."""
 
     frame: DataFrame
     fetch: Fetching | None = None
@@ -139,7 +139,7 @@ class OpenSource(Protocol):
 
 @runtime_checkable
 class RecordLog(Protocol):
-    """A source whose records have a timestamp of their own, in a log with a name of its own."""
+    """A source whose records have timestamps, in a named log."""
 
     @property
     def log_name(self) -> str:
@@ -147,16 +147,16 @@ class RecordLog(Protocol):
 
 
 def log_name(source: Source) -> str | None:
-    """The log a source reads; None if its records have no timestamps of their own."""
+    """The log a source reads; None if its records have no timestamps."""
     return source.log_name if isinstance(source, RecordLog) else None
 
 
 class Reader(Protocol):
     """A source opened for one run.
 
-    Reading gives value, partition, offset and timestamp, and of key and headers what
-    `more` asks for: they cost more than all the rest, and few pipelines look at them.
-    Both ways of reading give the same records for the same ranges.
+    Records have value, partition, offset and timestamp, and key and headers if `more` names
+    them: these cost more than all others, and few pipelines use them. `scan` and `table` return
+    the same records for the same ranges.
     """
 
     def extent(self) -> Extent:
@@ -170,58 +170,58 @@ class Reader(Protocol):
 
         Raises:
             DamagedLog: some of them cannot be read.
-            TooMuch: they are more bytes than the driver is to hold.
+            TooMuch: they are more bytes than the driver may hold.
         """
 
     def originals(self, places: Mapping[int, Sequence[int]]) -> pa.Table:
-        """Single records, whole (`raw_schema`), by partition and ascending offsets: all of them,
-        or so many of the first that more would be too much memory.
+        """Single records with all columns (`raw_schema`), by partition and ascending offsets:
+        all of them, or the first ones, as many as fit in memory.
 
         Raises:
             DamagedLog: one of them cannot be read.
-            DataGone: one of them is no longer there.
+            DataGone: one of them no longer exists.
         """
 
     def progress(self, offsets: Mapping[int, int]) -> None:
-        """Told after each commit: what has been consumed up to."""
+        """Called after each commit with the offsets consumed up to."""
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close its connections."""
 
 
-class Following(Protocol):
-    """A second way into a source, for whoever reads ahead of the batch in hand in a thread."""
+class PrefetchReader(Protocol):
+    """Reads the records after the current batch, in a thread."""
 
     def wait(
         self, starts: Mapping[int, int], *, least: int, most: int
     ) -> tuple[Ranges, pa.Table] | None:
-        """What lies behind these offsets, once it is `least` bytes: the ranges it fills, and the
-        records as `Reader.table` gives them. None if it is less after a moment; not many more
-        than `most` bytes, however much there is.
+        """The records from these offsets on, once they are `least` bytes: their ranges, and the
+        records as `Reader.table` returns them, at most about `most` bytes. None if there are
+        fewer after a moment.
 
-        Whatever it raises means that there is nothing to be read ahead now.
+        Any error means that nothing can be prefetched now.
         """
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close its connections."""
 
 
 @runtime_checkable
-class ReadsAhead(Protocol):
-    """A reader whose records can be read before a batch asks for them."""
+class Prefetchable(Protocol):
+    """A reader whose records can be prefetched."""
 
-    def following(self, more: Sequence[str]) -> Following | None:
-        """A second way in, for these columns beside the usual; None where there is none."""
+    def prefetch_reader(self, more: Sequence[str]) -> PrefetchReader | None:
+        """A reader of the next records, with key and headers as in `more`; None if impossible."""
 
 
 def read_columns(more: Sequence[str] = ()) -> list[str]:
-    """The columns reading gives."""
+    """The columns of records read with `more`."""
     return [*(name for name in ("key", "headers") if name in more),
             "value", "partition", "offset", "timestamp"]  # fmt: skip
 
 
 def raw_schema(names: Sequence[str] | None = None) -> pa.Schema:
-    """The Arrow schema of whole raw records, or of these columns of them."""
+    """The Arrow schema of raw records, with all columns or with these."""
     return _raw_schema(None if names is None else tuple(names))
 
 

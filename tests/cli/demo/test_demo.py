@@ -1,4 +1,4 @@
-"""`millstream demo`: what the page shows is what Kafka and the stores hold, while it changes."""
+"""`millstream demo`: the page agrees with Kafka and the stores while they change."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ LINK = re.compile(r"http://127\.0\.0\.1:\d+/#token=\S+")
 
 
 class Demo:
-    """A demo that runs, and what it says."""
+    """A running demo and its output."""
 
     def __init__(self, stack: Stack) -> None:
         self.stack, self.said = stack, ""
@@ -61,7 +61,7 @@ class Demo:
                 self.heard.append(time.monotonic())
 
     def close_the_shop(self) -> int:
-        """Enter: nothing more is sent; how many records there are."""
+        """Press Enter, which closes the shop; return the number of records."""
         assert self.process.stdin is not None
         self.process.stdin.write(b"\n")
         self.process.stdin.flush()
@@ -82,7 +82,7 @@ class Demo:
         return max(after - before for before, after in pairwise(self.heard))
 
     def until(self, pattern: str) -> str:
-        """Until it has said something like that; what it said."""
+        """Wait for output that matches the pattern, and return it."""
 
         def found() -> str | None:
             assert self.process.poll() is None, self.said
@@ -93,7 +93,7 @@ class Demo:
         return said
 
     def end(self) -> None:
-        """Ctrl-C, twice, as the impatient do; and wait."""
+        """Press Ctrl-C twice, and wait."""
         self.process.send_signal(signal.SIGINT)
         self.until("stopping")
         self.process.send_signal(signal.SIGINT)

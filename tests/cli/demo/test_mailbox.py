@@ -1,4 +1,4 @@
-"""The demo's mailbox takes what a mail client sends, and survives what it should not."""
+"""The demo's mailbox receives mails, and survives malformed ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_a_mail_arrives_with_its_subject() -> None:
                        ("a@shop.example, b@shop.example", "another")]  # fmt: skip
 
 
-def test_strange_guests_do_not_close_it() -> None:
+def test_malformed_sessions_do_not_close_it() -> None:
     arrived: list[str] = []
     with Mailbox(lambda to, subject: arrived.append(subject)) as mailbox:
         port = int(mailbox.url.rpartition(":")[2])

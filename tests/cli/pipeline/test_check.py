@@ -16,10 +16,10 @@ pytestmark = pytest.mark.usefixtures("spark")
 
 
 def test_a_pipeline_that_never_ran_is_new_and_nothing_is_made(
-    nowhere: Command, tmp_path: Path
+    offline: Command, tmp_path: Path
 ) -> None:
     folder = tmp_path / "job"
-    [found] = nowhere.ok(
+    [found] = offline.ok(
         "check", pipeline_file(tmp_path, "bids"), "--checkpoint", str(folder), "-o", "json"
     ).json
 
@@ -86,8 +86,8 @@ def test_aggregates_in_another_order_are_refused(
         ("bids.transform(broken)", "NameError: name 'nothing' is not defined; see "),
     ],
 )
-def test_what_does_not_fit_is_told_by_its_step(
-    nowhere: Command, tmp_path: Path, step: str, words: str
+def test_what_does_not_fit_is_reported_with_its_step(
+    offline: Command, tmp_path: Path, step: str, words: str
 ) -> None:
     file = tmp_path / "bad.py"
     file.write_text(
@@ -96,7 +96,7 @@ def test_what_does_not_fit_is_told_by_its_step(
         "def broken(frame):\n    return frame.withColumn('x', nothing)\n"
         f'pipeline = ms.Pipeline("p", {step}.to(ms.Topic("out")))\n'
     )
-    said = nowhere("check", str(file), "--checkpoint", str(tmp_path / "job"))
+    said = offline("check", str(file), "--checkpoint", str(tmp_path / "job"))
 
     assert said.code == 3
     assert words in said.err

@@ -1,4 +1,4 @@
-"""`millstream dead`: rows nobody could take are counted, shown, sent again once, or dropped."""
+"""`millstream dead`: dead rows are counted, shown, sent again once, or dropped."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ if TYPE_CHECKING:
 NAMES = ("reason", "step", "topic", "partition", "offset")
 
 
-def bury(
+def write_dead(
     kafka: str, pipeline: str, source: str, count: int, reason: str = "not JSON", first: int = 0
 ) -> None:
     """Dead rows as a pipeline leaves them, without running one."""
     with ms.Producer(kafka) as producer:
         for offset in range(first, first + count):
-            told = (reason, source, source, "0", str(offset))
+            values = (reason, source, source, "0", str(offset))
             producer.send(
                 f"{pipeline}.dead",
                 f"row {offset}".encode(),
                 key=b"k",
                 timestamp=1_767_225_600_000 + offset,
                 headers=[("mine", b"1")]
-                + [(f"millstream.{n}", v.encode()) for n, v in zip(NAMES, told, strict=True)],
+                + [(f"millstream.{n}", v.encode()) for n, v in zip(NAMES, values, strict=True)],
             )
 
 
 @pytest.fixture
-def buried(millstream: Command, topic: str, tmp_path: Path) -> str:
+def file(millstream: Command, topic: str, tmp_path: Path) -> str:
     """A pipeline's file; of its topic three records are dead for one reason, two for another."""
     for name in (topic, f"{topic}.dead"):
         millstream.ok("topics", "create", name)
     kafka = millstream.environment["MILLSTREAM_KAFKA"]
-    bury(kafka, topic, topic, 3)
-    bury(kafka, topic, topic, 2, reason="null event time", first=3)
+    write_dead(kafka, topic, topic, 3)
+    write_dead(kafka, topic, topic, 2, reason="null event time", first=3)
     return pipeline_file(tmp_path, topic)
 
 
@@ -61,7 +61,7 @@ def waiting(millstream: Command, target: str) -> list[tuple[str, int, int, int]]
 
 
 @pytest.mark.usefixtures("spark")
-def test_a_row_that_was_mended_in_the_pipeline_is_counted_after_its_retry(
+def test_a_row_that_the_fixed_pipeline_can_read_is_counted_after_its_retry(
     millstream: Command, topic: str, tmp_path: Path
 ) -> None:
     place = ["--checkpoint", str(tmp_path / "job")]
@@ -94,11 +94,11 @@ def test_a_row_that_was_mended_in_the_pipeline_is_counted_after_its_retry(
     assert waiting(millstream, file) == [(row["reason"], 0, 1, 0)]
 
 
-def test_dead_rows_are_counted_by_reason_and_shown_as_they_came(
-    millstream: Command, topic: str, buried: str
+def test_dead_rows_are_counted_by_reason_and_shown_unchanged(
+    millstream: Command, topic: str, file: str
 ) -> None:
-    assert waiting(millstream, buried) == [("not JSON", 3, 0, 0), ("null event time", 2, 0, 0)]
-    assert waiting(millstream, topic) == waiting(millstream, buried)
+    assert waiting(millstream, file) == [("not JSON", 3, 0, 0), ("null event time", 2, 0, 0)]
+    assert waiting(millstream, topic) == waiting(millstream, file)
     assert "not JSON" in millstream.ok("dead", "list", topic).out
 
     rows = millstream.ok("dead", "show", topic, "--reason", "NULL", "-o", "json").records
@@ -116,18 +116,18 @@ def test_dead_rows_are_counted_by_reason_and_shown_as_they_came(
     assert "3 more with --limit 5" in few.err
 
 
-def test_a_row_is_sent_again_as_it_was_and_only_once(
-    millstream: Command, topic: str, buried: str
+def test_a_row_is_sent_again_unchanged_and_only_once(
+    millstream: Command, topic: str, file: str
 ) -> None:
-    dry = millstream.ok("dead", "retry", buried, "--dry-run").err
+    dry = millstream.ok("dead", "retry", file, "--dry-run").err
     assert f"5 dead rows (5 from {topic}) would be sent again" in dry
     assert sent(millstream, topic) == []
 
-    assert "3 dead rows" in millstream.ok("dead", "retry", buried, "--reason", "not json").err
-    said = millstream.ok("dead", "retry", buried).err
+    assert "3 dead rows" in millstream.ok("dead", "retry", file, "--reason", "not json").err
+    said = millstream.ok("dead", "retry", file).err
     assert "2 dead rows" in said
-    assert "3 had been dealt with before" in said
-    assert "no dead rows sent again" in millstream.ok("dead", "retry", buried).err
+    assert "3 were handled before" in said
+    assert "no dead rows sent again" in millstream.ok("dead", "retry", file).err
 
     records = sent(millstream, topic)
     assert [(r["value"], r["key"], r["partition"]) for r in records] == [
@@ -139,61 +139,61 @@ def test_a_row_is_sent_again_as_it_was_and_only_once(
         {"name": "millstream.retry", "value": "1"},
         {"name": "millstream.origin", "value": f"{topic}/0@2"},
     ]
-    assert waiting(millstream, buried) == [("not JSON", 0, 3, 0), ("null event time", 0, 2, 0)]
+    assert waiting(millstream, file) == [("not JSON", 0, 3, 0), ("null event time", 0, 2, 0)]
 
-    millstream.ok("dead", "retry", buried, "--again", "--offset", "4")
+    millstream.ok("dead", "retry", file, "--again", "--offset", "4")
     assert [r["value"] for r in sent(millstream, topic)[5:]] == ["row 4"]
 
 
-def test_a_record_two_steps_could_not_take_is_sent_once(
-    millstream: Command, topic: str, buried: str
+def test_a_record_that_failed_in_two_steps_is_sent_once(
+    millstream: Command, topic: str, file: str
 ) -> None:
-    bury(millstream.environment["MILLSTREAM_KAFKA"], topic, topic, 2, reason="too deep")
+    write_dead(millstream.environment["MILLSTREAM_KAFKA"], topic, topic, 2, reason="too deep")
 
-    millstream.ok("dead", "retry", buried)
+    millstream.ok("dead", "retry", file)
     assert sorted(r["value"] for r in sent(millstream, topic)) == [f"row {n}" for n in range(5)]
 
 
-def test_dropped_rows_wait_no_more_and_stay_in_the_log(
-    millstream: Command, topic: str, buried: str
+def test_dropped_rows_are_no_longer_waiting_and_stay_in_the_topic(
+    millstream: Command, topic: str, file: str
 ) -> None:
     assert "2 dead rows" in millstream.ok("dead", "drop", topic, "--reason", "null").err
     assert waiting(millstream, topic) == [("not JSON", 3, 0, 0), ("null event time", 0, 0, 2)]
     assert len(millstream.ok("dead", "show", topic, "--all", "-o", "json").records) == 5
-    millstream.ok("dead", "retry", buried)
+    millstream.ok("dead", "retry", file)
     assert len(sent(millstream, topic)) == 3
 
 
-def test_marks_of_a_topic_that_was_made_anew_do_not_count(
-    millstream: Command, topic: str, buried: str
+def test_marks_of_a_recreated_topic_do_not_count(
+    millstream: Command, topic: str, file: str
 ) -> None:
-    millstream.ok("dead", "retry", buried)
+    millstream.ok("dead", "retry", file)
     millstream.ok("topics", "delete", topic, "--yes")
     until(lambda: millstream("topics", "describe", topic).code == 4, "deleted")
-    assert waiting(millstream, buried)[0] == ("not JSON", 0, 3, 0)
+    assert waiting(millstream, file)[0] == ("not JSON", 0, 3, 0)
     millstream.ok("topics", "create", topic)
-    assert waiting(millstream, buried)[0] == ("not JSON", 3, 0, 0)
+    assert waiting(millstream, file)[0] == ("not JSON", 3, 0, 0)
 
 
 def test_rows_of_files_are_not_sent_anywhere(
-    millstream: Command, topic: str, buried: str, tmp_path: Path
+    millstream: Command, topic: str, file: str, tmp_path: Path
 ) -> None:
-    bury(millstream.environment["MILLSTREAM_KAFKA"], topic, "orders", 1)
+    write_dead(millstream.environment["MILLSTREAM_KAFKA"], topic, "orders", 1)
     text = (tmp_path / "hot.py").read_text()
     (tmp_path / "hot.py").write_text(
         text.replace("hot = ", "orders = ms.read(ms.Files('orders', schema='id long'))\nhot = ")
         .replace("hot.to(", 'orders.to(ms.Topic("ids")), hot.to(')
     )  # fmt: skip
-    said = millstream("dead", "retry", buried)
+    said = millstream("dead", "retry", file)
     assert said.code == 2
     assert "some from orders, which is no topic of the pipeline" in said.err
     assert sent(millstream, topic) == []
-    assert "5 dead rows" in millstream.ok("dead", "retry", buried, "--source", topic).err
-    assert "1 dead row" in millstream.ok("dead", "drop", buried, "--source", "orders").err
+    assert "5 dead rows" in millstream.ok("dead", "retry", file, "--source", topic).err
+    assert "1 dead row" in millstream.ok("dead", "drop", file, "--source", "orders").err
 
 
-def test_what_cannot_be_meant_is_told_in_one_sentence(
-    millstream: Command, topic: str, buried: str
+def test_a_target_that_cannot_be_resolved_is_refused(
+    millstream: Command, topic: str, file: str
 ) -> None:
     name_alone = millstream("dead", "retry", topic)
     assert (name_alone.code, "needs the pipeline's file" in name_alone.err) == (2, True)
@@ -207,21 +207,21 @@ def test_what_cannot_be_meant_is_told_in_one_sentence(
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_retry_killed_at_any_step_and_given_again_doubles_and_loses_nothing(
-    millstream: Command, topic: str, buried: str, tmp_path: Path, point: str
+def test_a_retry_killed_at_any_step_and_repeated_loses_and_repeats_nothing(
+    millstream: Command, topic: str, file: str, tmp_path: Path, point: str
 ) -> None:
-    for held in _held(millstream, tmp_path, point, "dead", "retry", buried):
+    for held in _held(millstream, tmp_path, point, "dead", "retry", file):
         held.kill()
 
-    millstream.ok("dead", "retry", buried)
+    millstream.ok("dead", "retry", file)
     assert sorted(r["value"] for r in sent(millstream, topic)) == [f"row {n}" for n in range(5)]
 
 
-def test_a_second_retry_shuts_the_first_one_out(
-    millstream: Command, topic: str, buried: str, tmp_path: Path
+def test_a_second_retry_fences_the_first(
+    millstream: Command, topic: str, file: str, tmp_path: Path
 ) -> None:
-    for held in _held(millstream, tmp_path, POINTS[0], "dead", "retry", buried):
-        millstream.ok("dead", "retry", buried)
+    for held in _held(millstream, tmp_path, POINTS[0], "dead", "retry", file):
+        millstream.ok("dead", "retry", file)
         (tmp_path / "hold" / "held").unlink()
         assert held.wait(60) == 1
         assert held.stderr is not None
@@ -232,7 +232,7 @@ def test_a_second_retry_shuts_the_first_one_out(
 def _held(
     millstream: Command, folder: Path, point: str, *words: str
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """The command, in a process of its own, while it waits at a point."""
+    """The command in a separate process while it waits at a point."""
     hold = folder / "hold"
     hold.mkdir()
     (hold / f"{point}@*").touch()
@@ -247,7 +247,7 @@ def _held(
 
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("store", ["Files", "Topic"])
-def test_rows_in_a_store_that_was_named_are_sent_again_once(
+def test_rows_in_a_named_store_are_sent_again_once(
     millstream: Command, topic: str, tmp_path: Path, store: str
 ) -> None:
     folder = tmp_path / "dead"

@@ -1,4 +1,4 @@
-"""`millstream dev`: what is saved is what runs."""
+"""`millstream dev`: a saved change is loaded and runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tests.cli.bids import lines, pipeline_file
 
-from millstream.cli.pipeline.dev import Saved
+from millstream.cli.pipeline.dev import FileWatcher
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 def test_a_save_an_addition_and_a_removal_are_seen_once(tmp_path: Path) -> None:
     file = tmp_path / "hot.py"
     file.write_text("x = 1")
-    saved = Saved(file)
-    assert not saved.changed()
+    watcher = FileWatcher(file)
+    assert not watcher.changed()
     file.write_text("x = 22")
-    assert saved.changed()
-    assert not saved.changed()
+    assert watcher.changed()
+    assert not watcher.changed()
     (tmp_path / "beside.py").write_text("")
-    assert saved.changed()
+    assert watcher.changed()
     (tmp_path / "beside.py").unlink()
-    assert saved.changed()
+    assert watcher.changed()
     (tmp_path / "notes.txt").write_text("")
-    assert not saved.changed()
+    assert not watcher.changed()
 
 
-class Talk:
-    """What a process says, as it says it."""
+class LiveOutput:
+    """The output of a process, line by line."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process, self.said = process, ""
@@ -49,7 +49,7 @@ class Talk:
                 self.said += line.decode()
 
     def end(self) -> None:
-        """The process is gone, and all it said has been heard."""
+        """Wait until the process has ended and its output is read."""
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
@@ -63,7 +63,7 @@ class Talk:
             time.sleep(0.05)
 
 
-def test_a_saved_file_is_reloaded_and_a_wrong_one_leaves_the_old_running(
+def test_a_saved_file_is_reloaded_and_an_invalid_one_leaves_the_old_running(
     millstream: Command, topic: str, tmp_path: Path
 ) -> None:
     file = pipeline_file(tmp_path, topic)
@@ -71,7 +71,7 @@ def test_a_saved_file_is_reloaded_and_a_wrong_one_leaves_the_old_running(
     millstream.ok("topics", "create", topic)
     process = millstream.process("dev", file, "--checkpoint", str(tmp_path / "job"),
                                  stdout=subprocess.DEVNULL)  # fmt: skip
-    talk = Talk(process)
+    talk = LiveOutput(process)
     try:
         talk.until("running …")
         (tmp_path / "hot.py").write_text(text.replace("price > 0", "prise > 0"))
@@ -92,8 +92,8 @@ def test_a_saved_file_is_reloaded_and_a_wrong_one_leaves_the_old_running(
     assert [line.count('"n":2') for line in out.splitlines()] == [1, 1]
 
 
-def test_files_are_developed_over_without_kafka_and_a_finished_job_says_why_it_stops(
-    nowhere: Command, tmp_path: Path
+def test_dev_over_files_needs_no_kafka_and_reports_why_a_finished_job_stops(
+    offline: Command, tmp_path: Path
 ) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.json").write_text('{"page": 1}\nno json\n')
@@ -106,10 +106,10 @@ def test_files_are_developed_over_without_kafka_and_a_finished_job_says_why_it_s
     )
     file.write_text(text)
     folder = ["--checkpoint", str(tmp_path / "job")]
-    nowhere.ok("run", str(file), *folder, "--until", "finished")
+    offline.ok("run", str(file), *folder, "--until", "finished")
     file.write_text(text.replace("views.to(out)", 'views.where("page > 1").to(out)'))
-    process = nowhere.process("dev", str(file), *folder, stdout=subprocess.DEVNULL)
-    talk = Talk(process)
+    process = offline.process("dev", str(file), *folder, stdout=subprocess.DEVNULL)
+    talk = LiveOutput(process)
     try:
         talk.until("another pipeline: where page > 1 (new)")
         talk.until("save the file to try again")

@@ -1,4 +1,4 @@
-"""`millstream init`: what it writes runs as it is."""
+"""`millstream init`: the project it creates works without changes."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def run(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
                           capture_output=True, text=True, check=False)  # fmt: skip
 
 
-def test_a_new_project_passes_its_own_test_and_the_check(nowhere: Command, tmp_path: Path) -> None:
+def test_a_new_project_passes_its_own_test_and_the_check(offline: Command, tmp_path: Path) -> None:
     project = tmp_path / "Web Shop"
-    said = nowhere.ok("init", str(project))
+    said = offline.ok("init", str(project))
     assert {path.name for path in project.iterdir()} == FILES
     assert "'web-shop'" in said.err
     assert "millstream topics create web-shop.views" in said.err
@@ -45,40 +45,38 @@ def test_a_new_project_passes_its_own_test_and_the_check(nowhere: Command, tmp_p
     assert formatted.returncode == 0, formatted.stdout
 
 
-def test_here_is_a_folder_too(
-    nowhere: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_current_folder_can_be_the_project(
+    offline: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "notes.txt").write_text("mine")
-    said = nowhere.ok("init")
+    said = offline.ok("init")
     assert {path.name for path in tmp_path.iterdir()} == {*FILES, "notes.txt"}
     assert "cd " not in said.err
 
 
 @pytest.mark.parametrize("file", sorted(FILES))
-def test_a_file_that_is_there_is_never_overwritten(
-    nowhere: Command, tmp_path: Path, file: str
-) -> None:
+def test_an_existing_file_is_never_overwritten(offline: Command, tmp_path: Path, file: str) -> None:
     (tmp_path / file).write_text("mine")
-    said = nowhere("init", str(tmp_path))
+    said = offline("init", str(tmp_path))
     assert said.code == 2
     assert f"got {file} in {tmp_path}" in said.err
     assert [path.name for path in tmp_path.iterdir()] == [file]
     assert (tmp_path / file).read_text() == "mine"
 
 
-def test_a_file_is_no_folder(nowhere: Command, tmp_path: Path) -> None:
+def test_a_file_is_no_folder(offline: Command, tmp_path: Path) -> None:
     (tmp_path / "shop").write_text("mine")
-    said = nowhere("init", str(tmp_path / "shop"))
+    said = offline("init", str(tmp_path / "shop"))
     assert said.code == 2
     assert said.err.startswith("error: init needs a folder; got ")
 
 
 @pytest.mark.parametrize("folder", ["été 2026", "___", "x" * 200, "Ünï.cödé", "9to5"])
-def test_any_folder_gives_a_name_that_a_pipeline_may_have(
-    nowhere: Command, tmp_path: Path, folder: str
+def test_any_folder_gives_a_valid_pipeline_name(
+    offline: Command, tmp_path: Path, folder: str
 ) -> None:
-    nowhere.ok("init", str(tmp_path / folder))
+    offline.ok("init", str(tmp_path / folder))
     text = (tmp_path / folder / "pipeline.py").read_text()
     name = text.rpartition('ms.Pipeline("')[2].partition('"')[0]
     check_pipeline_name(name)

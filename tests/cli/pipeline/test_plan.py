@@ -1,4 +1,4 @@
-"""`millstream plan`: a pipeline in words, with no Spark and no Kafka near."""
+"""`millstream plan`: a pipeline described without Spark and Kafka."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from tests.cli.command import Command
 
 
-def test_a_plan_shows_steps_and_both_lanes(tmp_path: Path, nowhere: Command) -> None:
-    said = nowhere.ok("plan", pipeline_file(tmp_path, "bids"))
+def test_a_plan_shows_steps_and_both_lanes(tmp_path: Path, offline: Command) -> None:
+    said = offline.ok("plan", pipeline_file(tmp_path, "bids"))
 
     assert "  3. tumbling(auction)  from 2\n" in said.out
     assert (
@@ -26,7 +26,7 @@ def test_a_plan_shows_steps_and_both_lanes(tmp_path: Path, nowhere: Command) -> 
     )
 
 
-def test_a_plan_says_where_its_sql_runs(tmp_path: Path, nowhere: Command) -> None:
+def test_a_plan_says_where_its_sql_runs(tmp_path: Path, offline: Command) -> None:
     file = tmp_path / "where.py"
     file.write_text(
         "import millstream as ms\n"
@@ -36,8 +36,8 @@ def test_a_plan_says_where_its_sql_runs(tmp_path: Path, nowhere: Command) -> Non
         'p = ms.Pipeline("p", n.where("n > 1").to(ms.Topic("x")),\n'
         '                m.where("m > 1").to(ms.Topic("y")), s.to(ms.Topic("z")))\n'
     )
-    assert "wide lane: a batch of more than 4 MiB\n" in nowhere.ok("plan", str(file)).out
-    plan = nowhere.ok("plan", str(file), "-o", "json").json
+    assert "wide lane: a batch of more than 4 MiB\n" in offline.ok("plan", str(file)).out
+    plan = offline.ok("plan", str(file), "-o", "json").json
     wide, short = (
         {stage["name"]: stage["does"].get("SQL") for stage in lane["stages"]}
         for lane in plan["lanes"]
@@ -59,8 +59,8 @@ def test_a_plan_says_where_its_sql_runs(tmp_path: Path, nowhere: Command) -> Non
     }
 
 
-def test_a_plan_for_programs_has_the_same_steps(tmp_path: Path, nowhere: Command) -> None:
-    plan = nowhere.ok("plan", pipeline_file(tmp_path, "bids"), "-o", "json").json
+def test_a_plan_for_programs_has_the_same_steps(tmp_path: Path, offline: Command) -> None:
+    plan = offline.ok("plan", pipeline_file(tmp_path, "bids"), "-o", "json").json
 
     assert [step["step"] for step in plan["steps"]] == [
         "read bids", "where price > 0", "tumbling(auction)",
@@ -68,7 +68,7 @@ def test_a_plan_for_programs_has_the_same_steps(tmp_path: Path, nowhere: Command
     assert [lane["lane"] for lane in plan["lanes"]] == ["wide", "narrow"]
 
 
-def test_a_plan_wakes_neither_spark_nor_kafka(tmp_path: Path) -> None:
+def test_a_plan_starts_neither_spark_nor_kafka(tmp_path: Path) -> None:
     script = (
         "import sys\nfrom millstream.cli.main import app\n"
         f"try: app(['plan', {pipeline_file(tmp_path, 'bids')!r}])\n"
@@ -82,7 +82,7 @@ def test_a_plan_wakes_neither_spark_nor_kafka(tmp_path: Path) -> None:
     assert done.stderr == "[]\n"
 
 
-def test_a_mistake_is_told_at_the_users_line(tmp_path: Path, nowhere: Command) -> None:
+def test_a_mistake_is_reported_with_the_users_line(tmp_path: Path, offline: Command) -> None:
     file = tmp_path / "bad.py"
     for text, words in (
         ('import millstream as ms\nms.tumbling("0 seconds")\n', f"{file}:2: "),
@@ -92,22 +92,22 @@ def test_a_mistake_is_told_at_the_users_line(tmp_path: Path, nowhere: Command) -
         ("x = 1\n", f"{file} needs a pipeline at its top level"),
     ):
         file.write_text(text)
-        said = nowhere("plan", str(file))
+        said = offline("plan", str(file))
         assert said.code == 3, said
         assert said.err.startswith(f"error: {words}"), said.err
         assert "Traceback" not in said.err
 
 
-def test_what_a_file_prints_is_talk(tmp_path: Path, nowhere: Command) -> None:
+def test_what_a_file_prints_goes_to_stderr(tmp_path: Path, offline: Command) -> None:
     file = tmp_path / "talks.py"
     file.write_text("print('hello')\n" + Path(pipeline_file(tmp_path, "bids")).read_text())
-    said = nowhere.ok("plan", str(file), "-o", "json")
+    said = offline.ok("plan", str(file), "-o", "json")
 
     assert said.json["pipeline"] == "bids"
     assert "hello" in said.err
 
 
-def test_one_of_several_pipelines_is_picked_by_name(tmp_path: Path, nowhere: Command) -> None:
+def test_one_of_several_pipelines_is_chosen_by_name(tmp_path: Path, offline: Command) -> None:
     file = tmp_path / "two.py"
     file.write_text(
         "import millstream as ms\n"
@@ -116,9 +116,9 @@ def test_one_of_several_pipelines_is_picked_by_name(tmp_path: Path, nowhere: Com
         'q = ms.Pipeline("two", s.to(ms.Topic("y")))\n'
     )
 
-    assert nowhere.ok("plan", f"{file}:two").out.startswith("pipeline two\n")
-    assert nowhere.ok("plan", f"{file}:p").out.startswith("pipeline one\n")
-    assert nowhere("plan", str(file)).code == 2
-    assert nowhere("plan", f"{file}:three").code == 4
-    assert nowhere("plan", str(tmp_path / "none.py")).code == 4
-    assert nowhere("plan", str(tmp_path)).code == 2
+    assert offline.ok("plan", f"{file}:two").out.startswith("pipeline two\n")
+    assert offline.ok("plan", f"{file}:p").out.startswith("pipeline one\n")
+    assert offline("plan", str(file)).code == 2
+    assert offline("plan", f"{file}:three").code == 4
+    assert offline("plan", str(tmp_path / "none.py")).code == 4
+    assert offline("plan", str(tmp_path)).code == 2

@@ -1,4 +1,4 @@
-"""`millstream rewind` and `millstream run --skip-lost`: going back, and going on, when told to."""
+"""`millstream rewind` and `millstream run --skip-lost`."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_job_is_rewound_into_new_outputs_then_again_in_those(
     assert "1 dead row" in millstream.ok("dead", "retry", file, *folder, "--dry-run").err
 
 
-def test_what_cannot_be_rewound_is_told_and_left_alone(
+def test_what_cannot_be_rewound_is_refused_and_left_unchanged(
     millstream: Command, topic: str, tmp_path: Path
 ) -> None:
     folder = two_batches(millstream, topic, tmp_path)
@@ -79,8 +79,8 @@ def test_what_cannot_be_rewound_is_told_and_left_alone(
     assert refused("--to", "99", "--again")[0] == 4
     assert refused("--to", "yesterday", "--again")[0] == 2
     assert refused("--to", "2000-01-01", "--again")[0] == 4
-    nowhere = millstream("rewind", str(file), "--to", "1", "--again", "--checkpoint", "nowhere")
-    assert nowhere.code == 4
+    offline = millstream("rewind", str(file), "--to", "1", "--again", "--checkpoint", "offline")
+    assert offline.code == 4
 
     text = file.read_text()
     table = 'hot.to(ms.Postgres("rows", url="postgresql://localhost:1/none")), hot.to('
@@ -100,7 +100,7 @@ def test_what_cannot_be_rewound_is_told_and_left_alone(
     assert sorted((tmp_path / "job" / "batches").iterdir()) == before
 
 
-def test_a_job_goes_on_without_what_is_gone_only_when_told_so(
+def test_a_job_continues_without_lost_records_only_with_skip_lost(
     millstream: Command, topic: str, tmp_path: Path
 ) -> None:
     folder = two_batches(millstream, topic, tmp_path)
@@ -118,7 +118,7 @@ def test_a_job_goes_on_without_what_is_gone_only_when_told_so(
     assert "skipped" not in again.err
 
 
-def test_a_job_goes_on_behind_a_damaged_record_batch_by_a_word(
+def test_a_job_continues_after_a_damaged_record_batch_with_skip_damaged(
     millstream: Command, broker: ThrowAwayBroker, topic: str, tmp_path: Path
 ) -> None:
     folder = two_batches(millstream, topic, tmp_path)
@@ -171,9 +171,7 @@ def test_a_checkpoint_says_of_each_step_whether_it_is_kept_new_dropped_or_refuse
     }  # fmt: skip
 
 
-def test_files_are_read_and_written_once_more_without_any_kafka(
-    nowhere: Command, tmp_path: Path
-) -> None:
+def test_files_are_read_and_written_again_without_kafka(offline: Command, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.json").write_text('{"k": 1}\n{"k": 2}\n')
     file, folder = tmp_path / "files.py", ["--checkpoint", str(tmp_path / "job")]
@@ -186,25 +184,25 @@ def test_files_are_read_and_written_once_more_without_any_kafka(
     def out(folder: str = "out") -> list[str]:
         return sorted(path.read_text() for path in (tmp_path / folder).glob("*.json"))
 
-    nowhere.ok("run", str(file), *folder, "--until", "caught-up")
+    offline.ok("run", str(file), *folder, "--until", "caught-up")
     (tmp_path / "in" / "b.json").write_text('{"k": 3}\n')
-    nowhere.ok("run", str(file), *folder, "--until", "caught-up")
+    offline.ok("run", str(file), *folder, "--until", "caught-up")
     whole = out()
-    nowhere.ok("rewind", str(file), *folder, "--to", "1", "--again")
+    offline.ok("rewind", str(file), *folder, "--to", "1", "--again")
     assert out() == ['{"k":1}\n{"k":2}\n']
-    nowhere.ok("run", str(file), *folder, "--until", "caught-up")
+    offline.ok("run", str(file), *folder, "--until", "caught-up")
     assert out() == whole
-    nowhere.ok("rewind", str(file), *folder, "--to", "start", "--into", "-2")
-    said = nowhere.ok("run", str(file), *folder, "--until", "caught-up")
+    offline.ok("rewind", str(file), *folder, "--to", "start", "--into", "-2")
+    said = offline.ok("run", str(file), *folder, "--until", "caught-up")
     assert "its outputs end in -2" in said.err
     assert out("out-2") == ['{"k":1}\n{"k":2}\n{"k":3}\n']
     assert out() == whole
 
 
-def test_a_job_that_never_ran_has_nowhere_to_go_back_to(
-    nowhere: Command, topic: str, tmp_path: Path
+def test_a_job_that_never_ran_cannot_be_rewound(
+    offline: Command, topic: str, tmp_path: Path
 ) -> None:
-    said = nowhere("rewind", pipeline_file(tmp_path, topic), "--to", "start", "--again", "--kafka",
+    said = offline("rewind", pipeline_file(tmp_path, topic), "--to", "start", "--again", "--kafka",
                    "localhost:1")  # fmt: skip
     assert said.code == 4
     assert "run the pipeline first" in said.err

@@ -1,4 +1,4 @@
-"""`millstream run`: to the end it was asked for, and what it says on the way."""
+"""`millstream run`: it runs to the requested end and reports its progress."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_caught_up_leaves_windows_open_and_finished_closes_them(
     assert results(millstream, bids) == [(START.format(0), 2), (START.format(10), 1)]
 
     again = millstream.ok("run", file, "--checkpoint", folder, "--until", "finished")
-    assert "it is finished already" in again.err
+    assert "already finished" in again.err
 
     millstream.ok("produce", bids, stdin=lines([30]))
     for more in (["--until", "finished"], []):
@@ -69,8 +69,8 @@ def test_each_batch_is_a_line_of_json_for_programs(
     assert batch["lag"] == {bids: 0}
 
 
-def test_a_missing_topic_or_broker_is_told_before_spark_starts(
-    millstream: Command, nowhere: Command, topic: str, tmp_path: Path
+def test_a_missing_topic_or_broker_is_reported_before_spark_starts(
+    millstream: Command, offline: Command, topic: str, tmp_path: Path
 ) -> None:
     file = pipeline_file(tmp_path, topic)
 
@@ -78,7 +78,7 @@ def test_a_missing_topic_or_broker_is_told_before_spark_starts(
     assert missing.code == 4
     assert topic in missing.err
     assert "starting Spark" not in missing.err
-    assert nowhere("run", file).code == 5
+    assert offline("run", file).code == 5
 
 
 def test_sql_that_fails_on_a_row_names_the_step(
@@ -104,7 +104,7 @@ def test_sql_that_fails_on_a_row_names_the_step(
     assert "Traceback" not in said.err
 
 
-def test_the_ends_of_a_finished_run_survive_a_crash(
+def test_the_end_of_a_finished_run_survives_a_crash(
     millstream: Command, bids: str, tmp_path: Path, spark: SparkSession
 ) -> None:
     from millstream.cli.terminal.pipelines import load

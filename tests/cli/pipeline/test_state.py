@@ -1,4 +1,4 @@
-"""`millstream state show`: what steps remember, without Spark and without Kafka."""
+"""`millstream state show`: the state of steps, without Spark and without Kafka."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 @pytest.mark.usefixtures("spark")
 def test_steps_and_keys_are_shown_with_their_batch(
-    millstream: Command, nowhere: Command, topic: str, tmp_path: Path
+    millstream: Command, offline: Command, topic: str, tmp_path: Path
 ) -> None:
     job = two_batches(millstream, topic, tmp_path)
-    told = nowhere.ok("state", "show", *job, "-o", "json").json
-    assert told["batch"] == 2
-    assert [row["step"] for row in told["rows"]] == ["tumbling(auction)"]
+    state = offline.ok("state", "show", *job, "-o", "json").json
+    assert state["batch"] == 2
+    assert [row["step"] for row in state["rows"]] == ["tumbling(auction)"]
 
-    [row] = nowhere.ok("state", "show", *job, "--key", "auction=7", "-o", "json").json["rows"]
+    [row] = offline.ok("state", "show", *job, "--key", "auction=7", "-o", "json").json["rows"]
     assert (row["window_start"], row["n"], row["total"]) == ("2026-01-01T00:00:10.000000Z", 2, 4.0)
 
-    by_name = nowhere.ok("state", "show", "tumbling(auction)", *job, "--key", "auction=7")
+    by_name = offline.ok("state", "show", "tumbling(auction)", *job, "--key", "auction=7")
     assert "2026-01-01T00:00:10.000000Z" in by_name.out
 
     for words, code in (
@@ -35,5 +35,5 @@ def test_steps_and_keys_are_shown_with_their_batch(
         (["--key", "auction"], 2),
         (["nothing"], 4),
     ):
-        said = nowhere("state", "show", *words, *job)
+        said = offline("state", "show", *words, *job)
         assert (said.code, said.out) == (code, ""), said

@@ -1,4 +1,4 @@
-"""`up`, `status`, `demo`, `down` and `doctor`: the first quarter of an hour."""
+"""`up`, `status`, `demo`, `down` and `doctor`: a newcomer's first commands."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def newcomer(tmp_path: Path) -> Iterator[Command]:
-    """The command in a home of its own, where nothing has run yet."""
+    """The command with an empty home, where nothing has run yet."""
     command = Command(None, {"MILLSTREAM_HOME": str(tmp_path / "home")})
     yield command
     command("down")
@@ -74,7 +74,7 @@ def test_up_status_work_and_down(newcomer: Command) -> None:
 
 
 @pytest.mark.parametrize("port", ["0", "70000", "-1"])
-def test_a_port_that_is_none_is_refused(port: str, newcomer: Command) -> None:
+def test_an_invalid_port_is_refused(port: str, newcomer: Command) -> None:
     said = newcomer("up", "--port", port)
     assert (said.code, said.err.count("\n")) == (2, 1)
     assert f"--port needs a number from 1 to 65535; got {port}" in said.err
@@ -92,7 +92,7 @@ def test_a_taken_port_is_named_and_nothing_is_left_running(newcomer: Command) ->
     assert newcomer.ok("status", "-o", "json").json["running"] is False
 
 
-def test_a_day_in_the_shop_is_the_same_for_one_seed() -> None:
+def test_the_shops_views_are_the_same_for_one_seed() -> None:
     def day(seed: int) -> list[dict[str, object]]:
         views = page_views(seed)
         return [next(views) for _ in range(500)]
@@ -102,7 +102,7 @@ def test_a_day_in_the_shop_is_the_same_for_one_seed() -> None:
     assert pages == {"/", "/search", "/product", "/cart", "/checkout", "/thanks"}
 
 
-def test_the_shop_sends_late_and_broken_records_always_the_same() -> None:
+def test_the_shops_late_and_broken_records_are_the_same_for_one_seed() -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
 
     def day(seed: int) -> list[bytes]:
@@ -113,8 +113,8 @@ def test_the_shop_sends_late_and_broken_records_always_the_same() -> None:
     assert 10 < sum(record.late for record in records) < 60
     wrong = [record for record in records if record.wrong]
     assert 30 < len(wrong) < 400
-    told = json.loads(wrong[0].value(now))
-    assert abs((datetime.fromisoformat(told["sent"]) - now).total_seconds()) >= 3600
+    fields = json.loads(wrong[0].value(now))
+    assert abs((datetime.fromisoformat(fields["sent"]) - now).total_seconds()) >= 3600
     broken = [record for record in records if record.broken]
     assert broken
     for record in broken:
@@ -122,7 +122,7 @@ def test_the_shop_sends_late_and_broken_records_always_the_same() -> None:
             json.loads(record.value(now))
 
 
-def test_the_doctor_finds_a_ready_machine_ready(millstream: Command) -> None:
+def test_the_doctor_passes_a_ready_machine(millstream: Command) -> None:
     findings = {row["check"]: row for row in millstream.ok("doctor", "-o", "json").json}
     assert {row["state"] for row in findings.values()} <= {"ok", "warn"}
     for check in ("python", "java", "jars of spark", "jars of broker", "pyspark", "cache", "home"):
@@ -130,22 +130,22 @@ def test_the_doctor_finds_a_ready_machine_ready(millstream: Command) -> None:
     assert "answers" in findings["kafka"]["found"]
 
 
-def test_the_doctor_says_what_to_do_where_something_is_missing(
-    nowhere: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_doctor_says_what_to_do_if_something_is_missing(
+    offline: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MILLSTREAM_JAVA", str(tmp_path / "no-java"))
     monkeypatch.setenv("MILLSTREAM_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("SPARK_HOME", "elsewhere")
+    monkeypatch.setenv("SPARK_HOME", "another")
     usage = namedtuple("usage", ["total", "used", "free"])
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 10**9 - 10**6, 10**6))
-    said = nowhere("doctor", "--kafka", "127.0.0.1:1")
+    said = offline("doctor", "--kafka", "127.0.0.1:1")
     lines = {line.split()[1]: line for line in said.out.splitlines()}
     assert said.code == 1
     assert lines["java"].startswith("fail  java")
     assert "MILLSTREAM_JAVA" in lines["java"]
     assert "correct it or unset it" in lines["java"]
     assert lines["jars"].startswith("warn")
-    assert "fetched at first use" in lines["jars"]
+    assert "downloaded at first use" in lines["jars"]
     assert lines["SPARK_HOME"].startswith("warn")
     assert lines["cache"].startswith("fail")
     assert "free some space or set MILLSTREAM_CACHE" in lines["cache"]
@@ -153,11 +153,11 @@ def test_the_doctor_says_what_to_do_where_something_is_missing(
     assert "checks failed" in said.err
 
 
-def test_the_doctor_fetches_and_starts_nothing(
-    nowhere: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_doctor_downloads_and_starts_nothing(
+    offline: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MILLSTREAM_CACHE", str(tmp_path / "cache"))
-    findings = {row["check"]: row for row in nowhere.ok("doctor", "-o", "json").json}
+    findings = {row["check"]: row for row in offline.ok("doctor", "-o", "json").json}
     assert findings["jars of broker"]["state"] == "warn"
     assert findings["broker"]["do"].startswith("start it with `millstream up`")
     assert list((tmp_path / "cache").rglob("*.jar")) == []

@@ -1,4 +1,4 @@
-"""A page for others needs a token of one's own and the names it answers to; nothing else opens."""
+"""A page that others reach needs a token and the host names it answers to."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.cli.command import Command
 
-from millstream.cli.stack.page_address import Others
+from millstream.cli.stack.page_address import PageOptions
 from millstream.errors import InvalidInput, InvalidSpec
 from millstream.jobs import stack
 from millstream.jobs.folders import stack_folder
@@ -21,8 +21,8 @@ GIVEN = "${env:PAGE_TOKEN}"
 
 
 @pytest.mark.parametrize("host", [None, "127.0.0.1", "127.0.0.9", "::1"])
-def test_the_loopback_needs_no_further_word(host: str | None) -> None:
-    assert Others(host).address(8080) == PageAddress(8080, host or "127.0.0.1", ())
+def test_the_loopback_needs_no_further_option(host: str | None) -> None:
+    assert PageOptions(host).address(8080) == PageAddress(8080, host or "127.0.0.1", ())
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.5", "192.168.1.7"])
@@ -30,10 +30,10 @@ def test_another_address_needs_a_token_and_the_names_people_type(host: str) -> N
     with pytest.raises(
         InvalidInput, match=r"needs a token of your own; got --page-host .* without"
     ):
-        Others(host, ("https://jobs.example",)).address(8080)
+        PageOptions(host, ("https://jobs.example",)).address(8080)
     with pytest.raises(InvalidInput, match="needs the address they will type"):
-        Others(host, (), GIVEN).address(8080)
-    page = Others(host, ("https://Jobs.Example/", "http://10.0.0.5:8080"), GIVEN).address(8080)
+        PageOptions(host, (), GIVEN).address(8080)
+    page = PageOptions(host, ("https://Jobs.Example/", "http://10.0.0.5:8080"), GIVEN).address(8080)
     assert page == PageAddress(8080, host, ("https://jobs.example", "http://10.0.0.5:8080"))
     assert page.url == "https://jobs.example"
 
@@ -42,7 +42,7 @@ def test_another_address_needs_a_token_and_the_names_people_type(host: str) -> N
     ("host", "near"),
     [("0.0.0.0", "127.0.0.1"), ("::", "::1"), ("0::0", "::1"), ("10.0.0.5", "10.0.0.5")],
 )
-def test_a_page_for_everybody_is_asked_on_the_loopback_of_its_kind(host: str, near: str) -> None:
+def test_a_page_on_all_addresses_is_reached_by_its_loopback(host: str, near: str) -> None:
     assert stack._reachable_host(host) == near
 
 
@@ -51,18 +51,18 @@ def test_a_page_for_everybody_is_asked_on_the_loopback_of_its_kind(host: str, ne
             "https://jobs.example/page", "https://jobs.example?x=1", "http://h:0", "http://h:99999",
             "http://[::1", "javascript:alert(1)"],
 )  # fmt: skip
-def test_a_name_that_is_no_plain_address_is_refused(url: str) -> None:
+def test_a_url_that_is_no_plain_address_is_refused(url: str) -> None:
     with pytest.raises(InvalidInput, match="--page-url needs an address such as"):
-        Others(None, (url,)).address(8080)
+        PageOptions(None, (url,)).address(8080)
 
 
 @pytest.mark.parametrize("host", ["jobs.example", "0.0.0.0:80", "", "*", "1.2.3"])
 def test_a_host_that_is_no_ip_address_is_refused(host: str) -> None:
     if host:
         with pytest.raises(InvalidInput, match="--page-host needs an IP address"):
-            Others(host).address(8080)
+            PageOptions(host).address(8080)
     else:
-        assert Others(host).address(8080).host == "127.0.0.1"
+        assert PageOptions(host).address(8080).host == "127.0.0.1"
 
 
 def test_a_token_is_given_by_reference_and_is_long_enough(
@@ -70,20 +70,20 @@ def test_a_token_is_given_by_reference_and_is_long_enough(
 ) -> None:
     monkeypatch.setenv("PAGE_TOKEN", TOKEN)
     (tmp_path / "token").write_text(TOKEN + "\n")
-    assert Others(token=GIVEN).own_token() == TOKEN
-    assert Others(token=f"${{file:{tmp_path / 'token'}}}").own_token() == TOKEN
-    assert Others().own_token() is None
-    with pytest.raises(InvalidInput, match="needs a reference; got something else") as told:
-        Others(token=TOKEN).own_token()
-    assert TOKEN not in str(told.value)
+    assert PageOptions(token=GIVEN).own_token() == TOKEN
+    assert PageOptions(token=f"${{file:{tmp_path / 'token'}}}").own_token() == TOKEN
+    assert PageOptions().own_token() is None
+    with pytest.raises(InvalidInput, match="needs a reference; got something else") as refused:
+        PageOptions(token=TOKEN).own_token()
+    assert TOKEN not in str(refused.value)
     monkeypatch.setenv("PAGE_TOKEN", "short")
     with pytest.raises(InvalidInput, match=r"at least 32 .* got 5 characters"):
-        Others(token=GIVEN).own_token()
+        PageOptions(token=GIVEN).own_token()
     with pytest.raises(InvalidSpec, match="NOWHERE"):
-        Others(token="${env:NOWHERE}").own_token()
+        PageOptions(token="${env:NOWHERE}").own_token()
 
 
-def test_the_token_that_is_given_is_kept_for_its_owner_alone(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_the_kept_token(tmp_path: Path) -> None:
     folder = stack_folder(tmp_path)
     folder.set_token(TOKEN)
     assert folder.token() == TOKEN

@@ -1,4 +1,4 @@
-"""Every way a command can end is one sentence and one exit code."""
+"""Each end of a command is one sentence and one exit code."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _plain_screen() -> None:
         (errors.MillstreamError("something else"), 1),
     ],
 )
-def test_an_error_of_ours_is_its_sentence_and_its_code(
+def test_a_millstream_error_gives_its_sentence_and_its_exit_code(
     error: errors.MillstreamError, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert exit_code_of(raising(error)) == code
@@ -51,17 +51,17 @@ def test_an_error_of_ours_is_its_sentence_and_its_code(
     assert (out, err) == ("", f"error: {error}\n")
 
 
-def test_a_surprise_is_a_sentence_that_asks_for_a_report(
+def test_an_unexpected_error_asks_for_a_report(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert exit_code_of(raising(ZeroDivisionError("division by zero"))) == 1
     assert capsys.readouterr().err == (
-        "error: millstream met something it did not foresee: ZeroDivisionError: division by zero;"
+        "error: unexpected error in millstream: ZeroDivisionError: division by zero;"
         " run the command again with --debug and report what it prints\n"
     )
 
 
-def test_the_traceback_is_there_for_who_asks(capsys: pytest.CaptureFixture[str]) -> None:
+def test_debug_shows_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     use_screen(Screen(debug=True))
     assert exit_code_of(raising(errors.NotFound("no x"))) == 4
     assert "Traceback (most recent call last)" in capsys.readouterr().err
@@ -75,7 +75,7 @@ def test_a_signal_ends_quietly(
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_no_at_the_prompt_changes_nothing_and_says_so(
+def test_a_no_at_the_prompt_reports_that_nothing_was_changed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert exit_code_of(raising(typer.Abort())) == 1
@@ -98,7 +98,7 @@ def test_a_hostile_message_cannot_steer_the_terminal(capsys: pytest.CaptureFixtu
         ({"MILLSTREAM_DEBUG": "0"}, False, True),
     ],
 )
-def test_the_environment_is_heard_first(
+def test_the_environment_applies_before_options(
     variables: dict[str, str], debug: bool, color: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("NO_COLOR", "MILLSTREAM_DEBUG"):
@@ -110,12 +110,12 @@ def test_the_environment_is_heard_first(
     assert (found.debug, found.color) == (debug, color)
 
 
-def test_a_sigterm_that_comes_out_of_a_c_function_as_another_error_is_still_a_sigterm(
+def test_a_sigterm_that_a_c_function_reports_as_another_error_is_still_a_sigterm(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(boundary, "_heard", [])
+    monkeypatch.setattr(boundary, "_received", [])
     before = signal.getsignal(signal.SIGTERM)
-    boundary.hear_sigterm()
+    boundary.handle_sigterm()
 
     def swap() -> None:
         try:

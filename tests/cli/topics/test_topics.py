@@ -170,14 +170,14 @@ def test_an_unreachable_broker_is_said_in_seconds_not_minutes(words: list[str]) 
     assert "millstream up" in said.err
 
 
-def test_no_kafka_at_all_says_how_to_get_one(nowhere: Command) -> None:
-    said = nowhere("topics", "list")
+def test_no_kafka_at_all_says_how_to_get_one(offline: Command) -> None:
+    said = offline("topics", "list")
     assert said.code == 5
     assert "start one with `millstream up`, or name one with --kafka" in said.err
 
 
-def test_an_address_that_is_none_is_bad_input(nowhere: Command) -> None:
-    said = nowhere("topics", "list", "--kafka", "localhost")
+def test_an_address_that_is_none_is_bad_input(offline: Command) -> None:
+    said = offline("topics", "list", "--kafka", "localhost")
     assert said.code == 2
     assert "needs host:port" in said.err
     assert "'localhost'" in said.err

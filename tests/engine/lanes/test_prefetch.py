@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.engine.following import AheadReader, LogFollowing, until
+from tests.engine.following import AheadReader, LogPrefetchReader, until
 from tests.faults.small_world import Log
 
 from millstream.engine.checkpoint.fault_points import AHEAD
@@ -55,7 +55,7 @@ class Fed:
         self.reader = AheadReader(self.log, TOPIC)
         for partition in (0, 1):
             self.log.partition(TOPIC, partition)
-        self.source = SourceAhead(TOPIC, lambda: self.reader.following(()), DECODER)
+        self.source = SourceAhead(TOPIC, lambda: self.reader.prefetch_reader(()), DECODER)
         self.at = {0: 0, 1: 0}
 
     def feed(self, partition: int, rows: int) -> None:
@@ -186,16 +186,16 @@ def test_after_stop_nothing_is_handed_over_and_nothing_more_is_read(
 
 def test_an_answer_for_a_track_that_was_left_is_dropped(fed: Fed, monkeypatch: Patch) -> None:
     asked, go_on = threading.Event(), threading.Event()
-    wait = LogFollowing.wait
+    wait = LogPrefetchReader.wait
 
-    def slow(self: LogFollowing, starts: Any, **how: int) -> Any:
+    def slow(self: LogPrefetchReader, starts: Any, **how: int) -> Any:
         found = wait(self, starts, **how)
         if found is not None and not asked.is_set():
             asked.set()
             go_on.wait(60)
         return found
 
-    monkeypatch.setattr(LogFollowing, "wait", slow)
+    monkeypatch.setattr(LogPrefetchReader, "wait", slow)
     fed.feed(0, 4)
     fed.started()
     asked.wait(60)
@@ -211,15 +211,15 @@ def test_where_nothing_can_be_read_ahead_a_batch_reads_for_itself_and_it_is_trie
     fed: Fed, monkeypatch: Patch
 ) -> None:
     tries: list[int] = []
-    wait = LogFollowing.wait
+    wait = LogPrefetchReader.wait
 
-    def failing(self: LogFollowing, starts: Any, **how: int) -> Any:
+    def failing(self: LogPrefetchReader, starts: Any, **how: int) -> Any:
         tries.append(1)
         if len(tries) == 1:
             raise OSError("the broker is away")
         return wait(self, starts, **how)
 
-    monkeypatch.setattr(LogFollowing, "wait", failing)
+    monkeypatch.setattr(LogPrefetchReader, "wait", failing)
     fed.feed(0, 2)
     fed.started()
     until(lambda: fed.source._track is None, "it has given up")

@@ -1,4 +1,4 @@
-"""Alerts as the stack knows them: read, silenced, and those on jobs' own facts."""
+"""Alerts of the stack: listing, silencing, and alerts on jobs themselves."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from millstream.jobs.registry import JobRegistry, JobRow
 from millstream.jobs.reports.run_log import RunLog
 from millstream.sinks.alerts import writer as alert_writer
 from millstream.sinks.alerts.outbox import Outbox
-from millstream.sinks.alerts.store import NoticeStore
-from millstream.sinks.alerts.writer import NoticeWriter
+from millstream.sinks.alerts.store import NotificationStore
+from millstream.sinks.alerts.writer import NotificationWriter
 from millstream.sinks.spec import Opening, Staged
 
 if TYPE_CHECKING:
@@ -57,13 +57,13 @@ def submitted(folder: StackFolder, name: str = "shop") -> JobRow:
 
 
 def fired(folder: StackFolder, *rows: tuple[str, int], to: Any = ()) -> ms.Alert:
-    """Rows of (page, n), taken in by an alert of the job `shop`."""
+    """Write rows of (page, n) to an alert of the job `shop`."""
     checkpoint = Checkpoint(folder.path.parent / "jobs" / "shop")
     checkpoint.open("shop", 256)
     sink = ms.Alert("pages fail", when="n > 5", to=to)
     table = pa.table({"page": [page for page, _ in rows], "n": [n for _, n in rows],
                       "_time": [1_000_000] * len(rows)})  # fmt: skip
-    writer = NoticeWriter(Opening("shop", checkpoint.job, checkpoint.incarnation, (sink,)))
+    writer = NotificationWriter(Opening("shop", checkpoint.job, checkpoint.incarnation, (sink,)))
     writer.recover(None)
     writer.write("i", 1, [Staged("pages fail", "result", sink, ("page",), table.num_rows,
                                  lambda: iter([table]))])  # fmt: skip
@@ -75,7 +75,7 @@ def fired(folder: StackFolder, *rows: tuple[str, int], to: Any = ()) -> ms.Alert
 # -- reading and silencing ------------------------------------------------------------
 
 
-def test_an_alert_is_listed_with_how_its_keys_stand(
+def test_an_alert_is_listed_with_the_state_of_its_keys(
     folder: StackFolder, receiver: Receiver
 ) -> None:
     submitted(folder)
@@ -90,11 +90,11 @@ def test_an_alert_is_listed_with_how_its_keys_stand(
         "row": {"page": "/", "n": 9}, "silenced_until": None, "notified": "yes", "problem": None,
         "to": [f"Webhook('{receiver.url.split('hook')[0]}***')"], "untracked": 0,
     }  # fmt: skip
-    [told] = notifications(folder, "shop", "pages fail")
-    assert (told["state"], told["outcome"], told["tries"]) == ("firing", "sent", 1)
+    [sent] = notifications(folder, "shop", "pages fail")
+    assert (sent["state"], sent["outcome"], sent["tries"]) == ("firing", "sent", 1)
 
 
-def test_an_alert_nobody_stands_out_of_is_ok(folder: StackFolder) -> None:
+def test_an_alert_without_active_keys_is_ok(folder: StackFolder) -> None:
     submitted(folder)
     fired(folder, ("/", 1))
     [row] = alerts(folder, "shop")
@@ -103,16 +103,16 @@ def test_an_alert_nobody_stands_out_of_is_ok(folder: StackFolder) -> None:
         notifications(folder, "shop", "pages fall")
 
 
-def test_what_could_not_be_told_says_why(folder: StackFolder, receiver: Receiver) -> None:
+def test_a_failed_notification_shows_its_reason(folder: StackFolder, receiver: Receiver) -> None:
     receiver.answering(404)
     submitted(folder)
     fired(folder, ("/", 9), to=ms.Webhook(receiver.url, allow_private=True))
     [row] = alerts(folder)
     assert row["notified"] == "failed"
-    assert "the answer 404" in row["problem"]
+    assert "the status 404" in row["problem"]
 
 
-def test_a_silence_is_seen_and_ends(folder: StackFolder) -> None:
+def test_a_silence_is_shown_and_can_be_ended(folder: StackFolder) -> None:
     submitted(folder)
     fired(folder, ("/", 9), ("/cart", 9))
     done = silence(folder, "shop", "pages fail", seconds=60, key={"page": "/"})
@@ -124,11 +124,11 @@ def test_a_silence_is_seen_and_ends(folder: StackFolder) -> None:
     assert [row["silenced_until"] for row in alerts(folder)] == [None, None]
     with pytest.raises(NotFound, match="must be silenced"):
         unsilence(folder, "shop", "pages fail")
-    with pytest.raises(NotFound, match="an active key of the alert"):
+    with pytest.raises(NotFound, match="needs one of its active keys"):
         silence(folder, "shop", "pages fail", seconds=60, key={"page": "/x"})
-    with pytest.raises(NotFound, match="'x' of the job shop; got pages fail"):
+    with pytest.raises(NotFound, match="the job shop has no alert 'x'; its alerts are pages fail"):
         silence(folder, "shop", "x", seconds=60)
-    with pytest.raises(NotFound, match="a job named 'shops'"):
+    with pytest.raises(NotFound, match="no job named 'shops'"):
         silence(folder, "shops", "pages fail", seconds=60)
     for length in (0, -1, 1e9, float("nan"), "1"):
         with pytest.raises(InvalidInput, match="from 1 second to 30 days"):
@@ -147,12 +147,15 @@ def test_the_command_lists_shows_and_silences(folder: StackFolder) -> None:
         "firing", "firing",
     ]  # fmt: skip
     said = run.ok("alerts", "silence", "shop", "pages fail", "--key", "page=/", "--for", "1 day")
-    assert "is silent until" in said.err
+    assert "is silenced until" in said.err
     shown = run.ok("alerts", "show", "shop", "pages fail", "-o", "json").json
     assert [row["silenced_until"] is None for row in shown["keys"]] == [False, True]
     assert shown["when"] == "n > 5"
     assert "n > 5" in run.ok("alerts", "show", "shop", "pages fail").out
-    assert "heard again" in run.ok("alerts", "unsilence", "shop", "pages fail", "-k", "page=/").err
+    assert (
+        "no longer silenced"
+        in run.ok("alerts", "unsilence", "shop", "pages fail", "-k", "page=/").err
+    )
     for words, code in (
         (("show", "shop", "x"), 4), (("show", "x", "x"), 4), (("silence", "shop", "x"), 4),
         (("silence", "shop", "pages fail", "--for", "long"), 3),
@@ -163,7 +166,7 @@ def test_the_command_lists_shows_and_silences(folder: StackFolder) -> None:
         assert refused.err.count("\n") == 1
 
 
-def test_a_store_that_is_damaged_is_named(folder: StackFolder) -> None:
+def test_a_damaged_store_is_named(folder: StackFolder) -> None:
     submitted(folder)
     job_alerts_file(folder).write_bytes(b"no database" * 1000)
     refused = Command(None)("alerts", "list")
@@ -172,11 +175,11 @@ def test_a_store_that_is_damaged_is_named(folder: StackFolder) -> None:
     assert refused.err.count("\n") == 1
 
 
-# -- a job's own facts ------------------------------------------------------------------
+# -- alerts on jobs ------------------------------------------------------------------
 
 
 class Watched:
-    """A job in the book and its diary, and what the supervisor's watch makes of them."""
+    """A registered job with its run log, and the supervisor's `AlertWatch` on it."""
 
     def __init__(self, folder: StackFolder, *rules: ms.JobAlert, late: float | None = None) -> None:
         self.folder, self.lag = folder, 0
@@ -192,14 +195,14 @@ class Watched:
         self.run_log.beat(0.0, None)
         self.log = Log(folder.log("supervisor"))
         self.watch = AlertWatch(folder, lambda job: self.lag, self.log)
-        self.store = NoticeStore(job_alerts_file(folder))
+        self.store = NotificationStore(job_alerts_file(folder))
         self.batches = 0
 
     def look(self) -> list[tuple[str, str]]:
-        """One look; the alerts and how they stand."""
+        """Evaluate the rules once; return the alerts with their states."""
         with JobRegistry(self.folder.registry, read_only=True) as registry:
             self.watch.look(registry, self.store)
-        Outbox(self.store, self.watch.targets).send_due()
+        Outbox(self.store, self.watch.recipients).send_due()
         return [(row["alert"], row["state"]) for row in alerts(self.folder, "shop")]
 
     def batch(self, **counts: int) -> None:
@@ -210,7 +213,7 @@ class Watched:
                           "steps": steps})  # fmt: skip
         self.run_log.beat(0.0, None)
 
-    def stands(self, state: Any, reason: str | None = None) -> None:
+    def set_state(self, state: Any, reason: str | None = None) -> None:
         with JobRegistry(self.folder.registry) as registry:
             registry.update("shop", state=state, reason=reason)
 
@@ -220,7 +223,7 @@ class Watched:
         self.log.close()
 
 
-def test_lag_above_a_number_fires_and_is_told_to_a_receiver(
+def test_lag_above_a_limit_fires_and_notifies(
     folder: StackFolder, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPS_HOOK", receiver.url)
@@ -242,23 +245,23 @@ def test_lag_above_a_number_fires_and_is_told_to_a_receiver(
     assert "alert firing" in "".join(last_lines(folder.log("supervisor"), 10))
 
 
-def test_a_job_that_is_dead_is_told_of_by_the_supervisor(folder: StackFolder) -> None:
+def test_the_supervisor_alerts_on_a_dead_job(folder: StackFolder) -> None:
     watched = Watched(folder, ms.JobAlert("down"), ms.JobAlert("failed", for_="1 hour"))
-    watched.stands("hung", "no heartbeat for 21 s")
+    watched.set_state("hung", "no heartbeat for 21 s")
     assert watched.look() == [("down", "firing"), ("failed", "ok")]
     [row] = alerts(folder, "shop", "down")
     assert row["row"] == {"state": "hung", "reason": "no heartbeat for 21 s"}
     assert row["on"] == "job"
-    watched.stands("failed")
+    watched.set_state("failed")
     assert watched.look() == [("down", "firing"), ("failed", "pending")]
-    watched.stands("running")
+    watched.set_state("running")
     assert watched.look() == [("down", "resolved"), ("failed", "ok")]
     silence(folder, "shop", "down", seconds=60)
     assert alerts(folder, "shop", "down")[0]["silenced_until"] is not None
     watched.close()
 
 
-def test_shares_of_late_and_dead_rows_are_those_of_a_minute(folder: StackFolder) -> None:
+def test_shares_of_late_and_dead_rows_cover_the_last_minute(folder: StackFolder) -> None:
     watched = Watched(folder, ms.JobAlert("dead", above=0.1), late=0.5)
     watched.batch(rows=100, dead=10, late=50)
     assert [state for _, state in watched.look()] == ["ok", "ok"]
@@ -271,7 +274,7 @@ def test_shares_of_late_and_dead_rows_are_those_of_a_minute(folder: StackFolder)
     watched.close()
 
 
-def test_an_alert_that_is_no_more_is_forgotten_with_its_rule_or_its_job(
+def test_an_alert_is_removed_with_its_rule_or_its_job(
     folder: StackFolder,
 ) -> None:
     watched = Watched(folder, ms.JobAlert("lag", above=1), ms.JobAlert("hung"))
@@ -299,7 +302,7 @@ def test_a_plan_names_the_alerts_on_the_job_and_no_secret() -> None:
         ms.Pipeline("p", out, alerts=[ms.Alert("a", when="n > 1")])  # type: ignore[list-item]
 
 
-def test_the_watch_survives_a_rule_it_cannot_read(folder: StackFolder) -> None:
+def test_the_watch_skips_a_rule_it_cannot_read(folder: StackFolder) -> None:
     watched = Watched(folder, ms.JobAlert("hung"))
     rules = [{"fact": "moon", "name": "x", "above": None}, ms.JobAlert("hung").to_json()]
     watched.run_log.about({"alerts": rules})
@@ -308,7 +311,7 @@ def test_the_watch_survives_a_rule_it_cannot_read(folder: StackFolder) -> None:
     watched.close()
 
 
-def test_the_thread_of_the_watch_looks_by_itself(folder: StackFolder) -> None:
+def test_the_thread_of_the_watch_evaluates_rules(folder: StackFolder) -> None:
     watched = Watched(folder, ms.JobAlert("lag", above=1))
     watched.lag = 5
     watched.watch.start()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from millstream.errors import Damaged, InvalidInput, NotFound
-from millstream.kafka.admin.brokers import spread, without
+from millstream.kafka.admin.brokers import assign_replicas, drain_plan
 from millstream.kafka.admin.topic_info import PartitionInfo, TopicInfo
 from millstream.kafka.local import cluster
 from millstream.kafka.local.broker_settings import Seat
@@ -115,15 +115,15 @@ def test_clients_of_a_relay_are_told_its_port() -> None:
 def test_partitions_are_spread_in_turn_and_those_there_already_stay() -> None:
     info = topic("t", (1, 2), (2, 3), (1, 2))
 
-    assert spread(info, [1, 2, 3]) == {("t", 2): (3, 1)}
-    assert spread(info, [4, 5], partitions=[1]) == {("t", 1): (5, 4)}
-    assert spread(info, [4], partitions=[0], replicas=1) == {("t", 0): (4,)}
+    assert assign_replicas(info, [1, 2, 3]) == {("t", 2): (3, 1)}
+    assert assign_replicas(info, [4, 5], partitions=[1]) == {("t", 1): (5, 4)}
+    assert assign_replicas(info, [4], partitions=[0], replicas=1) == {("t", 0): (4,)}
 
 
 def test_what_a_broker_holds_goes_to_whoever_holds_least_in_the_same_place() -> None:
     topics = [topic("a", (1, 4), (4, 2)), topic("b", (3, 4), (1, 2))]
 
-    moves = without(4, topics, [1, 2, 3])
+    moves = drain_plan(4, topics, [1, 2, 3])
 
     assert moves == {("a", 0): (1, 3), ("a", 1): (1, 2), ("b", 0): (3, 2)}
-    assert without(9, topics, [1, 2, 3]) == {}
+    assert drain_plan(9, topics, [1, 2, 3]) == {}

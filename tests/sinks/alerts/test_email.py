@@ -1,4 +1,4 @@
-"""`Email`: rows gathered into mails, handed to a real server, under ids that stay the same."""
+"""`Email`: rows collected into mails and sent to a real server, under stable ids."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def server() -> Iterator[MailServer]:
         yield running
 
 
-def email(server: MailServer, **said: Any) -> ms.Email:
-    return ms.Email("ops@example.com", **{"url": server.url, "sender": SENDER, **said})
+def email(server: MailServer, **options: Any) -> ms.Email:
+    return ms.Email("ops@example.com", **{"url": server.url, "sender": SENDER, **options})
 
 
 def unused() -> str:
@@ -60,7 +60,7 @@ def test_the_rows_of_a_digest_are_one_mail(server: MailServer) -> None:
     ]  # fmt: skip
 
 
-def test_a_digest_leaves_when_its_time_has_come(server: MailServer) -> None:
+def test_a_digest_is_sent_when_its_time_is_over(server: MailServer) -> None:
     sink = email(server, digest="100 milliseconds")
     writer = opened(sink)
     writer.write("one", 1, [staged(sink, page=["/"], n=[1])])
@@ -71,7 +71,7 @@ def test_a_digest_leaves_when_its_time_has_come(server: MailServer) -> None:
     assert len(server.mails) == 1
 
 
-def test_without_digest_each_row_is_a_mail_and_of_very_many_the_rest_is_one(
+def test_without_digest_each_row_is_a_mail_and_rows_beyond_the_limit_share_one(
     server: MailServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outbox, "MOST_SINGLE", 30)
@@ -86,20 +86,19 @@ def test_without_digest_each_row_is_a_mail_and_of_very_many_the_rest_is_one(
     assert len({mail["Message-ID"] for mail in server.mails}) == 32
 
 
-def test_what_was_for_somebody_who_is_no_longer_in_the_pipeline_is_given_up_and_said(
+def test_rows_for_a_recipient_no_longer_in_the_pipeline_are_dropped_and_reported(
     server: MailServer,
 ) -> None:
     gone = ms.Email("ops@example.com", url=unused(), sender=SENDER, name="gone")
     writer = opened(gone)
     writer.write("one", 1, [staged(gone, n=[1, 2])])
     writer.close()
-    said: list[str] = []
-    writer = opened(email(server), recovered=False, epoch=2, on_wait=said.append)
+    reported: list[str] = []
+    writer = opened(email(server), recovered=False, epoch=2, on_wait=reported.append)
     writer.recover("one")
     writer.close()
     assert server.mails == []
-    assert said == ["2 that were to be told are given up: who was to hear of them is no longer "
-                    "in the pipeline"]  # fmt: skip
+    assert reported == ["dropped 2 notifications: their recipients are no longer in the pipeline"]
 
 
 def test_a_digest_of_very_many_rows_is_bounded_and_says_so(server: MailServer) -> None:
@@ -113,7 +112,7 @@ def test_a_digest_of_very_many_rows_is_bounded_and_says_so(server: MailServer) -
 
 
 def test_rows_wait_for_a_server_that_is_down_through_a_restart() -> None:
-    """The job does not wait with them."""
+    """The job does not wait for it."""
     url = unused()
     writer = opened(ms.Email("ops@example.com", url=url, sender=SENDER, digest="1 hour"))
     sink = ms.Email("ops@example.com", url=url, sender=SENDER, digest="1 hour")
@@ -128,7 +127,7 @@ def test_rows_wait_for_a_server_that_is_down_through_a_restart() -> None:
         assert server.subjects() == ["shop: 2 rows of email"]
 
 
-def test_what_the_server_puts_off_is_sent_again_under_the_same_id(server: MailServer) -> None:
+def test_a_mail_that_the_server_defers_is_sent_again_under_the_same_id(server: MailServer) -> None:
     server.answers.append("451 later")
     sink = email(server, digest=None)
     writer = opened(sink)
@@ -139,7 +138,7 @@ def test_what_the_server_puts_off_is_sent_again_under_the_same_id(server: MailSe
     assert len(server.mails) == 2
 
 
-def test_a_recipient_that_is_put_off_gets_it_later_and_the_other_once(server: MailServer) -> None:
+def test_a_deferred_recipient_gets_the_mail_later_and_the_others_once(server: MailServer) -> None:
     server.refused["b@example.com"] = deque(["450 later"])
     sink = ms.Email(["a@example.com", "b@example.com"], url=server.url, sender=SENDER, digest=None)
     writer = opened(sink)
@@ -150,7 +149,7 @@ def test_a_recipient_that_is_put_off_gets_it_later_and_the_other_once(server: Ma
     assert server.mails[0]["Message-ID"] == server.mails[1]["Message-ID"]
 
 
-def test_what_the_server_will_never_take_stops_the_job_and_is_not_lost(server: MailServer) -> None:
+def test_a_mail_that_the_server_rejects_stops_the_job_and_is_not_lost(server: MailServer) -> None:
     server.answers.append("554 no such thing here")
     sink = email(server, digest=None)
     writer = opened(sink)
@@ -175,7 +174,7 @@ def test_what_the_server_will_never_take_stops_the_job_and_is_not_lost(server: M
 
 
 @pytest.mark.parametrize(("scheme", "login"), [("smtp+starttls", True), ("smtps", False)])
-def test_a_server_is_spoken_to_in_private_and_its_certificate_is_checked(
+def test_connections_are_encrypted_and_certificates_checked(
     scheme: str, login: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with MailServer(scheme, login) as server:
@@ -198,14 +197,14 @@ def test_a_server_is_spoken_to_in_private_and_its_certificate_is_checked(
             send(bare, Mail("id", "s", "b"))
 
 
-def test_the_server_is_the_one_of_the_environment(
+def test_the_default_server_is_set_by_the_environment(
     server: MailServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = ms.Email("ops@example.com", sender=SENDER)
     with pytest.raises(InvalidSpec, match="MILLSTREAM_SMTP"):
         send(sink, Mail("id", "s", "b"))
     monkeypatch.setenv("MILLSTREAM_SMTP", "smtp://mail.example:25")
-    with pytest.raises(InvalidSpec, match=r"an encrypted way to mail\.example"):
+    with pytest.raises(InvalidSpec, match=r"an encrypted connection to mail\.example"):
         send(sink, Mail("id", "s", "b"))
     monkeypatch.setenv("MILLSTREAM_SMTP", server.url)
     send(sink, Mail("id", "s", "b"))
@@ -231,14 +230,14 @@ def test_no_value_of_a_row_can_write_a_header(server: MailServer, value: str) ->
     assert len(mail["Subject"]) <= LONGEST_SUBJECT
 
 
-def test_a_text_is_bounded() -> None:
-    made = message(Mail("id", "s", "x\n" * MOST_CHARACTERS), SENDER, ["a@example.com"])
-    assert len(made.get_content()) < MOST_CHARACTERS + 100
-    assert "left out" in made.get_content()
+def test_the_text_of_a_mail_is_bounded() -> None:
+    mail = message(Mail("id", "s", "x\n" * MOST_CHARACTERS), SENDER, ["a@example.com"])
+    assert len(mail.get_content()) < MOST_CHARACTERS + 100
+    assert "left out" in mail.get_content()
 
 
 @pytest.mark.parametrize(
-    ("said", "sentence"),
+    ("options", "sentence"),
     [
         ({"to": []}, "1 to 50 addresses"),
         ({"to": "nobody"}, "addresses such as"),
@@ -247,23 +246,23 @@ def test_a_text_is_bounded() -> None:
         ({"to": "a@b", "subject": "x\ny"}, "on one line"),
         ({"to": "a@b", "body": "{}"}, "names of columns in its braces"),
         ({"to": "a@b", "url": "http://x"}, "smtp+starttls://"),
-        ({"to": "a@b", "url": "smtp://mail.example"}, "an encrypted way"),
+        ({"to": "a@b", "url": "smtp://mail.example"}, "an encrypted connection"),
         ({"to": "a@b", "url": "smtps://me:12/canary@mail.example"}, "%2F"),
         ({"to": "a@b", "url": "smtps://${env:HOST}"}, "something else after it"),
         ({"to": "a@b", "url": "canary"}, "got no address"),
         ({"to": "a@b", "digest": "0 seconds"}, "above zero"),
     ],
 )
-def test_a_mail_that_cannot_be_is_refused_where_it_is_written(
-    said: dict[str, Any], sentence: str
+def test_an_invalid_email_raises_where_it_is_written(
+    options: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(InvalidSpec) as refused:
-        ms.Email(**said)
+        ms.Email(**options)
     assert sentence in str(refused.value)
     assert "canary" not in str(refused.value)
 
 
-def test_a_column_that_is_not_there_is_refused_while_building() -> None:
+def test_an_unknown_column_is_refused_while_building() -> None:
     stream = ms.read(ms.Topic("t", schema="page string, n long"))
     with pytest.raises(InvalidSpec, match="pages"):
         stream.to(ms.Email("a@b", subject="{pages}"))
@@ -283,19 +282,19 @@ def test_a_column_that_is_not_there_is_refused_while_building() -> None:
 def test_no_password_is_in_its_texts(url: str, shown: str) -> None:
     stream = ms.read(ms.Topic("t", schema="n long"))
     sink = ms.Email("a@b", url=url)
-    told = repr(sink) + sink.system + ms.Pipeline("p", stream.to(sink)).plan()
-    assert "canary" not in told
-    assert shown in told
-    assert "at least once" in told
-    with pytest.raises(InvalidSpec, match="written out in url") as refused:
+    shown_texts = repr(sink) + sink.system + ms.Pipeline("p", stream.to(sink)).plan()
+    assert "canary" not in shown_texts
+    assert shown in shown_texts
+    assert "at least once" in shown_texts
+    with pytest.raises(InvalidSpec, match="a literal secret in url") as refused:
         ms.JobAlert("hung", to=sink)
     assert "canary" not in str(refused.value)
 
 
-def test_a_password_behind_a_reference_is_taken_as_it_is(
+def test_a_password_from_a_reference_is_used_literally(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever is in it, it neither changes on its way nor says which server is meant."""
+    """No character in it is decoded or changes the server."""
     with MailServer("smtp+starttls", login=True) as server:
         server.authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
@@ -309,7 +308,7 @@ def test_a_password_behind_a_reference_is_taken_as_it_is(
         assert len(server.mails) == 6
 
 
-def test_a_batch_that_comes_again_is_not_mailed_again(server: MailServer) -> None:
+def test_a_repeated_batch_is_not_mailed_again(server: MailServer) -> None:
     sink = email(server, digest="1 hour")
     writer = opened(sink)
     writer.write("one", 1, [staged(sink, n=[1])])
@@ -324,7 +323,7 @@ def test_a_batch_that_comes_again_is_not_mailed_again(server: MailServer) -> Non
     assert len(server.mails) == 1
 
 
-def test_a_store_that_is_gone_stops_the_job(server: MailServer) -> None:
+def test_a_lost_store_stops_the_job(server: MailServer) -> None:
     writer = opened(email(server), recovered=False)
     with pytest.raises(DataGone):
         writer.recover("one")
@@ -344,7 +343,7 @@ time.sleep(600)
 """
 
 
-def test_kill_9_while_a_mail_is_sent_shows_the_same_id_again(server: MailServer) -> None:
+def test_after_kill_9_a_mail_is_sent_again_under_the_same_id(server: MailServer) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", KILLED, server.url], stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},

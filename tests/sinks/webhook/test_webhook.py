@@ -1,4 +1,4 @@
-"""`Webhook`: signed, retried under one id, only where it may go."""
+"""`Webhook`: signed posts, retried under one id, to permitted addresses only."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ KEY = bytes(range(32))
 SECRET = "whsec_" + base64.b64encode(KEY).decode()
 
 
-def hook(receiver: Receiver, **said: Any) -> ms.Webhook:
-    return ms.Webhook(receiver.url, **{"allow_private": True, **said})
+def hook(receiver: Receiver, **options: Any) -> ms.Webhook:
+    return ms.Webhook(receiver.url, **{"allow_private": True, **options})
 
 
 class TestWebhook(SinkSuite):
@@ -81,7 +81,7 @@ def test_a_post_is_signed_as_standard_webhooks_say(receiver: Receiver) -> None:
     }  # fmt: skip
 
 
-def test_while_a_secret_is_replaced_both_sign(
+def test_during_a_rotation_both_secrets_sign(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     other = bytes(24)
@@ -98,21 +98,21 @@ def test_while_a_secret_is_replaced_both_sign(
     ]
 
 
-def test_what_is_not_taken_is_sent_again_under_the_same_id(receiver: Receiver) -> None:
+def test_a_failed_post_is_sent_again_under_the_same_id(receiver: Receiver) -> None:
     receiver.answering(503).answering(429, Retry_After="1")
-    said: list[str] = []
+    waits: list[str] = []
     sink = hook(receiver)
     began = time.monotonic()
-    opened(sink, on_wait=said.append).write("one", 1, [staged(sink, n=[1])])
+    opened(sink, on_wait=waits.append).write("one", 1, [staged(sink, n=[1])])
     assert [post.status for post in receiver.posts] == [503, 429, 200]
     assert len({post.id for post in receiver.posts}) == 1
     assert len({post.body for post in receiver.posts}) == 1
     assert time.monotonic() - began >= 1
-    assert "answered 503" in said[0]
-    assert "429" in said[1]
+    assert "answered 503" in waits[0]
+    assert "429" in waits[1]
 
 
-def test_ids_are_made_of_intent_output_and_place(receiver: Receiver) -> None:
+def test_ids_depend_on_intent_output_and_index(receiver: Receiver) -> None:
     sink = hook(receiver, rows=2)
     rows = [staged(sink, n=[1, 2, 3])]
     opened(sink).write("one", 1, rows)
@@ -124,13 +124,13 @@ def test_ids_are_made_of_intent_output_and_place(receiver: Receiver) -> None:
     assert [len(post.data["rows"]) for post in receiver.posts] == [2, 1] * 3
 
 
-def test_what_is_sent_once_more_after_a_rewind_says_so(receiver: Receiver) -> None:
+def test_rows_sent_again_by_a_rewind_are_marked(receiver: Receiver) -> None:
     sink = hook(receiver)
     opened(sink).write("one", 8, [replace(staged(sink, n=[1]), again=7)])
     assert receiver.posts[0].data["again"] == 7
 
 
-def test_a_receiver_that_stays_away_ends_the_patience(receiver: Receiver) -> None:
+def test_a_receiver_that_stays_down_stops_the_job(receiver: Receiver) -> None:
     receiver.answering(*[500] * 50)
     sink = hook(receiver)
     with pytest.raises(Unavailable, match=r"needs an answer; got .* answered 500"):
@@ -140,7 +140,7 @@ def test_a_receiver_that_stays_away_ends_the_patience(receiver: Receiver) -> Non
 def test_410_stops_the_job_in_one_sentence(receiver: Receiver) -> None:
     receiver.answering(410)
     sink = hook(receiver)
-    with pytest.raises(Gone, match="410: it wants nothing more; take the webhook out"):
+    with pytest.raises(Gone, match="410 Gone; remove the webhook"):
         opened(sink).write("one", 1, [staged(sink, n=[1])])
     assert len(receiver.posts) == 1
 
@@ -155,22 +155,22 @@ def test_a_redirect_is_not_followed(receiver: Receiver, status: int) -> None:
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 413, 422])
-def test_what_will_never_be_taken_stops_the_job(receiver: Receiver, status: int) -> None:
+def test_a_rejected_post_stops_the_job(receiver: Receiver, status: int) -> None:
     receiver.answering(status)
     sink = hook(receiver)
-    with pytest.raises(MillstreamError, match=f"the answer {status}"):
+    with pytest.raises(MillstreamError, match=f"the status {status}"):
         opened(sink).write("one", 1, [staged(sink, n=[1])])
     assert len(receiver.posts) == 1
 
 
-def test_an_answer_that_never_comes_is_not_waited_for() -> None:
+def test_a_missing_response_times_out() -> None:
     with Receiver(hang=threading.Event()) as slow:
         sink = hook(slow, timeout=0.2)
         with pytest.raises(Unavailable, match="it took too long"):
             opened(sink, patience=0.1).write("one", 1, [staged(sink, n=[1])])
 
 
-def test_nobody_there_is_no_answer() -> None:
+def test_a_closed_port_gives_no_answer() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     sink = ms.Webhook(f"http://127.0.0.1:{port}/", allow_private=True)
@@ -194,16 +194,16 @@ def test_a_certificate_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert len(receiver.taken()) == 1
 
 
-def test_a_private_address_is_refused_where_it_connects(
+def test_a_private_address_is_refused_when_connecting(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also one that a name stands for: and what the name means is looked at once, not twice."""
-    asked: list[str] = []
+    """Also the address of a host name, which is resolved once, not twice."""
+    resolved: list[str] = []
     real = socket.getaddrinfo
 
-    def rebinding(host: Any, port: Any, *more: Any, **said: Any) -> Any:
-        asked.append(str(host))
-        return real("127.0.0.1", port, *more, **said)
+    def rebinding(host: Any, port: Any, *more: Any, **options: Any) -> Any:
+        resolved.append(str(host))
+        return real("127.0.0.1", port, *more, **options)
 
     monkeypatch.setattr(socket, "getaddrinfo", rebinding)
     port = receiver.url.split(":")[2].split("/")[0]
@@ -211,7 +211,7 @@ def test_a_private_address_is_refused_where_it_connects(
     with pytest.raises(InvalidSpec, match=r"public address behind hooks\.example"):
         opened(sink).write("one", 1, [staged(sink, n=[1])])
     assert receiver.posts == []
-    assert asked == ["hooks.example"]
+    assert resolved == ["hooks.example"]
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_addresses_that_are_public(address: str) -> None:
     assert is_public(address)
 
 
-def test_an_address_by_reference_is_judged_when_it_is_known(
+def test_an_address_from_a_reference_is_checked_when_it_is_resolved(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = ms.Webhook("${env:HOOK_URL}")
@@ -243,7 +243,7 @@ def test_an_address_by_reference_is_judged_when_it_is_known(
 
 
 @pytest.mark.parametrize(
-    ("said", "sentence"),
+    ("options", "sentence"),
     [
         ({"url": "ftp://x/"}, "https://host/path"),
         ({"url": "https://"}, "https://host/path"),
@@ -259,19 +259,19 @@ def test_an_address_by_reference_is_judged_when_it_is_known(
         ({"url": "https://x/can ary/canary"}, "needs an address"),
         ({"url": "canary ://"}, "needs an address"),
         ({"url": "https://x", "secret": "canary"}, "whsec_"),
-        ({"url": "https://x", "headers": {"Host": "y"}}, "not its own"),
-        ({"url": "https://x", "headers": {"A b": "y"}}, "not its own"),
+        ({"url": "https://x", "headers": {"Host": "y"}}, "that Millstream does not set"),
+        ({"url": "https://x", "headers": {"A b": "y"}}, "that Millstream does not set"),
         ({"url": "https://x", "headers": {"A": "x\r\nB: y"}}, "on one line"),
         ({"url": "https://x", "rows": 0}, "from 1 to 1000"),
         ({"url": "https://x", "timeout": True}, "up to 60"),
         ({"url": "https://x", "name": " "}, "needs a name"),
     ],
 )
-def test_a_webhook_that_cannot_be_is_refused_where_it_is_written(
-    said: dict[str, Any], sentence: str
+def test_an_invalid_webhook_raises_where_it_is_written(
+    options: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(InvalidSpec) as refused:
-        ms.Webhook(**said)
+        ms.Webhook(**options)
     assert sentence in str(refused.value)
     assert "canary" not in str(refused.value)
 
@@ -279,18 +279,18 @@ def test_a_webhook_that_cannot_be_is_refused_where_it_is_written(
 def test_no_secret_is_in_its_texts(receiver: Receiver) -> None:
     sink = hook(receiver, secret=SECRET, headers={"Authorization": "canary"})
     stream = ms.read(ms.Topic("t", schema="n long"))
-    told = repr(sink) + sink.system + sink.name + ms.Pipeline("p", stream.to(sink)).plan()
+    shown = repr(sink) + sink.system + sink.name + ms.Pipeline("p", stream.to(sink)).plan()
     for word in ("canary", SECRET, SECRET[6:]):
-        assert word not in told
-    assert "at least once" in told
+        assert word not in shown
+    assert "at least once" in shown
 
 
-def test_an_address_that_is_a_key_itself_is_refused_for_a_job_and_said_nowhere(
+def test_a_job_alert_refuses_an_address_that_is_a_secret_and_never_shows_it(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The supervisor is told of it in a file, and what stands behind the host is the key."""
+    """The address is stored for the supervisor, and its path is often a secret."""
     for url in ("https://hooks.example/services/canary", "https://hooks.example?canary"):
-        with pytest.raises(InvalidSpec, match="written out in url") as refused:
+        with pytest.raises(InvalidSpec, match="a literal secret in url") as refused:
             ms.JobAlert("hung", to=ms.Webhook(url))
         assert "canary" not in str(refused.value)
     for url in ("https://hooks.example/", "https://hooks.example/in/${env:KEY}", "${env:KEY}"):
@@ -302,7 +302,7 @@ def test_an_address_that_is_a_key_itself_is_refused_for_a_job_and_said_nowhere(
     assert "canary" not in str(refused.value)
 
 
-def test_rows_taken_back_say_so_and_a_row_too_large_stops_the_job(receiver: Receiver) -> None:
+def test_retractions_are_marked_and_a_row_too_large_stops_the_job(receiver: Receiver) -> None:
     sink = hook(receiver)
     table = pa.table({"n": [1, 2], "_sign": pa.array([-1, 1], pa.int8())})
     opened(sink).write("one", 1, [staged(sink, table=table)])
@@ -316,12 +316,12 @@ import os, signal, sys
 from tests.sinks.batches import opened, staged
 import millstream as ms
 
-def told(point):
+def kill(point):
     if point == "before a sink's commit":
         os.kill(os.getpid(), signal.SIGKILL)
 
 sink = ms.Webhook(sys.argv[1], allow_private=True)
-opened(sink, on_step=told).write("intent", 4, [staged(sink, n=[1, 2])])
+opened(sink, on_step=kill).write("intent", 4, [staged(sink, n=[1, 2])])
 """
 
 

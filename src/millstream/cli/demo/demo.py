@@ -1,4 +1,4 @@
-"""`millstream demo`: a web shop at work, with jobs that count it and a page that shows it."""
+"""`millstream demo`: a web shop that produces page views, and two jobs that process them."""
 
 import shutil
 import signal
@@ -13,7 +13,7 @@ import typer
 
 from millstream.cli.demo.mailbox import Mailbox
 from millstream.cli.demo.shop import PARTITIONS, TOPIC, Shop
-from millstream.cli.stack.jobs import handed_over
+from millstream.cli.stack.jobs import submit_job
 from millstream.cli.stack.local import start_broker, start_stack
 from millstream.cli.terminal.connect import cluster_of
 from millstream.cli.terminal.options import Kafka, command
@@ -28,27 +28,27 @@ if TYPE_CHECKING:
     from millstream.kafka.settings import Cluster
 
 JOBS = ("shop-views", "shop-visitors")
-_LINE = 4.0
-_READY = 180.0
-_BACK = 120.0
-_LOOK = 0.25
+_REPORT_EVERY = 4.0
+_START_TIMEOUT = 180.0
+_RESTART_TIMEOUT = 120.0
+_POLL = 0.25
 _RUNNING = ("running", "catching up", "idle")
 
 
 def register(app: typer.Typer) -> None:
-    """Adds `demo`."""
+    """Add `demo`."""
     command(app, "demo", "millstream demo", "millstream demo --rate 500 --seed 2")(demo)
 
 
 def demo(
     seconds: Annotated[
-        float | None, typer.Option("--seconds", metavar="N", help="End by itself after this long.")
+        float | None, typer.Option("--seconds", metavar="N", help="Stop after so many seconds.")
     ] = None,
     rate: Annotated[
         float, typer.Option("--rate", metavar="N", help="Page views per second.")
     ] = 50.0,
     seed: Annotated[
-        int, typer.Option("--seed", metavar="N", help="Another seed, another day in the shop.")
+        int, typer.Option("--seed", metavar="N", help="Seed of the generated views.")
     ] = 1,
     kill_after: Annotated[
         float,
@@ -60,33 +60,33 @@ def demo(
 ) -> None:
     """See it work: a shop's page views, counted by event time on a live page.
 
-    Starts the local stack if it is not up, opens a shop that sends page views (some of them
-    late, some broken, some from phones with wrong clocks), and runs two jobs on them: views are
+    Starts the local stack if it is not running, then a shop that produces page views (some
+    late, some malformed, some from phones with wrong clocks), and submits two jobs: views are
     stored and counted, searches joined with clicks, and the owner gets a mail when pages fail.
-    One job is killed in front of you and comes back without losing a row. Enter closes the shop,
-    and opens it again. Ctrl-C ends it all and leaves no process.
+    One job is killed and restarts without losing a row. Enter closes and reopens the shop.
+    Ctrl-C stops everything and leaves no process.
     """
-    _check(seconds, rate, kill_after)
-    _refuse_a_second()
-    with _mailbox(), _some_stack(kafka) as (cluster, page):
+    _check_options(seconds, rate, kill_after)
+    _refuse_second_demo()
+    with _mailbox(), _stack(kafka) as (cluster, page):
         from millstream.kafka.admin.topics import Topics
 
         Topics(cluster).create(TOPIC, partitions=PARTITIONS, exists_ok=True)
         shop = Shop(cluster, seed=seed, rate=rate)
         try:
             with shop.open(), suppress(KeyboardInterrupt):
-                say(f"the shop is open: {rate:g} page views a second go into {TOPIC}")
+                say(f"the shop is open: {rate:g} page views a second go to {TOPIC}")
                 _submit(shop, kafka)
-                _introduce(page, cluster, kafka)
-                threading.Thread(target=_hear_enter, args=(shop,), daemon=True).start()
+                _print_introduction(page, cluster, kafka)
+                threading.Thread(target=_toggle_on_enter, args=(shop,), daemon=True).start()
                 _watch(shop, seconds, kill_after)
         finally:
-            say(_balance(shop))
+            say(_summary(shop))
         if shop.problem is not None:
             raise shop.problem
 
 
-def _check(seconds: float | None, rate: float, kill_after: float) -> None:
+def _check_options(seconds: float | None, rate: float, kill_after: float) -> None:
     if not 0 < rate <= 10_000:
         raise InvalidInput("--rate needs a number above 0, up to 10000", got=str(rate))
     if seconds is not None and not 0 < seconds < 1e9:
@@ -95,19 +95,19 @@ def _check(seconds: float | None, rate: float, kill_after: float) -> None:
         raise InvalidInput("--kill-after needs a number from 0 on", got=str(kill_after))
 
 
-def _refuse_a_second() -> None:
-    """A demo leaves another one alone: it would end by taking the other's jobs away."""
-    living = [row["job"] for row in _jobs() if row["pid"] is not None]
-    if living:
+def _refuse_second_demo() -> None:
+    """Two demos would use the same jobs, and the first to end would remove them."""
+    running = [row["job"] for row in _jobs() if row["pid"] is not None]
+    if running:
         raise AlreadyRunning(
-            "one demo runs at a time", got=f"{' and '.join(living)}, at work for another",
-            do="see its page with `millstream status`, or end it with Ctrl-C or `millstream down`",
+            "one demo runs at a time", got=f"{' and '.join(running)}, running for another one",
+            do="open its page with `millstream status`, or end it with `millstream down`",
         )  # fmt: skip
 
 
 @contextmanager
 def _mailbox() -> "Iterator[None]":
-    """A mail server of the demo's own, where its pipelines find it."""
+    """Run the demo's mail server, and write its address where the pipelines read it."""
     address = _folder() / "mail-server"
     with Mailbox(lambda to, subject: say(f"mail for {to}: {subject}")) as mailbox:
         address.write_text(mailbox.url)
@@ -118,7 +118,7 @@ def _mailbox() -> "Iterator[None]":
 
 
 def _folder() -> Path:
-    """Where the demo keeps its copy of the pipelines, and what they store."""
+    """The folder of the demo's copy of the pipelines and of their stores."""
     from millstream.toolchain.folders import home_folder
 
     folder = home_folder() / "demo"
@@ -127,41 +127,39 @@ def _folder() -> Path:
 
 
 @contextmanager
-def _some_stack(kafka: str | None) -> "Iterator[tuple[Cluster, str]]":
-    """The stack that is up, or one started for this demo and ended after it."""
+def _stack(kafka: str | None) -> "Iterator[tuple[Cluster, str]]":
+    """The running stack, or one that is started for this demo and stopped after it."""
     from millstream.jobs import stack
     from millstream.kafka.local import cluster
     from millstream.kafka.local.running import running_address
 
-    found = stack.status()
-    mine = found.supervisor is None
-    broker_is_mine = mine and kafka is None and running_address() is None
-    if broker_is_mine:
-        with _still("starting the broker"):
+    starts_stack = stack.status().supervisor is None
+    starts_broker = starts_stack and kafka is None and running_address() is None
+    if starts_broker:
+        with _reporting("starting the broker"):
             start_broker(None)
     try:
-        if mine:
-            with _still("starting the supervisor and the page"):
+        if starts_stack:
+            with _reporting("starting the supervisor and the page"):
                 start_stack(kafka, None)
         page = stack.status().page
         assert page is not None
         yield cluster_of(kafka), stack.page_link(page)
     finally:
-        with _undisturbed(), _still("stopping"):
-            if mine:
+        with _ignoring_ctrl_c(), _reporting("stopping"):
+            if starts_stack:
                 stack.down(say)
-                _forget()
+                _forget_dead_jobs()
             else:
-                _remove()
-                _await_gone()
-            if broker_is_mine:
+                _remove_jobs()
+            if starts_broker:
                 say("stopping the local broker …")
                 cluster.stop_all(say=say)
 
 
 @contextmanager
-def _undisturbed() -> "Iterator[None]":
-    """A second Ctrl-C does not end the tidying up of the first."""
+def _ignoring_ctrl_c() -> "Iterator[None]":
+    """A second Ctrl-C does not interrupt the cleanup after the first."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -173,52 +171,53 @@ def _undisturbed() -> "Iterator[None]":
 
 
 @contextmanager
-def _still(doing: str) -> "Iterator[None]":
-    """What takes longer than a few seconds is said again and again, for the length of a block."""
-    over = threading.Event()
+def _reporting(doing: str) -> "Iterator[None]":
+    """Print `still …` every few seconds while the block runs."""
+    done = threading.Event()
 
     def repeat() -> None:
         began = time.monotonic()
-        while not over.wait(_LINE):
+        while not done.wait(_REPORT_EVERY):
             say(f"still {doing} … ({time.monotonic() - began:.0f} s)")
 
-    thread = threading.Thread(target=repeat, name="still", daemon=True)
+    thread = threading.Thread(target=repeat, name="reporting", daemon=True)
     thread.start()
     try:
         yield
     finally:
-        over.set()
+        done.set()
         thread.join()
 
 
 def shop_file() -> Path:
-    """The shop's pipelines: in the wheel beside this file, in the repository among the examples."""
+    """The shop's pipelines: beside this file in a wheel, in `examples` in the repository."""
     here = Path(__file__)
     for file in (here.parent / "examples" / "shop.py", here.parents[4] / "examples" / "shop.py"):
         if file.exists():
             return file
     raise SetupFailed("the demo needs its pipelines", got="an installation without shop.py",
-                      do="install Millstream anew")  # fmt: skip
+                      do="reinstall Millstream")  # fmt: skip
 
 
 def _submit(shop: Shop, kafka: str | None) -> None:
-    """Hand both pipelines over, from a copy that the user may edit; wait until they run."""
+    """Submit both pipelines from a copy that the user may edit; wait until they run."""
     file = _folder() / "shop.py"
     shutil.copy(shop_file(), file)
-    _forget()
-    with _still("reading the pipelines"):
+    _forget_dead_jobs()
+    with _reporting("reading the pipelines"):
         for name in JOBS:
-            handed_over(f"{file}:{name}", application="shop", kafka=kafka)
+            submit_job(f"{file}:{name}", application="shop", kafka=kafka)
     began, said = time.monotonic(), time.monotonic()
     while not all(row["state"] in _RUNNING for row in _jobs()):
         _refuse_failed(shop)
-        if time.monotonic() - began > _READY:
-            raise SetupFailed("the jobs need to run", got=f"{_line(shop)} after {_READY:.0f} s",
+        if time.monotonic() - began > _START_TIMEOUT:
+            raise SetupFailed("the jobs need to run",
+                              got=f"{_line(shop)} after {_START_TIMEOUT:.0f} s",
                               do="see `millstream jobs logs shop-views`")  # fmt: skip
-        if time.monotonic() - said > _LINE:
+        if time.monotonic() - said > _REPORT_EVERY:
             said = time.monotonic()
             say(_line(shop))
-        time.sleep(_LOOK)
+        time.sleep(_POLL)
 
 
 def _jobs() -> list[dict[str, Any]]:
@@ -237,7 +236,7 @@ def _refuse_failed(shop: Shop) -> None:
 
 
 def _watch(shop: Shop, seconds: float | None, kill_after: float) -> None:
-    """A line every few seconds until somebody or something ends it; meanwhile a job is killed."""
+    """Report every few seconds until the demo ends; kill a job on the way."""
     began = said = time.monotonic()
     killed = kill_after == 0
     while seconds is None or time.monotonic() - began < seconds:
@@ -245,17 +244,17 @@ def _watch(shop: Shop, seconds: float | None, kill_after: float) -> None:
         if not killed and time.monotonic() - began >= kill_after and _has_read(JOBS[0]):
             killed = True
             _kill(shop, JOBS[0])
-        if time.monotonic() - said > _LINE:
+        if time.monotonic() - said > _REPORT_EVERY:
             said = time.monotonic()
             say(_line(shop))
-        time.sleep(_LOOK)
+        time.sleep(_POLL)
 
 
-def _hear_enter(shop: Shop) -> None:
-    """Each line on stdin closes the shop, or opens it again."""
+def _toggle_on_enter(shop: Shop) -> None:
+    """Each line on stdin closes or reopens the shop."""
     for _ in sys.stdin:
         opened = shop.toggle()
-        say("the shop is open again" if opened else f"{_balance(shop)}; Enter opens it again")
+        say("the shop is open again" if opened else f"{_summary(shop)}; Enter reopens it")
 
 
 def _has_read(name: str) -> bool:
@@ -263,22 +262,23 @@ def _has_read(name: str) -> bool:
 
 
 def _kill(shop: Shop, name: str) -> None:
-    """`kill -9` for a job, and a word when it is back."""
+    """`kill -9` a job, and report when the supervisor has restarted it."""
     holder = stack_folder().job(name).lock.holder()
     if holder is None:
         return
     holder.kill()
     began = said = time.monotonic()
-    say(f"kill -9 {holder.pid}: {name} is dead; the supervisor brings it back …")
-    while time.monotonic() - began < _BACK:
+    say(f"kill -9 {holder.pid}: {name} is dead; the supervisor restarts it …")
+    while time.monotonic() - began < _RESTART_TIMEOUT:
         row = next(row for row in _jobs() if row["job"] == name)
         if row["pid"] not in (None, holder.pid) and row["state"] in _RUNNING:
-            say(f"{name} is back after {time.monotonic() - began:.0f} s and goes on where it was")
+            took = time.monotonic() - began
+            say(f"{name} is back after {took:.0f} s and continues where it stopped")
             return
-        if time.monotonic() - said > _LINE:
+        if time.monotonic() - said > _REPORT_EVERY:
             said = time.monotonic()
             say(_line(shop))
-        time.sleep(_LOOK)
+        time.sleep(_POLL)
 
 
 def _line(shop: Shop) -> str:
@@ -292,8 +292,8 @@ def _line(shop: Shop) -> str:
     return " · ".join(parts)
 
 
-def _balance(shop: Shop) -> str:
-    """The demo in figures: what was sent, and what each job has made of it."""
+def _summary(shop: Shop) -> str:
+    """How many records the shop produced, and how many each job has read."""
     read = "; ".join(f"{row['job']} has read {row['rows']:,}" for row in _jobs())
     return (
         f"the shop is closed: {shop.sent:,} records sent, {shop.late:,} of them very late and "
@@ -301,27 +301,24 @@ def _balance(shop: Shop) -> str:
     )
 
 
-def _remove() -> None:
+def _remove_jobs() -> None:
     with JobRegistry(stack_folder().registry) as registry:
         for row in _jobs():
             registry.want(row["job"], "removed")
-
-
-def _await_gone() -> None:
-    deadline = time.monotonic() + _BACK
+    deadline = time.monotonic() + _RESTART_TIMEOUT
     while _jobs() and time.monotonic() < deadline:
-        time.sleep(_LOOK)
+        time.sleep(_POLL)
 
 
-def _forget() -> None:
-    """Jobs of an earlier demo whose process is gone are no longer in the book."""
+def _forget_dead_jobs() -> None:
+    """Remove jobs of an earlier demo from the registry if their process is gone."""
     with JobRegistry(stack_folder().registry) as registry:
         for row in _jobs():
             if row["pid"] is None:
                 registry.forget(row["job"])
 
 
-def _introduce(page: str, cluster: "Cluster", kafka: str | None) -> None:
+def _print_introduction(page: str, cluster: "Cluster", kafka: str | None) -> None:
     from millstream.engine.checkpoint.folders import checkpoint_folder
 
     where = "" if kafka is None else f" --kafka {cluster.address}"
@@ -337,8 +334,8 @@ try in another terminal:
   millstream tail shop.clicks{where}
   millstream tail shop-views.dead{where}
   millstream state show --checkpoint {checkpoint} 'tumbling(page)' --key page=/
-  kill -9 a job's process (`millstream jobs list -o json` has its pid), and watch it come back
+  kill -9 a job's process (`millstream jobs list -o json` has its pid), and watch it restart
 the checkout fails for a quarter of each minute: the owner's mails are shown here
-Enter closes the shop (watch the chart go flat) and opens it again; Ctrl-C ends it all
+Enter closes the shop (the chart goes flat) and reopens it; Ctrl-C stops everything
 """
     )

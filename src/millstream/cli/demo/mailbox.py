@@ -1,4 +1,4 @@
-"""The demo's mailbox: a mail server for this machine alone that shows what it is sent."""
+"""The demo's mailbox: a mail server on the loopback that shows the mails it receives."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
 
 _LONGEST_LINE = 4096
 _LARGEST_MAIL = 1 << 20
-_PATIENCE = 30.0
+_TIMEOUT = 30.0
 
 
 class Mailbox:
-    """Takes mails for the length of a `with` block and hands each recipient and subject on."""
+    """Receives mails during a `with` block and passes each recipient and subject to `on_mail`."""
 
-    def __init__(self, arrived: Callable[[str, str], None]) -> None:
+    def __init__(self, on_mail: Callable[[str, str], None]) -> None:
         self._server = _Server(("127.0.0.1", 0), _Session)
-        self._server.arrived = arrived
+        self._server.on_mail = on_mail
         self._thread = threading.Thread(target=self._server.serve_forever, name="mailbox")
 
     @property
     def url(self) -> str:
-        """Where mails are handed in."""
+        """The address of the mail server."""
         return f"smtp://127.0.0.1:{self._server.server_address[1]}"
 
     def __enter__(self) -> Self:
@@ -47,38 +47,38 @@ class Mailbox:
 class _Server(ThreadingTCPServer):
     daemon_threads = True
     block_on_close = False
-    arrived: Callable[[str, str], None]
+    on_mail: Callable[[str, str], None]
 
 
 class _Session(StreamRequestHandler):
-    """The part of SMTP that one sender on this machine needs (RFC 5321, 4.5.1)."""
+    """The part of SMTP that a sender on this machine needs (RFC 5321, 4.5.1)."""
 
-    timeout = _PATIENCE
+    timeout = _TIMEOUT
     server: _Server
 
     def handle(self) -> None:
         try:
-            self._say("220 millstream demo")
+            self._reply("220 millstream demo")
             while line := self.rfile.readline(_LONGEST_LINE):
-                if not self._heard(line[:4].strip().upper().decode("ascii", "replace")):
+                if not self._answer(line[:4].strip().upper().decode("ascii", "replace")):
                     break
         except OSError:
-            return  # the sender is gone, or said nothing for too long
+            return  # the sender has disconnected or timed out
 
-    def _heard(self, verb: str) -> bool:
-        """Answer one command; whether the session goes on."""
+    def _answer(self, verb: str) -> bool:
+        """Answer one command; return whether the session continues."""
         if verb == "DATA":
-            self._say("354 end with a dot")
-            self._take()
+            self._reply("354 end with a dot")
+            self._receive()
         elif verb == "QUIT":
-            self._say("221 bye")
+            self._reply("221 bye")
             return False
         else:
-            known = verb in ("EHLO", "HELO", "MAIL", "RCPT", "RSET", "NOOP")
-            self._say("250 ok" if known else "502 not here")
+            accepted = verb in ("EHLO", "HELO", "MAIL", "RCPT", "RSET", "NOOP")
+            self._reply("250 ok" if accepted else "502 not implemented")
         return True
 
-    def _take(self) -> None:
+    def _receive(self) -> None:
         lines: list[bytes] = []
         size = 0
         while (line := self.rfile.readline(_LONGEST_LINE)) not in (b".\r\n", b""):
@@ -86,11 +86,11 @@ class _Session(StreamRequestHandler):
             if size <= _LARGEST_MAIL:
                 lines.append(line.removeprefix(b"."))
         if size > _LARGEST_MAIL:
-            self._say("552 too large")
+            self._reply("552 too large")
             return
         mail = message_from_bytes(b"".join(lines), policy=policy.default)
-        self.server.arrived(str(mail["To"]), str(mail["Subject"]))
-        self._say("250 taken")
+        self.server.on_mail(str(mail["To"]), str(mail["Subject"]))
+        self._reply("250 accepted")
 
-    def _say(self, words: str) -> None:
-        self.wfile.write(f"{words}\r\n".encode())
+    def _reply(self, text: str) -> None:
+        self.wfile.write(f"{text}\r\n".encode())

@@ -1,4 +1,4 @@
-"""The shop of the demo: sends its page views in the background, at a steady pace."""
+"""The shop of the demo: produces page views in the background at a constant rate."""
 
 from __future__ import annotations
 
@@ -22,37 +22,37 @@ _TICK = 0.05
 
 
 class Shop:
-    """A shop that sends for the length of a `with` block; it can close for a while meanwhile."""
+    """Produces page views during `with shop.open()`; it can be closed and reopened meanwhile."""
 
     def __init__(self, cluster: Cluster, *, seed: int, rate: float) -> None:
         self._cluster, self._rate = cluster, rate
         self._records = shop_records(seed, rate)
-        self._ending, self._open = threading.Event(), threading.Event()
+        self._stopping, self._open = threading.Event(), threading.Event()
         self._open.set()
-        self._still = threading.Event()
+        self._flushed = threading.Event()
         self.sent = self.late = self.broken = 0
         self.problem: MillstreamError | None = None
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        """Sends for the length of the block."""
+        """Produce during the block."""
         thread = threading.Thread(target=self._send, name="shop")
         thread.start()
         try:
             yield
         finally:
-            self._ending.set()
+            self._stopping.set()
             thread.join()
 
     def toggle(self) -> bool:
-        """Close the shop, or open it again; whether it is open now.
+        """Close or reopen the shop; return whether it is open now.
 
-        When it is closed, everything it has sent is in the log.
+        A closed shop has flushed everything it produced.
         """
         if self._open.is_set():
-            self._still.clear()
+            self._flushed.clear()
             self._open.clear()
-            self._still.wait()
+            self._flushed.wait()
             return False
         self._open.set()
         return True
@@ -63,12 +63,12 @@ class Shop:
         try:
             with Producer(self._cluster) as producer:
                 last, due = time.monotonic(), 0.0
-                while not self._ending.wait(_TICK):
+                while not self._stopping.wait(_TICK):
                     now = time.monotonic()
                     due, last = due + (now - last) * self._rate, now
                     if not self._open.is_set():
                         producer.flush()
-                        self._still.set()
+                        self._flushed.set()
                         due = 0.0
                     for _ in range(int(due)):
                         self._send_one(producer)
@@ -76,7 +76,7 @@ class Shop:
         except MillstreamError as problem:
             self.problem = problem
         finally:
-            self._still.set()
+            self._flushed.set()
 
     def _send_one(self, producer: Producer) -> None:
         record = next(self._records)

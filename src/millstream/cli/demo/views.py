@@ -1,4 +1,4 @@
-"""`millstream demo` has a shop: page views, made up but always the same for one seed."""
+"""The page views of `millstream demo`: generated, the same for the same seed."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Record:
 
     @property
     def late(self) -> bool:
-        """Whether its window has long left: a phone came back from a tunnel."""
+        """Whether it arrives after its window has closed."""
         return self.behind > 10 and not self.broken
 
     def key(self) -> str:
@@ -60,11 +60,11 @@ class Record:
         return str(self.view["user"])
 
     def value(self, now: datetime) -> bytes:
-        """The record as it is sent now; a broken one is cut short."""
+        """The record's value if it is produced now; a broken one is truncated."""
         sent = now + timedelta(seconds=self.wrong)
         at = sent - timedelta(seconds=self.behind)
-        told = {**self.view, "ts": iso(at), "sent": iso(sent)}
-        text = json.dumps(told, separators=(",", ":")).encode()
+        fields = {**self.view, "ts": iso(at), "sent": iso(sent)}
+        text = json.dumps(fields, separators=(",", ":")).encode()
         return text[: len(text) // 2] if self.broken else text
 
 

@@ -1,4 +1,4 @@
-"""`millstream check FILE`: would it run, and would it go on from its checkpoint?"""
+"""`millstream check FILE`: check columns, types and the fit with the checkpoint."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    """Adds `check`."""
+    """Add `check`."""
     command(
         app, "check", "millstream check hot.py", "millstream check hot.py --checkpoint jobs/hot"
     )(check)
@@ -25,8 +25,8 @@ def register(app: typer.Typer) -> None:
 def check(file: File, checkpoint: Checkpoint = None, output: Shape = Output.table) -> None:
     """Check a file's pipelines: columns, types (by Spark), and the fit with the checkpoint.
 
-    Each step is kept, new, dropped or refused. Nothing is run and nothing is changed. Ends with
-    code 3 when a pipeline is invalid or a step is refused.
+    Each step is kept, new, dropped or refused. Runs nothing and changes nothing. The exit code
+    is 3 if a pipeline is invalid or a step is refused.
     """
     from millstream.toolchain.folders import home_folder
 
@@ -35,7 +35,7 @@ def check(file: File, checkpoint: Checkpoint = None, output: Shape = Output.tabl
     pipelines = loaded.all() if name is None else [loaded.one(name)]
     say("starting Spark to check the types …")
     with libraries_print_to(home_folder() / "check.log"):
-        found = [_checked(pipeline, checkpoint) for pipeline in pipelines]
+        found = [_check(pipeline, checkpoint) for pipeline in pipelines]
     if output is Output.json:
         print_json(found)
     else:
@@ -45,13 +45,13 @@ def check(file: File, checkpoint: Checkpoint = None, output: Shape = Output.tabl
                if row["verdict"] == "refused"]  # fmt: skip
     if refused:
         raise InvalidSpec(
-            "going on needs the steps of the checkpoint as they were",
+            "the checkpoint needs steps with the same specs",
             got=f"another spec for {', '.join(refused)}",
-            do="give the step a new name= to begin it anew, or use another --checkpoint",
+            do="give the step a new name= to start it empty, or use another --checkpoint",
         )
 
 
-def _checked(pipeline: "Pipeline", checkpoint: "Path | None") -> dict[str, Any]:
+def _check(pipeline: "Pipeline", checkpoint: "Path | None") -> dict[str, Any]:
     from millstream.engine.checkpoint.folders import checkpoint_folder
     from millstream.engine.inspection.inspect import verdicts
     from millstream.engine.inspection.types import analysed
@@ -76,13 +76,13 @@ def _checked(pipeline: "Pipeline", checkpoint: "Path | None") -> dict[str, Any]:
 
 
 def _columns(typed: Any, stage: Any) -> str:
-    """What leaves a stage for its outputs, with types."""
+    """The columns a stage sends to its outputs, with types."""
     import pyarrow as pa
 
     from millstream.schema import Schema
 
-    shown = pa.schema([field for field in typed.made(stage) if not field.name.startswith("_")])
-    return Schema.from_arrow(shown).ddl().replace("`", "")
+    visible = pa.schema([field for field in typed.made(stage) if not field.name.startswith("_")])
+    return Schema.from_arrow(visible).ddl().replace("`", "")
 
 
 def _print(facts: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""`millstream commits`: what each batch of a job was."""
+"""`millstream commits`: the committed batches of a job."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -7,7 +7,7 @@ import typer
 
 from millstream.cli.terminal.options import Shape, command
 from millstream.cli.terminal.output import Output, print_rows
-from millstream.cli.terminal.pipelines import Checkpoint, load
+from millstream.cli.terminal.pipelines import Checkpoint, find_job, load
 from millstream.errors import InvalidInput
 from millstream.viewing.points_in_time import iso
 
@@ -22,7 +22,7 @@ COLUMNS = ["batch", "at", "lane", "rows", "written", "late", "dead", "watermark"
 
 
 def register(app: typer.Typer) -> None:
-    """Adds `commits`."""
+    """Add `commits`."""
     command(
         app,
         "commits",
@@ -35,10 +35,10 @@ def list_commits(
     file: MaybeFile = None,
     checkpoint: Checkpoint = None,
     last: Annotated[int, typer.Option("--last", "-n", metavar="N", help="Only the last N.")] = LAST,
-    every: Annotated[bool, typer.Option("--all", help="All that are still kept.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="All commits that are still kept.")] = False,
     output: Shape = Output.table,
 ) -> None:
-    """List a job's commits, oldest first: one per batch, running or not."""
+    """List a job's commits, oldest first: one per batch. The job may be running."""
     if last < 1:
         raise InvalidInput("--last needs a number of 1 or more", got=str(last))
     from millstream.engine.inspection.inspect import commits, looked_at
@@ -49,7 +49,7 @@ def list_commits(
 
 
 def folder_of(file: str | None, checkpoint: Path | None) -> Path:
-    """The checkpoint that a FILE, a job's name or --checkpoint names.
+    """The checkpoint folder named by a FILE, a job's name or --checkpoint.
 
     Raises:
         InvalidInput: none of them is given.
@@ -58,21 +58,12 @@ def folder_of(file: str | None, checkpoint: Path | None) -> Path:
         return checkpoint
     if file is None:
         raise InvalidInput("this needs a FILE, a JOB or --checkpoint DIR", got="neither")
-    of_job = _checkpoint_of_job(file)
-    if of_job is not None:
-        return of_job
+    job = find_job(file)
+    if job is not None:
+        return Path(job.checkpoint)
     from millstream.engine.checkpoint.folders import checkpoint_folder
 
     return checkpoint_folder(load(file)[1].name)
-
-
-def _checkpoint_of_job(name: str) -> Path | None:
-    from millstream.jobs.folders import stack_folder
-    from millstream.jobs.registry import JobRegistry
-
-    with JobRegistry(stack_folder().registry, read_only=True) as registry:
-        found = {job.name: job.checkpoint for job in registry.all()}.get(name)
-    return None if found is None else Path(found)
 
 
 def _for_programs(row: dict[str, Any]) -> dict[str, Any]:
@@ -80,8 +71,8 @@ def _for_programs(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _for_people(row: dict[str, Any]) -> dict[str, Any]:
-    known = list(row["watermarks"].values())
-    slowest = min(known) if known and None not in known else None
+    watermarks = list(row["watermarks"].values())
+    slowest = min(watermarks) if watermarks and None not in watermarks else None
     return {
         **row,
         "at": None if row["at"] is None else f"{row['at']:%Y-%m-%d %H:%M:%S}",

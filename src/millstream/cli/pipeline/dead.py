@@ -1,4 +1,4 @@
-"""`millstream dead …`: rows that no step could take, and what is done about them."""
+"""`millstream dead …`: list, show, retry and drop dead rows."""
 
 import re
 import sys
@@ -13,7 +13,7 @@ import typer
 from millstream.cli.terminal.connect import cluster_of
 from millstream.cli.terminal.options import DryRun, Kafka, Shape, command
 from millstream.cli.terminal.output import Output, counted, json_text, print_rows, say, warn
-from millstream.cli.terminal.pipelines import Checkpoint, load
+from millstream.cli.terminal.pipelines import Checkpoint, find_job, load
 from millstream.cli.topics.bodies import Format, for_people, for_programs
 from millstream.errors import InvalidInput, NotFound
 from millstream.viewing.points_in_time import iso
@@ -32,26 +32,29 @@ Target = Annotated[
     ),
 ]
 Reason = Annotated[
-    str | None, typer.Option("--reason", metavar="TEXT", help="Only where the reason has this.")
+    str | None,
+    typer.Option("--reason", metavar="TEXT", help="Only where the reason contains this."),
 ]
 Step = Annotated[
-    str | None, typer.Option("--step", metavar="NAME", help="Only those this step refused.")
+    str | None, typer.Option("--step", metavar="NAME", help="Only those of this step.")
 ]
 Source = Annotated[
     str | None, typer.Option("--source", metavar="NAME", help="Only those from this source.")
 ]
-Places = Annotated[
+Offsets = Annotated[
     list[str] | None,
     typer.Option("--offset", metavar="[P@]N", help="Only this offset of the source (repeatable)."),
 ]
 COLUMNS = ["source", "step", "reason", "waiting", "retried", "dropped", "first", "last"]
 _MOST_GROUPS = 1_000
-_PLACE = re.compile(r"(?:(\d{1,9})@)?(\d{1,18})\Z")
+_OFFSET = re.compile(r"(?:(\d{1,9})@)?(\d{1,18})\Z")
 
 
 def register(app: typer.Typer) -> None:
-    """Adds `dead …`."""
-    group = typer.Typer(help="Look after rows that no step could take.", no_args_is_help=True)
+    """Add `dead …`."""
+    group = typer.Typer(
+        help="List, retry and drop rows that a step could not process.", no_args_is_help=True
+    )
     command(group, "list", "millstream dead list hot.py", "millstream dead list hot-auctions")(
         list_dead
     )
@@ -70,10 +73,10 @@ def list_dead(
     """Count dead rows by source, step and reason: waiting, retried, dropped."""
     from millstream.engine.dead_letters.rows import Selection
 
-    dead = _named(target, checkpoint, kafka).dead
+    dead = _resolve(target, checkpoint, kafka).dead
     rows = _grouped(dead.rows(Selection()))
     print_rows(rows, COLUMNS, output, none=f"no dead rows in {dead.where}")
-    _tell_strange(dead)
+    _warn_of_foreign_records(dead)
 
 
 def show(
@@ -82,7 +85,7 @@ def show(
     reason: Reason = None,
     step: Step = None,
     source: Source = None,
-    offset: Places = None,
+    offset: Offsets = None,
     every: Annotated[
         bool, typer.Option("--all", help="Also those that were retried or dropped.")
     ] = False,
@@ -95,22 +98,22 @@ def show(
     kafka: Kafka = None,
     output: Shape = Output.table,
 ) -> None:
-    """Show dead rows as they came, with why they are here; -o json is one line each."""
+    """Show dead rows as they arrived, with the reason; -o json prints one line each."""
     if limit < 1:
         raise InvalidInput("--limit needs a number of 1 or more", got=str(limit))
-    dead = _named(target, checkpoint, kafka).dead
-    shown = left = 0
+    dead = _resolve(target, checkpoint, kafka).dead
+    shown = more = 0
     for row, state in dead.rows(_selection(reason, step, source, offset)):
         if not every and state != "waiting":
             continue
         if shown >= limit:
-            left += 1
+            more += 1
             continue
         shown += 1
         sys.stdout.write(_line(row, state, form, output) + "\n")
     say(f"{counted(shown, 'dead row')} of {dead.where} shown"
-        + (f"; {left} more with --limit {shown + left}" if left else ""))  # fmt: skip
-    _tell_strange(dead)
+        + (f"; {more} more with --limit {shown + more}" if more else ""))  # fmt: skip
+    _warn_of_foreign_records(dead)
 
 
 def retry(
@@ -119,7 +122,7 @@ def retry(
     reason: Reason = None,
     step: Step = None,
     source: Source = None,
-    offset: Places = None,
+    offset: Offsets = None,
     again: Annotated[
         bool, typer.Option("--again", help="Also those that were retried or dropped before.")
     ] = False,
@@ -127,22 +130,22 @@ def retry(
     checkpoint: Checkpoint = None,
     kafka: Kafka = None,
 ) -> None:
-    """Send dead rows to their source topics again, each once however often this is asked.
+    """Send dead rows to their source topics again, each once however often this is run.
 
-    Each record goes to the partition it came from, as it was, with the headers millstream.retry
-    (how often) and millstream.origin (where it stood first). Whoever else reads the topic gets
-    it again, too. Killed in the middle, the same command goes on where it was.
+    Each record goes unchanged to the partition it came from, with the headers millstream.retry
+    (how often) and millstream.origin (its first offset). Other readers of the topic get it
+    again, too. If the command is killed, running it again continues.
     """
-    named = _named(target, checkpoint, kafka)
+    resolved = _resolve(target, checkpoint, kafka)
     selection = _selection(reason, step, source, offset)
-    topics = named.topics()
+    topics = resolved.topics()
     if dry_run:
-        found = named.dead.survey(selection, again=again)
-        say(f"{_told(found.waiting)} would be sent again{_left_out(found.dealt_with)}")
+        found = resolved.dead.survey(selection, again=again)
+        say(f"{_summary(found.waiting)} would be sent again{_left_out(found.dealt_with)}")
         return
-    done = named.dead.retry(selection, topics, again=again)
-    say(f"{_told(done.waiting)} sent again{_left_out(done.dealt_with)}")
-    _tell_strange(named.dead)
+    done = resolved.dead.retry(selection, topics, again=again)
+    say(f"{_summary(done.waiting)} sent again{_left_out(done.dealt_with)}")
+    _warn_of_foreign_records(resolved.dead)
 
 
 def drop(
@@ -151,36 +154,36 @@ def drop(
     reason: Reason = None,
     step: Step = None,
     source: Source = None,
-    offset: Places = None,
+    offset: Offsets = None,
     dry_run: DryRun = False,
     checkpoint: Checkpoint = None,
     kafka: Kafka = None,
 ) -> None:
-    """Mark dead rows as dealt with. They stay where they are, and `retry --again` finds them."""
-    dead = _named(target, checkpoint, kafka).dead
+    """Mark dead rows as handled. They are kept, and `retry --again` finds them."""
+    dead = _resolve(target, checkpoint, kafka).dead
     selection = _selection(reason, step, source, offset)
     if dry_run:
         found = dead.survey(selection)
-        say(f"{_told(found.waiting)} would be dropped")
+        say(f"{_summary(found.waiting)} would be dropped")
         return
     done = dead.drop(selection)
-    say(f"{_told(done.waiting)} dropped; they are still in {dead.where}")
-    _tell_strange(dead)
+    say(f"{_summary(done.waiting)} dropped; they are still in {dead.where}")
+    _warn_of_foreign_records(dead)
 
 
 @dataclass(frozen=True)
-class _Named:
-    """The pipeline that is meant; its file is known unless only its name was given."""
+class _Target:
+    """The pipeline a command names; None if only its name is known, and its dead rows."""
 
     name: str
     pipeline: "Pipeline | None"
     dead: "DeadLetters"
 
     def topics(self) -> set[str]:
-        """The names of its sources that are topics, and nothing else besides.
+        """The names of its source topics.
 
         Raises:
-            InvalidInput: only the name is known, so nobody can tell.
+            InvalidInput: only the pipeline's name is known.
         """
         from millstream.plan.stages import cut
         from millstream.sources.kafka.topic import Topic
@@ -194,8 +197,8 @@ class _Named:
         return {source.name for source in sources} - others
 
 
-def _named(target: str, checkpoint: Path | None, kafka: str | None) -> _Named:
-    """What FILE, FILE:NAME, a job's name or a pipeline's name means."""
+def _resolve(target: str, checkpoint: Path | None, kafka: str | None) -> _Target:
+    """The pipeline named by FILE, FILE:NAME, a job's name or a pipeline's name."""
     from millstream.engine.checkpoint.folders import side_output_folder
     from millstream.engine.dead_letters.stores import dead_letters, dead_letters_of
     from millstream.engine.recovery.rewind import suffix_of
@@ -204,7 +207,7 @@ def _named(target: str, checkpoint: Path | None, kafka: str | None) -> _Named:
     pipeline = None
     if Path(target.rpartition(":")[0] or target).is_file() or Path(target).is_file():
         _, pipeline = load(target)
-    elif (job := _job(target)) is not None:
+    elif (job := find_job(target)) is not None:
         _, pipeline = load(f"{job.file}:{job.pipeline}")
         checkpoint, kafka = checkpoint or Path(job.checkpoint), kafka or job.kafka
     elif target.endswith(".py") or "/" in target:
@@ -214,35 +217,27 @@ def _named(target: str, checkpoint: Path | None, kafka: str | None) -> _Named:
     folder = side_output_folder(name, pipeline, checkpoint)
     suffix, cluster = suffix_of(folder), partial(cluster_of, kafka)
     if pipeline is None:
-        return _Named(name, None, dead_letters_of(name, folder, cluster, suffix))
-    return _Named(name, pipeline, dead_letters(pipeline, folder, cluster, suffix))
-
-
-def _job(name: str) -> Any:
-    from millstream.jobs.folders import stack_folder
-    from millstream.jobs.registry import JobRegistry
-
-    with JobRegistry(stack_folder().registry, read_only=True) as registry:
-        return {job.name: job for job in registry.all()}.get(name)
+        return _Target(name, None, dead_letters_of(name, folder, cluster, suffix))
+    return _Target(name, pipeline, dead_letters(pipeline, folder, cluster, suffix))
 
 
 def _selection(
-    reason: str | None, step: str | None, source: str | None, places: list[str] | None
+    reason: str | None, step: str | None, source: str | None, offsets: list[str] | None
 ) -> "Selection":
     from millstream.engine.dead_letters.rows import Selection
 
     found = []
-    for text in places or ():
-        place = _PLACE.match(text)
-        if place is None:
+    for text in offsets or ():
+        parts = _OFFSET.match(text)
+        if parts is None:
             raise InvalidInput("--offset needs an offset, with or without its partition",
                                got=repr(text), do="write --offset 17 or --offset 0@17")  # fmt: skip
-        found.append((None if place[1] is None else int(place[1]), int(place[2])))
+        found.append((None if parts[1] is None else int(parts[1]), int(parts[2])))
     return Selection(reason, step, source, tuple(found))
 
 
 def _grouped(rows: "Iterable[tuple[DeadRow, str]]") -> list[dict[str, Any]]:
-    """Counts by source, step and reason; beyond a thousand reasons the others are one."""
+    """Counts by source, step and reason; beyond a thousand groups the rest is one."""
     groups: dict[tuple[str, str, str], dict[str, Any]] = {}
     for row, state in rows:
         key = (row.record.topic, row.step, row.reason)
@@ -253,10 +248,10 @@ def _grouped(rows: "Iterable[tuple[DeadRow, str]]") -> list[dict[str, Any]]:
                                         "first": at, "last": at})  # fmt: skip
         group[state] += 1
         group["first"], group["last"] = min(group["first"], at), max(group["last"], at)
-    return [_shown(key, group) for key, group in sorted(groups.items())]
+    return [_group_row(key, group) for key, group in sorted(groups.items())]
 
 
-def _shown(key: tuple[str, str, str], group: dict[str, Any]) -> dict[str, Any]:
+def _group_row(key: tuple[str, str, str], group: dict[str, Any]) -> dict[str, Any]:
     times = {name: iso(at) for name, at in group.items() if isinstance(at, datetime)}
     return {**dict(zip(COLUMNS, key, strict=False)), **group, **times}
 
@@ -264,23 +259,23 @@ def _shown(key: tuple[str, str, str], group: dict[str, Any]) -> dict[str, Any]:
 def _line(row: "DeadRow", state: str, form: Format, output: Output) -> str:
     if output is Output.table:
         return f"{for_people(row.record, form)}\n    {json_text(row.reason)} at {row.step}"
-    told = {"reason": row.reason, "step": row.step, "state": state,
-            "dead": f"{row.place[0]}@{row.place[1]}"}  # fmt: skip
-    return json_text(told)[:-1] + ", " + for_programs(row.record, form)[1:]
+    fields = {"reason": row.reason, "step": row.step, "state": state,
+              "dead": f"{row.place[0]}@{row.place[1]}"}  # fmt: skip
+    return json_text(fields)[:-1] + ", " + for_programs(row.record, form)[1:]
 
 
-def _told(counts: dict[str, int]) -> str:
+def _summary(counts: dict[str, int]) -> str:
     if not sum(counts.values()):
         return "no dead rows"
-    places = ", ".join(f"{count} from {name}" for name, count in sorted(counts.items()))
-    return f"{counted(sum(counts.values()), 'dead row')} ({places})"
+    sources = ", ".join(f"{count} from {name}" for name, count in sorted(counts.items()))
+    return f"{counted(sum(counts.values()), 'dead row')} ({sources})"
 
 
 def _left_out(dealt_with: int) -> str:
-    return f"; {dealt_with} had been dealt with before (see --again)" if dealt_with else ""
+    return f"; {dealt_with} were handled before (see --again)" if dealt_with else ""
 
 
-def _tell_strange(dead: "DeadLetters") -> None:
+def _warn_of_foreign_records(dead: "DeadLetters") -> None:
     if dead.strange:
         warn(f"{counted(dead.strange, 'record')} of {dead.where} "
-             "came from somebody else and say nothing of a pipeline")  # fmt: skip
+             "have none of the headers of a dead row")  # fmt: skip

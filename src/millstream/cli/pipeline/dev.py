@@ -1,4 +1,4 @@
-"""`millstream dev FILE`: a pipeline that runs while it is being written."""
+"""`millstream dev FILE`: run a pipeline and reload it on every save."""
 
 import sys
 import time
@@ -23,74 +23,74 @@ if TYPE_CHECKING:
     from millstream.engine.job import Job
     from millstream.kafka.settings import Cluster
 
-_LOOK = 0.3
+_POLL = 0.3
 
 
 def register(app: typer.Typer) -> None:
-    """Adds `dev`."""
+    """Add `dev`."""
     command(app, "dev", "millstream dev hot.py", "millstream dev hot.py:hot-auctions")(dev)
 
 
 def dev(file: File, checkpoint: Checkpoint = None, kafka: Kafka = None) -> None:
     """Run a pipeline and reload it on every save, until Ctrl-C.
 
-    Spark stays up in between, so a change takes about a second. The pipeline goes on where it
-    was: steps that are as before keep their state. A file that is wrong is told with its line,
-    and what ran before goes on. A change that its state cannot follow is refused; name another
-    --checkpoint to begin anew.
+    Spark keeps running, so a change takes about a second. The pipeline continues from its
+    checkpoint: unchanged steps keep their state. An error in the file is reported with its line,
+    and the previous version keeps running. A change that does not fit the state is refused;
+    use another --checkpoint to start with empty state.
     """
-    watched = Saved(Path(file.rpartition(":")[0] if not Path(file).exists() else file))
+    watcher = FileWatcher(Path(file.rpartition(":")[0] if not Path(file).exists() else file))
     loaded, pipeline = load(file)
     cluster = cluster_or_none(pipeline, kafka)
     if cluster is not None:
         check_topics(pipeline, cluster)
     while True:
-        again = _run_until_saved(file, (loaded, pipeline), watched, cluster, checkpoint)
-        if again is None:
+        reloaded = _run_until_saved(file, (loaded, pipeline), watcher, cluster, checkpoint)
+        if reloaded is None:
             return
-        loaded, pipeline = again
+        loaded, pipeline = reloaded
         say(f"reloaded {file}")
 
 
-class Saved:
-    """The Python files of a folder; `changed` tells whether one was saved since it was asked."""
+class FileWatcher:
+    """Watches the Python files of a file's folder."""
 
     def __init__(self, file: Path) -> None:
         self._folder = file.resolve().parent
-        self._seen = self._look()
+        self._seen = self._scan()
 
     def changed(self) -> bool:
-        """Whether a file has been saved, added or removed since the last time."""
-        now = self._look()
+        """Whether a file has been saved, added or removed since the last call."""
+        now = self._scan()
         changed, self._seen = now != self._seen, now
         return changed
 
     def forget_modules(self) -> None:
-        """Modules beside the file are imported anew by the next load."""
+        """Make the next load import the modules beside the file again."""
         for name, module in list(sys.modules.items()):
             origin = getattr(module, "__file__", None)
             if origin is not None and Path(origin).parent == self._folder:
                 del sys.modules[name]
 
-    def _look(self) -> dict[Path, tuple[int, int]]:
+    def _scan(self) -> dict[Path, tuple[int, int]]:
         found = {}
         for path in self._folder.glob("*.py"):
             try:
-                told = path.stat()
-            except FileNotFoundError:  # an editor moves the new file over the old one
+                stat = path.stat()
+            except FileNotFoundError:  # an editor is replacing the file
                 continue
-            found[path] = (told.st_mtime_ns, told.st_size)
+            found[path] = (stat.st_mtime_ns, stat.st_size)
         return found
 
 
 def _run_until_saved(
     file: str,
     loaded: "tuple[Loaded, Pipeline]",
-    watched: Saved,
+    watcher: FileWatcher,
     cluster: "Cluster | None",
     checkpoint: Path | None,
 ) -> "tuple[Loaded, Pipeline] | None":
-    """One run; what it was replaced by, or None when somebody ended it."""
+    """Run until a saved version can be loaded, and return it; None after Ctrl-C."""
     from millstream.engine.job import Job
     from millstream.metrics.progress import PlainLines
 
@@ -105,24 +105,24 @@ def _run_until_saved(
         show,
     ):
         job.start()
-        following, told = None, False
-        while stop.signal is None and following is None:
-            following = _saved(file, watched)
-            if not told and job.ended(0):
-                told = True
-                _tell_why(job)
+        replacement, reported = None, False
+        while stop.signal is None and replacement is None:
+            replacement = _load_if_saved(file, watcher)
+            if not reported and job.ended(0):
+                reported = True
+                _report_end(job)
         job.stop()
         while not job.ended(0.1):
             continue
-    return following
+    return replacement
 
 
-def _saved(file: str, watched: Saved) -> "tuple[Loaded, Pipeline] | None":
-    """What was saved, if it can be loaded."""
-    time.sleep(_LOOK)
-    if not watched.changed():
+def _load_if_saved(file: str, watcher: FileWatcher) -> "tuple[Loaded, Pipeline] | None":
+    """The saved file, if there is one and it can be loaded."""
+    time.sleep(_POLL)
+    if not watcher.changed():
         return None
-    watched.forget_modules()
+    watcher.forget_modules()
     try:
         return load(file)
     except MillstreamError as error:
@@ -130,8 +130,8 @@ def _saved(file: str, watched: Saved) -> "tuple[Loaded, Pipeline] | None":
         return None
 
 
-def _tell_why(job: "Job") -> None:
-    """Why a run ended by itself; the next save begins another."""
+def _report_end(job: "Job") -> None:
+    """Report the error that ended a run; the next save starts another."""
     try:
         job.wait(0)
     except MillstreamError as error:

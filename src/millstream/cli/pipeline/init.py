@@ -1,4 +1,4 @@
-"""`millstream init [DIR]`: a project to begin with: a pipeline, its test, and what is around it."""
+"""`millstream init [DIR]`: create a project with a pipeline and its test."""
 
 import re
 from pathlib import Path
@@ -20,50 +20,50 @@ _FILES = {
 }
 _NOT_IN_A_NAME = re.compile(r"[^a-z0-9]+")
 _LONGEST = 60
-_NAMELESS = "views"
+_DEFAULT_NAME = "views"
 
 
 def register(app: typer.Typer) -> None:
-    """Adds `init`."""
+    """Add `init`."""
     command(app, "init", "millstream init", "millstream init shop")(init)
 
 
 def init(
     folder: Annotated[
-        Path, typer.Argument(metavar="[DIR]", help="Where to; made if it is not there.")
+        Path, typer.Argument(metavar="[DIR]", help="The project's folder; created if missing.")
     ] = Path(),
 ) -> None:
-    """Begin a project: a pipeline, a test that runs it, pyproject, README.
+    """Create a project: a pipeline, a test that runs it, pyproject, README.
 
-    The pipeline is named after the folder. No file is ever overwritten: where one of them is
-    there already, nothing is written.
+    The pipeline is named after the folder. No file is overwritten: if one of them exists,
+    nothing is written.
     """
     name = _named_after(folder)
     _refuse_to_overwrite(folder)
     folder.mkdir(parents=True, exist_ok=True)
     for file, template in _FILES.items():
         text = (_TEMPLATES / template).read_text(encoding="utf-8").replace("@name@", name)
-        with (folder / file).open("x", encoding="utf-8") as made:
-            made.write(text)
-    say(f"made the pipeline {name!r} in {folder}: {', '.join(_FILES)}")
+        with (folder / file).open("x", encoding="utf-8") as created:
+            created.write(text)
+    say(f"created the pipeline {name!r} in {folder}: {', '.join(_FILES)}")
     say(_next(folder, name))
 
 
 def _named_after(folder: Path) -> str:
-    """A name for pipeline, topics and package, as near to the folder's as they may be."""
+    """The folder's name, changed to a valid name for pipeline, topics and package."""
     words = _NOT_IN_A_NAME.sub("-", folder.resolve().name.lower()).strip("-")
-    return words[:_LONGEST].rstrip("-") or _NAMELESS
+    return words[:_LONGEST].rstrip("-") or _DEFAULT_NAME
 
 
 def _refuse_to_overwrite(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise InvalidInput("init needs a folder", got=f"{folder}, which is a file",
                            do="name another")  # fmt: skip
-    there = [file for file in _FILES if (folder / file).exists() or (folder / file).is_symlink()]
-    if there:
+    existing = [file for file in _FILES if (folder / file).exists() or (folder / file).is_symlink()]
+    if existing:
         raise InvalidInput(
             f"init needs a folder without {', '.join(_FILES)}",
-            got=f"{', '.join(there)} in {folder.resolve()}",
+            got=f"{', '.join(existing)} in {folder.resolve()}",
             do="name another folder, as in `millstream init shop`; nothing was written",
         )
 

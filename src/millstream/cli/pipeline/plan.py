@@ -1,4 +1,4 @@
-"""`millstream plan FILE`: what a pipeline does and how it runs, without Spark and Kafka."""
+"""`millstream plan FILE`: show a pipeline's steps and how they run, without Spark and Kafka."""
 
 import sys
 
@@ -11,14 +11,14 @@ from millstream.viewing.escape import one_line
 
 
 def register(app: typer.Typer) -> None:
-    """Adds `plan`."""
+    """Add `plan`."""
     command(app, "plan", "millstream plan hot.py", "millstream plan hot.py -o json")(plan)
 
 
 def plan(file: File, output: Shape = Output.table) -> None:
     """Show a pipeline's steps, its stages, and how each lane runs them.
 
-    Needs neither Spark nor Kafka. Says which steps depend on the order of rows or on the clock.
+    Needs neither Spark nor Kafka. Marks steps that depend on the order of rows or on the clock.
     """
     from millstream.engine.inspection.physical import as_text, leaving, outlined
     from millstream.plan.explain.explain import describe

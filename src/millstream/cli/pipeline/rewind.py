@@ -1,4 +1,4 @@
-"""`millstream rewind`: a job that begins once more from an earlier commit."""
+"""`millstream rewind`: set a job back to an earlier commit."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -26,15 +26,17 @@ To = Annotated[
 ]
 Into = Annotated[
     str | None,
-    typer.Option("--into", metavar="SUFFIX", help="New outputs: the old names with this added."),
+    typer.Option(
+        "--into", metavar="SUFFIX", help="Write to new outputs: the old names with this suffix."
+    ),
 ]
 Again = Annotated[
-    bool, typer.Option("--again", help="The same outputs: they go back, or take rows again.")
+    bool, typer.Option("--again", help="Keep the outputs: they are rewound, or get rows again.")
 ]
 
 
 def register(app: typer.Typer) -> None:
-    """Adds `rewind`."""
+    """Add `rewind`."""
     command(
         app,
         "rewind",
@@ -53,20 +55,20 @@ def rewind(
     checkpoint: Checkpoint = None,
     kafka: Kafka = None,
 ) -> None:
-    """Let a job begin once more from an earlier commit; the next run goes on from there.
+    """Set a job back to an earlier commit; its next run continues from there.
 
-    One word is needed. --into -2 writes to new topics, tables and folders, which end in -2, from
-    now on. --again keeps the outputs: topics receive rows again (with the header
-    millstream.again), keyed tables are overwritten, folders and Delta tables go back to what they
-    held then. The job must not be running. Killed in the middle, it is done or it is not: the
-    next run brings it to its end.
+    Needs --into or --again. --into -2 writes from now on to new topics, tables and folders whose
+    names end in -2. --again keeps the outputs: topics receive rows again (with the header
+    millstream.again), keyed tables are overwritten, folders and Delta tables are restored to
+    that commit. The job must not be running. A rewind that is killed is completed by the next run,
+    or has changed nothing.
     """
     _, pipeline = load(file)
-    rewound(pipeline, to, into=into, again=again, kafka=kafka, checkpoint=checkpoint)
-    say("next: `millstream run` goes on from there")
+    rewind_job(pipeline, to, into=into, again=again, kafka=kafka, checkpoint=checkpoint)
+    say("next: `millstream run` continues from there")
 
 
-def rewound(
+def rewind_job(
     pipeline: "Pipeline",
     to: str,
     *,
@@ -75,22 +77,22 @@ def rewound(
     kafka: str | None,
     checkpoint: Path | None,
 ) -> None:
-    """Rewind a pipeline's job, and say what was done."""
+    """Rewind a pipeline's job, and report what was done."""
     from millstream.cli.pipeline.run import cluster_or_none
     from millstream.engine.recovery.rewind import rewind
 
-    place = _place(to)
+    target = _target(to)
     cluster = cluster_or_none(pipeline, kafka)
-    going = rewind(pipeline, place, into=into, again=again, kafka=cluster, checkpoint=checkpoint,
-                   say=say)  # fmt: skip
-    where = f"batch {going.to}" if going.to else "the start"
-    how = f"into outputs that end in {going.suffix}" if into else "with the same outputs"
-    say(f"{pipeline.name} is back at {where}, {how}; this was batch {going.batch}")
-    for told in going.told:
-        warn(f"{told}: what was before it is gone from the log")
+    done = rewind(pipeline, target, into=into, again=again, kafka=cluster, checkpoint=checkpoint,
+                  say=say)  # fmt: skip
+    where = f"batch {done.to}" if done.to else "the start"
+    how = f"into outputs that end in {done.suffix}" if into else "with the same outputs"
+    say(f"{pipeline.name} is back at {where}, {how}; this was batch {done.batch}")
+    for lost in done.told:
+        warn(f"{lost}: earlier records are gone from the log")
 
 
-def _place(text: str) -> "int | datetime | Literal['start']":
+def _target(text: str) -> "int | datetime | Literal['start']":
     if text.strip().lower() in ("start", "beginning"):
         return "start"
     if text.isascii() and text.isdigit() and len(text) <= 8:

@@ -1,4 +1,4 @@
-"""`millstream run FILE`: a pipeline, running in this process until it ends or is stopped."""
+"""`millstream run FILE`: run a pipeline in this process until it ends or is stopped."""
 
 import os
 import signal
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 
 class Until(StrEnum):
-    """Where a run ends by itself."""
+    """When a run ends by itself."""
 
     caught_up = "caught-up"
     finished = "finished"
 
 
 class Lane(StrEnum):
-    """The lane every batch takes."""
+    """The lane of every batch."""
 
     wide = "wide"
     narrow = "narrow"
@@ -49,7 +49,7 @@ class Lane(StrEnum):
 
 
 def register(app: typer.Typer) -> None:
-    """Adds `run`."""
+    """Add `run`."""
     command(
         app,
         "run",
@@ -68,38 +68,43 @@ def run(
         typer.Option(
             "--until",
             metavar="caught-up|finished",
-            help="End when all that is there now is done; finished: close everything too.",
+            help="End when all records of now are processed; finished: close all windows too.",
         ),
     ] = None,
     checkpoint: Checkpoint = None,
     lane: Annotated[
         Lane | None,
-        typer.Option("--lane", metavar="wide|narrow", help="Not the planner's choice, but this."),
+        typer.Option(
+            "--lane", metavar="wide|narrow", help="Always use this lane [the planner chooses]."
+        ),
     ] = None,
     take_over: Annotated[
-        bool, typer.Option("--take-over", help="Shut out another run of this job.")
+        bool, typer.Option("--take-over", help="Fence another run of this job.")
     ] = False,
     skip_lost: Annotated[
-        bool, typer.Option("--skip-lost", help="Go on without what is gone from the log.")
+        bool,
+        typer.Option("--skip-lost", help="Continue without records that are gone from the log."),
     ] = False,
     skip_damaged: Annotated[
         bool,
-        typer.Option("--skip-damaged", help="Go on behind the damaged record batch it stopped at."),
+        typer.Option(
+            "--skip-damaged", help="Continue after the damaged record batch it stopped at."
+        ),
     ] = False,
     kafka: Kafka = None,
     output: Shape = Output.table,
 ) -> None:
     """Run a pipeline, exactly once, until Ctrl-C.
 
-    Started again it goes on where it stopped, however it stopped. Ctrl-C (or SIGTERM) ends it
-    after the batch in hand, a second one at once; neither loses or repeats a row. (A pipeline with
+    Started again, it continues where it stopped, however it stopped. Ctrl-C (or SIGTERM) ends it
+    after the current batch, a second one at once; neither loses or repeats a row. (A pipeline with
     mode="continuous" is at least once: it may repeat the rows of the last seconds.)
 
-    --until caught-up ends when all that was there at the start is committed; open windows stay
-    open for the next run. --until finished takes the sources as ended: everything closes.
+    --until caught-up ends when all records present at the start are committed; open windows stay
+    open for the next run. --until finished treats the sources as ended: everything closes.
 
-    Exit code 0 means that the run came to its end: the one --until names, or without it the
-    stop that was asked for. A run stopped before its end gives 130 (Ctrl-C) or 143 (SIGTERM).
+    Exit code 0 means that the run reached the end that --until names, or without it that it was
+    stopped. A run stopped before that end gives 130 (Ctrl-C) or 143 (SIGTERM).
     """
     loaded, pipeline = load(file)
     cluster = cluster_or_none(pipeline, kafka)
@@ -113,7 +118,7 @@ def run(
     from millstream.engine.job import Job
     from millstream.engine.recovery.rewind import suffix_of
 
-    show = _shown(pipeline, output)
+    display = _display(pipeline, output)
     warnings: list[str] = []
     job = Job(
         pipeline,
@@ -122,29 +127,29 @@ def run(
         checkpoint=checkpoint,
         lane=lane.value if lane else None,
         take_over=take_over,
-        on_batch=show.batch,
-        on_phase=lambda phase: show.phase(_PHASES.get(phase, phase)),
+        on_batch=display.batch,
+        on_phase=lambda phase: display.phase(_PHASES.get(phase, phase)),
         warn=warnings.append,
     )
-    place = cluster.address if cluster is not None else "no Kafka"
+    where = cluster.address if cluster is not None else "no Kafka"
     kind = "throw-away checkpoint" if job.throw_away is not None else "checkpoint"
-    say(f"{pipeline.name} on {place}, {kind} {job.folder}")
+    say(f"{pipeline.name} on {where}, {kind} {job.folder}")
     suffix = suffix_of(job.folder)
     if suffix:
-        say(f"its outputs end in {suffix}, since it was rewound into them")
-    with libraries_print_to(libraries_log(job, pipeline)), stopped_by_signals(job) as stop, show:
+        say(f"its outputs end in {suffix} since it was rewound")
+    with libraries_print_to(libraries_log(job, pipeline)), stopped_by_signals(job) as stop, display:
         job.start()
         stop.watch()
     for text in warnings:
         warn(text)
     job.wait()
-    say(_ending(job, until, show.progress))
+    say(_ending(job, until, display.progress))
     if stop.signal is not None and until is not None and not job.reached_end:
         raise typer.Exit(128 + stop.signal)
 
 
 def libraries_log(job: "Job", pipeline: "Pipeline") -> "Path":
-    """Where libraries print to: a folder that outlives the run."""
+    """The file libraries print to, in a folder that outlives the run."""
     from millstream.engine.checkpoint.folders import checkpoint_folder
 
     folder = job.folder if job.throw_away is None else checkpoint_folder(pipeline.name)
@@ -159,18 +164,18 @@ def _skip(
     from millstream.engine.recovery.lost import skip
 
     folder = checkpoint or checkpoint_folder(pipeline.name)
-    for told in skip(pipeline, cluster, folder, what=what):
-        warn(told)
+    for skipped in skip(pipeline, cluster, folder, what=what):
+        warn(skipped)
 
 
 _PHASES = {"running": "waiting for the first batch (Ctrl-C stops)"}
 
 
 def cluster_or_none(pipeline: "Pipeline", kafka: str | None) -> "Cluster | None":
-    """The cluster that is meant; None where none is there and the pipeline names no topic.
+    """The cluster to use; None if there is none and the pipeline needs none.
 
     Raises:
-        Unavailable: there is none, and the pipeline needs it.
+        Unavailable: there is none, and the pipeline needs one.
     """
     from millstream.plan.side_outputs import uses_kafka
 
@@ -183,10 +188,10 @@ def cluster_or_none(pipeline: "Pipeline", kafka: str | None) -> "Cluster | None"
 
 
 def check_topics(pipeline: "Pipeline", cluster: "Cluster") -> None:
-    """Kafka answers and the topics to read are there: told before Spark is started for nothing.
+    """Check that Kafka answers and the source topics exist, before Spark is started.
 
     Raises:
-        NotFound: a topic is not there.
+        NotFound: a topic does not exist.
         Unavailable: Kafka does not answer.
     """
     from millstream.kafka.admin.topics import Topics
@@ -199,7 +204,7 @@ def check_topics(pipeline: "Pipeline", cluster: "Cluster") -> None:
             topics.describe(read.source.name)
 
 
-def _shown(pipeline: "Pipeline", output: Output) -> "ProgressDisplay":
+def _display(pipeline: "Pipeline", output: Output) -> "ProgressDisplay":
     from millstream.metrics.progress import EveryBatch, LiveLine, PlainLines
 
     if output is Output.json:
@@ -219,57 +224,59 @@ def _print_batch(pipeline: str, facts: "Facts", lag: dict[str, int]) -> None:
 
 def _ending(job: "Job", until: Until | None, progress: "Progress") -> str:
     if job.finished_before:
-        return "it is finished already, and nothing new has come: nothing was done"
+        return "already finished, and there are no new records: nothing was done"
     if job.reached_end:
         word = "finished" if until is Until.finished else "caught up"
         return f"{word}: {progress.total()}"
-    return f"stopped: {progress.total()}; the same command goes on from here"
+    return f"stopped: {progress.total()}; the same command continues from here"
 
 
 class _Stop:
-    """Signals as wishes: the first ends the job after the batch in hand, the second at once."""
+    """The first signal stops the job after the current batch, the second at once."""
 
     def __init__(self, job: "Job") -> None:
         self._job = job
         self.signal: int | None = None
 
-    def hear(self, number: int, _frame: FrameType | None) -> None:
+    def on_signal(self, number: int, _frame: FrameType | None) -> None:
         if self.signal is not None:
             _end_now(number, again=self._job.continuous)
         self.signal = number
         self._job.stop()
 
     def watch(self) -> None:
-        """Until the job has ended; says so when it has been asked to."""
-        said = False
+        """Wait until the job has ended; report that it is stopping once a signal has arrived."""
+        reported = False
         while not self._job.ended(0.1):
-            if self.signal is not None and not said:
-                said = True
-                first = "when positions are kept" if self._job.continuous else "after this batch"
+            if self.signal is not None and not reported:
+                reported = True
+                first = (
+                    "after committing its offsets" if self._job.continuous else "after this batch"
+                )
                 say(f"stopping {first}; press Ctrl-C again to stop now")
 
 
 def _end_now(number: int, *, again: bool) -> None:
-    """The process ends here; what is half done is finished or done anew by the next run."""
-    shown = b"\x1b[?25h" if sys.stderr.isatty() else b""
-    words = b"\nstopped now; the next run brings the batch in hand to its end, once\n"
+    """End the process; the next run completes or repeats the unfinished batch."""
+    show_cursor = b"\x1b[?25h" if sys.stderr.isatty() else b""
+    message = b"\nstopped now; the next run completes the unfinished batch, once\n"
     if again:
-        words = b"\nstopped now; the next run sends the rows of the last seconds again\n"
+        message = b"\nstopped now; the next run sends the rows of the last seconds again\n"
     with suppress(OSError):
-        os.write(sys.stderr.fileno(), shown + words)
+        os.write(sys.stderr.fileno(), show_cursor + message)
     os._exit(128 + number)
 
 
 @contextmanager
 def stopped_by_signals(job: "Job") -> Iterator[_Stop]:
-    """Ctrl-C and SIGTERM are heard as wishes for the length of the block."""
+    """Let Ctrl-C and SIGTERM stop the job during the block."""
     stop = _Stop(job)
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
     before: dict[signal.Signals, Any] = {}
     for number in (signal.SIGINT, signal.SIGTERM):
-        before[number] = signal.signal(number, stop.hear)
+        before[number] = signal.signal(number, stop.on_signal)
     try:
         yield stop
     finally:

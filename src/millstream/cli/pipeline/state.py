@@ -1,4 +1,4 @@
-"""`millstream state show`: what the steps of a job remember, as of its last commit."""
+"""`millstream state show`: the state of a job's steps at its last commit."""
 
 from datetime import datetime
 from pathlib import Path
@@ -10,13 +10,14 @@ from millstream.cli.pipeline.commits import MaybeFile, folder_of
 from millstream.cli.terminal.options import Shape, command
 from millstream.cli.terminal.output import Output, print_json, print_table, say
 from millstream.cli.terminal.pipelines import Checkpoint
+from millstream.cli.terminal.settings import key_values
 from millstream.errors import InvalidInput, NotFound
 from millstream.viewing.points_in_time import iso
 
 
 def register(app: typer.Typer) -> None:
-    """Adds `state …`."""
-    group = typer.Typer(help="Look at what a job's steps remember.", no_args_is_help=True)
+    """Add `state …`."""
+    group = typer.Typer(help="Show the state of a job's steps.", no_args_is_help=True)
     command(
         group,
         "show",
@@ -38,43 +39,32 @@ def show(
     checkpoint: Checkpoint = None,
     output: Shape = Output.table,
 ) -> None:
-    """Show per step the rows, bytes, runs and floor of its state; with --key one key's value.
+    """Show rows, bytes, runs and floor of each step's state; with --key the value of one key.
 
-    Needs neither Spark nor Kafka, and the job may run meanwhile: the batch it is true for is
-    named. With --checkpoint, a word that is no file is the STEP.
+    Needs neither Spark nor Kafka, and the job may be running: the output names the batch it
+    reflects. With --checkpoint, an argument that is no file is the STEP.
     """
     if checkpoint is not None and file is not None and step is None and not Path(file).exists():
         file, step = None, file
     from millstream.engine.inspection.inspect import looked_at, of_key, states
 
     found = looked_at(folder_of(file, checkpoint))
-    told = states(found)
-    steps = [row for row in told.steps if step in (None, row["step"])]
+    state = states(found)
+    steps = [row for row in state.steps if step in (None, row["step"])]
     if step is not None and not steps:
-        known = ", ".join(row["step"] for row in told.steps) or "no steps"
+        known = ", ".join(row["step"] for row in state.steps) or "no steps"
         raise NotFound(f"the checkpoint {found.folder} needs a step {step!r}", got=known)
     if key:
-        wanted = key_pairs(key)
+        wanted = key_values(key)
         if len(steps) != 1:
             raise InvalidInput("--key needs one step", got=f"{len(steps)}",
                                do="name the STEP after the file")  # fmt: skip
-        told = of_key(found, steps[0]["step"], wanted)
-        steps = told.steps
+        state = of_key(found, steps[0]["step"], wanted)
+        steps = state.steps
         if not steps:
             raise NotFound(f"{', '.join(key)} needs to be in the state",
-                           got=f"nothing of it after batch {told.batch}")  # fmt: skip
-    _print(told.batch, told.at, steps, output)
-
-
-def key_pairs(pairs: list[str]) -> dict[str, str]:
-    """`--key NAME=VALUE`, as often as it is given, as a mapping."""
-    wanted: dict[str, str] = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals or not name or name in wanted:
-            raise InvalidInput("--key needs NAME=VALUE, each name once", got=repr(pair))
-        wanted[name] = value
-    return wanted
+                           got=f"no such key after batch {state.batch}")  # fmt: skip
+    _print(state.batch, state.at, steps, output)
 
 
 def _print(batch: int, at: datetime | None, rows: list[dict[str, Any]], output: Output) -> None:
@@ -87,7 +77,7 @@ def _print(batch: int, at: datetime | None, rows: list[dict[str, Any]], output: 
     if shown:
         print_table(list(shown[0]), [list(row.values()) for row in shown])
     else:
-        say("no step remembers anything")
+        say("no step has state")
 
 
 def _value(value: Any) -> Any:

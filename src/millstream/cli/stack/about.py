@@ -1,4 +1,4 @@
-"""`millstream version`: what is installed."""
+"""`millstream version`: the installed versions."""
 
 import platform
 from importlib.metadata import PackageNotFoundError, version
@@ -8,18 +8,18 @@ import typer
 from millstream.cli.terminal.options import Shape, command
 from millstream.cli.terminal.output import Output, print_facts
 
-PARTS = ("pyspark", "confluent-kafka", "pyarrow")
+PACKAGES = ("pyspark", "confluent-kafka", "pyarrow")
 
 
 def register(app: typer.Typer) -> None:
-    """Adds `version`."""
+    """Add `version`."""
     command(app, "version", "millstream version", "millstream version -o json")(show_version)
 
 
 def show_version(output: Shape = Output.table) -> None:
-    """Show the versions of Millstream and of what it stands on."""
+    """Show the versions of Millstream, Python and the main dependencies."""
     facts = {"millstream": installed("millstream"), "python": platform.python_version()}
-    facts.update({name.replace("-", "_"): installed(name) for name in PARTS})
+    facts.update({name.replace("-", "_"): installed(name) for name in PACKAGES})
     print_facts(facts, output)
 
 

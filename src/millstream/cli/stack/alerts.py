@@ -1,12 +1,12 @@
-"""`millstream alerts`: how alerts stand, what was told of them, and silence for a while."""
+"""`millstream alerts`: the state of alerts, their notifications, and silences."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millstream.cli.pipeline.state import key_pairs
 from millstream.cli.terminal.options import Shape, command
 from millstream.cli.terminal.output import Output, print_facts, print_json, print_rows, say
+from millstream.cli.terminal.settings import key_values
 from millstream.duration import micros
 from millstream.errors import NotFound
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from millstream.jobs.folders import StackFolder
 
 COLUMNS = ["job", "alert", "key", "state", "since", "notified", "silenced_until", "problem"]
-TOLD = ["at", "state", "key", "outcome", "tries", "problem", "episode"]
+NOTIFICATIONS = ["at", "state", "key", "outcome", "tries", "problem", "episode"]
 Job = Annotated[str, typer.Argument(metavar="JOB", help="The job.")]
 Alert = Annotated[str, typer.Argument(metavar="ALERT", help="The alert.")]
 Keys = Annotated[
@@ -24,10 +24,8 @@ Keys = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Adds `alerts …`."""
-    group = typer.Typer(
-        help="See what is wrong, and keep what you know of quiet.", no_args_is_help=True
-    )
+    """Add `alerts …`."""
+    group = typer.Typer(help="Show alerts, and silence them.", no_args_is_help=True)
     command(group, "list", "millstream alerts list", "millstream alerts list --firing -o json")(
         list_alerts
     )
@@ -46,10 +44,10 @@ def list_alerts(
     job: Annotated[
         str | None, typer.Option("--job", metavar="JOB", help="Only those of this job.")
     ] = None,
-    firing: Annotated[bool, typer.Option("--firing", help="Only what fires now.")] = False,
+    firing: Annotated[bool, typer.Option("--firing", help="Only those that are firing.")] = False,
     output: Shape = Output.table,
 ) -> None:
-    """List alerts, the worst first: per key that stands out its state, and who has been told.
+    """List alerts, the worst first: the state of each key that is not ok, and its notifications.
 
     Needs neither the job nor the supervisor to run.
     """
@@ -57,12 +55,12 @@ def list_alerts(
 
     found = [row for row in alerts(_stack(), job) if not firing or row["state"] == "firing"]
     rows = found if output is Output.json else [_for_people(row) for row in found]
-    none = "nothing fires" if firing else "no alerts; stream.to(ms.Alert(…)) makes one"
+    none = "no alert is firing" if firing else "no alerts; stream.to(ms.Alert(…)) makes one"
     print_rows(rows, COLUMNS, output, none=none)
 
 
 def show(job: Job, alert: Alert, output: Shape = Output.table) -> None:
-    """Show one alert: its rule, how its keys stand, and what was told of it."""
+    """Show one alert: its rule, the state of its keys, and its notifications."""
     from millstream.jobs.alerts.alerts import alerts, notifications
 
     found = alerts(_stack(), job, alert)
@@ -70,16 +68,18 @@ def show(job: Job, alert: Alert, output: Shape = Output.table) -> None:
         known = sorted({row["alert"] for row in alerts(_stack(), job)})
         raise NotFound(f"this needs an alert {alert!r} of the job {job}",
                        got=", ".join(known) or "no alerts")  # fmt: skip
-    told = notifications(_stack(), job, alert)
+    sent = notifications(_stack(), job, alert)
     facts = {name: found[0][name] for name in ("job", "alert", "on", "when", "for", "to",
                                                "untracked")}  # fmt: skip
     keys = [row for row in found if row["key"] is not None]
     if output is Output.json:
-        print_json({**facts, "keys": keys, "notifications": told})
+        print_json({**facts, "keys": keys, "notifications": sent})
         return
     print_facts(facts, output)
-    print_rows([_for_people(row) for row in keys], COLUMNS[2:], output, none="no key stands out")
-    print_rows(told, TOLD, output, none="nobody has been told anything")
+    print_rows(
+        [_for_people(row) for row in keys], COLUMNS[2:], output, none="no key is pending or firing"
+    )
+    print_rows(sent, NOTIFICATIONS, output, none="no notifications yet")
 
 
 def silence(
@@ -91,26 +91,28 @@ def silence(
     key: Keys = None,
     output: Shape = Output.table,
 ) -> None:
-    """Tell nobody of an alert for a while; it goes on standing, and is told if it still fires."""
-    from millstream.jobs.alerts.alerts import silence as silenced
+    """Silence an alert for a while; if it still fires afterwards, it notifies."""
+    from millstream.jobs.alerts.alerts import silence as silence_alert
 
     seconds = micros(length, what="--for") / 1e6
-    done = silenced(_stack(), job, alert, seconds=seconds, key=key_pairs(key) if key else None)
+    done = silence_alert(
+        _stack(), job, alert, seconds=seconds, key=key_values(key) if key else None
+    )
     if output is Output.json:
         print_json(done)
     else:
-        say(f"{alert} of {job} is silent until {done['silenced_until']}")
+        say(f"{alert} of {job} is silenced until {done['silenced_until']}")
 
 
 def unsilence(job: Job, alert: Alert, key: Keys = None, output: Shape = Output.table) -> None:
     """End a silence."""
-    from millstream.jobs.alerts.alerts import unsilence as heard
+    from millstream.jobs.alerts.alerts import unsilence as unsilence_alert
 
-    done = heard(_stack(), job, alert, key=key_pairs(key) if key else None)
+    done = unsilence_alert(_stack(), job, alert, key=key_values(key) if key else None)
     if output is Output.json:
         print_json(done)
     else:
-        say(f"{alert} of {job} is heard again")
+        say(f"{alert} of {job} is no longer silenced")
 
 
 def _stack() -> "StackFolder":

@@ -1,4 +1,4 @@
-"""`millstream doctor`: is this machine ready, and if not, what to do."""
+"""`millstream doctor`: check whether this machine is ready."""
 
 import os
 import platform
@@ -19,14 +19,14 @@ from millstream.cli.terminal.output import Output, cell, painted, print_json, sa
 from millstream.errors import MillstreamError
 
 State = Literal["ok", "warn", "fail"]
-LITTLE_ROOM, NO_ROOM = 2_000_000_000, 200_000_000
-LITTLE_MEMORY = 1_500_000_000
+LOW_DISK, NO_DISK = 2_000_000_000, 200_000_000
+LOW_MEMORY = 1_500_000_000
 _STYLE: dict[State, str] = {"ok": "32", "warn": "33", "fail": "31"}
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the doctor's: what was looked at, how it is, what to do about it."""
+    """One line of the report: the check, its result, what to do."""
 
     check: str
     state: State
@@ -35,18 +35,17 @@ class Finding:
 
 
 def register(app: typer.Typer) -> None:
-    """Adds `doctor`."""
+    """Add `doctor`."""
     command(app, "doctor", "millstream doctor", "millstream doctor -o json")(doctor)
 
 
 def doctor(kafka: Kafka = None, output: Shape = Output.table) -> None:
     """Check whether this machine is ready.
 
-    Looks at Python, Java, jars, Spark, folders, disk, memory and Kafka. Changes and fetches
-    nothing. Each line is ok, warn or fail and says what to do; one fail
-    makes the exit code 1.
+    Checks Python, Java, jars, Spark, folders, disk, memory and Kafka. Changes and downloads
+    nothing. Each line is ok, warn or fail and says what to do; one fail makes the exit code 1.
     """
-    findings = [finding for check in _checks(kafka) for finding in _looked_at(*check)]
+    findings = [finding for check in _checks(kafka) for finding in _run_check(*check)]
     _show(findings, output)
     failed = sum(finding.state == "fail" for finding in findings)
     if failed:
@@ -76,10 +75,10 @@ def _checks(kafka: str | None) -> Iterator[tuple[str, Callable[[], Iterator[Find
     yield "kafka", lambda: _kafka(kafka)
 
 
-def _looked_at(name: str, look: Callable[[], Iterator[Finding]]) -> list[Finding]:
-    """What a check found; a check that cannot be made is a failed one, in its own words."""
+def _run_check(name: str, check: Callable[[], Iterator[Finding]]) -> list[Finding]:
+    """The findings of a check; a check that raises has failed with that error."""
     try:
-        return list(look())
+        return list(check())
     except MillstreamError as error:
         got = f"{error.need}; got {error.got}" if error.got else error.need
         return [Finding(name, "fail", got, error.do)]
@@ -102,16 +101,16 @@ def _jars() -> Iterator[Finding]:
 
     for conf in CONFS:
         wanted = pins(conf)
-        lacking = unfit(cache_folder() / "jars" / digest() / conf, conf)
-        if not lacking:
+        missing = unfit(cache_folder() / "jars" / digest() / conf, conf)
+        if not missing:
             yield Finding(f"jars of {conf}", "ok", f"{len(wanted)} files, as pinned")
             continue
-        megabytes = sum(pin.size for pin in lacking) / 1_000_000
+        megabytes = sum(pin.size for pin in missing) / 1_000_000
         yield Finding(
             f"jars of {conf}",
             "warn",
-            f"{len(lacking)} of {len(wanted)} files are not here or not as pinned",
-            f"they are fetched at first use ({megabytes:.0f} MB)",
+            f"{len(missing)} of {len(wanted)} files are missing or not as pinned",
+            f"they are downloaded at first use ({megabytes:.0f} MB)",
         )
 
 
@@ -138,24 +137,24 @@ def _spark_home() -> Iterator[Finding]:
             "SPARK_HOME",
             "warn",
             f"is set to {home}, so another Spark than the installed one may start",
-            "unset it unless you mean that",
+            "unset it unless that is intended",
         )
 
 
 def _folders() -> Iterator[Finding]:
     from millstream.toolchain.folders import cache_folder, home_folder
 
-    yield from _room("cache", cache_folder(), "MILLSTREAM_CACHE")
-    yield from _room("home", home_folder(), "MILLSTREAM_HOME")
+    yield from _disk("cache", cache_folder(), "MILLSTREAM_CACHE")
+    yield from _disk("home", home_folder(), "MILLSTREAM_HOME")
 
 
-def _room(name: str, folder: Path, variable: str) -> Iterator[Finding]:
+def _disk(name: str, folder: Path, variable: str) -> Iterator[Finding]:
     if not os.access(folder, os.W_OK | os.X_OK):
-        advice = f"open it for writing or set {variable} to another folder"
+        advice = f"make it writable or set {variable} to another folder"
         yield Finding(name, "fail", f"{folder} is not writable", advice)
         return
     free = shutil.disk_usage(folder).free
-    state: State = "fail" if free < NO_ROOM else "warn" if free < LITTLE_ROOM else "ok"
+    state: State = "fail" if free < NO_DISK else "warn" if free < LOW_DISK else "ok"
     more = None if state == "ok" else f"free some space or set {variable} to another disk"
     yield Finding(name, state, f"{folder} with {_size(free)} free", more)
 
@@ -164,7 +163,7 @@ def _memory() -> Iterator[Finding]:
     import psutil
 
     free = psutil.virtual_memory().available
-    if free < LITTLE_MEMORY:
+    if free < LOW_MEMORY:
         advice = "the broker takes 0.4 GB and Spark 1 GB: close something first"
         yield Finding("memory", "warn", f"{_size(free)} available", advice)
     else:

@@ -1,4 +1,4 @@
-"""`millstream jobs …`: pipelines that run in the background, each in a process of its own."""
+"""`millstream jobs …`: pipelines that run in the background, each in its own process."""
 
 import getpass
 import sys
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millstream.cli.pipeline.rewind import Again, Into, To, rewound
+from millstream.cli.pipeline.rewind import Again, Into, To, rewind_job
 from millstream.cli.pipeline.run import Lane
 from millstream.cli.terminal.confirm import confirm
 from millstream.cli.terminal.options import Kafka, Shape, Yes, command
@@ -26,16 +26,18 @@ if TYPE_CHECKING:
     from millstream.jobs.registry import JobRegistry, JobRow
 
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's name.")]
-NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait until it has happened.")]
+NoWait = Annotated[
+    bool, typer.Option("--no-wait", help="Return at once, without waiting for the supervisor.")
+]
 COLUMNS = ["job", "state", "since", "application", "owner", "rows_per_second", "lag", "restarts"]
 INSTANCE_COLUMNS = ["operator", "instance", "where", "in", "out", "rows_per_second", "busy",
                     "watermark", "state_rows", "state_bytes", "late", "dead"]  # fmt: skip
-_PATIENCE = 120.0
+_TIMEOUT = 120.0
 _POLL = 0.1
 
 
 def register(app: typer.Typer) -> None:
-    """Adds `jobs …`."""
+    """Add `jobs …`."""
     group = typer.Typer(help="Run pipelines in the background.", no_args_is_help=True)
     command(group, "submit", "millstream jobs submit hot.py",
             "millstream jobs submit hot.py:hot-auctions --application shop")(submit)  # fmt: skip
@@ -60,29 +62,31 @@ def submit(
     checkpoint: Checkpoint = None,
     lane: Annotated[
         Lane | None,
-        typer.Option("--lane", metavar="wide|narrow", help="Not the planner's choice, but this."),
+        typer.Option(
+            "--lane", metavar="wide|narrow", help="Always use this lane [the planner chooses]."
+        ),
     ] = None,
     kafka: Kafka = None,
     no_wait: NoWait = False,
 ) -> None:
-    """Hand a pipeline to the supervisor: it runs until it is stopped, and is started again
-    when it dies.
+    """Submit a pipeline to the supervisor: it runs until it is stopped, and is restarted when
+    it dies.
 
-    The file stays where it is and is read at every start. The job has the environment that
-    `millstream up` had. Its name is the pipeline's.
+    The file is not copied; it is loaded at every start. The job has the environment of
+    `millstream up`. Its name is the pipeline's.
     """
     from millstream.jobs.stack import need_supervisor
 
     need_supervisor()
-    name = handed_over(file, application=application, checkpoint=checkpoint, kafka=kafka,
-                       lane=lane.value if lane else None)  # fmt: skip
+    name = submit_job(file, application=application, checkpoint=checkpoint, kafka=kafka,
+                      lane=lane.value if lane else None)  # fmt: skip
     with _registry() as registry:
         if not no_wait:
             _await(registry, name, _has_started, "started")
     say(f"next: `millstream jobs show {name}`, `millstream jobs logs {name}`")
 
 
-def handed_over(
+def submit_job(
     file: str,
     *,
     application: str | None = None,
@@ -90,7 +94,7 @@ def handed_over(
     kafka: str | None = None,
     lane: str | None = None,
 ) -> str:
-    """Put a pipeline into the book of jobs, and give its name.
+    """Add a pipeline to the registry of jobs, and return its name.
 
     Raises:
         AlreadyRunning: there is a job of that name.
@@ -136,7 +140,7 @@ def show(
     ] = False,
     output: Shape = Output.table,
 ) -> None:
-    """Show one job: how it stands, what it runs, what happened to it."""
+    """Show one job: its state, its file, its last events."""
     from millstream.jobs.folders import stack_folder
     from millstream.jobs.reports.overview import overview
 
@@ -167,33 +171,33 @@ def _show_instances(name: str, output: Output) -> None:
     from millstream.jobs.folders import stack_folder
     from millstream.jobs.reports.detail import detail
 
-    told = detail(stack_folder(), name)
+    report = detail(stack_folder(), name)
     rows = [
         {"operator": operator, **one}
         for kind in ("sources", "steps")
-        for operator, part in told[kind].items()
+        for operator, part in report[kind].items()
         for one in part["instances"]
     ]
     print_rows(rows, INSTANCE_COLUMNS, output, none=f"{name} has committed no batch yet")
 
 
 def stop(name: JobName, no_wait: NoWait = False) -> None:
-    """Stop a job after the batch in hand; `restart` lets it go on from there."""
+    """Stop a job after its current batch; `restart` continues from there."""
     with _registry() as registry:
-        _wish(registry, name, "stopped")
+        _request(registry, name, "stopped")
         if not no_wait:
             _await(registry, name, lambda job: job.state in ("stopped", "failed") and not job.run,
                    "stopped")  # fmt: skip
-    say(f"{name} has stopped" if not no_wait else f"{name} will stop after the batch in hand")
+    say(f"{name} has stopped" if not no_wait else f"{name} will stop after its current batch")
 
 
 def restart(name: JobName, no_wait: NoWait = False) -> None:
-    """Start a job anew, with the file as it is now; it goes on where it was."""
+    """Restart a job with the current version of its file; it continues where it stopped."""
     with _registry() as registry:
-        asked = _wish(registry, name, "running", restart=True).asked
+        asked = _request(registry, name, "running", restart=True).asked
         if not no_wait:
             _await(registry, name, lambda job: job.ran >= asked and _has_started(job), "started")
-    say(f"{name} is running anew" if not no_wait else f"{name} will be started anew")
+    say(f"{name} has restarted" if not no_wait else f"{name} will be restarted")
 
 
 def rewind(
@@ -208,27 +212,27 @@ def rewind(
         wanted, asked = job.wanted, job.asked
         runs = job.run is not None or wanted == "running"
         if runs:
-            _wish(registry, name, "stopped")
+            _request(registry, name, "stopped")
             _await(registry, name, lambda job: not job.run and job.state in ("stopped", "failed"),
                    "stopped")  # fmt: skip
         try:
             _, pipeline = load(f"{job.file}:{job.pipeline}")
-            rewound(pipeline, to, into=into, again=again, kafka=kafka,
-                    checkpoint=Path(job.checkpoint))  # fmt: skip
+            rewind_job(pipeline, to, into=into, again=again, kafka=kafka,
+                       checkpoint=Path(job.checkpoint))  # fmt: skip
         finally:
             if runs:
-                asked = _wish(registry, name, wanted, restart=wanted == "running").asked
+                asked = _request(registry, name, wanted, restart=wanted == "running").asked
         if wanted == "running" and not no_wait:
             _await(registry, name, lambda job: job.ran >= asked and _has_started(job), "started")
-    say(f"{name} is {'started restart' if wanted == 'running' else 'still stopped'}")
+    say(f"{name} is {'restarting' if wanted == 'running' else 'still stopped'}")
 
 
 def remove(name: JobName, yes: Yes = False, no_wait: NoWait = False) -> None:
-    """Stop a job and forget it; its checkpoint and its results stay."""
+    """Stop a job and remove it; its checkpoint and its results are kept."""
     with _registry() as registry:
         job = registry.job(name)
         confirm(f"remove the job {name}", yes=yes)
-        _wish(registry, name, "removed")
+        _request(registry, name, "removed")
         if not no_wait:
             _await(registry, name, None, "removed")
     say(f"{name} is removed; its checkpoint is still in {job.checkpoint}")
@@ -237,10 +241,14 @@ def remove(name: JobName, yes: Yes = False, no_wait: NoWait = False) -> None:
 def logs(
     name: JobName,
     last: Annotated[int, typer.Option("--last", "-n", metavar="N", help="The last N lines.")] = 50,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new lines.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Keep printing new lines.")
+    ] = False,
     libraries: Annotated[
         bool,
-        typer.Option("--output-of-libraries", help="What Java and the file's own code printed."),
+        typer.Option(
+            "--output-of-libraries", help="The output of Java and of the file's own code."
+        ),
     ] = False,
 ) -> None:
     """Print a job's log: JSON lines with `ts`, `level`, `event` and the facts."""
@@ -272,7 +280,7 @@ def _registry() -> "JobRegistry":
     return JobRegistry(stack.registry)
 
 
-def _wish(registry: "JobRegistry", name: str, wanted: Any, *, restart: bool = False) -> "JobRow":
+def _request(registry: "JobRegistry", name: str, wanted: Any, *, restart: bool = False) -> "JobRow":
     from millstream.jobs.stack import need_supervisor
 
     registry.job(name)
@@ -287,8 +295,8 @@ def _has_started(job: "JobRow") -> bool:
 def _await(
     registry: "JobRegistry", name: str, done: "Callable[[JobRow], bool] | None", word: str
 ) -> None:
-    """Until the supervisor has done it; `done=None` waits until the job is gone."""
-    deadline, state = time.monotonic() + _PATIENCE, None
+    """Wait until `done` holds; with `done=None` until the job is gone."""
+    deadline, state = time.monotonic() + _TIMEOUT, None
     while time.monotonic() < deadline:
         found = {job.name: job for job in registry.all()}.get(name)
         if found is None or (done is not None and done(found)):
@@ -301,7 +309,7 @@ def _await(
             say(f"{name}: {state}{f' ({found.reason})' if found.reason else ''} …")
         time.sleep(_POLL)
     raise MillstreamError(f"the job {name} needs to have {word}",
-                          got=f"{state} after {_PATIENCE:.0f} s",
+                          got=f"{state} after {_TIMEOUT:.0f} s",
                           do=f"see `millstream jobs show {name}`")  # fmt: skip
 
 

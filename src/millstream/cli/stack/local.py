@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millstream.cli.stack.page_address import Others, PageHost, PageToken, PageUrl
+from millstream.cli.stack.page_address import PageHost, PageOptions, PageToken, PageUrl
 from millstream.cli.terminal.connect import topics_of
 from millstream.cli.terminal.options import Kafka, Shape, command
 from millstream.cli.terminal.output import Output, print_facts, say, warn
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    """Adds `up`, `down` and `status`."""
+    """Add `up`, `down` and `status`."""
     command(app, "up", "millstream up", "millstream up --port 9092 --page-port 8080",
             "millstream up --brokers 3",
             "millstream up --kafka kafka.example:9092")(up)  # fmt: skip
@@ -29,20 +29,20 @@ def up(
     *,
     port: Annotated[
         int | None,
-        typer.Option("--port", metavar="N", help="Where Kafka listens; else as before, or free."),
+        typer.Option("--port", metavar="N", help="Kafka's port [the last one, or a free one]."),
     ] = None,
     page_port: Annotated[
         int | None,
         typer.Option(
-            "--page-port", metavar="N", help="Where the page is; else as before, or free."
+            "--page-port", metavar="N", help="The page's port [the last one, or a free one]."
         ),
     ] = None,
     brokers: Annotated[
         int | None,
-        typer.Option("--brokers", metavar="N", help="A cluster of so many; else as before, or 1."),
+        typer.Option("--brokers", metavar="N", help="The number of brokers [as last time, or 1]."),
     ] = None,
     only_broker: Annotated[
-        bool, typer.Option("--only-broker", help="No jobs and no page: only Kafka.")
+        bool, typer.Option("--only-broker", help="Start only Kafka, without jobs and page.")
     ] = False,
     page_host: PageHost = None,
     page_url: PageUrl = None,
@@ -52,34 +52,33 @@ def up(
 ) -> None:
     """Start the local stack in the background: a Kafka broker, the supervisor, the page.
 
-    The broker is a real one, on the loopback only: any Kafka client can use its address. It
-    keeps its data and its port until the next `millstream up`. With --kafka no broker is
-    started and jobs use that one. What is up already stays as it is; jobs that ran at the last
-    `down` run again.
+    The broker is a real one on the loopback: any Kafka client can use its address. It keeps its
+    data and its port until the next `millstream up`. With --kafka no broker is started and jobs
+    use that cluster. What already runs is left as it is; jobs that ran before `down` run again.
 
-    With --brokers 3 Kafka is a cluster: topics are kept on three brokers, and one may die without
-    anything being lost or held up. It has a folder of its own beside the one broker's.
+    With --brokers 3 Kafka is a cluster: topics have three replicas, and one broker may die
+    without loss or delay. The cluster has a separate folder.
     """
     for option, value in (("--port", port), ("--page-port", page_port)):
         if value is not None and not 0 < value < 65536:
             raise InvalidInput(f"{option} needs a number from 1 to 65535", got=str(value))
-    others = Others(page_host, tuple(page_url or ()), page_token)
-    others.check()
+    options = PageOptions(page_host, tuple(page_url or ()), page_token)
+    options.check()
     if kafka is None:
         start_broker(port, brokers)
     if not only_broker:
-        start_stack(kafka, page_port, others)
+        start_stack(kafka, page_port, options)
     _show(output, kafka)
     say("next: `millstream jobs submit FILE`, `millstream topics create clicks`, "
         "`millstream demo`, or `millstream down`")  # fmt: skip
 
 
 def start_broker(port: int | None, brokers: int | None = None) -> None:
-    """Start the local Kafka; what runs already stays as it is, nodes that died are brought back."""
+    """Start the local Kafka; what already runs is left as it is, dead nodes are restarted."""
     from millstream.kafka.local import broker, cluster
 
     single, several = broker.running_address(), cluster.running_address()
-    _refuse_another(single, several, port=port, brokers=brokers)
+    _refuse_change_while_running(single, several, port=port, brokers=brokers)
     if several or (single is None and (cluster.is_chosen() if brokers is None else brokers != 1)):
         _start_cluster(port, brokers)
     elif single is None:
@@ -100,46 +99,48 @@ def _start_cluster(port: int | None, brokers: int | None) -> None:
     cluster.choose(chosen=True)
 
 
-def _refuse_another(
+def _refuse_change_while_running(
     single: str | None, several: str | None, *, port: int | None, brokers: int | None
 ) -> None:
-    """What runs already cannot listen elsewhere, nor be of another number."""
+    """A running Kafka can change neither its port nor its number of brokers."""
     running = single or several
     if running is None:
         return
     first = running.partition(",")[0]
     if port is not None and first != f"127.0.0.1:{port}":
         raise InvalidInput(f"--port {port} needs a broker that is not running yet",
-                           got=f"one at {first}", do="end it with `millstream down`")  # fmt: skip
+                           got=f"one at {first}", do="stop it with `millstream down`")  # fmt: skip
     if brokers is not None and (brokers == 1) != (single is not None):
         raise InvalidInput(f"--brokers {brokers} needs no other Kafka to run here",
                            got="one broker" if single else "a cluster of several",
-                           do="end it with `millstream down`")  # fmt: skip
+                           do="stop it with `millstream down`")  # fmt: skip
 
 
-def start_stack(kafka: str | None, page_port: int | None, others: Others | None = None) -> None:
-    """Start the supervisor and the page; what is up already stays as it is."""
+def start_stack(
+    kafka: str | None, page_port: int | None, options: PageOptions | None = None
+) -> None:
+    """Start the supervisor and the page; what already runs is left as it is."""
     from millstream.jobs import stack
     from millstream.jobs.folders import stack_folder
     from millstream.jobs.registry import JobRegistry
     from millstream.kafka.local.broker_folder import free_port, refuse_taken
 
-    now, others = stack.status(), others or Others()
+    now, options = stack.status(), options or PageOptions()
     if now.supervisor is None or now.console is None:
         say("starting the supervisor and the page …")
     with JobRegistry(stack_folder().registry, read_only=True) as registry:
         before = stack.page_address(registry)
-    page = others.address(page_port or before.port or free_port())
+    page = options.address(page_port or before.port or free_port())
     if now.console is None:
         refuse_taken(page.port)
-    elif page.port != before.port or others.token or (others.said and page != before):
+    elif page.port != before.port or options.token or (options.given and page != before):
         raise InvalidInput(f"a page at {page.host} port {page.port} needs one that is not up yet",
                            got=f"one at {now.page}",
-                           do="end it with `millstream down`")  # fmt: skip
+                           do="stop it with `millstream down`")  # fmt: skip
     else:
         page = before
-    if others.token is not None and now.console is None:
-        stack_folder().set_token(str(others.own_token()))
+    if options.token is not None and now.console is None:
+        stack_folder().set_token(str(options.own_token()))
     if any(url.startswith("http://") for url in page.urls):
         warn("the page and its token go over the network unencrypted: put a proxy with TLS before "
              "it, and give its https address as --page-url")  # fmt: skip
@@ -147,7 +148,7 @@ def start_stack(kafka: str | None, page_port: int | None, others: Others | None 
 
 
 def down() -> None:
-    """Stop the page, the jobs, the supervisor and the local Kafka broker; what they hold stays."""
+    """Stop the page, the jobs, the supervisor and the local Kafka; their data is kept."""
     from millstream.jobs import stack
     from millstream.kafka.local import cluster
 
@@ -161,34 +162,34 @@ def down() -> None:
 
 
 def status(kafka: Kafka = None, output: Shape = Output.table) -> None:
-    """Show whether Kafka runs, where, and how much it holds; and where the page is."""
+    """Show whether Kafka runs, its address and topics, and the page's address."""
     _show(output, kafka)
 
 
 def _show(output: Output, kafka: str | None) -> None:
     from millstream.jobs import stack
 
-    around = stack.status()
-    page = None if around.page is None else stack.page_link(around.page)
-    facts, advice = _of_broker() if kafka is None else _of_kafka(kafka)
-    print_facts({**facts, "supervisor": around.supervisor, "page": page}, output)
+    stack_now = stack.status()
+    page = None if stack_now.page is None else stack.page_link(stack_now.page)
+    facts, advice = _broker_facts() if kafka is None else _kafka_facts(kafka)
+    print_facts({**facts, "supervisor": stack_now.supervisor, "page": page}, output)
     if advice is not None:
         say(advice)
 
 
-def _of_kafka(kafka: str) -> tuple[dict[str, object], str | None]:
+def _kafka_facts(kafka: str) -> tuple[dict[str, object], str | None]:
     topics = topics_of(kafka)
     count = len(topics.list())
     return {"running": True, "address": topics.address, "topics": count}, None
 
 
-def _of_broker() -> tuple[dict[str, object], str | None]:
-    """The local broker in facts, and what to do where something is amiss."""
+def _broker_facts() -> tuple[dict[str, object], str | None]:
+    """The facts of the local broker, and advice if something is wrong."""
     from millstream.kafka.local import broker, cluster
 
     now = broker.status()
     if not now.running and cluster.is_chosen():
-        return _of_cluster(cluster.status())
+        return _cluster_facts(cluster.status())
     started = None if now.started is None else datetime.fromtimestamp(now.started, UTC)
     facts: dict[str, object] = {
         "running": now.running,
@@ -209,8 +210,8 @@ def _of_broker() -> tuple[dict[str, object], str | None]:
     return facts, None
 
 
-def _of_cluster(now: "ClusterStatus") -> tuple[dict[str, object], str | None]:
-    """A local cluster in facts, and which of its nodes are amiss."""
+def _cluster_facts(now: "ClusterStatus") -> tuple[dict[str, object], str | None]:
+    """The facts of the local cluster, and advice if nodes are down or do not answer."""
     silent = sorted({*now.running} - {*now.answering})
     facts: dict[str, object] = {
         "running": bool(now.running),
@@ -221,28 +222,28 @@ def _of_cluster(now: "ClusterStatus") -> tuple[dict[str, object], str | None]:
         "down": list(now.down),
         "controllers": list(now.controllers),
         "pids": [status.pid for status in now.nodes.values()],
-        "topics": _topics(now) if _most(now) else None,
+        "topics": _topics(now) if _has_quorum(now) else None,
         "folder": str(now.folder),
         "log_files": [str(status.log_file) for status in now.nodes.values()],
     }
     if not now.running:
         return facts, "start it with `millstream up`"
-    amiss = [f"broker {node} is down" for node in now.down]
-    amiss += [f"broker {node} runs but does not answer" for node in silent]
-    if not amiss:
+    problems = [f"broker {node} is down" for node in now.down]
+    problems += [f"broker {node} runs but does not answer" for node in silent]
+    if not problems:
         return facts, None
-    reach = "" if _most(now) else "; without most controllers nothing is written"
-    return facts, f"{', '.join(amiss)}{reach}; `millstream up` starts those that are down"
+    reach = "" if _has_quorum(now) else "; without a majority of controllers nothing is written"
+    return facts, f"{', '.join(problems)}{reach}; `millstream up` starts those that are down"
 
 
 def _topics(now: "ClusterStatus") -> int | None:
-    """How many topics there are; None while the cluster is busy with a death in its midst."""
+    """The number of topics; None while the cluster is recovering from the loss of a node."""
     try:
         return len(topics_of(now.address).list())
     except Unavailable:
         return None
 
 
-def _most(now: "ClusterStatus") -> bool:
-    """Whether enough controllers answer for the cluster to work."""
+def _has_quorum(now: "ClusterStatus") -> bool:
+    """Whether a majority of controllers answers."""
     return 2 * len({*now.controllers} & {*now.answering}) > len(now.controllers)

@@ -1,9 +1,9 @@
-"""Where the page listens: the loopback, or an address that others reach, which takes more words.
+"""Where the page listens: the loopback, or an address that others reach, which needs more options.
 
     millstream up --page-host 0.0.0.0 --page-url https://jobs.example --page-token '${file:token}'
 
-A page that others reach needs a token of the owner's own, and the addresses people will type:
-the page answers to no other name.
+A page that others reach needs a token of your choice and its public addresses: it answers
+requests for no other host name.
 """
 
 from __future__ import annotations
@@ -28,9 +28,7 @@ PageHost = Annotated[
 ]
 PageUrl = Annotated[
     list[str] | None,
-    typer.Option(
-        "--page-url", metavar="URL", help="What people type to reach the page (repeatable)."
-    ),
+    typer.Option("--page-url", metavar="URL", help="The page's public address (repeatable)."),
 ]
 PageToken = Annotated[
     str | None,
@@ -40,26 +38,26 @@ PageToken = Annotated[
         help="The page's token: '${env:NAME}' or '${file:PATH}' [one made at random].",
     ),
 ]
-_SHORTEST = 32
+_MIN_LENGTH = 32
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{32,512}")
 _REFERENCE = re.compile(r"\$\{(env|file):[^{}]+\}")
 
 
 @dataclass(frozen=True)
-class Others:
-    """What `up` was told about a page for others; nothing, unless said."""
+class PageOptions:
+    """The options of `up` about a page that others reach; none by default."""
 
     host: str | None = None
     urls: tuple[str, ...] = ()
     token: str | None = None
 
     @property
-    def said(self) -> bool:
-        """Whether it was told anything."""
+    def given(self) -> bool:
+        """Whether any of them is given."""
         return self.host is not None or bool(self.urls) or self.token is not None
 
     def check(self) -> None:
-        """Refuse wrong words before anything is started."""
+        """Refuse wrong options before anything is started."""
         self.address(1)
         self.own_token()
 
@@ -67,7 +65,7 @@ class Others:
         """The page's address at that port.
 
         Raises:
-            InvalidInput: a word is wrong, or one is missing that a page for others needs.
+            InvalidInput: an option is wrong, or one is missing that a page for others needs.
         """
         from millstream.jobs.stack import LOOPBACK, PageAddress
 
@@ -85,10 +83,10 @@ class Others:
         return PageAddress(port, host, urls)
 
     def own_token(self) -> str | None:
-        """The token that was given by reference.
+        """The token the reference names.
 
         Raises:
-            InvalidInput: it was given as it is, for all to see, or is too easy to guess.
+            InvalidInput: the option is not a reference, or the token is too easy to guess.
         """
         from millstream.kafka.secrets import resolve
 
@@ -96,13 +94,15 @@ class Others:
             return None
         if not _REFERENCE.fullmatch(self.token):
             raise InvalidInput("--page-token needs a reference", got="something else",
-                               do="write '${env:NAME}' or '${file:PATH}': what stands on a "
-                               "command line can be read by others")  # fmt: skip
+                               do="write '${env:NAME}' or '${file:PATH}': others can read a "
+                               "command line")  # fmt: skip
         token = resolve(self.token, setting="--page-token").strip()
         if not _TOKEN.fullmatch(token):
-            raise InvalidInput(f"a token needs at least {_SHORTEST} letters, digits, or . _ ~ + / "
-                               "= -", got=f"{len(token)} characters", do="make one with `openssl "
-                               "rand -hex 32`")  # fmt: skip
+            raise InvalidInput(
+                f"a token needs at least {_MIN_LENGTH} letters, digits, or . _ ~ + / = -",
+                got=f"{len(token)} characters",
+                do="make one with `openssl rand -hex 32`",
+            )
         return token
 
 
@@ -118,10 +118,10 @@ def _url(text: str) -> str:
     try:
         url = urlsplit(text)
         plain = not (url.username or url.password or url.query or url.fragment)
-        port_is_one = url.port is None or url.port > 0
+        valid_port = url.port is None or url.port > 0
     except ValueError:
-        plain = port_is_one = False
-    if not (plain and port_is_one) or url.scheme not in ("http", "https") or not url.hostname or (
+        plain = valid_port = False
+    if not (plain and valid_port) or url.scheme not in ("http", "https") or not url.hostname or (
         url.path not in ("", "/")
     ):  # fmt: skip
         raise InvalidInput("--page-url needs an address such as https://jobs.example",

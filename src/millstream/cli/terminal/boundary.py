@@ -1,4 +1,4 @@
-"""The edge of the program: every way a command can end becomes one sentence and an exit code.
+"""How a command ends: any error becomes one sentence and an exit code.
 
 0 done · 1 failure · 2 usage, bad input · 3 invalid pipeline or option · 4 not found
 5 unavailable · 6 data gone · 130 Ctrl-C · 143 SIGTERM
@@ -26,24 +26,24 @@ INTERRUPTED, TERMINATED = 130, 143
 
 
 class Terminated(BaseException):
-    """SIGTERM arrived: unwinds like Ctrl-C, so that everything is closed on the way."""
+    """SIGTERM arrived: unwinds like Ctrl-C, so that everything is closed."""
 
 
-_heard: list[int] = []
+_received: list[int] = []
 
 
-def hear_sigterm() -> None:
-    """SIGTERM ends the command as cleanly as Ctrl-C does."""
+def handle_sigterm() -> None:
+    """Make SIGTERM end the command as cleanly as Ctrl-C does."""
 
     def end(number: int, _frame: FrameType | None) -> None:
-        _heard.append(number)
+        _received.append(number)
         raise Terminated
 
     signal.signal(signal.SIGTERM, end)
 
 
 class Guarded(TyperGroup):
-    """The root command: runs any command and turns its end into an exit code."""
+    """The root command: runs any command and turns its outcome into an exit code."""
 
     def main(
         self,
@@ -54,7 +54,7 @@ class Guarded(TyperGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
-        """Runs the command line; with `standalone_mode` it ends the process."""
+        """Run the command line; with `standalone_mode` end the process."""
 
         def run() -> object:
             return super(Guarded, self).main(
@@ -73,26 +73,26 @@ class Guarded(TyperGroup):
         return code
 
     def invoke(self, ctx: Any) -> Any:
-        """A reader that has left (`| head`) ends the command without a word."""
+        """End the command without a message when the reader is gone (`| head`)."""
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
-            forget_stdout()
+            discard_stdout()
             raise typer.Exit(0) from None
         return result
 
 
 def exit_code_of(run: Callable[[], object]) -> int:
-    """Runs, says what went wrong, and gives the exit code."""
+    """Run, report an error, and return the exit code."""
     try:
         result = run()
     except MillstreamError as error:
         return _failed(str(error), error.exit_code)
     except typer.TyperException as error:
-        return _misused(error)
-    except typer.Abort as no:
-        if isinstance(no.__context__, KeyboardInterrupt):
+        return _usage_error(error)
+    except typer.Abort as abort:
+        if isinstance(abort.__context__, KeyboardInterrupt):
             return INTERRUPTED
         return _failed("stopped before anything was changed", 1)
     except KeyboardInterrupt:
@@ -100,27 +100,27 @@ def exit_code_of(run: Callable[[], object]) -> int:
     except Terminated:
         return TERMINATED
     except Exception as error:
-        return _unforeseen(error)
+        return _unexpected(error)
     return result if isinstance(result, int) else 0
 
 
-def _unforeseen(error: Exception) -> int:
-    """An error of ours; or a SIGTERM that came out of a C function as an error of that function."""
-    if _heard:
+def _unexpected(error: Exception) -> int:
+    """An error in Millstream, or a SIGTERM that a C function reported as its own error."""
+    if _received:
         return TERMINATED
     return _failed(
-        f"millstream met something it did not foresee: {type(error).__name__}: {error}; "
+        f"unexpected error in millstream: {type(error).__name__}: {error}; "
         "run the command again with --debug and report what it prints",
         1,
     )
 
 
-def forget_stdout() -> None:
-    """Nobody reads any more: what is still buffered goes nowhere instead of raising at exit."""
+def discard_stdout() -> None:
+    """Redirect stdout to null, so that flushing its buffer at exit does not raise."""
     try:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
     except (OSError, ValueError):
         return
 
@@ -132,25 +132,25 @@ def _failed(sentence: str, code: int) -> int:
     return code
 
 
-def _misused(error: typer.TyperException) -> int:
+def _usage_error(error: typer.TyperException) -> int:
     context = getattr(error, "ctx", None)
     message = error.format_message()
     if type(error).__name__ == "NoArgsIsHelpError":
         sys.stderr.write(message + "\n")
         return error.exit_code
-    sentence = _unreadable(error) or message.rstrip(".")
+    sentence = _invalid_value(error) or message.rstrip(".")
     sentence = sentence[:1].lower() + sentence[1:]
     if context is not None:
         sentence += f"; see `{context.command_path} --help`"
     return _failed(sentence, error.exit_code)
 
 
-def _unreadable(error: typer.TyperException) -> str | None:
-    """`--last needs a valid integer; got 'x'`, where an option's value is of another type."""
-    parameter, told = getattr(error, "param", None), getattr(error.__cause__, "errors", None)
-    if parameter is None or told is None:
+def _invalid_value(error: typer.TyperException) -> str | None:
+    """`--last needs a valid integer; got 'x'`, if an option's value is of another type."""
+    parameter, errors = getattr(error, "param", None), getattr(error.__cause__, "errors", None)
+    if parameter is None or errors is None:
         return None
-    details = told()[0]
+    details = errors()[0]
     name = max([*parameter.opts, *parameter.secondary_opts], key=len)
     need = str(details["msg"]).partition(",")[0].removeprefix("Input should be ")
     return f"{name} needs {need}; got {details['input']!r}"

@@ -1,4 +1,4 @@
-"""Asking before something is destroyed, where there is somebody to ask."""
+"""Ask before something is deleted."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from millstream.errors import InvalidInput
 
 
 def confirm(action: str, *, yes: bool) -> None:
-    """Goes on only with `--yes` or a yes at the terminal; `action` reads `delete clicks`.
+    """Continue only with `--yes` or a yes at the terminal; `action` reads `delete clicks`.
 
     Raises:
-        InvalidInput: nobody can be asked and `--yes` was not given.
+        InvalidInput: there is no terminal and `--yes` was not given.
         typer.Abort: the answer was no.
     """
     if yes:

@@ -1,4 +1,4 @@
-"""Which Kafka a command talks to."""
+"""The Kafka cluster a command uses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def cluster_of(kafka: str | None) -> Cluster:
-    """The cluster that is meant.
+    """The cluster at the address in `kafka`, else the local one.
 
     Raises:
         Unavailable: none is named and none runs here.
@@ -27,22 +27,22 @@ def cluster_of(kafka: str | None) -> Cluster:
 
 
 def topics_of(kafka: str | None) -> Topics:
-    """What there is on the cluster that is meant; each call on it answers or fails in seconds."""
+    """The topics of that cluster; each call answers or fails in seconds."""
     from millstream.kafka.admin.topics import Topics
 
     return Topics(cluster_of(kafka))
 
 
 def check_partitions(wanted: list[int], topic: TopicInfo) -> None:
-    """Refuses partitions the topic does not have.
+    """Refuse partitions the topic does not have.
 
     Raises:
-        InvalidInput: names the first of them.
+        InvalidInput: the topic has no such partition.
     """
-    there = [part.partition for part in topic.partitions]
+    existing = [part.partition for part in topic.partitions]
     for partition in wanted:
-        if partition not in there:
+        if partition not in existing:
             raise InvalidInput(
-                f"--partition needs one that {topic.name} has, 0 to {max(there)}",
+                f"--partition needs one that {topic.name} has, 0 to {max(existing)}",
                 got=str(partition),
             )

@@ -1,4 +1,4 @@
-"""Options that mean the same on every command, and the way a command is registered."""
+"""Options that all commands share, and the registration of a command."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would change; 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 
-_EVERYWHERE: dict[str, Any] = {
-    "quiet": Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")],
-    "verbose": Annotated[bool, typer.Option("--verbose", "-v", help="Say more.")],
+_COMMON: dict[str, Any] = {
+    "quiet": Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")],
+    "verbose": Annotated[bool, typer.Option("--verbose", "-v", help="Print more.")],
     "no_color": Annotated[bool, typer.Option("--no-color", help="No colour (also NO_COLOR).")],
     "debug": Annotated[bool, typer.Option("--debug", help="Show tracebacks.")],
 }
@@ -41,31 +41,31 @@ _EVERYWHERE: dict[str, Any] = {
 def command(
     app: typer.Typer, name: str, *examples: str
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Registers a function as a command with `--quiet --verbose --no-color --debug`.
+    """Register a function as a command with `--quiet --verbose --no-color --debug`.
 
-    The examples stand at the end of its help, one per line.
+    The examples are shown at the end of its help, one per line.
     """
     title = "Example" if len(examples) == 1 else "Examples"
     epilog = "\b\n" + "\n".join([f"{title}:", *(f"  {line}" for line in examples)])
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
-        app.command(name, epilog=epilog)(with_everyday_options(function))
+        app.command(name, epilog=epilog)(with_common_options(function))
         return function
 
     return register
 
 
-def with_everyday_options(function: Callable[..., None]) -> Callable[..., None]:
-    """The function with the options of `_EVERYWHERE` added and already obeyed."""
+def with_common_options(function: Callable[..., None]) -> Callable[..., None]:
+    """The function with the options of `_COMMON` added; they are applied before it runs."""
     signature = inspect.signature(function, eval_str=True)
     added = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=kind)
-        for name, kind in _EVERYWHERE.items()
+        for name, kind in _COMMON.items()
     ]
 
     @functools.wraps(function)
-    def obeying(**values: Any) -> None:
-        chosen = {name: values.pop(name) for name in _EVERYWHERE}
+    def with_options(**values: Any) -> None:
+        chosen = {name: values.pop(name) for name in _COMMON}
         now = screen()
         use_screen(
             replace(
@@ -82,9 +82,9 @@ def with_everyday_options(function: Callable[..., None]) -> Callable[..., None]:
         parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
         for parameter in signature.parameters.values()
     ]
-    obeying.__signature__ = signature.replace(  # type: ignore[attr-defined]
+    with_options.__signature__ = signature.replace(  # type: ignore[attr-defined]
         parameters=[*parameters, *added]
     )
-    obeying.__annotations__ = {p.name: p.annotation for p in [*parameters, *added]}
-    del obeying.__wrapped__
-    return obeying
+    with_options.__annotations__ = {p.name: p.annotation for p in [*parameters, *added]}
+    del with_options.__wrapped__
+    return with_options

@@ -1,7 +1,7 @@
-"""What the user reads: data on stdout, talk on stderr.
+"""Output: data on stdout, messages on stderr.
 
-Data is a table for people or JSON for programs (`-o table|json`); talk is one line at a
-time and is silenced by `--quiet`, except for errors.
+Data is a table for people or JSON for programs (`-o table|json`); `--quiet` suppresses all
+messages but errors.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Output(StrEnum):
 
 @dataclass(frozen=True)
 class Screen:
-    """How much is said, and whether in colour."""
+    """How much is printed, and whether in colour."""
 
     quiet: bool = False
     verbose: bool = False
@@ -38,7 +38,7 @@ class Screen:
 
     @classmethod
     def from_environment(cls) -> Screen:
-        """`NO_COLOR` and `MILLSTREAM_DEBUG` are heard before any option is read."""
+        """Settings from `NO_COLOR` and `MILLSTREAM_DEBUG`, used before any option is read."""
         environ = os.environ
         return cls(
             debug=environ.get("MILLSTREAM_DEBUG", "").lower() not in ("", "0", "false", "no"),
@@ -55,31 +55,31 @@ def screen() -> Screen:
 
 
 def use_screen(settings: Screen) -> None:
-    """Settings for what follows."""
+    """Use these settings from now on."""
     _screen.set(settings)
 
 
 def say(text: str) -> None:
-    """Talk: what was done and what to do next."""
+    """Print what was done or what to do next."""
     if not screen().quiet:
-        _talk(text)
+        _print_message(text)
 
 
 def detail(text: str) -> None:
-    """Talk for `--verbose` only."""
+    """Print under `--verbose` only."""
     if screen().verbose and not screen().quiet:
-        _talk(text, style="2")
+        _print_message(text, style="2")
 
 
 def warn(text: str) -> None:
-    """Something the user should know; the command goes on."""
+    """Print a warning; the command continues."""
     if not screen().quiet:
-        _talk(f"warning: {text}", style="33")
+        _print_message(f"warning: {text}", style="33")
 
 
 def complain(text: str) -> None:
-    """Why the command ends; said even under `--quiet`."""
-    _talk(f"error: {text}", style="31")
+    """Print why the command ends, even under `--quiet`."""
+    _print_message(f"error: {text}", style="31")
 
 
 def colored(stream: TextIO) -> bool:
@@ -88,11 +88,11 @@ def colored(stream: TextIO) -> bool:
 
 
 def painted(text: str, style: str, stream: TextIO) -> str:
-    """The text in an ANSI style where the stream shows colour, else as it is."""
+    """The text in an ANSI style if the stream shows colour, else unchanged."""
     return f"\x1b[{style}m{text}\x1b[0m" if colored(stream) else text
 
 
-def _talk(text: str, *, style: str | None = None) -> None:
+def _print_message(text: str, *, style: str | None = None) -> None:
     for line in text.split("\n"):
         shown = one_line(line)
         sys.stderr.write((painted(shown, style, sys.stderr) if style else shown) + "\n")
@@ -100,12 +100,12 @@ def _talk(text: str, *, style: str | None = None) -> None:
 
 
 def json_text(value: object) -> str:
-    """One line of JSON, in UTF-8, harmless on a terminal."""
+    """One line of JSON in UTF-8, without control characters."""
     return in_json(json.dumps(value, ensure_ascii=False, default=str))
 
 
 def print_json(value: object) -> None:
-    """One JSON document, indented for people, complete for programs."""
+    """Print one JSON document, indented."""
     sys.stdout.write(in_json_lines(json.dumps(value, ensure_ascii=False, indent=2, default=str)))
     sys.stdout.write("\n")
 
@@ -118,7 +118,7 @@ def in_json_lines(text: str) -> str:
 def print_rows(
     rows: Sequence[Mapping[str, object]], columns: Sequence[str], output: Output, *, none: str
 ) -> None:
-    """Rows as an array of objects, or as a table; `none` is said when there are no rows."""
+    """Print rows as an array of objects or as a table; `none` is the message for no rows."""
     if output is Output.json:
         print_json(list(rows))
     elif rows:
@@ -128,7 +128,7 @@ def print_rows(
 
 
 def print_facts(facts: Mapping[str, object], output: Output) -> None:
-    """One thing: an object, or one `name  value` line per fact."""
+    """Print one object, or one `name  value` line per fact."""
     if output is Output.json:
         print_json(facts)
         return
@@ -139,7 +139,7 @@ def print_facts(facts: Mapping[str, object], output: Output) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Columns aligned by spaces: short enough for a terminal, plain enough for a pipe."""
+    """Print columns aligned by spaces."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -166,7 +166,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
 
 
 class _Number(str):
-    """A cell that stands to the right."""
+    """A right-aligned cell."""
 
 
 def _cell_of(value: object) -> str:
@@ -180,7 +180,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def cell(value: object) -> str:
-    """A value as people read it: nothing as `-`, yes and no, lists with commas."""
+    """A value for people: null as `-`, booleans as yes and no, lists with commas."""
     if value is None:
         return "-"
     if isinstance(value, bool):

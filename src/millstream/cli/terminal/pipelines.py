@@ -1,6 +1,6 @@
-"""The user's file: loaded as Python, looked through for pipelines, `FILE` or `FILE:name`.
+"""Load the user's file and find its pipelines: `FILE` or `FILE:name`.
 
-What goes wrong in it is told with the user's own line, never with ours.
+Errors in it name the line of the user's file, not one of Millstream's.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from millstream.api.pipeline import Pipeline
+    from millstream.jobs.registry import JobRow
 
 File = Annotated[
     str,
@@ -36,16 +37,16 @@ Checkpoint = Annotated[
     typer.Option(
         "--checkpoint",
         metavar="DIR",
-        help="Where the job keeps what it needs to go on [MILLSTREAM_HOME/jobs/NAME].",
+        help="The job's checkpoint folder [MILLSTREAM_HOME/jobs/NAME].",
     ),
 ]
-_OURS = str(Path(__file__).parents[2]) + os.sep
-_NOT_USERS = (_OURS, sysconfig.get_path("stdlib") + os.sep, "<frozen", "site-packages")
+_MILLSTREAM = str(Path(__file__).parents[2]) + os.sep
+_NOT_USERS = (_MILLSTREAM, sysconfig.get_path("stdlib") + os.sep, "<frozen", "site-packages")
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A file's pipelines by the names of their variables, and the module they came from."""
+    """A file's pipelines by the names of their variables, and its module."""
 
     file: Path
     module: ModuleType
@@ -59,7 +60,7 @@ class Loaded:
         names = ", ".join(sorted({p.name for p in self.pipelines.values()}))
         if name is not None and not found:
             raise NotFound(f"{self.file} needs a pipeline named {name!r}", got=names)
-        raise InvalidInput(f"{self.file} needs one pipeline, or the word which",
+        raise InvalidInput(f"{self.file} needs one pipeline, or the name of one",
                            got=f"{len(found)}: {names}",
                            do=f"write {self.file}:{next(iter(found.values())).name}")  # fmt: skip
 
@@ -68,37 +69,37 @@ class Loaded:
         return list({id(p): p for p in self.pipelines.values()}.values())
 
     def for_spark(self) -> None:
-        """Let Spark's workers have the file's functions and the modules beside it.
+        """Make the file's functions and the modules beside it available to Spark's workers.
 
-        What Spark logs about a wrong expression is left out: the error says it in a sentence.
+        Turns off what Spark logs about an invalid expression: the error describes it.
         """
         from pyspark import cloudpickle
         from pyspark.logger import PySparkLogger
 
         PySparkLogger.getLogger("SQLQueryContextLogger").disabled = not screen().debug
         cloudpickle.register_pickle_by_value(self.module)
-        known = os.environ.get("PYTHONPATH")
+        python_path = os.environ.get("PYTHONPATH")
         folder = str(self.file.resolve().parent)
-        if folder not in (known or "").split(os.pathsep):
-            os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [folder, known]))
+        if folder not in (python_path or "").split(os.pathsep):
+            os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [folder, python_path]))
 
 
 @contextmanager
 def libraries_print_to(log: Path) -> Iterator[None]:
-    """Java, Spark's workers and the Kafka client print to the end of a file, which is kept small.
+    """Append what Java, Spark's workers and the Kafka client print to a file of bounded size.
 
-    They write to file descriptor 2 and would tear a progress line apart; what Millstream
-    says still goes where stderr went. Under `--debug` nothing is turned aside.
+    They write to file descriptor 2 and would break a progress line; Millstream's own messages
+    still go to stderr. Under `--debug` nothing is redirected.
     """
     if screen().debug:
         yield
         return
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    mine, before = os.dup(2), sys.stderr
+    descriptor, before = os.dup(2), sys.stderr
     with log.open("ab") as file:
         os.dup2(file.fileno(), 2)
     if _is_descriptor_2(before):
-        sys.stderr = os.fdopen(mine, "w", buffering=1, encoding="utf-8",
+        sys.stderr = os.fdopen(descriptor, "w", buffering=1, encoding="utf-8",
                                errors="backslashreplace", closefd=False)  # fmt: skip
     try:
         with limit_size(log):
@@ -106,8 +107,8 @@ def libraries_print_to(log: Path) -> Iterator[None]:
     finally:
         sys.stderr.flush()
         sys.stderr = before
-        os.dup2(mine, 2)
-        os.close(mine)
+        os.dup2(descriptor, 2)
+        os.close(descriptor)
 
 
 def _is_descriptor_2(stream: TextIO) -> bool:
@@ -118,9 +119,18 @@ def _is_descriptor_2(stream: TextIO) -> bool:
 
 
 def load(text: str) -> tuple[Loaded, Pipeline]:
-    """The one pipeline `FILE` or `FILE:name` means."""
+    """The pipeline named by `FILE` or `FILE:name`, and its file."""
     loaded, name = load_file(text)
     return loaded, loaded.one(name)
+
+
+def find_job(name: str) -> JobRow | None:
+    """The registered job of that name."""
+    from millstream.jobs.folders import stack_folder
+    from millstream.jobs.registry import JobRegistry
+
+    with JobRegistry(stack_folder().registry, read_only=True) as registry:
+        return {job.name: job for job in registry.all()}.get(name)
 
 
 def load_file(text: str) -> tuple[Loaded, str | None]:
@@ -128,12 +138,12 @@ def load_file(text: str) -> tuple[Loaded, str | None]:
 
     Raises:
         NotFound: no such file.
-        InvalidSpec: the file raised (its own line is in the sentence), or has no pipeline.
+        InvalidSpec: the file raised (the error names its line), or has no pipeline.
     """
     from millstream.api.pipeline import Pipeline
 
-    file, name = _parted(text)
-    module = _executed(file)
+    file, name = _split(text)
+    module = _execute(file)
     found = {v: p for v, p in vars(module).items() if isinstance(p, Pipeline)}
     if not found:
         raise InvalidSpec(
@@ -144,7 +154,7 @@ def load_file(text: str) -> tuple[Loaded, str | None]:
     return Loaded(file, module, found), name
 
 
-def _parted(text: str) -> tuple[Path, str | None]:
+def _split(text: str) -> tuple[Path, str | None]:
     path, colon, name = text.rpartition(":")
     if not colon or Path(text).exists():
         path, name = text, ""
@@ -157,7 +167,7 @@ def _parted(text: str) -> tuple[Path, str | None]:
     return file, name or None
 
 
-def _executed(file: Path) -> ModuleType:
+def _execute(file: Path) -> ModuleType:
     name = "millstream_pipeline_" + re.sub(r"\W", "_", file.stem)
     module = ModuleType(name)
     module.__file__ = str(file.resolve())
@@ -165,14 +175,14 @@ def _executed(file: Path) -> ModuleType:
     folder = str(file.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    with _told_at_the_users_line(file), redirect_stdout(sys.stderr):
+    with _errors_at_users_line(file), redirect_stdout(sys.stderr):
         code = compile(file.read_bytes(), str(file), "exec")
         exec(code, vars(module))  # noqa: S102
     return module
 
 
 @contextmanager
-def _told_at_the_users_line(file: Path) -> Iterator[None]:
+def _errors_at_users_line(file: Path) -> Iterator[None]:
     try:
         yield
     except MillstreamError as error:
@@ -190,14 +200,14 @@ def _told_at_the_users_line(file: Path) -> Iterator[None]:
 
 
 def users_line(error: BaseException) -> str | None:
-    """The innermost line of an error's trace that is the user's: `hot.py:12`."""
+    """The innermost line of the user's code in an error's traceback: `hot.py:12`."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__)
               if not any(part in frame.filename for part in _NOT_USERS)]  # fmt: skip
     return f"{_shown(frames[-1].filename)}:{frames[-1].lineno}" if frames else None
 
 
 def _shown(filename: str) -> str:
-    """A file as the user would write it: relative, where that is shorter."""
+    """A file's path, relative to the working directory if it is below it."""
     try:
         return str(Path(filename).resolve().relative_to(Path.cwd()))
     except ValueError:

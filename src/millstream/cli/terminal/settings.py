@@ -1,4 +1,4 @@
-"""Option values with a form of their own: `--set name=value`, `--retention '7 days'`."""
+"""Option values with their own syntax: `name=value` pairs and durations."""
 
 from __future__ import annotations
 
@@ -28,11 +28,26 @@ def settings_of(pairs: list[str] | None) -> dict[str, str]:
     return found
 
 
-def duration(text: str, *, what: str) -> timedelta:
-    """A length of time above zero.
+def key_values(pairs: list[str]) -> dict[str, str]:
+    """The values of the key columns given as `--key name=value`.
 
     Raises:
-        InvalidInput: the text is none.
+        InvalidInput: a pair without `=`, or a name given twice.
+    """
+    found: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name or name in found:
+            raise InvalidInput("--key needs NAME=VALUE, each name once", got=repr(pair))
+        found[name] = value
+    return found
+
+
+def duration(text: str, *, what: str) -> timedelta:
+    """A duration above zero.
+
+    Raises:
+        InvalidInput: the text is not a duration above zero.
     """
     try:
         return timedelta(microseconds=positive_micros(text, what=what))

@@ -1,4 +1,4 @@
-"""Noticing that nobody reads any more, even while there is nothing to write."""
+"""Notice that the reader of stdout is gone, even while there is nothing to write."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_LOOK = 200  # milliseconds between two looks at whether to end
+_POLL_MS = 200
 
 
 @contextmanager
-def watched_stdout(left: Callable[[], None]) -> Iterator[None]:
-    """Calls `left` once when the reader at the other end of stdout's pipe has gone away."""
+def watch_stdout(on_closed: Callable[[], None]) -> Iterator[None]:
+    """Call `on_closed` once when the reader at the other end of stdout's pipe is gone."""
     descriptor = _pipe()
     if descriptor is None:
         yield
         return
     done = threading.Event()
-    watcher = threading.Thread(target=_watch, args=(descriptor, done, left), daemon=True)
+    watcher = threading.Thread(target=_watch, args=(descriptor, done, on_closed), daemon=True)
     watcher.start()
     try:
         yield
@@ -33,12 +33,12 @@ def watched_stdout(left: Callable[[], None]) -> Iterator[None]:
         watcher.join()
 
 
-def _watch(descriptor: int, done: threading.Event, left: Callable[[], None]) -> None:
+def _watch(descriptor: int, done: threading.Event, on_closed: Callable[[], None]) -> None:
     poll = select.poll()
-    poll.register(descriptor, 0)  # POLLERR and POLLHUP are always told
+    poll.register(descriptor, 0)  # POLLERR and POLLHUP are always reported
     while not done.is_set():
-        if poll.poll(_LOOK):
-            left()
+        if poll.poll(_POLL_MS):
+            on_closed()
             return
 
 

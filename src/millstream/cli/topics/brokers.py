@@ -13,7 +13,7 @@ from millstream.cli.terminal.output import Output, counted, print_rows, say
 from millstream.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from millstream.kafka.admin.brokers import Brokers, Told
+    from millstream.kafka.admin.brokers import Brokers, OnProgress
 
 Node = Annotated[int, typer.Argument(metavar="BROKER", help="The broker's number.")]
 
@@ -39,7 +39,7 @@ def register(app: typer.Typer) -> None:
 
 
 def list_brokers(kafka: Kafka = None, output: Shape = Output.table) -> None:
-    """List the brokers: what each holds and leads, and who controls the cluster."""
+    """List the brokers with their replicas, and which is the active controller."""
     rows: list[dict[str, object]] = [
         {
             "broker": broker.node,
@@ -54,21 +54,21 @@ def list_brokers(kafka: Kafka = None, output: Shape = Output.table) -> None:
     ]
     print_rows(rows, list(rows[0]), output, none="there are no brokers")
     if down := [str(row["broker"]) for row in rows if row["state"] == "down"]:
-        say(f"down: {', '.join(down)}; `millstream up` starts those of this machine again")
+        say(f"down: {', '.join(down)}; `millstream up` restarts those on this machine")
 
 
 def add() -> None:
-    """Add a broker to the local cluster. It holds nothing until partitions are moved to it."""
+    """Add a broker to the local cluster. It is empty until partitions are moved to it."""
     from millstream.kafka.local import cluster
 
     _need_cluster("add a broker")
     say("starting one more broker …")
     node = cluster.add()
-    say(f"broker {node} is there; next: `millstream brokers move TOPIC --to …,{node}`")
+    say(f"broker {node} is up; next: `millstream brokers move TOPIC --to …,{node}`")
 
 
 def remove(node: Node, yes: Yes = False) -> None:
-    """Take a broker out of the local cluster: its partitions move to the others first."""
+    """Remove a broker from the local cluster. Its partitions move to the others first."""
     from millstream.kafka.local import cluster
     from millstream.kafka.local.cluster_folder import ClusterFolder
 
@@ -76,32 +76,32 @@ def remove(node: Node, yes: Yes = False) -> None:
     cluster.check_removable(ClusterFolder(cluster.status().folder).known(), node)
     confirm(f"remove broker {node}", yes=yes)
     brokers = _brokers(None)
-    moved = brokers.empty(node, told=_progress())
-    cluster.take_out(node)
-    brokers.forget(node)
-    say(f"{counted(moved, 'partition')} moved; broker {node} is gone")
+    moved = brokers.drain(node, on_progress=_progress())
+    cluster.remove(node)
+    brokers.unregister(node)
+    say(f"{counted(moved, 'partition')} moved; broker {node} is removed")
 
 
 def move(
     topic: TopicName,
     *,
     to: Annotated[
-        str, typer.Option("--to", metavar="N,N,…", help="The brokers; the first leads first.")
+        str, typer.Option("--to", metavar="N,N,…", help="The brokers, leaders in this order.")
     ],
     partition: Annotated[
         list[int] | None,
         typer.Option("--partition", "-p", metavar="N", help="Only this one (repeatable)."),
     ] = None,
     replicas: Annotated[
-        int | None, typer.Option("--replicas", metavar="N", help="So many copies from now on.")
+        int | None, typer.Option("--replicas", metavar="N", help="The new number of replicas.")
     ] = None,
     kafka: Kafka = None,
 ) -> None:
-    """Move a topic's partitions to these brokers. It can be read and written meanwhile."""
+    """Move a topic's partitions to these brokers. It can be read and written during the move."""
     moved = _brokers(kafka).move(
-        topic, _numbers(to), partitions=partition, replicas=replicas, told=_progress()
+        topic, _numbers(to), partitions=partition, replicas=replicas, on_progress=_progress()
     )
-    say(f"{counted(moved, 'partition')} of {topic} moved" if moved else "it is there already")
+    say(f"{counted(moved, 'partition')} of {topic} moved" if moved else "nothing to move")
 
 
 def _brokers(kafka: str | None) -> Brokers:
@@ -110,12 +110,12 @@ def _brokers(kafka: str | None) -> Brokers:
     return Brokers(cluster_of(kafka))
 
 
-def _need_cluster(what: str) -> None:
+def _need_cluster(action: str) -> None:
     from millstream.kafka.local import cluster
 
     if cluster.running_address() is None:
         raise InvalidInput(
-            f"to {what} needs a local cluster that is up",
+            f"to {action} needs a local cluster that is up",
             got="none",
             do="start one with `millstream up --brokers 3`",
         )
@@ -126,17 +126,17 @@ def _numbers(text: str) -> list[int]:
         return [int(part) for part in text.split(",")]
     except ValueError:
         raise InvalidInput(
-            "--to needs numbers of brokers with commas between", got=repr(text), do="write 1,2,3"
+            "--to needs broker numbers separated by commas", got=repr(text), do="write 1,2,3"
         ) from None
 
 
-def _progress() -> Told:
-    """A line for each step forward."""
-    before: list[int] = []
+def _progress() -> OnProgress:
+    """Prints a line for each partition that has moved."""
+    printed: list[int] = []
 
-    def told(done: int, total: int) -> None:
-        if done not in before:
-            before.append(done)
+    def on_progress(done: int, total: int) -> None:
+        if done not in printed:
+            printed.append(done)
             say(f"{done} of {counted(total, 'partition')} moved")
 
-    return told
+    return on_progress

@@ -11,7 +11,7 @@ import typer
 from millstream.cli.terminal.connect import check_partitions, cluster_of
 from millstream.cli.terminal.options import Kafka, Shape, TopicName, command
 from millstream.cli.terminal.output import Output, counted, say, warn
-from millstream.cli.terminal.stdout import watched_stdout
+from millstream.cli.terminal.stdout import watch_stdout
 from millstream.cli.topics.bodies import Format, for_people, for_programs, value_alone
 from millstream.errors import InvalidInput
 from millstream.viewing.points_in_time import PointInTime, parse_point_in_time
@@ -177,7 +177,7 @@ def _take(topic: str, group: str, view: View, cluster: "Cluster") -> None:
     most = 1 if view.limit is not None else 100
     with (
         ShareConsumer(topic, group=group, kafka=cluster, most=most) as queue,
-        watched_stdout(queue.stop),
+        watch_stdout(queue.stop),
     ):
         for record in queue:
             view.show(record)
@@ -228,7 +228,7 @@ def _tell_lost(lost: "LostOffsets") -> None:
 def _follow(section: "Section", view: View, places: dict[int, int], *, until_end: bool) -> None:
     from millstream.kafka.clients.consuming.damaged import skip_damaged
 
-    with section.reader(places, until_end=until_end) as reader, watched_stdout(reader.stop):
+    with section.reader(places, until_end=until_end) as reader, watch_stdout(reader.stop):
         for record in skip_damaged(reader, section.cluster, _tell_lost):
             if view.selection.matches(record):
                 view.show(record)

@@ -77,11 +77,11 @@ class Kafka:
         """Every group; members and lag for as many as can be described within two seconds."""
         link, until = self._link(), time.monotonic() + _GROUPS_TIME
         rows: list[Facts] = []
-        for listed in groups.listed(link):
+        for listed in groups.list_groups(link):
             info = None
             if time.monotonic() < until:
                 with suppress(NotFound):
-                    info = groups.described(link, listed.name)
+                    info = groups.describe_group(link, listed.name)
             rows.append(_group_facts(listed, info))
         return rows
 
@@ -91,7 +91,7 @@ class Kafka:
         Raises:
             NotFound: there is none of that name.
         """
-        info = groups.described(self._link(), name)
+        info = groups.describe_group(self._link(), name)
         members = [
             {"member": member.id, "client": member.client, "host": member.host.lstrip("/"),
              "partitions": [f"{topic}/{number}" for topic, number in member.partitions],

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from millstream.plan.graph import Output
     from millstream.sinks.kafka.plain_writer import PlainTopicWriter
     from millstream.sources.decode import RecordDecoder, Rows
-    from millstream.sources.kafka.reader import TopicFollowing, TopicReader
+    from millstream.sources.kafka.reader import TopicPrefetchReader, TopicReader
     from millstream.sources.spec import Offsets, Ranges
     from millstream.sql.arrow.values import ArrowSteps
 
@@ -82,7 +82,7 @@ class Passing(threading.Thread):
         super().__init__(name="passing", daemon=True)
         self._reader, self._writer, self._decoder = reader, writer, decoder
         self._ways, self._heard = ways, heard
-        self._following: TopicFollowing | None = None
+        self._prefetching: TopicPrefetchReader | None = None
         self._held, self._passed = threading.Lock(), Passed(dict(at))
         self._at, self._new = dict(at), dict[int, int]()
         self._sent: tuple[Rows, list[Staged]] | None = None
@@ -130,8 +130,8 @@ class Passing(threading.Thread):
             self._error = error
         finally:
             self._writer.close()
-            if self._following is not None:
-                self._following.close()
+            if self._prefetching is not None:
+                self._prefetching.close()
 
     def _pass_on(self) -> None:
         """One piece: it is sent when the one before it is acknowledged, and counts when the next
@@ -160,8 +160,8 @@ class Passing(threading.Thread):
         """Ask for what comes next before it is wanted: at once behind a large piece, so that the
         broker is busy with it meanwhile; behind a small one as late as an answer needs to come,
         for it has nothing of what is written after it was asked for."""
-        if self._following is not None:
-            self._following.ask(at, least=1, most=_MOST)
+        if self._prefetching is not None:
+            self._prefetching.ask(at, least=1, most=_MOST)
 
     def _settle(self) -> bool:
         """Count what was sent, once all of it is acknowledged.
@@ -199,9 +199,11 @@ class Passing(threading.Thread):
         at, until = dict(self._at), time.monotonic() + _PATIENCE
         while True:
             try:
-                self._following = self._following or self._reader.following(self._decoder.more)
-                assert self._following is not None
-                return self._following.wait(at, least=1, most=_MOST)
+                self._prefetching = self._prefetching or self._reader.prefetch_reader(
+                    self._decoder.more
+                )
+                assert self._prefetching is not None
+                return self._prefetching.wait(at, least=1, most=_MOST)
             except UnknownFormat:
                 return self._otherwise(at)
             except OSError as error:

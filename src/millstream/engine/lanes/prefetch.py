@@ -24,13 +24,13 @@ from millstream.engine.checkpoint.fault_points import AHEAD, reached
 from millstream.engine.lanes.planner import NARROW_BYTES
 from millstream.metrics.instances import DRIVER
 from millstream.sources.decode import Report, Rows
-from millstream.sources.spec import ReadsAhead
+from millstream.sources.spec import Prefetchable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from millstream.sources.decode import RecordDecoder, Skips
-    from millstream.sources.spec import Following, Offsets, Ranges, Reader
+    from millstream.sources.spec import Offsets, PrefetchReader, Ranges, Reader
 
 LEAST = 128 << 10  # bytes in the log: fewer are cheaper to read in their batch
 MOST = NARROW_BYTES  # bytes of one source that are kept
@@ -76,7 +76,7 @@ class SourceAhead:
     """
 
     def __init__(
-        self, name: str, opened: Callable[[], Following | None], decoder: RecordDecoder
+        self, name: str, opened: Callable[[], PrefetchReader | None], decoder: RecordDecoder
     ) -> None:
         self._opened, self._decoder = opened, decoder
         self._changed = threading.Condition()
@@ -137,18 +137,18 @@ class SourceAhead:
     # -- in the thread ----------------------------------------------------------
 
     def _run(self) -> None:
-        following: Following | None = None
+        reader: PrefetchReader | None = None
         while (wanted := self._wanted()) is not None:
             try:
-                following = following or self._opened()
-                piece = None if following is None else self._read(following, *wanted[1:])
+                reader = reader or self._opened()
+                piece = None if reader is None else self._read(reader, *wanted[1:])
             except Exception:
-                if following is not None:
-                    following.close()
-                following = piece = None
-            self._found(wanted[0], piece, gone=following is None)
-        if following is not None:
-            following.close()
+                if reader is not None:
+                    reader.close()
+                reader = piece = None
+            self._found(wanted[0], piece, gone=reader is None)
+        if reader is not None:
+            reader.close()
 
     def _wanted(self) -> tuple[Track, Offsets, int] | None:
         """What to read next, once there is something; None at the end."""
@@ -160,8 +160,8 @@ class SourceAhead:
                 self._changed.wait()
         return None
 
-    def _read(self, following: Following, at: Offsets, most: int) -> Piece | None:
-        found = following.wait(at, least=LEAST, most=most)
+    def _read(self, reader: PrefetchReader, at: Offsets, most: int) -> Piece | None:
+        found = reader.wait(at, least=LEAST, most=most)
         if found is None:
             return None
         began = time.perf_counter()
@@ -208,7 +208,7 @@ class Prefetcher:
         self._readers = {
             name: reader
             for name, reader in readers.items()
-            if isinstance(reader, ReadsAhead) and not decoders[name].needs_clock
+            if isinstance(reader, Prefetchable) and not decoders[name].needs_clock
         }
         self._decoders = decoders
         self._sources: dict[str, SourceAhead] = {}
@@ -220,7 +220,7 @@ class Prefetcher:
             return Prefetched((), ranges)
         if name not in self._sources:
             decoder = self._decoders[name]
-            opened = partial(reader.following, decoder.more)
+            opened = partial(reader.prefetch_reader, decoder.more)
             self._sources[name] = SourceAhead(name, opened, decoder)
         return self._sources[name].take(ranges, track)
 

@@ -18,7 +18,7 @@ from millstream.jobs.database import open_read_only
 from millstream.jobs.registry import JobRegistry
 from millstream.jobs.reports.overview import iso_time
 from millstream.sinks.alerts.rendering import moment as iso_micros
-from millstream.sinks.alerts.store import NoticeStore, episode_of, store_file
+from millstream.sinks.alerts.store import NotificationStore, episode_of, store_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -95,7 +95,7 @@ def silence(
         raise InvalidInput("a silence needs a length from 1 second to 30 days", got=repr(seconds))
     file, name = _find_store(stack, job, alert)
     until = time.time() + seconds
-    with closing(NoticeStore(file)) as store:
+    with closing(NotificationStore(file)) as store:
         store.silence(name, _key_text(file, name, key), until)
     return {"job": job, "alert": alert, "key": key, "silenced_until": iso_time(until)}
 
@@ -109,7 +109,7 @@ def unsilence(
         NotFound: no such job or alert, or it was not silenced.
     """
     file, name = _find_store(stack, job, alert)
-    with closing(NoticeStore(file)) as store:
+    with closing(NotificationStore(file)) as store:
         if not store.unsilence(name, _key_text(file, name, key)):
             raise NotFound(f"the alert {alert!r} must be silenced to end its silence", got="none",
                            do="see `millstream alerts list`")  # fmt: skip

@@ -17,9 +17,9 @@ from millstream.jobs.alerts.alerts import job_alerts_file
 from millstream.jobs.registry import JobRegistry
 from millstream.jobs.reports.run_log import RunLogReader
 from millstream.sinks.alerts.alert import JobAlert, from_json
-from millstream.sinks.alerts.outbox import Outbox, Target, target_names
+from millstream.sinks.alerts.outbox import Outbox, Recipient, digest_seconds
 from millstream.sinks.alerts.rule import Observation, Rule, observe
-from millstream.sinks.alerts.store import NoticeStore
+from millstream.sinks.alerts.store import NotificationStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,7 +72,7 @@ class AlertWatch:
     def __init__(self, stack: StackFolder, lag: Callable[[str], int | None], log: Log) -> None:
         self._stack, self._lag, self._log = stack, lag, log
         self._end = threading.Event()
-        self.targets: dict[str, Target] = {}
+        self.recipients: dict[str, Recipient] = {}
         self._registered: dict[str, dict[str, Any]] = {}
         self._thread = threading.Thread(target=self._watch, name="alerts", daemon=True)
 
@@ -94,15 +94,15 @@ class AlertWatch:
 
     def _watch_on(self) -> None:
         with (
-            closing(NoticeStore(job_alerts_file(self._stack))) as store,
+            closing(NotificationStore(job_alerts_file(self._stack))) as store,
             JobRegistry(self._stack.registry, read_only=True) as registry,
         ):
-            outbox = Outbox(store, self.targets, is_closing=self._end.is_set)
+            outbox = Outbox(store, self.recipients, is_closing=self._end.is_set)
             while not self._end.wait(_EVERY):
                 self.look(registry, store)
                 outbox.send_due(deadline=time.monotonic() + _SENDING)
 
-    def look(self, registry: JobRegistry, store: NoticeStore) -> None:
+    def look(self, registry: JobRegistry, store: NotificationStore) -> None:
         """Evaluate the rules of every job once."""
         known = set()
         for job in registry.all():
@@ -118,10 +118,10 @@ class AlertWatch:
         for name in gone:
             self._registered.pop(name, None)
             with store.transaction():
-                store.forget(name)
+                store.remove_alert(name)
 
     def _check(
-        self, job: JobRow, body: dict[str, Any], run_log: RunLogReader, store: NoticeStore
+        self, job: JobRow, body: dict[str, Any], run_log: RunLogReader, store: NotificationStore
     ) -> None:
         try:
             alert = from_json(body)
@@ -135,30 +135,30 @@ class AlertWatch:
         name, rule = f"{job.name}:{alert.name}", Rule(alert.for_, alert.hold, level=True)
         now = time.time_ns() // 1000
         before = store.tracked(name).get(_KEY)
-        after, notices = observe(before, Observation(now, raises, not raises), rule)
-        targets = self._targets_of(name, alert, job.name, store)
+        after, transitions = observe(before, Observation(now, raises, not raises), rule)
+        recipients = self._recipients_of(name, alert, job.name, store)
         if _same(before, after):
             return
         with store.transaction():
             kept = json.dumps(row) if raises else store.row_of(name, _KEY)
             store.save_state(name, _KEY, after, rule, json.dumps(row) if raises else None)
-            for one in notices:
-                store.enqueue(name, _KEY, one, targets, 0, kept, called=alert.name)
-        for one in notices:
+            for one in transitions:
+                store.enqueue(name, _KEY, one, recipients, 0, kept, shown_name=alert.name)
+        for one in transitions:
             self._log(f"alert {one.kind}", "warning" if one.kind == "firing" else "info",
                       pipeline=job.name, alert=alert.name, **row)  # fmt: skip
 
-    def _targets_of(
-        self, name: str, alert: JobAlert, job: str, store: NoticeStore
+    def _recipients_of(
+        self, name: str, alert: JobAlert, job: str, store: NotificationStore
     ) -> dict[str, float]:
-        """Return the recipients of an alert, and how long each collects notifications."""
+        """Register an alert; return the digest length of each of its recipients."""
         if self._registered.get(name) != alert.describe():
             with store.transaction():
                 store.register(name, alert.describe())
             self._registered[name] = alert.describe()
-        recipients = target_names(name, alert.to)
-        for one, address in zip(alert.to, recipients, strict=True):
-            self.targets[address] = Target(one, job)
+        recipients = digest_seconds(name, alert.to)
+        for one, key in zip(alert.to, recipients, strict=True):
+            self.recipients[key] = Recipient(one, job)
         return recipients
 
     def _evaluate(

@@ -1,4 +1,4 @@
-"""The brokers of a cluster: what each holds and leads, and moving partitions between them."""
+"""The brokers of a cluster: their replicas and leaders, and moving partitions between them."""
 
 from __future__ import annotations
 
@@ -20,20 +20,19 @@ if TYPE_CHECKING:
     from millstream.kafka.positions import Slot
     from millstream.kafka.protocol.cluster import Quorum
 
-Told = Callable[[int, int], None]
-"""Told how many partitions have arrived, of how many."""
+OnProgress = Callable[[int, int], None]
+"""Called with the number of partitions moved so far, and of all that are moved."""
 
-_LOOK = 0.2
-_ABSENT = 30.0  # seconds after which a broker that is down is not waited for
+_POLL_SECONDS = 0.2
+_DOWN_SECONDS = 30.0  # for which a move waits for a broker that is down
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerInfo:
-    """One broker. `address` is None for one that is down.
+    """One broker. `address` is None if it is down.
 
-    `votes` says that it is one of the controllers, `controls` that it is the one in charge;
-    `holds` counts the partitions it keeps, `leads` those it leads, and `behind` those of which
-    it lacks the newest records.
+    `votes` is true for the controllers, `controls` for the active one. `holds` counts its
+    replicas, `leads` the partitions it leads, and `behind` the replicas that are not in sync.
     """
 
     node: int
@@ -49,7 +48,7 @@ class Brokers:
     """The brokers of a cluster with an open listener.
 
     brokers = Brokers()
-    [broker.node for broker in brokers.list() if broker.address is None]    # those down
+    [broker.node for broker in brokers.list() if broker.address is None]    # those that are down
     brokers.move("bids", to=[1, 2, 4])
     """
 
@@ -59,11 +58,11 @@ class Brokers:
         self._link = Link(self._cluster)
 
     def quorum(self) -> Quorum:
-        """Who controls the cluster."""
+        """The controllers."""
         return requests.describe_quorum(self._cluster)
 
     def list(self) -> tuple[BrokerInfo, ...]:
-        """All brokers by number: those that answer, those that vote, those that hold something."""
+        """All brokers by number: those that are up, are controllers or have replicas."""
         addresses, quorum = self._alive(), self.quorum()
         holds: Counter[int] = Counter()
         leads: Counter[int] = Counter()
@@ -85,136 +84,135 @@ class Brokers:
         *,
         partitions: Sequence[int] | None = None,
         replicas: int | None = None,
-        told: Told | None = None,
+        on_progress: OnProgress | None = None,
     ) -> int:
-        """Spread a topic's partitions over these brokers and return when they are there.
+        """Distribute a topic's partitions over these brokers, and return when all are moved.
 
-        They take turns in leading. Records can be read and written meanwhile. Each partition
-        keeps the number of its copies unless `replicas` says another (`min.insync.replicas` is
-        then 1 for one copy, and no longer so for several). Gives how many partitions were moved.
+        The brokers lead in turn. Records can be read and written during the move. Each partition
+        keeps its number of replicas unless `replicas` is given (`min.insync.replicas` is then 1
+        for one replica, and the default for several). Returns how many partitions were moved.
 
         Raises:
-            InvalidInput: a broker or partition is not there, or brokers are fewer than copies.
+            InvalidInput: there is no such broker or partition, or fewer brokers than replicas.
         """
         info = self._topics.describe(topic)
-        wanted = spread(info, self._checked(to), partitions=partitions, replicas=replicas)
+        wanted = assign_replicas(info, self._checked(to), partitions=partitions, replicas=replicas)
         if replicas is not None and (replicas == 1) != (info.settings.get(IN_SYNC) == "1"):
             self._topics.alter(topic, settings={IN_SYNC: 1 if replicas == 1 else None})
-        return self._move(wanted, told)
+        return self._move(wanted, on_progress)
 
-    def empty(self, node: int, *, told: Told | None = None) -> int:
-        """Move all that a broker holds to the others, and return when it holds nothing.
-
-        What is made on it meanwhile is moved as well.
+    def drain(self, node: int, *, on_progress: OnProgress | None = None) -> int:
+        """Move all replicas of a broker to the others, those that are added meanwhile included.
 
         Raises:
-            InvalidInput: a partition has as many copies as there are brokers.
+            InvalidInput: a partition has as many replicas as there are brokers.
         """
         alive = self._alive()
         if node not in alive:
-            raise NotFound(f"there is no broker {node}", do=_those(alive))
+            raise NotFound(f"there is no broker {node}", do=_choices(alive))
         others = [other for other in alive if other != node]
         moved = 0
-        while wanted := without(node, self._topics.list(internal=True), others):
-            moved += self._move(wanted, told)
-            time.sleep(_LOOK)  # for the change to be known to whoever is asked next
+        while wanted := drain_plan(node, self._topics.list(internal=True), others):
+            moved += self._move(wanted, on_progress)
+            time.sleep(_POLL_SECONDS)  # until every broker knows the new replicas
         return moved
 
-    def held(self, node: int) -> Sequence[Slot]:
-        """The partitions that a broker keeps, up or down."""
-        kept = self._link.partitions()
-        return sorted(slot for slot, part in kept.items() if node in part.replicas)
+    def partitions_on(self, node: int) -> Sequence[Slot]:
+        """The partitions with a replica on a broker, which may be down."""
+        partitions = self._link.partitions()
+        return sorted(slot for slot, part in partitions.items() if node in part.replicas)
 
-    def forget(self, node: int) -> None:
-        """Have the cluster forget a broker that has ended and holds nothing."""
+    def unregister(self, node: int) -> None:
+        """Unregister a broker that has stopped for good and has no replicas."""
         requests.unregister_broker(self._cluster, node)
 
-    def _move(self, wanted: Mapping[Slot, Sequence[int]], told: Told | None) -> int:
+    def _move(self, wanted: Mapping[Slot, Sequence[int]], on_progress: OnProgress | None) -> int:
         if not wanted:
             return 0
         requests.alter_reassignments(self._cluster, wanted)
-        absent: dict[int, float] = {}
+        down: dict[int, float] = {}
         while left := wanted.keys() & requests.list_reassignments(self._cluster).keys():
-            if told is not None:
-                told(len(wanted) - len(left), len(wanted))
-            absent = self._absent({node for slot in left for node in wanted[slot]}, absent)
-            time.sleep(_LOOK)
+            if on_progress is not None:
+                on_progress(len(wanted) - len(left), len(wanted))
+            down = self._down({node for slot in left for node in wanted[slot]}, down)
+            time.sleep(_POLL_SECONDS)
         requests.elect_leaders(self._cluster, wanted)
-        if told is not None:
-            told(len(wanted), len(wanted))
+        if on_progress is not None:
+            on_progress(len(wanted), len(wanted))
         return len(wanted)
 
-    def _absent(self, nodes: Set[int], before: Mapping[int, float]) -> dict[int, float]:
-        """Since when each of these that is down has been found down.
+    def _down(self, nodes: Set[int], before: Mapping[int, float]) -> dict[int, float]:
+        """Those of the brokers that are down, and since when.
 
         Raises:
-            Unavailable: one has been so for long.
+            Unavailable: one has been down for too long.
         """
         now = time.monotonic()
-        absent = {node: before.get(node, now) for node in nodes - self._alive().keys()}
-        for node, since in absent.items():
-            if now - since > _ABSENT:
+        down = {node: before.get(node, now) for node in nodes - self._alive().keys()}
+        for node, since in down.items():
+            if now - since > _DOWN_SECONDS:
                 raise Unavailable(
                     f"a move to broker {node} needs it to be up",
-                    got=f"one that has been down for {_ABSENT:.0f} seconds",
-                    do="start it: the move is not given up and goes on when it is there; or "
-                    "move the partitions elsewhere",
+                    got=f"one that has been down for {_DOWN_SECONDS:.0f} seconds",
+                    do="start it, and the move continues; or move the partitions to other brokers",
                 )
-        return absent
+        return down
 
     def _checked(self, nodes: Sequence[int]) -> Sequence[int]:
         alive = self._alive()
         for node in nodes:
             if node not in alive:
                 raise InvalidInput(
-                    "a move needs brokers that are up", got=f"broker {node}", do=_those(alive)
+                    "a move needs brokers that are up", got=f"broker {node}", do=_choices(alive)
                 )
         if not nodes or len(set(nodes)) != len(nodes):
             raise InvalidInput("a move needs brokers, each once", got=repr(list(nodes)))
         return nodes
 
     def _alive(self) -> dict[int, str]:
-        told = self._link.call(
+        cluster = self._link.call(
             "asking for the brokers",
             lambda admin: admin.describe_cluster(request_timeout=ANSWER_TIME),
         )
-        return {node.id: f"{node.host}:{node.port}" for node in told.nodes}
+        return {node.id: f"{node.host}:{node.port}" for node in cluster.nodes}
 
 
-def spread(
+def assign_replicas(
     topic: TopicInfo,
     to: Sequence[int],
     *,
     partitions: Sequence[int] | None = None,
     replicas: int | None = None,
 ) -> dict[Slot, tuple[int, ...]]:
-    """Which brokers each partition belongs on: in turn, so that each leads as many as another.
+    """The new replicas of each partition: round-robin, so that leaders are balanced.
 
-    Partitions that are there already are left out.
+    Partitions that need no move are left out.
     """
-    there = {part.partition: part for part in topic.partitions}
-    chosen = sorted(there) if partitions is None else list(partitions)
-    if missing := set(chosen) - there.keys():
-        raise InvalidInput(f"{topic.name} has partitions {_span(there)}", got=str(min(missing)))
+    existing = {part.partition: part for part in topic.partitions}
+    chosen = sorted(existing) if partitions is None else list(partitions)
+    if missing := set(chosen) - existing.keys():
+        raise InvalidInput(
+            f"{topic.name} has partitions 0 to {max(existing)}", got=str(min(missing))
+        )
     found: dict[Slot, tuple[int, ...]] = {}
     for number in chosen:
-        copies = len(there[number].replicas) if replicas is None else replicas
+        copies = len(existing[number].replicas) if replicas is None else replicas
         if not 1 <= copies <= len(to):
             raise InvalidInput(
                 f"{topic.name}/{number} needs at least as many brokers as copies, {copies}",
                 got=f"brokers {', '.join(map(str, to))}",
                 do="name more brokers, or fewer copies",
             )
-        nodes = tuple(to[(number + place) % len(to)] for place in range(copies))
-        if nodes != there[number].replicas:
+        nodes = tuple(to[(number + index) % len(to)] for index in range(copies))
+        if nodes != existing[number].replicas:
             found[topic.name, number] = nodes
     return found
 
 
-def without(
+def drain_plan(
     node: int, topics: Sequence[TopicInfo], others: Sequence[int]
 ) -> dict[Slot, tuple[int, ...]]:
-    """Where partitions go that a broker holds: each time to the one that then holds least."""
+    """The new replicas of a broker's partitions: each goes to the broker with the fewest."""
     load = Counter(n for topic in topics for part in topic.partitions for n in part.replicas)
     found: dict[Slot, tuple[int, ...]] = {}
     for topic in topics:
@@ -226,20 +224,16 @@ def without(
                 raise InvalidInput(
                     f"{topic.name}/{part.partition} needs a broker for each of its "
                     f"{len(part.replicas)} copies",
-                    got=f"no other than those without broker {node}",
+                    got=f"too few without broker {node}",
                     do="add one first with `millstream brokers add`",
                 )
-            heir = min(free, key=lambda other: (load[other], other))
-            load[heir] += 1
+            target = min(free, key=lambda other: (load[other], other))
+            load[target] += 1
             found[topic.name, part.partition] = tuple(
-                heir if n == node else n for n in part.replicas
+                target if n == node else n for n in part.replicas
             )
     return found
 
 
-def _those(nodes: Mapping[int, str]) -> str:
-    return f"there are {', '.join(map(str, sorted(nodes)))}"
-
-
-def _span(partitions: Mapping[int, object]) -> str:
-    return f"0 to {max(partitions)}"
+def _choices(nodes: Mapping[int, str]) -> str:
+    return f"choose one of {', '.join(map(str, sorted(nodes)))}"

@@ -1,4 +1,4 @@
-"""Consumer groups: who is in one, how far it is, and moving it elsewhere."""
+"""Consumer groups: their members and lag, and resetting their offsets."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ class MemberInfo:
 
 @dataclass(frozen=True, slots=True)
 class GroupPartition:
-    """How far a group is in one partition.
+    """A group's position in one partition.
 
-    `committed` is None where the group has committed nothing; it then begins at the
+    `committed` is None where the group has committed nothing; it then starts at the
     earliest record, and `lag` counts from there. `gone` counts the offsets that retention
     removed before the group read them.
     """
@@ -80,7 +80,7 @@ class GroupPartition:
 
 @dataclass(frozen=True, slots=True)
 class GroupInfo:
-    """One group; `idle` are the members beyond the partitions there are."""
+    """One group; its `idle` members have no partition."""
 
     name: str
     state: str
@@ -96,7 +96,7 @@ class GroupInfo:
         return sum(part.lag for part in self.partitions)
 
 
-def listed(link: Link) -> list[GroupListing]:
+def list_groups(link: Link) -> list[GroupListing]:
     """All groups by name."""
     answer = link.call(
         "listing the groups",
@@ -108,20 +108,20 @@ def listed(link: Link) -> list[GroupListing]:
     return sorted(found, key=lambda group: group.name)
 
 
-def described(link: Link, name: str) -> GroupInfo:
+def describe_group(link: Link, name: str) -> GroupInfo:
     """One group.
 
     Raises:
-        NotFound: there is none of that name; the message names those near it.
+        NotFound: there is no such group; the message has similar names.
     """
-    group = _known(link, name)
+    group = _describe(link, name)
     members = tuple(
         MemberInfo(member.member_id, member.client_id, member.host, _slots(member))
         for member in sorted(group.members, key=lambda member: member.member_id)
     )
     readers = {slot: member.id for member in members for slot in member.partitions}
     committed = _committed(link, name)
-    slots = _siblings(link, {*committed, *readers})
+    slots = _all_partitions(link, {*committed, *readers})
     held = bounds(link, slots)
     return GroupInfo(
         name=name,
@@ -134,35 +134,35 @@ def described(link: Link, name: str) -> GroupInfo:
     )
 
 
-def reset(
+def reset_group(
     link: Link, name: str, slots: Sequence[Slot], to: Target, *, dry_run: bool
 ) -> dict[int, tuple[int | None, int]]:
-    """Move a group's committed offsets in the topic of these partitions."""
-    group = _known(link, name)
-    wanted = _wanted(link, slots, to)
+    """Change a group's committed offsets in the topic of these partitions."""
+    group = _describe(link, name)
+    wanted = _target_offsets(link, slots, to)
     if group.members:
         raise AlreadyRunning(
             f"resetting the group {name} needs it to have no active members",
-            got=f"{len(group.members)}: {', '.join(_titles(group.members))}",
+            got=f"{len(group.members)}: {', '.join(map(_member_text, group.members))}",
             do="stop them first, or wait for the session timeout of those that died",
         )
     old = _committed(link, name)
     moves = {slot[1]: (old.get(slot), offset) for slot, offset in sorted(wanted.items())}
     if moves and not dry_run:
-        places = [TopicPartition(*slot, offset) for slot, offset in wanted.items()]
+        offsets = [TopicPartition(*slot, offset) for slot, offset in wanted.items()]
         answers = link.call_all(
             f"resetting the group {name}",
             lambda admin: admin.alter_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(name, places)], request_timeout=ANSWER_TIME
+                [ConsumerGroupTopicPartitions(name, offsets)], request_timeout=ANSWER_TIME
             ),
         )
-        for place in answers[name].topic_partitions:
-            if place.error is not None:
-                raise link.failure(place.error, f"resetting the group {name}")
+        for part in answers[name].topic_partitions:
+            if part.error is not None:
+                raise link.failure(part.error, f"resetting the group {name}")
     return moves
 
 
-def _wanted(link: Link, slots: Sequence[Slot], to: Target) -> dict[Slot, int]:
+def _target_offsets(link: Link, slots: Sequence[Slot], to: Target) -> dict[Slot, int]:
     if isinstance(to, int) and not isinstance(to, bool):
         to = {partition: to for _, partition in slots}
     if not isinstance(to, Mapping):
@@ -176,7 +176,7 @@ def _wanted(link: Link, slots: Sequence[Slot], to: Target) -> dict[Slot, int]:
     }
 
 
-def _known(link: Link, name: str) -> ConsumerGroupDescription:
+def _describe(link: Link, name: str) -> ConsumerGroupDescription:
     check_group(name)
     answers = link.call_all(
         f"describing the group {name}",
@@ -184,7 +184,7 @@ def _known(link: Link, name: str) -> ConsumerGroupDescription:
     )
     found: ConsumerGroupDescription = answers[name]
     if found.state == ConsumerGroupState.DEAD and not found.members:
-        raise no_such("group", name, [group.name for group in listed(link)])
+        raise no_such("group", name, [group.name for group in list_groups(link)])
     return found
 
 
@@ -196,28 +196,28 @@ def _committed(link: Link, name: str) -> dict[Slot, int]:
         ),
     )
     return {
-        (place.topic, place.partition): place.offset
-        for place in answers[name].topic_partitions
-        if place.offset >= 0
+        (part.topic, part.partition): part.offset
+        for part in answers[name].topic_partitions
+        if part.offset >= 0
     }
 
 
-def _siblings(link: Link, slots: Iterable[Slot]) -> list[Slot]:
-    """All partitions of the topics that are still there, for those with no commit count too."""
+def _all_partitions(link: Link, slots: Iterable[Slot]) -> list[Slot]:
+    """All partitions of these topics, as far as they exist: those without a commit count too."""
     topics = {topic for topic, _ in slots}
     if not topics:
         return []
-    there = link.metadata()
-    return [(topic, part) for topic in sorted(topics & there.keys()) for part in there[topic]]
+    existing = link.metadata()
+    return [(topic, part) for topic in sorted(topics & existing.keys()) for part in existing[topic]]
 
 
 def _slots(member: MemberDescription) -> tuple[Slot, ...]:
-    places = member.assignment.topic_partitions
-    return tuple(sorted((place.topic, place.partition) for place in places))
+    assigned = member.assignment.topic_partitions
+    return tuple(sorted((part.topic, part.partition) for part in assigned))
 
 
-def _titles(members: Iterable[MemberDescription]) -> list[str]:
-    return [f"{member.client_id} at {member.host.lstrip('/')}" for member in members]
+def _member_text(member: MemberDescription) -> str:
+    return f"{member.client_id} at {member.host.lstrip('/')}"
 
 
 def _state(state: Enum | None) -> str:

@@ -1,4 +1,4 @@
-"""What a topic is: its id, partitions, offsets and settings, as the cluster tells."""
+"""Describes topics: id, partitions, offsets and settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from confluent_kafka.admin import (
 )
 
 from millstream.errors import NotFound, Unavailable
-from millstream.kafka.librdkafka import ANSWER_TIME, NOT_EVERYWHERE_YET, Link
+from millstream.kafka.librdkafka import ANSWER_TIME, NOT_YET_EVERYWHERE, Link
 from millstream.kafka.names import no_such
 from millstream.kafka.positions import Slot, bounds
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-_UNKNOWN = (None, None)
-_SPREADING = 2.0  # seconds in which a new topic comes to be known to every broker
+_NO_OFFSETS = (None, None)
+_NEW_TOPIC_SECONDS = 2.0  # in which a new topic becomes known to every broker
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """One partition: where it is kept, and the offsets it holds (`latest` is the next one).
+    """One partition: its replicas and offsets (`latest` is the next one).
 
-    Nobody can say the offsets while nobody leads it.
+    A partition without a leader has no offsets.
     """
 
     partition: int
@@ -45,7 +45,7 @@ class PartitionInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """One topic; `settings` are those that are set on it, not the cluster's defaults."""
+    """One topic; `settings` has its own, not the cluster's defaults."""
 
     name: str
     id: str
@@ -59,12 +59,12 @@ class TopicInfo:
 
     @property
     def offsets_held(self) -> int:
-        """How many offsets the led partitions hold: at least the records (there are gaps)."""
+        """Offsets in the partitions that have a leader; with gaps, there are fewer records."""
         return sum((part.latest or 0) - (part.earliest or 0) for part in self.partitions)
 
 
 def find_topic(link: Link, name: str) -> TopicDescription | None:
-    """The topic of that name, if there is one; asking never creates it."""
+    """The topic of that name, if there is one; it is never created."""
     try:
         return _describe(link, [name])[name]
     except NotFound:
@@ -75,9 +75,9 @@ def described(link: Link, names: Sequence[str]) -> dict[str, TopicDescription]:
     """The topics of these names.
 
     Raises:
-        NotFound: one does not exist; the message names those near it.
+        NotFound: one does not exist; the message has similar names.
     """
-    until = time.monotonic() + _SPREADING
+    until = time.monotonic() + _NEW_TOPIC_SECONDS
     while True:
         try:
             return _describe(link, names)
@@ -85,9 +85,10 @@ def described(link: Link, names: Sequence[str]) -> dict[str, TopicDescription]:
             if time.monotonic() > until or link.brokers() == 1:
                 break
             time.sleep(0.05)
-    there = link.topic_names()
-    missing = next((name for name in names if name not in there), names[0])
-    raise no_such("topic", missing, there, do=f"make it with `millstream topics create {missing}`")
+    existing = link.topic_names()
+    missing = next((name for name in names if name not in existing), names[0])
+    do = f"make it with `millstream topics create {missing}`"
+    raise no_such("topic", missing, existing, do=do)
 
 
 def slots_of(link: Link, names: Sequence[str]) -> list[Slot]:
@@ -97,13 +98,13 @@ def slots_of(link: Link, names: Sequence[str]) -> list[Slot]:
 
 
 def topic_infos(link: Link, names: Sequence[str]) -> list[TopicInfo]:
-    """All there is to say about these topics, by name."""
+    """These topics, by name."""
     topics, held = _with_bounds(link, names)
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
     answers = link.call_all(
         "reading the settings of topics",
         lambda admin: admin.describe_configs(resources, request_timeout=ANSWER_TIME),
-        settling=NOT_EVERYWHERE_YET,
+        retry=NOT_YET_EVERYWHERE,
     )
     configs = {resource.name: entries for resource, entries in answers.items()}
     return [_info(topic, held, configs.get(name, {})) for name, topic in sorted(topics.items())]
@@ -112,7 +113,7 @@ def topic_infos(link: Link, names: Sequence[str]) -> list[TopicInfo]:
 def _with_bounds(
     link: Link, names: Sequence[str]
 ) -> tuple[dict[str, TopicDescription], dict[Slot, tuple[int, int]]]:
-    """The topics, and what those of their partitions hold that somebody leads."""
+    """The topics, and the offsets of those of their partitions that have a leader."""
     topics = described(link, names)
     led = _led(topics)
     try:
@@ -158,8 +159,8 @@ def _info(
                 leader=part.leader.id if part.leader is not None else None,
                 replicas=tuple(node.id for node in part.replicas),
                 isr=tuple(node.id for node in part.isr),
-                earliest=held.get((topic.name, part.id), _UNKNOWN)[0],
-                latest=held.get((topic.name, part.id), _UNKNOWN)[1],
+                earliest=held.get((topic.name, part.id), _NO_OFFSETS)[0],
+                latest=held.get((topic.name, part.id), _NO_OFFSETS)[1],
             )
             for part in sorted(topic.partitions, key=lambda part: part.id)
         ),

@@ -1,4 +1,4 @@
-"""Topics: made, listed, described, changed, cut, deleted; and the groups that read them."""
+"""Creates, lists, describes, alters, truncates and deletes topics, and manages consumer groups."""
 
 from __future__ import annotations
 
@@ -47,16 +47,15 @@ if TYPE_CHECKING:
     from millstream.duration import Duration
     from millstream.kafka.topic_settings import Setting
 
-_VISIBLE = 10.0
-_AS_THE_CLUSTER = -1
-
+_VISIBLE_SECONDS = 10.0
+_CLUSTER_DEFAULT = -1
 
 TopicList = list[TopicInfo]
 GroupList = list[GroupListing]
 
 
 class Topics:
-    """What there is on a cluster.
+    """The topics and consumer groups of a cluster.
 
         topics = Topics()
         topics.create("bids", partitions=3, retention="7 days")
@@ -82,7 +81,7 @@ class Topics:
         """One topic: its id, partitions, offsets and own settings.
 
         Raises:
-            NotFound: there is none of that name; the message names those near it.
+            NotFound: it does not exist; the message has similar names.
         """
         return topic_infos(self._link, [check_topic(name)])[0]
 
@@ -98,16 +97,16 @@ class Topics:
         compact: bool = False,
         exists_ok: bool = False,
     ) -> TopicInfo:
-        """Make a topic and return it once it can be used.
+        """Create a topic and return it once it can be used.
 
-        `replicas` is on how many brokers each partition is kept, as the cluster has it unless
-        said; one that is kept once has `min.insync.replicas` 1, or Kafka would give it no leader
-        after the death of its broker even when that is back. `retention` and `retention_bytes`
-        bound what is kept, per partition; `compact` keeps the last value of each key instead.
-        With `exists_ok` a topic of that name is returned as it is.
+        `replicas` is the number of brokers that each partition is kept on, by default the
+        cluster's. With one replica, `min.insync.replicas` is 1; otherwise Kafka would elect no
+        leader after a crash of its broker, even when the broker is back. `retention` and
+        `retention_bytes` limit each partition; `compact` keeps the last value of each key
+        instead. With `exists_ok` an existing topic is returned as it is.
 
         Raises:
-            InvalidInput: the name, a count or a setting is wrong, or the topic exists.
+            InvalidInput: the name, a count or a setting is invalid, or the topic exists.
         """
         check_topic(name)
         _count(partitions, "partitions")
@@ -124,16 +123,16 @@ class Topics:
             raise InvalidInput(
                 "a new topic needs a new name",
                 got=f"{name}, which exists",
-                do="choose another, or say exists_ok=True",
+                do="choose another, or pass exists_ok=True",
             )
-        copies = _AS_THE_CLUSTER if replicas is None else replicas
+        copies = _CLUSTER_DEFAULT if replicas is None else replicas
         new = NewTopic(name, num_partitions=partitions, replication_factor=copies, config=config)
         self._link.call_all(
             f"creating the topic {name}",
             lambda admin: admin.create_topics([new], request_timeout=ANSWER_TIME),
-            done=frozenset({KafkaError.TOPIC_ALREADY_EXISTS}),
+            already_done=frozenset({KafkaError.TOPIC_ALREADY_EXISTS}),
         )
-        self._await(name, lambda made: made is not None and len(made.partitions) == partitions)
+        self._await_partitions(name, partitions)
         return self.describe(name)
 
     def alter(
@@ -143,10 +142,10 @@ class Topics:
         settings: Mapping[str, Setting | None] | None = None,
         partitions: int | None = None,
     ) -> TopicInfo:
-        """Change settings (None gives one back to the cluster's default) or add partitions.
+        """Change settings (None resets one to the cluster's default) or add partitions.
 
-        Everything is checked by the broker before anything is changed. Adding partitions to
-        a topic that holds records warns (`UserWarning`): keys then go to other partitions.
+        The broker checks everything before anything is changed. Adding partitions to a topic
+        with records warns (`UserWarning`), because keys then go to other partitions.
         """
         before = self.describe(name)
         changes = [_change(key, value) for key, value in (settings or {}).items()]
@@ -154,13 +153,13 @@ class Topics:
         grow = _grows(before, wanted)
         for only_check in (True, False):
             if grow and not only_check:
-                _warn_of_other_routes(before, wanted)
+                _warn_of_new_partitions(before, wanted)
             if changes:
                 self._set(name, changes, only_check=only_check)
             if grow:
                 self._grow(name, wanted, only_check=only_check)
         if grow:
-            self._await(name, lambda made: made is not None and len(made.partitions) == wanted)
+            self._await_partitions(name, wanted)
         return self.describe(name)
 
     def delete(self, name: str) -> None:
@@ -169,12 +168,12 @@ class Topics:
         self._link.call_all(
             f"deleting the topic {name}",
             lambda admin: admin.delete_topics([name], request_timeout=ANSWER_TIME),
-            done=frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART}),
+            already_done=frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART}),
         )
-        self._await(name, lambda made: made is None)
+        self._await(name, lambda topic: topic is None)
 
     def truncate(self, name: str, before: Mapping[int, int]) -> dict[int, int]:
-        """Remove the records before an offset, per partition; gives the new earliest offsets."""
+        """Delete the records before an offset, per partition; returns the new earliest offsets."""
         slots = self._slots(name)
         per_partition(name, before, [partition for _, partition in slots])
         held = bounds(self._link, [(name, partition) for partition in before])
@@ -192,17 +191,17 @@ class Topics:
         return {at.partition: result.low_watermark for at, result in done.items()}
 
     def offsets(self, name: str, at: Position = "end") -> dict[int, int]:
-        """The offset of a place in each partition: "start", "end", a time, so long ago."""
+        """The offset of a position in each partition: "start", "end", a time, or a time ago."""
         found = offsets_at(self._link, self._slots(name), check_position(at, what="`at`"))
         return {partition: offset for (_, partition), offset in found.items()}
 
     def groups(self) -> GroupList:
         """All consumer groups by name."""
-        return groups.listed(self._link)
+        return groups.list_groups(self._link)
 
     def group(self, name: str) -> GroupInfo:
-        """One group: its state, members, idle members, and how far it is in each partition."""
-        return groups.described(self._link, name)
+        """One group: its state, members, and position in each partition."""
+        return groups.describe_group(self._link, name)
 
     def lag(self, group: str) -> dict[Slot, int]:
         """How many offsets a group is behind the end, per topic and partition."""
@@ -211,9 +210,9 @@ class Topics:
     def reset_group(
         self, name: str, topic: str, to: Target, *, dry_run: bool = False
     ) -> dict[int, tuple[int | None, int]]:
-        """Move a group's committed offsets in a topic; gives (old, new) for each partition.
+        """Change a group's committed offsets in a topic; returns (old, new) for each partition.
 
-        `to` is "start", "end", a datetime, a timedelta (so long ago), one offset for every
+        `to` is "start", "end", a datetime, a timedelta (before now), one offset for every
         partition, or a mapping of partitions to offsets (the others stay).
 
         Raises:
@@ -221,7 +220,7 @@ class Topics:
             NotFound: there is no such group or topic.
             DataGone, InvalidInput: the topic does not hold the offset.
         """
-        return groups.reset(self._link, name, self._slots(topic), to, dry_run=dry_run)
+        return groups.reset_group(self._link, name, self._slots(topic), to, dry_run=dry_run)
 
     def _set(self, name: str, changes: Sequence[ConfigEntry], *, only_check: bool) -> None:
         resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[*changes])
@@ -240,24 +239,27 @@ class Topics:
                 validate_only=only_check,
                 request_timeout=ANSWER_TIME,
             ),
-            done=frozenset() if only_check else frozenset({KafkaError.INVALID_PARTITIONS}),
+            already_done=frozenset() if only_check else frozenset({KafkaError.INVALID_PARTITIONS}),
         )
 
     def _slots(self, name: str) -> Sequence[Slot]:
         return slots_of(self._link, [check_topic(name)])
 
-    def _await(self, name: str, seen: Callable[[TopicDescription | None], bool]) -> None:
-        until = time.monotonic() + _VISIBLE
+    def _await_partitions(self, name: str, count: int) -> None:
+        self._await(name, lambda topic: topic is not None and len(topic.partitions) == count)
+
+    def _await(self, name: str, visible: Callable[[TopicDescription | None], bool]) -> None:
+        until = time.monotonic() + _VISIBLE_SECONDS
         while True:
             found = find_topic(self._link, name)
             led = found is None or all(part.leader is not None for part in found.partitions)
-            if led and seen(found):
+            if led and visible(found):
                 return
             if time.monotonic() > until:
                 raise Unavailable(
                     f"the change of {name} needs to become visible",
-                    got=f"nothing after {_VISIBLE:.0f} seconds",
-                    do="look again with `millstream topics describe`",
+                    got=f"no change after {_VISIBLE_SECONDS:.0f} seconds",
+                    do="check it with `millstream topics describe`",
                 )
             time.sleep(0.02)
 
@@ -269,12 +271,12 @@ def _grows(before: TopicInfo, partitions: int) -> bool:
         raise InvalidInput(
             f"{before.name} needs at least the {now} partitions it has",
             got=str(partitions),
-            do="make a new topic and copy the records",
+            do="create a new topic and copy the records",
         )
     return partitions > now
 
 
-def _warn_of_other_routes(before: TopicInfo, partitions: int) -> None:
+def _warn_of_new_partitions(before: TopicInfo, partitions: int) -> None:
     if before.offsets_held:
         warnings.warn(
             f"{before.name} holds records: with {partitions} instead of "

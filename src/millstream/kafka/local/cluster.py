@@ -209,7 +209,7 @@ def _await_known(place: ClusterFolder, note: ClusterNote, node: int, *, timeout:
         time.sleep(_LOOK)
 
 
-def take_out(
+def remove(
     node: int,
     folder: Path | None = None,
     *,
@@ -242,7 +242,7 @@ def _refuse_to_lose(note: ClusterNote, node: int) -> None:
     others = replace(note, nodes={n: at for n, at in note.nodes.items() if n != node})
     brokers = Brokers(others.address)
     until = time.monotonic() + _KNOWN
-    while held := brokers.held(node):
+    while held := brokers.partitions_on(node):
         if time.monotonic() > until:
             raise InvalidInput(
                 "a broker that is taken out needs to hold nothing",

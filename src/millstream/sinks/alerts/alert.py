@@ -1,4 +1,4 @@
-"""`Alert`: rows that mean trouble, watched per key, told to people once.
+"""`Alert`: watches rows per key, and notifies once per episode.
 
     failing.to(ms.Alert("pages fail", when="failures > 5", for_="30 seconds",
                         to=[ms.Email("ops@example.com"), ms.Webhook("https://ops.example/hook")]))
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Notified = Email | Webhook
 Fact = Literal["lag", "late", "dead", "failing", "hung", "failed", "down"]
 SHARES, NUMBERS = ("late", "dead"), ("lag",)
-MOST_TARGETS = 20
+MOST_RECIPIENTS = 20
 
 
 @dataclass(frozen=True, init=False)
@@ -34,16 +34,16 @@ class Alert:
     """An alert per key: pending when `when` becomes true, firing once it was true for `for_`,
     resolved when it no longer is.
 
-    `when` is a condition in SQL over the columns; `clears` another one that ends it (without it,
-    the first row for which `when` is not true does). `by` says what is watched, the operator's
-    keys unless it is given. Times are those of the rows. A key of which no row comes for `absent`
-    is resolved, too: for windows that is twice their length unless said, otherwise never. After
-    an episode the next of that key fires `hold` later at the earliest, if it is still true then:
-    what flaps is told once. Each of `to` is told when it fires and when it is resolved, at least
-    once, under an id that is the episode's.
+    `when` is a condition in SQL over the columns, and `clears` the condition that ends an episode
+    (by default, a row for which `when` is not true). `by` names the keys to watch, by default the
+    operator's keys. Times are those of the rows. A key without rows for `absent` is resolved as
+    well: by default after twice the length of a window, otherwise never. After an episode the
+    key's next one fires `hold` later at the earliest, if the condition is still true, so an alert
+    that flaps notifies once. Each of `to` is notified when the alert fires and when it is
+    resolved, at least once, under the episode's id.
 
-    State: how each key stands that is pending, firing, or was lately, in a store of the job's own.
-    Emits: one notification per episode and target when it fires, one when it is resolved.
+    State: the state of each key that is pending, firing or recently resolved, in the job's store.
+    Emits: one notification per episode and recipient when it fires, and one when it is resolved.
     """
 
     name: str
@@ -83,53 +83,53 @@ class Alert:
             ("hold", not_negative_micros(hold, what="Alert(hold=…)")),
             ("absent", None if absent is None else positive_micros(absent, what="Alert(absent=…)")),
             ("by", () if by in ([], ()) else keys_of(by, "Alert") or None),
-            ("to", _targets("Alert", to)),
+            ("to", _recipients("Alert", to)),
         ):  # fmt: skip
             object.__setattr__(self, part, value)
 
     def __repr__(self) -> str:
         held = f" for {text(self.for_)}" if self.for_ else ""
-        told = f" → {', '.join(map(repr, self.to))}" if self.to else ""
-        return f"Alert({self.name!r}, when {self.when}{held}{told})"
+        recipients = f" → {', '.join(map(repr, self.to))}" if self.to else ""
+        return f"Alert({self.name!r}, when {self.when}{held}{recipients})"
 
     @property
     def conditions(self) -> tuple[str, ...]:
-        """Its conditions, to be checked against the columns there are."""
+        """Its conditions, to be checked against the columns of the rows."""
         return (self.when,) if self.clears is None else (self.when, self.clears)
 
     @property
     def system(self) -> str:
-        """What is to be told rests in one store of the job, whoever is told."""
+        """All alerts and mails of a job share one store, whoever receives them."""
         return SYSTEM
 
     def rule(self, *, level: bool) -> Rule:
-        """How its keys stand."""
+        """Return the rule for its keys."""
         return Rule(self.for_, self.hold, level)
 
     def describe(self) -> dict[str, Any]:
-        """As it may be shown."""
+        """Return it as shown by commands and the page, without secrets."""
         return {"when": self.when, "clears": self.clears, "for": text(self.for_),
                 "to": [repr(one) for one in self.to]}  # fmt: skip
 
     def into(self, suffix: str) -> Alert:
-        """The same: its episodes are told apart by their output's name."""
+        """Return itself: episodes are distinguished by the name of their output."""
         return self
 
     def writer(self, opening: Opening) -> Writer:
-        """The store of what is to be told, opened for one run."""
-        from millstream.sinks.alerts.writer import NoticeWriter
+        """Return the writer of the job's alerts and mails."""
+        from millstream.sinks.alerts.writer import NotificationWriter
 
-        return NoticeWriter(opening)
+        return NotificationWriter(opening)
 
 
 @dataclass(frozen=True, init=False)
 class JobAlert:
-    """An alert on a job's own facts, watched by the supervisor: the job itself may be dead.
+    """An alert on a job itself, evaluated by the supervisor because the job may be dead.
 
     `fact` is `lag` (unread records above `above`), `late` or `dead` (their share of a minute's
-    rows above `above`), or a state the job is in: `failing`, `hung`, `failed`, or `down` for any
-    of the three. `for_`, `hold` and `to` are as in `Alert`, by the wall clock. Secrets of its
-    targets are references, for they are looked up by the supervisor.
+    rows above `above`), or a state of the job: `failing`, `hung`, `failed`, or `down` for any of
+    the three. `for_`, `hold` and `to` are as in `Alert`, in wall-clock time. Secrets of its
+    recipients must be references, because the supervisor resolves them.
 
     >>> JobAlert("lag", above=10_000).name
     'lag above 10000'
@@ -157,14 +157,14 @@ class JobAlert:
         _check_limit(fact, above)
         made = name if name is not None else fact if above is None else f"{fact} above {above:g}"
         _check_name("JobAlert", made)
-        targets = _targets("JobAlert", to)
-        for target in targets:
-            part = target.literal_secret()
+        recipients = _recipients("JobAlert", to)
+        for recipient in recipients:
+            part = recipient.literal_secret()
             if part is not None:
-                raise InvalidSpec("JobAlert needs secrets as references, for the supervisor is "
-                                  "the one who tells", got=f"one written out in {part}",
-                                  do='write "${env:NAME}" in its place')  # fmt: skip
-        for part, value in (("fact", fact), ("above", above), ("name", made), ("to", targets),
+                raise InvalidSpec("JobAlert needs secrets as references, because the supervisor "
+                                  "resolves them", got=f"a literal secret in {part}",
+                                  do='write "${env:NAME}" instead')  # fmt: skip
+        for part, value in (("fact", fact), ("above", above), ("name", made), ("to", recipients),
                             ("for_", not_negative_micros(for_, what="JobAlert(for_=…)")),
                             ("hold", not_negative_micros(hold, what="JobAlert(hold=…)")),
                             ):  # fmt: skip
@@ -172,34 +172,34 @@ class JobAlert:
 
     def __repr__(self) -> str:
         held = f" for {text(self.for_)}" if self.for_ else ""
-        told = f" → {', '.join(map(repr, self.to))}" if self.to else ""
-        return f"JobAlert({self.name!r}, when {self.describe()['when']}{held}{told})"
+        recipients = f" → {', '.join(map(repr, self.to))}" if self.to else ""
+        return f"JobAlert({self.name!r}, when {self.describe()['when']}{held}{recipients})"
 
     def to_json(self) -> dict[str, Any]:
-        """For the supervisor, who has no Python of the pipeline: references as written."""
+        """Return it as JSON for the supervisor, with references unresolved."""
         return {"fact": self.fact, "above": self.above, "name": self.name, "for_": self.for_,
-                "hold": self.hold, "to": [target.to_json() for target in self.to]}  # fmt: skip
+                "hold": self.hold, "to": [one.to_json() for one in self.to]}  # fmt: skip
 
     def describe(self) -> dict[str, Any]:
-        """As it may be shown."""
+        """Return it as shown by commands and the page, without secrets."""
         limit = "" if self.above is None else f" above {self.above:g}"
         return {"when": f"{self.fact}{limit}", "clears": None, "for": text(self.for_),
                 "to": [repr(one) for one in self.to]}  # fmt: skip
 
 
 def from_json(body: dict[str, Any]) -> JobAlert:
-    """A `JobAlert` as `to_json` gave it."""
-    made = [_target(one) for one in body["to"]]
-    return JobAlert(body["fact"], above=body["above"], name=body["name"], to=made,
+    """Return the `JobAlert` that `to_json` has written."""
+    to = [_recipient(one) for one in body["to"]]
+    return JobAlert(body["fact"], above=body["above"], name=body["name"], to=to,
                     for_=text(body["for_"]), hold=text(body["hold"]))  # fmt: skip
 
 
-def _target(body: dict[str, Any]) -> Notified:
-    said = {name: value for name, value in body.items() if name != "kind"}
+def _recipient(body: dict[str, Any]) -> Notified:
+    options = {name: value for name, value in body.items() if name != "kind"}
     if body["kind"] == "Webhook":
-        return Webhook(**said)
-    digest = said.pop("digest")
-    return Email(**said, digest=None if digest is None else text(digest))
+        return Webhook(**options)
+    digest = options.pop("digest")
+    return Email(**options, digest=None if digest is None else text(digest))
 
 
 def _check_limit(fact: str, above: object) -> None:
@@ -220,10 +220,10 @@ def _check_name(kind: str, name: object) -> None:
         raise InvalidSpec(f"{kind} needs a name of 1 to 100 characters", got=repr(name))
 
 
-def _targets(kind: str, to: object) -> tuple[Notified, ...]:
+def _recipients(kind: str, to: object) -> tuple[Notified, ...]:
     given = (to,) if isinstance(to, Email | Webhook) else to
-    if not isinstance(given, list | tuple) or len(given) > MOST_TARGETS:
-        raise InvalidSpec(f"{kind}(to=…) needs a list of at most {MOST_TARGETS}", got=repr(to))
+    if not isinstance(given, list | tuple) or len(given) > MOST_RECIPIENTS:
+        raise InvalidSpec(f"{kind}(to=…) needs a list of at most {MOST_RECIPIENTS}", got=repr(to))
     for one in given:
         if not isinstance(one, Email | Webhook):
             raise InvalidSpec(f"{kind}(to=…) needs ms.Email(…) and ms.Webhook(…)", got=repr(one))

@@ -1,4 +1,4 @@
-"""`Email`: rows mailed to somebody, gathered into digests, at least once."""
+"""`Email`: rows sent by mail, collected into digests, at least once."""
 
 from __future__ import annotations
 
@@ -25,15 +25,14 @@ _PLACE = re.compile(r"\{([^{}]*)\}")
 
 @dataclass(frozen=True, init=False)
 class Email:
-    """Rows by mail: those of a `digest` in one, or with `digest=None` one mail for each.
+    """Rows by mail: one mail for the rows of a `digest`, or with `digest=None` one for each.
 
-    `subject` and `body` are texts in which `{column}` stands for a row's value; without `body`
-    all columns are listed. `url` says which server: `smtp+starttls://user@host:587`,
-    `smtps://user@host:465`, or `smtp://localhost:25` (without encryption on this machine only,
-    unless `allow_plain`); without it `MILLSTREAM_SMTP` is meant. A password stands in it as
-    a reference (`user:${env:SMTP_PASSWORD}@`), or is `MILLSTREAM_SMTP_PASSWORD`. Rows wait in
-    a store of the job's own until they are sent, and the `Message-ID` stays the same however
-    often a mail is sent.
+    In `subject` and `body`, `{column}` is replaced by the row's value; without `body` all columns
+    are listed. `url` names the server: `smtp+starttls://user@host:587`, `smtps://user@host:465`,
+    or `smtp://localhost:25` (unencrypted only on this machine, unless `allow_plain`); the default
+    is `MILLSTREAM_SMTP`. The password is a reference in it (`user:${env:SMTP_PASSWORD}@`), or
+    `MILLSTREAM_SMTP_PASSWORD`. Rows wait in the job's store until they are sent, and every retry
+    of a mail has the same `Message-ID`.
 
     >>> Email("ops@example.com", url="smtps://me:secret@mail.example")
     Email('ops@example.com', url='smtps://me:***@mail.example')
@@ -89,7 +88,7 @@ class Email:
 
     @property
     def shown(self) -> str:
-        """The server as it may be shown: references as they are written, no password."""
+        """The server without its password; references stay as written."""
         found = SERVER.match(self.url or DEFAULT)
         if found is None or found["user"] is None:
             return self.url or DEFAULT
@@ -99,7 +98,7 @@ class Email:
 
     @property
     def _password(self) -> str | None:
-        """The password of the address, as it is written there."""
+        """The password in the address, unresolved."""
         found = SERVER.match(self.url or DEFAULT)
         return None if found is None else found["password"]
 
@@ -111,25 +110,25 @@ class Email:
 
     @property
     def system(self) -> str:
-        """What is to be told rests in one store of the job, whoever is told."""
+        """All alerts and mails of a job share one store, whoever receives them."""
         return SYSTEM
 
     def to_json(self) -> dict[str, Any]:
-        """For who notifies in this one's place."""
+        """Return it as JSON for the supervisor, with references unresolved."""
         return {"kind": self.kind, "to": list(self.to), "subject": self.subject, "url": self.url,
                 "sender": self.sender, "allow_plain": self.allow_plain,
                 "digest": self.digest, "name": self.name}  # fmt: skip
 
     def literal_secret(self) -> str | None:
-        """The part in which a secret is written out instead of referred to, if there is one."""
+        """Return the part that holds a literal secret instead of a reference, if any."""
         password = self._password
         return "url" if password and not REFERENCE.fullmatch(password) else None
 
     def writer(self, opening: Opening) -> Writer:
-        """The store of what is to be told, opened for one run."""
-        from millstream.sinks.alerts.writer import NoticeWriter
+        """Return the writer of the job's alerts and mails."""
+        from millstream.sinks.alerts.writer import NotificationWriter
 
-        return NoticeWriter(opening)
+        return NotificationWriter(opening)
 
 
 def _check_text(part: str, text: object) -> None:

@@ -1,7 +1,7 @@
-"""The outbox: what waits to be told is packed into parcels, and each is sent until it is taken.
+"""The outbox: groups notifications into deliveries, and sends each until it is accepted.
 
-What is in a parcel is written down before it is first sent, so a parcel that is sent again after
-a crash is the same one, under the same id.
+The content of a delivery is stored before it is first sent, so a delivery that is repeated after
+a crash is the same, under the same id.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import InvalidSpec, MillstreamError
-from millstream.sinks.alerts.rendering import mail_of_alerts, mail_of_rows, post_of
+from millstream.sinks.alerts.rendering import mail_of_alerts, mail_of_rows, post_body
 from millstream.sinks.alerts.smtp import Mail, PartlyDelivered, send
-from millstream.sinks.webhook.post import Gone, Parcel, RetryLater, post
+from millstream.sinks.webhook.post import Gone, Message, RetryLater, post
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Sequence
 
     from millstream.sinks.alerts.email import Email
-    from millstream.sinks.alerts.store import NoticeStore
+    from millstream.sinks.alerts.store import NotificationStore
     from millstream.sinks.webhook.webhook import Webhook
 
 MOST_SINGLE = 100
@@ -34,77 +34,74 @@ _MINUTE, _HOUR = 60.0, 3600.0
 
 
 @dataclass(frozen=True)
-class Target:
-    """Who is told: of an alert's episodes, or (`rows`) of the rows of an output."""
+class Recipient:
+    """Where notifications go: those of an alert, or (`rows`) the rows of an output."""
 
     to: Email | Webhook
     pipeline: str
     rows: bool = False
 
 
-def target_names(alert: str, to: Sequence[Email | Webhook]) -> dict[str, float]:
-    """The names of an alert's targets in the store, in order, each with the seconds for which
-    it gathers what there is to tell."""
+def digest_seconds(alert: str, to: Sequence[Email | Webhook]) -> dict[str, float]:
+    """Return the digest length of an alert's recipients, in order, by their names in the store."""
     return {
-        f"{alert}\n{place}": (one.digest or 0) / 1e6 if one.kind == "Email" else 0.0
-        for place, one in enumerate(to)
+        f"{alert}\n{index}": (one.digest or 0) / 1e6 if one.kind == "Email" else 0.0
+        for index, one in enumerate(to)
     }
 
 
 class Outbox:
-    """Sends what a store holds. `is_owner` says whether this process still owns sending,
-    `is_closing` whether it is about to stop."""
+    """Sends what a store holds, while this process owns the store (`is_owner`) and until it is
+    about to stop (`is_closing`)."""
 
     def __init__(
         self,
-        store: NoticeStore,
-        targets: dict[str, Target],
+        store: NotificationStore,
+        recipients: dict[str, Recipient],
         is_owner: Callable[[], bool] = lambda: True,
         is_closing: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._store, self._targets, self._is_owner, self._is_closing = (
-            store,
-            targets,
-            is_owner,
-            is_closing,
-        )
+        self._store, self._recipients = store, recipients
+        self._is_owner, self._is_closing = is_owner, is_closing
         self._closed: set[str] = set()
         self.problems: dict[str, MillstreamError] = {}
 
     def send_due(self, *, everything: bool = False, deadline: float = float("inf")) -> int:
-        """Pack what is due (or all of it) and try every parcel whose time has come; how many
-        were sent. After the deadline (by the monotonic clock) none is begun."""
+        """Group what is due (or everything) and try every delivery that is due.
+
+        Returns how many were sent. No delivery starts after the deadline (monotonic clock).
+        """
         if not self._store.rows("SELECT 1 FROM outbox WHERE outcome IS NULL LIMIT 1"):
             return 0
         now = time.time()
         with self._store.transaction():
             if not self._is_owner():
                 return 0
-            self._drop_what_silence_swallowed(now)
-            for name, target in self._targets.items():
-                if not target.rows:
-                    self._store.bound(name)
-                self._pack(name, target, now, everything=everything)
+            self._drop_silenced(now)
+            for name, recipient in self._recipients.items():
+                if not recipient.rows:
+                    self._store.drop_excess(name)
+                self._group(name, recipient, now, everything=everything)
         sent = 0
-        for name in list(self._targets):
-            for parcel in self._due(name, now):
+        for name in list(self._recipients):
+            for delivery in self._due(name, now):
                 if time.monotonic() > deadline or (self._is_closing() and not everything):
                     return sent
-                if not self._try(parcel):
+                if not self._try(delivery):
                     break
                 sent += 1
         return sent
 
     def _due(self, name: str, now: float) -> list[sqlite3.Row]:
-        """A target's next parcels, the oldest first: one that must wait lets none pass it."""
+        """Return a recipient's next deliveries in order; a delayed one also delays later ones."""
         found = self._store.rows(
             "SELECT * FROM parcels WHERE target = ? AND ended IS NULL ORDER BY parcel LIMIT ?",
             name, AT_ONCE,
         )  # fmt: skip
         return found if found and found[0]["again"] <= now else []
 
-    def _drop_what_silence_swallowed(self, now: float) -> None:
-        """An episode that began and ended in silence is never told."""
+    def _drop_silenced(self, now: float) -> None:
+        """Drop the notifications of episodes that began and ended while silenced."""
         if not self._store.rows("SELECT 1 FROM silences WHERE until > ? LIMIT 1", now):
             return
         self._store.run(
@@ -113,7 +110,7 @@ class Outbox:
             "HAVING count(*) = 2)", now,
         )  # fmt: skip
 
-    def _pack(self, name: str, target: Target, now: float, *, everything: bool) -> None:
+    def _group(self, name: str, recipient: Recipient, now: float, *, everything: bool) -> None:
         due = self._store.rows("SELECT min(due) AS due FROM unpacked WHERE target = ? AND "
                                "silent <= ?", name, now)[0]["due"]  # fmt: skip
         if due is None or (due > now and not everything):
@@ -122,27 +119,27 @@ class Outbox:
             "SELECT place, id FROM unpacked WHERE target = ? AND silent <= ? ORDER BY place",
             name, now,
         )  # fmt: skip
-        alone = self._alone(name, target, now)
-        groups = [[item] for item in found[:alone]]
-        rest = found[alone:] if target.to.kind == "Email" else []
-        if rest and (everything or not self._too_soon(name, target, now)):
+        singles = self._single_count(name, recipient, now)
+        groups = [[item] for item in found[:singles]]
+        rest = found[singles:] if recipient.to.kind == "Email" else []
+        if rest and (everything or not self._is_too_soon(name, recipient, now)):
             groups.append(rest)
         for group in groups:
-            self._parcel(name, [item["place"] for item in group], group[0]["id"], now)
+            self._create_delivery(name, [item["place"] for item in group], group[0]["id"], now)
 
-    def _alone(self, name: str, target: Target, now: float) -> int:
-        """How many of those that wait go alone: posts (those that are sent next; the others stay
-        unpacked, so that they can be given up), so many mails an hour, no digest."""
-        if target.to.kind == "Webhook":
+    def _single_count(self, name: str, recipient: Recipient, now: float) -> int:
+        """Return how many notifications get a delivery each: the next posts (later ones stay
+        ungrouped, so that they can be dropped), or mails without a digest up to an hourly limit."""
+        if recipient.to.kind == "Webhook":
             return AT_ONCE - self._unsent(name)
-        if target.to.digest is not None:
+        if recipient.to.digest is not None:
             return 0
         return max(0, MOST_SINGLE - self._made_since(name, now - _HOUR))
 
-    def _too_soon(self, name: str, target: Target, now: float) -> bool:
-        """Whether what is too much for single mails has to be gathered a little longer."""
-        assert target.to.kind == "Email"
-        return target.to.digest is None and self._made_since(name, now - _MINUTE) > 0 and (
+    def _is_too_soon(self, name: str, recipient: Recipient, now: float) -> bool:
+        """Whether mails beyond the hourly limit must be collected longer."""
+        assert recipient.to.kind == "Email"
+        return recipient.to.digest is None and self._made_since(name, now - _MINUTE) > 0 and (
             self._made_since(name, now - _HOUR) >= MOST_SINGLE
         )  # fmt: skip
 
@@ -158,59 +155,63 @@ class Outbox:
         )
         return int(found[0]["n"])
 
-    def _parcel(self, name: str, places: list[int], first: str, now: float) -> None:
-        made = hashlib.sha256(f"{name}/{first}/{len(places)}".encode()).hexdigest()[:32]
-        self._store.run("INSERT INTO parcels (id, target, made) VALUES (?, ?, ?)", made, name, now)
+    def _create_delivery(self, name: str, places: list[int], first: str, now: float) -> None:
+        delivery = hashlib.sha256(f"{name}/{first}/{len(places)}".encode()).hexdigest()[:32]
+        self._store.run(
+            "INSERT INTO parcels (id, target, made) VALUES (?, ?, ?)", delivery, name, now
+        )
         number = self._store.rows("SELECT last_insert_rowid() AS n")[0]["n"]
         self._store.run_many(
             "UPDATE outbox SET parcel = ? WHERE place = ?", [(number, place) for place in places]
         )
 
-    # -- one parcel -----------------------------------------------------------------
+    # -- one delivery ---------------------------------------------------------------
 
-    def _try(self, parcel: sqlite3.Row) -> int:
-        target = self._targets[parcel["target"]]
-        items = self._store.rows(
-            "SELECT id, body FROM outbox WHERE parcel = ? ORDER BY place", parcel["parcel"]
-        )
-        left = json.loads(parcel["left_over"]) if parcel["left_over"] else None
-        if parcel["target"] in self._closed:
-            self._end(parcel, "failed", f"{target.to!r} wanted nothing more (410)")
-            return 0
+    def _try(self, delivery: sqlite3.Row) -> bool:
+        """Send a delivery once; return whether it was accepted."""
+        name = delivery["target"]
+        recipient = self._recipients[name]
+        if name in self._closed:
+            self._end(delivery, "failed", f"{recipient.to!r} is gone (410)")
+            return False
         try:
-            self._deliver(target, parcel["id"], items, left)
+            self._send(delivery, recipient)
         except RetryLater as problem:
-            self._later(parcel, target, problem)
+            self._retry_later(delivery, recipient, problem)
         except Gone as problem:
-            self._closed.add(parcel["target"])
-            self._failed(parcel, target, problem)
-        except InvalidSpec as problem:  # what is said wrongly, or a secret that is not set: here
-            self.problems[parcel["target"]] = problem
-            self._later(parcel, target, RetryLater(str(problem), _LONGEST_WAIT))
+            self._closed.add(name)
+            self._fail(delivery, recipient, problem)
+        except InvalidSpec as problem:  # a wrong setting here, or a secret that is not set
+            self.problems[name] = problem
+            self._retry_later(delivery, recipient, RetryLater(str(problem), _LONGEST_WAIT))
         except MillstreamError as problem:
-            self._failed(parcel, target, problem)
+            self._fail(delivery, recipient, problem)
         else:
-            self.problems.pop(parcel["target"], None)
-            self._end(parcel, "sent", None)
-            return 1
-        return 0
+            self.problems.pop(name, None)
+            self._end(delivery, "sent", None)
+            return True
+        return False
 
-    def _deliver(
-        self, target: Target, parcel: str, items: list[sqlite3.Row], left: list[str] | None
-    ) -> None:
+    def _send(self, delivery: sqlite3.Row, recipient: Recipient) -> None:
+        items = self._store.rows(
+            "SELECT id, body FROM outbox WHERE parcel = ? ORDER BY place", delivery["parcel"]
+        )
         bodies: list[dict[str, Any]] = [json.loads(item["body"]) for item in items]
-        if target.to.kind == "Email":
-            made = mail_of_rows if target.rows else mail_of_alerts
-            subject, text = made(target.to, target.pipeline, bodies)
-            send(target.to, Mail(parcel, subject, text), left)
+        if recipient.to.kind == "Email":
+            render = mail_of_rows if recipient.rows else mail_of_alerts
+            subject, text = render(recipient.to, recipient.pipeline, bodies)
+            left = json.loads(delivery["left_over"]) if delivery["left_over"] else None
+            send(recipient.to, Mail(delivery["id"], subject, text), left)
             return
         for item, body in zip(items, bodies, strict=True):
-            post(target.to, Parcel(f"msg_{item['id']}", post_of(target.pipeline, body)))
+            post(recipient.to, Message(f"msg_{item['id']}", post_body(recipient.pipeline, body)))
 
-    def _later(self, parcel: sqlite3.Row, target: Target, problem: RetryLater) -> None:
-        now, tries = time.time(), parcel["tries"] + 1
-        if not target.rows and now - parcel["made"] > _GIVES_UP:
-            self._end(parcel, "failed", f"given up after a day: {problem}")
+    def _retry_later(
+        self, delivery: sqlite3.Row, recipient: Recipient, problem: RetryLater
+    ) -> None:
+        now, tries = time.time(), delivery["tries"] + 1
+        if not recipient.rows and now - delivery["made"] > _GIVES_UP:
+            self._end(delivery, "failed", f"given up after a day: {problem}")
             return
         wait = min(_FIRST_WAIT * 2 ** (tries - 1), _LONGEST_WAIT) * random.uniform(0.5, 1.0)
         left = json.dumps(problem.left) if isinstance(problem, PartlyDelivered) else None
@@ -218,24 +219,24 @@ class Outbox:
             "UPDATE parcels SET tries = ?, again = ?, problem = ?, "
             "left_over = coalesce(?, left_over) WHERE parcel = ?",
             tries, now + (wait if problem.wait is None else problem.wait), str(problem), left,
-            parcel["parcel"],
+            delivery["parcel"],
         )  # fmt: skip
 
-    def _failed(self, parcel: sqlite3.Row, target: Target, problem: MillstreamError) -> None:
-        """An alert's parcel is given up, and that is shown; rows wait until somebody mends it."""
-        self.problems[parcel["target"]] = problem
-        if target.rows:
+    def _fail(self, delivery: sqlite3.Row, recipient: Recipient, problem: MillstreamError) -> None:
+        """End an alert's delivery as failed; rows of an output wait until the cause is fixed."""
+        self.problems[delivery["target"]] = problem
+        if recipient.rows:
             self._store.run(
                 "UPDATE parcels SET tries = tries + 1, again = ?, problem = ? WHERE parcel = ?",
-                time.time() + _LONGEST_WAIT, str(problem), parcel["parcel"],
+                time.time() + _LONGEST_WAIT, str(problem), delivery["parcel"],
             )  # fmt: skip
             return
-        self._end(parcel, "failed", str(problem))
+        self._end(delivery, "failed", str(problem))
 
-    def _end(self, parcel: sqlite3.Row, outcome: str, problem: str | None) -> None:
+    def _end(self, delivery: sqlite3.Row, outcome: str, problem: str | None) -> None:
         with self._store.transaction():
+            number = delivery["parcel"]
             self._store.run("UPDATE parcels SET ended = ?, problem = ?, tries = tries + 1 "
-                            "WHERE parcel = ?", time.time(), problem, parcel["parcel"])  # fmt: skip
-            self._store.run("UPDATE outbox SET outcome = ? WHERE parcel = ?", outcome,
-                            parcel["parcel"])  # fmt: skip
+                            "WHERE parcel = ?", time.time(), problem, number)  # fmt: skip
+            self._store.run("UPDATE outbox SET outcome = ? WHERE parcel = ?", outcome, number)
             self._store.trim_sent()

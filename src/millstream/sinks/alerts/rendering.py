@@ -1,4 +1,4 @@
-"""The words of mails and posts: what happened, to whom, since when, and the row that says so."""
+"""The content of mails and posts: what happened, to which key, since when, and the row."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Body = dict[str, Any]
 
 
 def moment(micros: int) -> str:
-    """A time in microseconds as ISO text."""
+    """Return a time in microseconds as ISO text."""
     try:
         at = _EPOCH + timedelta(microseconds=micros)
     except OverflowError:
@@ -28,9 +28,9 @@ def moment(micros: int) -> str:
 
 
 def shortened(row: str, most: int = LARGEST_ROW) -> str:
-    """A row as JSON, small enough to be told: long texts in it are cut, and say so.
+    """Return a row as JSON with long texts shortened.
 
-    What is cut differs still where the whole differs.
+    A shortened text ends with its length and a hash, so different texts stay different.
 
     >>> shortened('{"page": "/"}')
     '{"page": "/"}'
@@ -52,24 +52,24 @@ def _cut(value: Any, share: int) -> Any:
     return f"{text[:share]}… ({len(text):,} characters, {mark})"
 
 
-def post_of(pipeline: str, body: Body) -> bytes:
-    """An episode's news as the body of a post, by Standard Webhooks."""
-    told = {**body, "job": pipeline, "since": moment(body["since"])}
-    at = moment(told.pop("at"))
-    return json.dumps({"type": f"alert.{body['state']}", "timestamp": at, "data": told},
+def post_body(pipeline: str, body: Body) -> bytes:
+    """Return a transition as the body of a post, by Standard Webhooks."""
+    data = {**body, "job": pipeline, "since": moment(body["since"])}
+    at = moment(data.pop("at"))
+    return json.dumps({"type": f"alert.{body['state']}", "timestamp": at, "data": data},
                       ensure_ascii=False, separators=(",", ":")).encode()  # fmt: skip
 
 
 def mail_of_alerts(email: Email, pipeline: str, bodies: list[Body]) -> tuple[str, str]:
-    """Subject and text of one mail about some episodes."""
+    """Return subject and text of one mail about some transitions."""
     first = bodies[0]
     if len(bodies) == 1:
         subject = f"[{first['state']}] {pipeline}: {first['alert']}{_of(first['key'])}"
     else:
         counts = [(state, sum(body["state"] == state for body in bodies))
                   for state in ("firing", "resolved")]  # fmt: skip
-        said = ", ".join(f"{count} {state}" for state, count in counts if count)
-        subject = f"[{said}] {pipeline}: {first['alert']}"
+        shown = ", ".join(f"{count} {state}" for state, count in counts if count)
+        subject = f"[{shown}] {pipeline}: {first['alert']}"
     if email.subject is not None:
         subject = f"[{first['state']}] {filled(email.subject, {**first['key'], **first['row']})}"
     lines = [_episode(body) for body in bodies[:MOST_LISTED]]
@@ -77,19 +77,19 @@ def mail_of_alerts(email: Email, pipeline: str, bodies: list[Body]) -> tuple[str
 
 
 def mail_of_rows(email: Email, pipeline: str, bodies: list[Body]) -> tuple[str, str]:
-    """Subject and text of one mail with some rows."""
+    """Return subject and text of one mail with some rows."""
     first, others = bodies[0], len(bodies) - 1
     if email.subject is None:
         subject = f"{pipeline}: {len(bodies):,} row{'s' if others else ''} of {email.name}"
     else:
         subject = filled(email.subject, first) + (f" (and {others:,} more)" if others else "")
-    made = [filled(email.body, row) if email.body is not None else _columns(row)
-            for row in bodies[:MOST_LISTED]]  # fmt: skip
-    return subject, "\n\n".join([*made, *_more(len(bodies), "row")]) + "\n"
+    texts = [filled(email.body, row) if email.body is not None else _columns(row)
+             for row in bodies[:MOST_LISTED]]  # fmt: skip
+    return subject, "\n\n".join([*texts, *_more(len(bodies), "row")]) + "\n"
 
 
 def filled(text: str, row: dict[str, Any]) -> str:
-    """The text with a row's values in their places.
+    """Replace each `{column}` in a text by the row's value.
 
     >>> filled("{page} fails: {n} times", {"page": "/", "n": 3})
     '/ fails: 3 times'

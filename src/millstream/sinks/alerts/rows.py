@@ -1,4 +1,4 @@
-"""From the rows of a batch to what each key of an alert has seen, in the order of time."""
+"""Observations of an alert's keys from the rows of a batch, in the order of time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SPAN = ("window_start", "window_end")
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What a key has seen: the row as JSON where it raises."""
+    """An observation of a key; `row` is the row as JSON if it raises."""
 
     key: str
     seen: Observation
@@ -47,7 +47,7 @@ class _Row:
     key: str
     seen: Observation
     text: str
-    there: bool
+    is_live: bool
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,11 @@ class _Chunk:
     clears: Bools
     early: Bools
     late: Bools
-    there: Bools
+    live: Bools
 
 
 class AlertRows:
-    """The rows of one output of one batch, as an alert sees them."""
+    """The rows of one output in one batch, for its alert."""
 
     def __init__(self, staged: Staged, alert: Alert) -> None:
         self._staged, self._alert = staged, alert
@@ -73,8 +73,8 @@ class AlertRows:
         self.clock: int | None = None
 
     def observed(self, tracked: Iterable[str]) -> Iterator[Observed]:
-        """What the keys that are raised or tracked already have seen: per key in order of time,
-        the rows of one time as one."""
+        """Yield the observations of keys that are raised here or tracked already, in the order
+        of time; rows of the same key and time become one observation."""
         wanted = set(tracked)
         for chunk in self._chunks():
             wanted.update(chunk.keys.filter(pa.array(chunk.raises)).to_pylist())
@@ -93,27 +93,27 @@ class AlertRows:
     def _chunks(self) -> Iterator[_Chunk]:
         for table in chunks(self._staged, _CHUNK):
             rows, signs = visible(table), _signs(table)
-            raises, clears = self._judged(rows)
-            there = signs > 0
+            raises, clears = self._evaluate(rows)
+            live = signs > 0
             pane = rows["pane"].to_numpy(zero_copy_only=False) if "pane" in rows.column_names else (
                 np.full(rows.num_rows, "on_time")
             )  # fmt: skip
-            yield _Chunk(rows, self._keys(rows), self._times(table), raises & there,
-                         clears | ~there, (pane == "early") & there, pane == "late",
-                         there)  # fmt: skip
+            yield _Chunk(rows, self._keys(rows), self._times(table), raises & live,
+                         clears | ~live, (pane == "early") & live, pane == "late",
+                         live)  # fmt: skip
 
-    def _judged(self, rows: pa.Table) -> tuple[Bools, Bools]:
+    def _evaluate(self, rows: pa.Table) -> tuple[Bools, Bools]:
         if self._conditions is None:
             names = tuple(columns_of(rows))
             clears = self._alert.clears
             self._conditions = (condition(self._alert.when, names),
                                 None if clears is None else condition(clears, names))  # fmt: skip
         when, over = self._conditions
-        raises = self._answer(when, rows)
-        return raises, ~raises if over is None else self._answer(over, rows) & ~raises
+        raises = self._is_true(when, rows)
+        return raises, ~raises if over is None else self._is_true(over, rows) & ~raises
 
-    def _answer(self, value: Value, rows: pa.Table) -> Bools:
-        """Whether a condition is true, row by row; what is unknown is not true."""
+    def _is_true(self, value: Value, rows: pa.Table) -> Bools:
+        """Return whether a condition is true, row by row; null is not true."""
         try:
             found = value(rows)
             if isinstance(found, pa.Scalar):
@@ -139,7 +139,7 @@ class AlertRows:
         return pa.array([shortened(key, LARGEST_KEY) for key in found.to_pylist()])
 
     def _times(self, table: pa.Table) -> Ints:
-        """Event times, or the time it is now where rows have none."""
+        """Return the event times; rows without one get the current time."""
         if "_time" not in table.column_names:
             return np.full(table.num_rows, self._now, np.int64)
         times: Ints = pc.fill_null(table["_time"].cast(pa.int64()), self._now).to_numpy()
@@ -157,10 +157,10 @@ class AlertRows:
             at, up = int(chunk.times[place]), bool(chunk.raises[place])
             seen = Observation(at, up, bool(chunk.clears[place]), None if end is None else at + end,
                         bool(chunk.early[place]), bool(chunk.late[place]))  # fmt: skip
-            yield _Row(chunk.keys[place].as_py(), seen, body.decode(), bool(chunk.there[place]))
+            yield _Row(chunk.keys[place].as_py(), seen, body.decode(), bool(chunk.live[place]))
 
     def _ends(self, part: pa.Table) -> list[int | None]:
-        """For how long each row speaks if nothing follows it."""
+        """Return for how long each row is valid if no other follows."""
         if self._alert.absent is not None:
             return [self._alert.absent] * part.num_rows
         if self._staged.is_table or not set(_SPAN) <= set(part.column_names):
@@ -171,11 +171,11 @@ class AlertRows:
 
 
 def _as_one(rows: list[_Row]) -> Observed:
-    """The rows of a key and a time as one, whatever their order: what was given and retracted
-    is gone, and of what is left one that raises is enough."""
+    """Combine the rows of a key and a time, whatever their order: retracted rows are removed, and
+    one remaining row that raises is enough."""
     live: list[_Row] = []
     for row in rows:
-        if row.there:
+        if row.is_live:
             live.append(row)
         else:
             given = next((one for one in live if one.text == row.text), None)

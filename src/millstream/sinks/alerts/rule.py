@@ -1,11 +1,11 @@
-"""How one key of an alert stands: a pure function from what was seen to what is to be told.
+"""The state machine of an alert's key: a pure function from observations to transitions.
 
-    (nothing) ── raised ──▶ pending ── held for `for_` ──▶ firing ── cleared ──▶ resolved
-                               └── not held ──▶ (nothing)
+    (no state) ── raised ──▶ pending ── held for `for_` ──▶ firing ── cleared ──▶ resolved
+                                └── not held ──▶ (no state)
 
 Times are those of the rows, in microseconds: the same rows give the same episodes, however they
-are cut into batches. An episode begins with the row that raised it, and is named by that time;
-where the one before began no earlier, it begins a microsecond after that one.
+are cut into batches. An episode is identified by the time of the row that raised it; an episode
+that would begin at the same time as the previous one begins a microsecond later.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ Kind = Literal["firing", "resolved"]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """When an alert fires and when it is over; lengths in microseconds.
+    """When an alert fires; durations in microseconds.
 
-    After an episode the next one of that key fires `hold` later at the earliest. With `level`
-    a row is true until another comes (a table); otherwise it is a sample, and one sample alone
-    holds for no time.
+    After an episode, the key's next one fires after `hold` at the earliest. With `level` (rows of
+    a table) a row is true until the next one; otherwise each row is a sample, and a single sample
+    lasts no time.
     """
 
     for_: int = 0
@@ -33,12 +33,12 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One row of a key, or its end.
+    """One row of a key, or its deletion.
 
-    `clears` says that it ends an episode; a row that neither raises nor clears leaves a firing
-    alert as it is. `until` is for how long it speaks if nothing follows (None: for ever). What
-    is `provisional` may raise, but says nothing else: an early pane of a window that goes on.
-    A `correction` changes the row in force, and never begins anything by itself.
+    A row with `clears` ends an episode; one that neither raises nor clears leaves a firing alert
+    unchanged. Without further rows it is valid up to the time `until` (None: forever). A
+    `provisional` row (an early pane) can only raise. A `correction` (a late pane) changes the
+    current state but never starts an episode.
     """
 
     time: int
@@ -51,8 +51,8 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class KeyState:
-    """How a key stands: `time` is that of the row in force, `begun` when its episode began,
-    `resolved` when the last episode of it ended."""
+    """The state of a key: `time` of its newest row, `begun` as the start of its episode,
+    `resolved` as the end of its last episode."""
 
     state: State
     time: int
@@ -61,7 +61,7 @@ class KeyState:
     resolved: int | None = None
 
     def due(self, rule: Rule) -> int | None:
-        """The time after which it stands otherwise though nothing comes."""
+        """Return the time after which the state changes without another row."""
         if self.state == "resolved":
             return None
         ends = [self.until] if self.until is not None else []
@@ -70,85 +70,81 @@ class KeyState:
         return min(ends, default=None)
 
     def earliest(self, rule: Rule) -> int:
-        """When a pending episode may fire."""
+        """Return when a pending episode may fire."""
         held = self.begun + rule.for_
         return held if self.resolved is None else max(held, self.resolved + rule.hold)
 
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """Something that is to be said: at a time, of the episode that began then."""
+    """A change to notify: what happened, when, in the episode that began at `begun`."""
 
     kind: Kind
     at: int
     begun: int
 
 
-Step = tuple[KeyState | None, list[Transition]]
+Update = tuple[KeyState | None, list[Transition]]
 
 
-def observe(standing: KeyState | None, seen: Observation, rule: Rule) -> Step:
-    """How a key stands after a row of it. Rows older than the one in force say nothing."""
-    if standing is None and (seen.correction or not seen.raises):
+def observe(state: KeyState | None, row: Observation, rule: Rule) -> Update:
+    """Return the state after a row. Rows older than the newest one are ignored."""
+    if state is None and (row.correction or not row.raises):
         return None, []
-    if standing is not None and seen.time < standing.time:
-        return standing, []
-    if seen.provisional and not seen.raises:
-        return standing, []
-    standing, told = advance(standing, seen.time, rule)
-    if seen.raises:
-        after, more = _raised(standing, seen, rule)
-    else:
-        after, more = _lowered(standing, seen)
-    return after, told + more
+    if state is not None and row.time < state.time:
+        return state, []
+    if row.provisional and not row.raises:
+        return state, []
+    state, transitions = advance(state, row.time, rule)
+    after, more = _raise(state, row, rule) if row.raises else _clear(state, row)
+    return after, transitions + more
 
 
-def advance(standing: KeyState | None, clock: int, rule: Rule) -> Step:
-    """How a key stands when time has passed the clock and nothing came."""
-    told: list[Transition] = []
-    while standing is not None:
-        due = standing.due(rule)
+def advance(state: KeyState | None, clock: int, rule: Rule) -> Update:
+    """Return the state once time has passed `clock` without another row."""
+    transitions: list[Transition] = []
+    while state is not None:
+        due = state.due(rule)
         if due is None or due >= clock:
             break
-        if standing.until is not None and due == standing.until:
-            standing, more = _ended(standing, due)
+        if state.until is not None and due == state.until:
+            state, more = _end(state, due)
+            transitions += more
         else:
-            standing = replace(standing, state="firing")
-            more = [Transition("firing", due, standing.begun)]
-        told += more
-    return standing, told
+            state = replace(state, state="firing")
+            transitions.append(Transition("firing", due, state.begun))
+    return state, transitions
 
 
-def _raised(standing: KeyState | None, seen: Observation, rule: Rule) -> Step:
-    if standing is None:
-        standing = KeyState("pending", seen.time, seen.time, seen.until)
-    elif standing.state == "resolved":
-        begun = max(seen.time, standing.begun + 1)
-        standing = KeyState("pending", seen.time, begun, seen.until, standing.resolved)
+def _raise(state: KeyState | None, row: Observation, rule: Rule) -> Update:
+    if state is None:
+        state = KeyState("pending", row.time, row.time, row.until)
+    elif state.state == "resolved":
+        begun = max(row.time, state.begun + 1)
+        state = KeyState("pending", row.time, begun, row.until, state.resolved)
     else:
-        standing = replace(standing, time=seen.time, until=seen.until)
-    at = max(seen.time, standing.begun)
-    if standing.state == "pending" and at >= standing.earliest(rule):
-        standing = replace(standing, state="firing")
-        return standing, [Transition("firing", at, standing.begun)]
-    return standing, []
+        state = replace(state, time=row.time, until=row.until)
+    at = max(row.time, state.begun)
+    if state.state == "pending" and at >= state.earliest(rule):
+        return replace(state, state="firing"), [Transition("firing", at, state.begun)]
+    return state, []
 
 
-def _lowered(standing: KeyState | None, seen: Observation) -> Step:
-    if standing is None:
+def _clear(state: KeyState | None, row: Observation) -> Update:
+    if state is None:
         return None, []
-    here = replace(standing, time=seen.time, until=seen.until)
-    if standing.state == "resolved" or (standing.state == "firing" and not seen.clears):
-        return here, []
-    return _ended(here, seen.time)
+    state = replace(state, time=row.time, until=row.until)
+    if state.state == "resolved" or (state.state == "firing" and not row.clears):
+        return state, []
+    return _end(state, row.time)
 
 
-def _ended(standing: KeyState, at: int) -> Step:
-    """An episode is over; one that never fired leaves no trace but the last that did."""
-    if standing.state == "pending":
-        if standing.resolved is None:
+def _end(state: KeyState, at: int) -> Update:
+    """End an episode; one that never fired leaves only the previous resolved one, if any."""
+    if state.state == "pending":
+        if state.resolved is None:
             return None, []
-        return replace(standing, state="resolved", until=None), []
-    at = max(at, standing.begun)
-    over = replace(standing, state="resolved", until=None, resolved=at)
-    return over, [Transition("resolved", at, standing.begun)]
+        return replace(state, state="resolved", until=None), []
+    at = max(at, state.begun)
+    ended = replace(state, state="resolved", until=None, resolved=at)
+    return ended, [Transition("resolved", at, state.begun)]

@@ -1,4 +1,4 @@
-"""The address of a mail server: what it may look like, and how it may be shown."""
+"""The address of a mail server: its syntax and checks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SERVER = re.compile(
 
 @dataclass(frozen=True)
 class Server:
-    """Where mails are handed in."""
+    """A mail server."""
 
     scheme: str
     host: str
@@ -39,12 +39,12 @@ class Server:
 def checked_server(
     url: object, *, allow_plain: bool, value: Callable[[str], str] = unquote
 ) -> Server | None:
-    """The server an address names; None where only its reference is known.
+    """Return the server of an address; None if the address is a reference.
 
-    `value` makes of a name and a password as they are written what is meant by them.
+    `value` decodes the user and the password.
 
     Raises:
-        InvalidSpec: it names none, or one that would be spoken to without encryption.
+        InvalidSpec: the address is invalid, or its connection would not be encrypted.
     """
     text = url if isinstance(url, str) else ""
     if REFERENCE.fullmatch(text):
@@ -60,7 +60,7 @@ def checked_server(
     if not host:
         raise _no_server(text)
     if found["scheme"] == "smtp" and not allow_plain and not _on_this_machine(host):
-        raise InvalidSpec(f"Email needs an encrypted way to {host}", got="smtp://",
+        raise InvalidSpec(f"Email needs an encrypted connection to {host}", got="smtp://",
                           do="write smtp+starttls://… or smtps://…, or allow_plain=True on a "
                           "network you trust")  # fmt: skip
     user, password = found["user"], found["password"]
@@ -70,7 +70,7 @@ def checked_server(
 
 
 def _no_server(url: str) -> InvalidSpec:
-    """What is wrong with an address, told without a word of it that might be secret."""
+    """Return the error for an invalid address, quoting only its scheme: the rest may be secret."""
     scheme = re.match(r"([a-z+]{1,20})://", url)
     if scheme is not None and scheme[1] in SCHEMES:
         return InvalidSpec(

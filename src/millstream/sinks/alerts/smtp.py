@@ -1,4 +1,4 @@
-"""A mail: made so that no row can write its headers, and handed to a server."""
+"""Sending mails by SMTP, with headers that no row can inject into."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
 class PartlyDelivered(RetryLater):
-    """Some recipients have it; it is to be sent again to those that are `left`."""
+    """Some recipients have the mail; it must be sent again to those that are `left`."""
 
     def __init__(self, why: str, left: Sequence[str]) -> None:
         super().__init__(why)
@@ -45,7 +45,7 @@ class PartlyDelivered(RetryLater):
 
 @dataclass(frozen=True)
 class Mail:
-    """What is to be mailed: `id` stays the same however often that is tried."""
+    """A mail to send; `id` stays the same over all attempts."""
 
     id: str
     subject: str
@@ -53,47 +53,48 @@ class Mail:
 
 
 def message(mail: Mail, sender: str, to: Sequence[str]) -> EmailMessage:
-    """The mail with its headers: whatever a row holds, a header stays one line."""
-    made = EmailMessage(policy=POLICY)
-    # The library decodes words such as =?utf-8?q?=0A?= in what it is given, line breaks and all.
+    """Return the mail with its headers; a header stays one line, whatever a row holds."""
+    built = EmailMessage(policy=POLICY)
+    # The library decodes encoded words such as =?utf-8?q?=0A?=, line breaks included.
     subject = _CONTROLS.sub(" ", mail.subject).replace("=?", "= ?").strip()
     if len(subject) > LONGEST_SUBJECT:
         subject = subject[: LONGEST_SUBJECT - 1] + "…"
-    made["From"], made["To"], made["Subject"] = sender, ", ".join(to), subject
-    made["Date"] = formatdate(usegmt=True)
-    made["Message-ID"] = f"<{mail.id}@{sender.rpartition('@')[2]}>"
-    made["Auto-Submitted"] = "auto-generated"
+    built["From"], built["To"], built["Subject"] = sender, ", ".join(to), subject
+    built["Date"] = formatdate(usegmt=True)
+    built["Message-ID"] = f"<{mail.id}@{sender.rpartition('@')[2]}>"
+    built["Auto-Submitted"] = "auto-generated"
     body = _UNPRINTABLE.sub("\ufffd", mail.body)
     if len(body) > MOST_CHARACTERS:
         body = body[:MOST_CHARACTERS] + "\n… (the rest of the text is left out)"
-    made.set_content(body.encode("utf-8", "replace").decode())
-    return made
+    built.set_content(body.encode("utf-8", "replace").decode())
+    return built
 
 
 def send(address: Email, mail: Mail, left: Sequence[str] | None = None) -> None:
-    """Hand a mail to the server once, for those that are left of its recipients.
+    """Send a mail once, to the recipients that are `left`.
 
     Raises:
-        RetryLater: the server did not take it now, or not for all.
-        MillstreamError: it will never take it.
+        RetryLater: the server did not accept it now, or not for all recipients.
+        MillstreamError: the server will never accept it.
     """
     server = _server(address)
     to = tuple(left or address.to)
-    made = message(mail, address.sender or f"millstream@{_host_name()}", address.to)
+    content = message(mail, address.sender or f"millstream@{_host_name()}", address.to)
     try:
-        refused = bounded(lambda: _handed_over(server, made, to), _WHOLE)
+        refused = bounded(lambda: _transmit(server, content, to), _WHOLE)
     except (smtplib.SMTPRecipientsRefused, smtplib.SMTPResponseException) as error:
-        raise _told(server, error) from error
+        raise _classify_error(server, error) from error
     except (smtplib.SMTPException, OSError) as error:
-        raise RetryLater(f"{server.host} did not take a mail ({_reason(error)})") from error
-    _judge(server, refused)
+        reason = str(error) or type(error).__name__
+        raise RetryLater(f"{server.host} did not accept a mail ({reason})") from error
+    _check_refused(server, refused)
 
 
 def _server(address: Email) -> Server:
-    """The server with its name and password. What a reference stands for is taken as it is: no
-    character of it can change which server is meant."""
+    """Return the server with its user and password. Resolved values are used literally, so no
+    character in them can change the server."""
     url, plain = address.url or DEFAULT, address.allow_plain
-    server = checked_server(url, allow_plain=plain, value=_looked_up)
+    server = checked_server(url, allow_plain=plain, value=_resolved)
     if server is None:
         server = checked_server(secrets.resolve(url, setting=_SETTING), allow_plain=plain)
     if server is None:
@@ -101,29 +102,29 @@ def _server(address: Email) -> Server:
     return server
 
 
-def _looked_up(text: str) -> str:
-    """A name or password of an address: its references resolved, the rest unquoted."""
+def _resolved(text: str) -> str:
+    """Return a user or password with its references resolved and the rest unquoted."""
     plain = [unquote(part) for part in REFERENCE.split(text)]
-    given = [secrets.resolve(one, setting=_SETTING) for one in REFERENCE.findall(text)]
-    return plain[0] + "".join(a + b for a, b in zip(given, plain[1:], strict=True))
+    values = [secrets.resolve(one, setting=_SETTING) for one in REFERENCE.findall(text)]
+    return plain[0] + "".join(a + b for a, b in zip(values, plain[1:], strict=True))
 
 
 @cache
 def _host_name() -> str:
-    """What this machine calls itself."""
     name = socket.getfqdn()
     return name if re.fullmatch(r"[A-Za-z0-9.-]{1,200}", name) else "localhost"
 
 
-def _handed_over(
-    server: Server, made: EmailMessage, to: Sequence[str]
+def _transmit(
+    server: Server, content: EmailMessage, to: Sequence[str]
 ) -> dict[str, tuple[int, bytes]]:
-    said: dict[str, Any] = {"timeout": _TIMEOUT, "local_hostname": _host_name()}
+    """Send a mail; return the refused recipients with the server's answers."""
+    options: dict[str, Any] = {"timeout": _TIMEOUT, "local_hostname": _host_name()}
     if server.scheme == "smtps":
         tls = ssl.create_default_context()
-        client: smtplib.SMTP = smtplib.SMTP_SSL(server.host, server.port, context=tls, **said)
+        client: smtplib.SMTP = smtplib.SMTP_SSL(server.host, server.port, context=tls, **options)
     else:
-        client = smtplib.SMTP(server.host, server.port, **said)
+        client = smtplib.SMTP(server.host, server.port, **options)
     try:
         if server.scheme == "smtp+starttls":
             client.starttls(context=ssl.create_default_context())
@@ -132,43 +133,39 @@ def _handed_over(
                 PASSWORD, setting=f"the mail server {server.host}"
             )
             client.login(server.user, password)
-        return client.send_message(made, to_addrs=list(to))
+        return client.send_message(content, to_addrs=list(to))
     finally:
         with suppress(smtplib.SMTPException, OSError):
             client.quit()
         client.close()
 
 
-def _told(
+def _classify_error(
     server: Server, error: smtplib.SMTPRecipientsRefused | smtplib.SMTPResponseException
 ) -> Exception:
-    """A code of 4xx may heal; one of 5xx does not."""
+    """Codes of 4xx are transient, those of 5xx permanent."""
     if isinstance(error, smtplib.SMTPRecipientsRefused):
-        answers = [(code, _words(text)) for code, text in error.recipients.values()]
+        answers = [(code, _one_line(text)) for code, text in error.recipients.values()]
     else:
-        answers = [(error.smtp_code, _words(error.smtp_error))]
-    said = "; ".join(f"{code} {text}" for code, text in answers)
+        answers = [(error.smtp_code, _one_line(error.smtp_error))]
+    shown = "; ".join(f"{code} {text}" for code, text in answers)
     if any(400 <= code < 500 or code < 0 for code, _ in answers):
-        return RetryLater(f"{server.host} answered {said}")
-    return MillstreamError(f"{server.host} needs to take mails", got=said,
-                           do="mend the address, the sender or the password")  # fmt: skip
+        return RetryLater(f"{server.host} answered {shown}")
+    return MillstreamError(f"{server.host} must accept mails", got=shown,
+                           do="correct the address, the sender or the password")  # fmt: skip
 
 
-def _judge(server: Server, refused: dict[str, tuple[int, bytes]]) -> None:
+def _check_refused(server: Server, refused: dict[str, tuple[int, bytes]]) -> None:
     if not refused:
         return
-    said = "; ".join(f"{who}: {code} {_words(text)}" for who, (code, text) in refused.items())
+    shown = "; ".join(f"{who}: {code} {_one_line(text)}" for who, (code, text) in refused.items())
     later = [who for who, (code, _) in refused.items() if code < 500]
     if later:
-        raise PartlyDelivered(f"{server.host} answered {said}", later)
-    raise MillstreamError(f"{server.host} needs to take mails for everybody", got=said,
-                          do="mend the address; the others have theirs")  # fmt: skip
+        raise PartlyDelivered(f"{server.host} answered {shown}", later)
+    raise MillstreamError(f"{server.host} must accept mails for every recipient", got=shown,
+                          do="correct the address; the other recipients have it")  # fmt: skip
 
 
-def _words(text: bytes | str) -> str:
+def _one_line(text: bytes | str) -> str:
     plain = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
     return _CONTROLS.sub(" ", plain)[:200]
-
-
-def _reason(error: Exception) -> str:
-    return str(error) or type(error).__name__

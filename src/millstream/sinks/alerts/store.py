@@ -1,8 +1,11 @@
-"""What is to be told, and how alerts stand: one bounded SQLite file per job (and one per stack).
+"""The states of alerts and the notifications to send: one bounded SQLite file per job and stack.
 
-How a key stands and what is to be said about it change in one transaction, with the mark of the
-batch they follow from: a batch that is written again changes nothing, and what was to be said is
-said after a crash, under the same id. Readers open the file read-only and block nobody.
+States and notifications change in one transaction with the ledger entry of their batch: a batch
+that is written again changes nothing, and a notification that a crash interrupted is sent again
+under the same id. Readers open the file read-only and do not block the writer.
+
+Tables and columns keep the names of version 1: `standings` holds the states of keys, `outbox` the
+notifications, and `parcels` their deliveries.
 """
 
 from __future__ import annotations
@@ -31,8 +34,7 @@ MOST_KEYS = 10_000
 RESOLVED_KEPT = 1000
 SENT_KEPT = 10_000
 MOST_PENDING = 2 * MOST_KEYS
-TOO_MANY = "too many waited"
-_ASKED_AT_ONCE = 500
+TOO_MANY = "too many waited"  # a stored id, and shown as the reason
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS ledger (
     one INTEGER PRIMARY KEY CHECK (one = 1), job TEXT, epoch INTEGER, intent TEXT, batch INTEGER
@@ -81,17 +83,17 @@ _ADDED = (("alerts", "given_up"), ("standings", "batch"))
 
 
 def store_file(job: str, home: Path | None = None) -> Path:
-    """Where the alerts of a job are kept; `job` is the id of its checkpoint."""
+    """Return the file with the alerts of a job; `job` is the id of its checkpoint."""
     return (home or home_folder()) / "notices" / f"{job}.db"
 
 
 def episode_of(alert: str, key: str, begun: int) -> str:
-    """The id of an episode: the same alert, key and first row give the same one, always."""
+    """Return the id of an episode: the same alert, key and first row give the same id."""
     return hashlib.sha256(json.dumps([alert, key, begun]).encode()).hexdigest()[:24]
 
 
-class NoticeStore:
-    """The file opened for writing; its calls may come from any thread."""
+class NotificationStore:
+    """The file opened for writing; its methods may be called from any thread."""
 
     def __init__(self, path: Path, patience: float = 30.0) -> None:
         self.path = path
@@ -112,7 +114,7 @@ class NoticeStore:
             raise self._unavailable(error) from error
 
     def _add_columns(self) -> None:
-        """What a file of an earlier version does not have."""
+        """Add the columns that a file of an earlier version lacks."""
         if not self._missing():
             return
         with self.transaction():
@@ -126,7 +128,7 @@ class NoticeStore:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All of it or nothing.
+        """Run the block in one transaction.
 
         Raises:
             Unavailable: the file cannot be written.
@@ -148,33 +150,33 @@ class NoticeStore:
         return Unavailable(
             f"alerts need their store in {self.path}",
             got=str(error),
-            do="see whether the disk is full or something else writes to it",
+            do="check whether the disk is full or another process writes to the file",
         )
 
     def rows(self, sql: str, *values: Any) -> list[sqlite3.Row]:
-        """What a query finds."""
+        """Return the rows of a query."""
         with self._lock:
             return self._connection.execute(sql, values).fetchall()
 
     def run(self, sql: str, *values: Any) -> int:
-        """Run one statement; how many rows it has changed."""
+        """Run one statement; return how many rows it changed."""
         with self._lock:
             return self._connection.execute(sql, values).rowcount
 
     def run_many(self, sql: str, values: Iterable[Sequence[Any]]) -> None:
-        """Run a statement for each of these."""
+        """Run one statement with each of the values."""
         with self._lock:
             self._connection.executemany(sql, values)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         with self._lock:
             self._connection.close()
 
-    # -- how keys stand ----------------------------------------------------------
+    # -- states of keys ----------------------------------------------------------
 
     def register(self, alert: str, spec: dict[str, Any]) -> None:
-        """An alert, as it may be shown."""
+        """Store the description of an alert."""
         self.run(
             "INSERT INTO alerts (alert, spec) VALUES (?, ?) "
             "ON CONFLICT (alert) DO UPDATE SET spec = excluded.spec",
@@ -182,74 +184,73 @@ class NoticeStore:
         )  # fmt: skip
 
     def clock(self, alert: str) -> int | None:
-        """The largest time of a row so far."""
+        """Return the largest time of a row so far."""
         found = self.rows("SELECT clock FROM alerts WHERE alert = ?", alert)
         return found[0]["clock"] if found else None
 
-    def heard(self, alert: str, clock: int) -> None:
-        """Time has come so far."""
+    def advance_clock(self, alert: str, clock: int) -> None:
+        """Advance the clock of an alert; it never goes back."""
         self.run("UPDATE alerts SET clock = max(coalesce(clock, ?), ?) WHERE alert = ?",
                  clock, clock, alert)  # fmt: skip
 
     def tracked(self, alert: str) -> dict[str, KeyState]:
-        """Every key that stands somehow."""
+        """Return the state of every tracked key."""
         found = self.rows("SELECT * FROM standings WHERE alert = ?", alert)
-        return {row["key"]: standing(row) for row in found}
+        return {row["key"]: key_state(row) for row in found}
 
     def due(self, alert: str, clock: int) -> list[sqlite3.Row]:
-        """Keys that stand otherwise once time has passed the clock."""
+        """Return the keys whose state changes once time has passed `clock`."""
         return self.rows("SELECT * FROM standings WHERE alert = ? AND due < ?", alert, clock)
 
     def save_state(
-        self, alert: str, key: str, after: KeyState | None, rule: Rule, row: str | None,
+        self, alert: str, key: str, state: KeyState | None, rule: Rule, row: str | None,
         batch: int = 0,
     ) -> None:  # fmt: skip
-        """How a key stands from now on, after a batch; the row that raised it stays if no other
-        is given, and so does the batch in which its episode began."""
-        if after is None:
+        """Store the state of a key; without `row` the row that raised it stays, and during an
+        episode so does the batch in which it began."""
+        if state is None:
             self.run("DELETE FROM standings WHERE alert = ? AND key = ?", alert, key)
             return
-        since = after.begun if after.state != "resolved" else (after.resolved or after.begun)
+        since = state.begun if state.state != "resolved" else (state.resolved or state.begun)
         self.run(
             "INSERT INTO standings VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, coalesce(?, '{}'), ?) "
             "ON CONFLICT (alert, key) DO UPDATE SET state = excluded.state, time = excluded.time, "
             "batch = iif(begun = excluded.begun, batch, excluded.batch), "
             "begun = excluded.begun, until = excluded.until, resolved = excluded.resolved, "
             "due = excluded.due, since = excluded.since, row = coalesce(?, row)",
-            alert, key, after.state, after.time, after.begun, after.until, after.resolved,
-            after.due(rule), since, row, batch, row,
+            alert, key, state.state, state.time, state.begun, state.until, state.resolved,
+            state.due(rule), since, row, batch, row,
         )  # fmt: skip
 
     def row_of(self, alert: str, key: str) -> str:
-        """The row that a key was last raised by, as JSON."""
+        """Return the row that last raised a key, as JSON."""
         found = self.rows("SELECT row FROM standings WHERE alert = ? AND key = ?", alert, key)
         return found[0]["row"] if found else "{}"
 
-    def untracked(self, alert: str, count: int) -> None:
-        """Keys that were raised while too many others were: counted, as they cannot be kept."""
+    def count_untracked(self, alert: str, count: int) -> None:
+        """Count keys that were raised while the limit of tracked keys was reached."""
         self.run("UPDATE alerts SET untracked = untracked + ? WHERE alert = ?", count, alert)
 
-    def trim(self, alert: str) -> None:
-        """Forget the oldest of what is over."""
+    def trim_resolved(self, alert: str) -> None:
+        """Delete the oldest resolved keys beyond the limit."""
         self.run(
             "DELETE FROM standings WHERE alert = ? AND state = 'resolved' AND key NOT IN (SELECT "
             "key FROM standings WHERE alert = ? AND state = 'resolved' ORDER BY resolved DESC "
             "LIMIT ?)", alert, alert, RESOLVED_KEPT,
         )  # fmt: skip
 
-    def forget(self, alert: str) -> int:
-        """An alert that is no more; what somebody was still to be told of it is given up, and
-        counted."""
+    def remove_alert(self, alert: str) -> int:
+        """Delete an alert; return how many of its notifications are dropped unsent."""
         self.run("DELETE FROM outputs WHERE output = ?", alert)
         self.run("DELETE FROM alerts WHERE alert = ?", alert)
         self.run("DELETE FROM standings WHERE alert = ?", alert)
         self.run("DELETE FROM silences WHERE alert = ?", alert)
-        return self.give_up("SELECT place FROM outbox WHERE alert = ? AND outcome IS NULL", alert)
+        return self.drop("SELECT place FROM outbox WHERE alert = ? AND outcome IS NULL", alert)
 
-    def give_up(self, places: str, value: str) -> int:
-        """End what waits, by the query that finds it, for it is no longer in the pipeline; how
-        much that was."""
-        found = [row["place"] for row in self.rows(places, value)]
+    def drop(self, query: str, value: str) -> int:
+        """Drop the notifications a query finds, because their recipient is no longer in the
+        pipeline; return how many."""
+        found = [row["place"] for row in self.rows(query, value)]
         self.run_many(
             "UPDATE parcels SET ended = ?, problem = 'no longer in the pipeline' WHERE ended IS "
             "NULL AND parcel = (SELECT parcel FROM outbox WHERE place = ?)",
@@ -259,81 +260,84 @@ class NoticeStore:
                       [(place,) for place in found])  # fmt: skip
         return len(found)
 
-    # -- what is to be told -------------------------------------------------------
+    # -- notifications ------------------------------------------------------------
 
     def enqueue(
-        self, alert: str, key: str, change: Transition, targets: dict[str, float], batch: int,
-        row: str, *, called: str | None = None,
+        self, alert: str, key: str, transition: Transition, recipients: dict[str, float],
+        batch: int, row: str, *, shown_name: str | None = None,
     ) -> None:  # fmt: skip
-        """Something happened: each target hears of it, when its time has come, once.
+        """Enqueue a transition once for each recipient, with the seconds of its digest.
 
-        `called` is what people call the alert, where the store has another name for it.
+        `shown_name` is the alert's name in the text, if the store has another name for it.
         """
-        episode = episode_of(alert, key, change.begun)
-        body = json.dumps({"alert": called or alert, "key": json.loads(key), "state": change.kind,
-                           "at": change.at, "since": change.begun, "episode": episode,
+        kind, begun = transition.kind, transition.begun
+        episode = episode_of(alert, key, begun)
+        body = json.dumps({"alert": shown_name or alert, "key": json.loads(key), "state": kind,
+                           "at": transition.at, "since": begun, "episode": episode,
                            "row": json.loads(row)})  # fmt: skip
         now = time.time()
-        for target, gathers in targets.items():
+        for recipient, digest in recipients.items():
             self.run(
                 "INSERT OR IGNORE INTO outbox (id, target, alert, key, episode, kind, body, made, "
                 "due, batch) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                f"{episode}_{change.kind}", target, alert, key, episode, change.kind, body, now,
-                max(now, self._last_parcel(target) + gathers), batch,
+                f"{episode}_{kind}", recipient, alert, key, episode, kind, body, now,
+                max(now, self._last_delivery(recipient) + digest), batch,
             )  # fmt: skip
 
-    def bound(self, target: str) -> None:
-        """Where more waits for a target than may, the oldest that is not under way to it is
-        given up, and counted."""
-        excess = self.waiting(target) - MOST_PENDING
+    def drop_excess(self, recipient: str) -> None:
+        """Drop and count the oldest notifications to a recipient for which too many wait, except
+        those already in a delivery."""
+        excess = self.waiting(recipient) - MOST_PENDING
         if excess <= 0:
             return
         oldest = self.rows("SELECT place, alert FROM unpacked WHERE target = ? ORDER BY place "
-                           "LIMIT ?", target, excess)  # fmt: skip
+                           "LIMIT ?", recipient, excess)  # fmt: skip
         self.run_many("UPDATE alerts SET given_up = given_up + 1 WHERE alert = ?",
                       [(row["alert"],) for row in oldest])  # fmt: skip
-        kept = self.rows("SELECT parcel FROM parcels WHERE target = ? AND id = ?", target, TOO_MANY)
-        if not kept:
+        dropped = self.rows(
+            "SELECT parcel FROM parcels WHERE target = ? AND id = ?", recipient, TOO_MANY
+        )
+        if not dropped:
             self.run("INSERT INTO parcels (id, target, made, problem, ended) "
-                     "VALUES (?, ?, 0, ?, ?)", TOO_MANY, target, TOO_MANY,
+                     "VALUES (?, ?, 0, ?, ?)", TOO_MANY, recipient, TOO_MANY,
                      time.time())  # fmt: skip
-            kept = self.rows("SELECT last_insert_rowid() AS parcel")
+            dropped = self.rows("SELECT last_insert_rowid() AS parcel")
         self.run_many("UPDATE outbox SET outcome = 'failed', parcel = ? WHERE place = ?",
-                      [(kept[0]["parcel"], row["place"]) for row in oldest])  # fmt: skip
+                      [(dropped[0]["parcel"], row["place"]) for row in oldest])  # fmt: skip
         self.trim_sent()
 
     def trim_sent(self) -> None:
-        """Keep of what is done with as much as is shown."""
+        """Delete the oldest finished notifications beyond the limit."""
         self.run("DELETE FROM outbox WHERE outcome IS NOT NULL AND place <= "
                  "(SELECT max(place) FROM outbox) - ?", SENT_KEPT)  # fmt: skip
         self.run("DELETE FROM parcels WHERE ended IS NOT NULL AND parcel <= "
                  "(SELECT max(parcel) FROM parcels) - ?", SENT_KEPT)  # fmt: skip
 
-    def _last_parcel(self, target: str) -> float:
-        found = self.rows("SELECT max(made) AS made FROM parcels WHERE target = ?", target)
+    def _last_delivery(self, recipient: str) -> float:
+        found = self.rows("SELECT max(made) AS made FROM parcels WHERE target = ?", recipient)
         return found[0]["made"] or 0.0
 
-    def waiting(self, target: str) -> int:
-        """How much a target has not been told yet."""
+    def waiting(self, recipient: str) -> int:
+        """Return how many notifications wait for a recipient."""
         found = self.rows(
-            "SELECT count(*) AS n FROM outbox WHERE target = ? AND outcome IS NULL", target
+            "SELECT count(*) AS n FROM outbox WHERE target = ? AND outcome IS NULL", recipient
         )
         return int(found[0]["n"])
 
-    # -- silence ------------------------------------------------------------------
+    # -- silences -----------------------------------------------------------------
 
     def silence(self, alert: str, key: str, until: float) -> None:
-        """Say nothing of an alert (of one key, or with "" of all) until then."""
+        """Silence an alert until a time: one key, or with "" all keys."""
         with self.transaction():
             self.run("DELETE FROM silences WHERE until <= ?", time.time())
             self.run("INSERT OR REPLACE INTO silences VALUES (?, ?, ?)", alert, key, until)
 
     def unsilence(self, alert: str, key: str) -> bool:
-        """Speak again; whether there was a silence."""
+        """End a silence; return whether there was one."""
         with self.transaction():
             return self.run("DELETE FROM silences WHERE alert = ? AND key = ?", alert, key) > 0
 
 
-def standing(row: sqlite3.Row) -> KeyState:
-    """A row of `standings` as the rules know it."""
+def key_state(row: sqlite3.Row) -> KeyState:
+    """Return a row of `standings` as a `KeyState`."""
     return KeyState(row["state"], row["time"], row["begun"], row["until"], row["resolved"])

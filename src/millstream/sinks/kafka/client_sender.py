@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from millstream.kafka.librdkafka import LOG
-from millstream.kafka.record_limits import ANY
+from millstream.kafka.record_limits import ANY_SIZE
 from millstream.sinks.kafka.sender import CALL_SECONDS, TRANSACTION_MS
 from millstream.timeouts import bounded
 
@@ -32,7 +32,7 @@ class ClientSender:
         settings = self._cluster.client(
             **self._kind(),
             **{
-                **ANY,
+                **ANY_SIZE,
                 "partitioner": "murmur2_random",
                 "compression.type": "lz4",
                 "linger.ms": "5",

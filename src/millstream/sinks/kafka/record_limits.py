@@ -57,8 +57,8 @@ class TopicLimits:
         from millstream.kafka import record_limits
 
         try:
-            [response] = record_limits.ask(admin, [topic]).values()
-            return record_limits.told(response.result(timeout=_RESPONSE_SECONDS))
+            [response] = record_limits.request_settings(admin, [topic]).values()
+            return record_limits.limit_in(response.result(timeout=_RESPONSE_SECONDS))
         except KafkaException as error:
             if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise

@@ -1,1 +1,1 @@
-"""Charts and live tables of the page: results in a bounded store per job."""
+"""Charts and live tables on the page: results in a bounded store per job."""

@@ -1,9 +1,9 @@
-"""`Chart` and `LiveTable`: results on the page, kept in a small store of the job's own.
+"""`Chart` and `LiveTable`: results on the page, kept in a bounded store per job.
 
     counts.to(ms.Chart("views", x="window_start", y="n", by="page"))
     counts.to(ms.LiveTable("newest", key=["page", "window_start"]))
 
-The store is bounded: the oldest rows leave it. It can be read while the job is down.
+Beyond the bound the oldest rows are removed. The store can be read while the job is down.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Shape = Literal["line", "bars"]
 class Chart:
     """A chart on the page: `y` over `x`, one line for each value of `by`.
 
-    A row with the same `x` and `by` as an earlier one takes its place, so early and late panes
-    move a point instead of adding one. `keep` is how many points are kept.
+    A row replaces the earlier one with the same `x` and `by`, so early and late panes move a point
+    instead of adding one. `keep` is the number of points kept.
     """
 
     name: str
@@ -54,28 +54,28 @@ class Chart:
         lines = _lines(y)
         if by is not None and len(lines) > 1:
             raise InvalidSpec("Chart(by=…) needs one y", got=", ".join(lines),
-                              do="leave by= out, or make one chart for each")  # fmt: skip
+                              do="leave out by=, or use one chart for each")  # fmt: skip
         for name_, value in (("name", name), ("x", x), ("y", lines), ("by", by),
                              ("shape", shape), ("keep", keep)):  # fmt: skip
             object.__setattr__(self, name_, value)
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The columns that say which point is meant."""
+        """The columns that identify a point."""
         return (self.x,) if self.by is None else (self.x, self.by)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns it needs."""
+        """The columns that the rows must have."""
         return (*self.key, *self.y)
 
     @property
     def system(self) -> str:
-        """All charts and tables of a job are one store."""
+        """All charts and tables of a job share one store."""
         return SYSTEM
 
     def writer(self, opening: Opening) -> Writer:
-        """The store, opened for one run."""
+        """Return the writer of the job's charts and tables."""
         from millstream.sinks.live.store import LiveWriter
 
         return LiveWriter(opening)
@@ -99,11 +99,11 @@ class LiveTable:
 
     @property
     def system(self) -> str:
-        """All charts and tables of a job are one store."""
+        """All charts and tables of a job share one store."""
         return SYSTEM
 
     def writer(self, opening: Opening) -> Writer:
-        """The store, opened for one run."""
+        """Return the writer of the job's charts and tables."""
         from millstream.sinks.live.store import LiveWriter
 
         return LiveWriter(opening)

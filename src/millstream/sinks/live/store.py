@@ -1,7 +1,7 @@
 """The store behind the page's charts and tables: one SQLite file per job, bounded, exactly once.
 
-A batch's rows and the mark of its intent are one transaction: after a crash the mark says
-whether the batch is in. Readers open the file read-only and never block the writer.
+A batch's rows and its ledger entry are one transaction: after a crash the ledger tells whether
+the batch was written. Readers open the file read-only and never block the writer.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import sqlite3
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from millstream.errors import DataGone, Fenced, Unavailable
+from millstream.errors import Unavailable
 from millstream.formats.json.encode import encode
+from millstream.sinks.ownership import fenced, missing_entry
 from millstream.sinks.private_file import create_private_file
 from millstream.sinks.rows import SIGN, chunks, visible
 from millstream.toolchain.folders import home_folder
@@ -41,21 +42,21 @@ CREATE UNIQUE INDEX IF NOT EXISTS by_key ON live_rows (output, key) WHERE key IS
 CREATE INDEX IF NOT EXISTS by_place ON live_rows (output, place)
 """
 
-_PUT = "INSERT INTO live_rows (output, key, batch, value) VALUES (?, ?, ?, ?)"
-_TAKE_KEY = "DELETE FROM live_rows WHERE output = ? AND key = ?"
-_TAKE_ROW = (
+_INSERT = "INSERT INTO live_rows (output, key, batch, value) VALUES (?, ?, ?, ?)"
+_DELETE_KEY = "DELETE FROM live_rows WHERE output = ? AND key = ?"
+_DELETE_ROW = (
     "DELETE FROM live_rows WHERE place = "
     "(SELECT max(place) FROM live_rows WHERE output = ? AND value = ?)"
 )
 
 
 def store_file(job: str) -> Path:
-    """Where the charts and tables of a job are kept; `job` is the id of its checkpoint."""
+    """Return the file with the charts and tables of a job; `job` is the id of its checkpoint."""
     return home_folder() / "live" / f"{job}.db"
 
 
 class LiveWriter:
-    """The store opened for one run."""
+    """Writes the charts and tables of one run."""
 
     def __init__(self, opening: Opening) -> None:
         self._opening = opening
@@ -64,7 +65,7 @@ class LiveWriter:
         self._last: str | None = None
 
     def recover(self, expected: str | None) -> str | None:
-        """Take the store, and tell the intent it has taken last."""
+        """Claim the store, and return the intent it has last."""
         self._path.parent.mkdir(mode=0o700, exist_ok=True)
         create_private_file(self._path)
         store = sqlite3.connect(
@@ -80,19 +81,15 @@ class LiveWriter:
         epoch, self._last = row or (0, None)
         if epoch > self._opening.epoch:
             store.execute("ROLLBACK")
-            raise self._fenced()
+            raise fenced(self._opening.job, str(self._path))
         if expected is not None and self._last is None:
             store.execute("ROLLBACK")
-            raise DataGone(
-                f"the job needs the store of its charts and tables in {self._path}",
-                got="an empty one, though an earlier batch wrote to it",
-                do="put it back, or begin anew with another --checkpoint",
-            )
-        self._mark(self._last, 0 if row is None else None)
+            raise missing_entry(str(self._path), None, restore="restore the file")
+        self._write_ledger(self._last, 0 if row is None else None)
         store.execute("COMMIT")
         return self._last
 
-    def _mark(self, intent: str | None, batch: int | None) -> None:
+    def _write_ledger(self, intent: str | None, batch: int | None) -> None:
         assert self._connection is not None
         self._connection.execute(
             "INSERT INTO ledger VALUES (1, ?, ?, ?, ?) ON CONFLICT (one) DO UPDATE SET "
@@ -102,7 +99,7 @@ class LiveWriter:
         )
 
     def write(self, intent: str, batch: int, outputs: Sequence[Staged]) -> None:
-        """All rows of a batch and its mark, in one transaction."""
+        """Write a batch's rows and its ledger entry in one transaction."""
         store = self._connection
         assert store is not None
         try:
@@ -118,17 +115,17 @@ class LiveWriter:
             raise Unavailable(
                 f"batch {batch} needs the store of its charts and tables in {self._path}",
                 got=str(error),
-                do="see whether the disk is full or something else writes to it",
+                do="check whether the disk is full or another process writes to the file",
             ) from error
         self._opening.on_step("after a sink's commit")
         self._last = intent
 
     def rewind_obstacle(self, batch: int, intent: str | None) -> str | None:
-        """It always can: each row names its batch."""
+        """Always possible: each row has its batch number."""
         return None
 
     def rewind(self, batch: int, intent: str | None, mark: str) -> str | None:
-        """Rows of later batches leave; they come again."""
+        """Delete the rows of later batches."""
         assert self._connection is not None
         self._connection.execute("DELETE FROM live_rows WHERE batch > ?", (batch,))
         return self._last
@@ -138,7 +135,7 @@ class LiveWriter:
     ) -> None:
         found = store.execute("SELECT epoch, intent FROM ledger").fetchone()
         if found != (self._opening.epoch, self._last):
-            raise self._fenced()
+            raise fenced(self._opening.job, str(self._path))
         for staged in outputs:
             store.execute(
                 "INSERT INTO outputs VALUES (?, ?) "
@@ -148,17 +145,10 @@ class LiveWriter:
             for table in chunks(staged, _CHUNK):
                 _put(store, staged, batch, table)
             _trim(store, staged)
-        self._mark(intent, batch)
-
-    def _fenced(self) -> Fenced:
-        return Fenced(
-            f"the job {self._opening.job[:8]} needs to be the only one writing to {self._path}",
-            got="a newer run, which has taken it over",
-            do="let that one work; this one stops, and nothing it had begun is visible",
-        )
+        self._write_ledger(intent, batch)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._connection is not None:
             self._connection.close()
 
@@ -173,11 +163,11 @@ def _put(store: sqlite3.Connection, staged: Staged, batch: int, table: pa.Table)
     signs = table[SIGN].to_pylist() if SIGN in table.column_names else [1] * len(values)
     for sign, key, value in zip(signs, keys, values, strict=True):
         if key is not None:
-            store.execute(_TAKE_KEY, (staged.output, key))
+            store.execute(_DELETE_KEY, (staged.output, key))
         elif sign < 0:
-            store.execute(_TAKE_ROW, (staged.output, value))
+            store.execute(_DELETE_ROW, (staged.output, value))
         if sign > 0:
-            store.execute(_PUT, (staged.output, key, batch, value))
+            store.execute(_INSERT, (staged.output, key, batch, value))
 
 
 def _trim(store: sqlite3.Connection, staged: Staged) -> None:
@@ -201,7 +191,7 @@ def _spec(sink: Any) -> str:
 
 @dataclass(frozen=True)
 class LiveOutput:
-    """One chart or table as it stands: true for `batch`; rows oldest first, each as JSON text."""
+    """A chart or table as of `batch`; its rows are JSON texts, oldest first."""
 
     output: str
     spec: dict[str, Any]
@@ -210,7 +200,7 @@ class LiveOutput:
 
 
 def live_outputs(job: str, output: str | None = None) -> Iterator[LiveOutput]:
-    """The charts and tables of a job in the order of their first rows, or one of them."""
+    """Yield the charts and tables of a job in the order of their first rows, or one of them."""
     path = store_file(job)
     if not path.exists():
         return
@@ -226,7 +216,7 @@ def live_outputs(job: str, output: str | None = None) -> Iterator[LiveOutput]:
                 ).fetchall()
                 batch = (ledger or (0,))[0] or 0
                 yield LiveOutput(name, json.loads(spec), batch, [row[0] for row in rows])
-    except sqlite3.OperationalError:  # made a moment ago, and not laid out yet
+    except sqlite3.OperationalError:  # created a moment ago, still without tables
         return
     finally:
         store.close()

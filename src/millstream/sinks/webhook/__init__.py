@@ -1,1 +1,1 @@
-"""Webhooks as sinks: signed posts, at least once, to addresses that are checked."""
+"""Webhooks: signed posts to checked addresses, at least once."""

@@ -16,7 +16,7 @@ _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
 def surely_private(host: str) -> bool:
-    """Whether a host as it is written can only mean this machine or a private network.
+    """Return whether a host name can only mean this machine or a private network.
 
     >>> [surely_private(host) for host in ("localhost", "10.0.0.1", "::1", "ops.example")]
     [True, True, True, False]
@@ -28,18 +28,18 @@ def surely_private(host: str) -> bool:
 
 
 def is_public(text: str) -> bool:
-    """Whether an address lies in the open internet, also behind what wraps one in another.
+    """Return whether an IP address is public, also if it embeds another address.
 
     >>> [is_public(a) for a in ("1.1.1.1", "127.0.0.1", "169.254.169.254", "::ffff:10.0.0.1")]
     [True, False, False, False]
     """
     return all(
         one.is_global and not one.is_multicast and not one.is_reserved
-        for one in _wrapped(ipaddress.ip_address(text.partition("%")[0]))
+        for one in _embedded(ipaddress.ip_address(text.partition("%")[0]))
     )
 
 
-def _wrapped(address: Address) -> list[Address]:
+def _embedded(address: Address) -> list[Address]:
     if isinstance(address, ipaddress.IPv4Address):
         return [address]
     if address.ipv4_mapped is not None:
@@ -55,10 +55,10 @@ def _wrapped(address: Address) -> list[Address]:
 
 
 def checked_address(url: object, *, allow_private: bool) -> None:
-    """Refuse what is no address of a web server; what a reference stands for is seen later.
+    """Check the URL of a web server. References are checked again when they are resolved.
 
     Raises:
-        InvalidSpec: it is none, has a password in it, or no TLS.
+        InvalidSpec: the URL is invalid, contains a password, or does not use TLS.
     """
     if not isinstance(url, str) or not url.strip() or re.search(r"[\s\x00-\x1f\x7f]", url):
         raise InvalidSpec("Webhook needs an address", got=_outline(url),
@@ -79,14 +79,14 @@ def checked_address(url: object, *, allow_private: bool) -> None:
                           do='write headers={"Authorization": "${env:…}"}')  # fmt: skip
     if not allow_private and surely_private(host):
         raise InvalidSpec("Webhook needs a public address", got=f"the host {host}",
-                          do="write allow_private=True if that is meant")  # fmt: skip
+                          do="write allow_private=True if that is intended")  # fmt: skip
     if parts.scheme == "http" and not allow_private:
         raise InvalidSpec("Webhook needs https", got=_outline(url),
                           do="write https://…, or allow_private=True at home")  # fmt: skip
 
 
 def _outline(url: object) -> str:
-    """What kind of thing was given in place of an address, without a word of it."""
+    """Describe an invalid address without quoting it: it may hold a secret."""
     if not isinstance(url, str):
         return type(url).__name__
     scheme = re.match(r"[a-z]{1,20}://", url)
@@ -94,7 +94,7 @@ def _outline(url: object) -> str:
 
 
 def signing_key(secret: str) -> bytes | None:
-    """The bytes behind `whsec_…`; None if it is no such secret."""
+    """Decode a signing secret `whsec_…`; None if it is invalid."""
     try:
         key = base64.b64decode(secret.removeprefix("whsec_"), validate=True)
     except (binascii.Error, ValueError):

@@ -1,4 +1,4 @@
-"""One post to an address: judged where it connects to, signed, bounded in time and size."""
+"""Sending one signed post, bounded in time and size, to an address that is checked again."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LATER = frozenset({408, 409, 425, 429})
 
 
 class RetryLater(Exception):
-    """It may succeed another time; `wait` is what the receiver asked for, in seconds."""
+    """The request may succeed later; `wait` is the receiver's `Retry-After` in seconds."""
 
     def __init__(self, why: str, wait: float | None = None) -> None:
         super().__init__(why)
@@ -40,49 +40,49 @@ class RetryLater(Exception):
 
 
 class Gone(InvalidSpec):
-    """The receiver wants nothing more: 410."""
+    """The receiver accepts no further posts: 410."""
 
 
 @dataclass(frozen=True)
-class Parcel:
-    """A post: its id stays the same however often it is sent."""
+class Message:
+    """A message by Standard Webhooks; its id stays the same over all attempts."""
 
     id: str
     body: bytes
 
 
-def signature(key: bytes, parcel: Parcel, timestamp: int) -> str:
-    """`v1,…` by Standard Webhooks: HMAC-SHA256 over id, timestamp and body.
+def signature(key: bytes, message: Message, timestamp: int) -> str:
+    """Return `v1,…` by Standard Webhooks: HMAC-SHA256 over id, timestamp and body.
 
-    >>> signature(b"k" * 24, Parcel("msg_1", b"{}"), 1)
+    >>> signature(b"k" * 24, Message("msg_1", b"{}"), 1)
     'v1,Vmlv3+JA6+uwIIAIu7e/H4EIIl5fJFzZp8cyLkfxmYs='
     """
-    signed = f"{parcel.id}.{timestamp}.".encode() + parcel.body
+    signed = f"{message.id}.{timestamp}.".encode() + message.body
     return "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
 
 
-def post(hook: Webhook, parcel: Parcel) -> None:
-    """Send it once.
+def post(hook: Webhook, message: Message) -> None:
+    """Send a message once.
 
     Raises:
-        RetryLater: it was not taken now.
-        Gone: the receiver wants nothing more, ever.
-        MillstreamError: it will never be taken as it is.
+        RetryLater: the receiver did not accept it now.
+        Gone: the receiver accepts no further posts.
+        MillstreamError: the receiver will never accept it.
     """
     url = secrets.resolve(hook.url, setting=f"Webhook {hook.name}")
     checked_address(url, allow_private=hook.allow_private)
-    headers = _headers(hook, parcel)
+    headers = _headers(hook, message)
     try:
-        status, wait = bounded(lambda: _exchange(hook, url, headers, parcel.body), hook.timeout)
+        status, wait = bounded(lambda: _exchange(hook, url, headers, message.body), hook.timeout)
     except UnicodeError as error:
-        raise InvalidSpec(f"Webhook {hook.name} needs a host that can be looked up",
+        raise InvalidSpec(f"Webhook {hook.name} needs a host name that can be resolved",
                           got=hook.shown) from error  # fmt: skip
     except (OSError, http.client.HTTPException) as error:
         raise RetryLater(f"no answer from {hook.shown} ({_reason(error)})") from error
-    _judge(hook, status, wait)
+    _check_status(hook, status, wait)
 
 
-def _headers(hook: Webhook, parcel: Parcel) -> dict[str, str]:
+def _headers(hook: Webhook, message: Message) -> dict[str, str]:
     now = int(time.time())
     keys = []
     for reference in hook.secret:
@@ -97,13 +97,13 @@ def _headers(hook: Webhook, parcel: Parcel) -> dict[str, str]:
     }
     if any("\n" in value or "\r" in value for value in given.values()):
         raise InvalidSpec(f"a header of Webhook {hook.name} needs text on one line",
-                          got="a line break in what its reference stands for")  # fmt: skip
-    signed = " ".join(signature(key, parcel, now) for key in keys)
+                          got="a line break in the value of its reference")  # fmt: skip
+    signed = " ".join(signature(key, message, now) for key in keys)
     return {
         "Content-Type": "application/json",
         "User-Agent": "millstream",
         **given,
-        "webhook-id": parcel.id,
+        "webhook-id": message.id,
         "webhook-timestamp": str(now),
         **({"webhook-signature": signed} if signed else {}),
     }
@@ -128,7 +128,7 @@ def _exchange(
 
 
 class _Pinned(http.client.HTTPConnection):
-    """A connection to an address that was judged, not to a name that may mean another next time."""
+    """A connection to the IP address that was checked: a second lookup could return another."""
 
     def __init__(
         self, host: str, port: int | None, *, tls: bool, private: bool, timeout: float
@@ -137,27 +137,27 @@ class _Pinned(http.client.HTTPConnection):
         self._tls, self._private = tls, private
 
     def connect(self) -> None:
-        """Connect to the first of the name's addresses that may be used and answers."""
+        """Connect to the first permitted address of the host that answers."""
         found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
-        places = [place for *_, place in found]
+        addresses = [address for *_, address in found]
         if not self._private:
-            places = [place for place in places if is_public(str(place[0]))]
-        if not places:
+            addresses = [address for address in addresses if is_public(str(address[0]))]
+        if not addresses:
             raise InvalidSpec(
                 f"Webhook needs a public address behind {self.host}",
                 got="one on this machine or a private network",
-                do="write allow_private=True if that is meant",
+                do="write allow_private=True if that is intended",
             )
-        self.sock = self._first(places)
+        self.sock = self._connect_first(addresses)
         if self._tls:
             trusted = _trusted(*map(os.environ.get, ("SSL_CERT_FILE", "SSL_CERT_DIR")))
             self.sock = trusted.wrap_socket(self.sock, server_hostname=self.host)
 
-    def _first(self, places: list[Any]) -> socket.socket:
+    def _connect_first(self, addresses: list[Any]) -> socket.socket:
         problem: OSError | None = None
-        for place in places:
+        for address in addresses:
             try:
-                return socket.create_connection(place[:2], timeout=self.timeout)
+                return socket.create_connection(address[:2], timeout=self.timeout)
             except OSError as error:
                 problem = error
         assert problem is not None
@@ -166,31 +166,31 @@ class _Pinned(http.client.HTTPConnection):
 
 @cache
 def _trusted(file: str | None, folder: str | None) -> ssl.SSLContext:
-    """Whom this machine trusts: read once, and again where the environment names others."""
+    """Return the TLS context of this machine, cached per certificate settings."""
     return ssl.create_default_context()
 
 
-def _judge(hook: Webhook, status: int, wait: str | None) -> None:
+def _check_status(hook: Webhook, status: int, wait: str | None) -> None:
     if 200 <= status < 300:
         return
     if status == 410:
         raise Gone(
-            f"{hook.shown} needs to take posts", got="410: it wants nothing more",
-            do="take the webhook out of the pipeline, or mend the receiver, and start it again",
+            f"{hook.shown} must accept posts", got="410 Gone",
+            do="remove the webhook from the pipeline or fix the receiver, then restart the job",
         )  # fmt: skip
     if status in _LATER or status >= 500:
         raise RetryLater(f"{hook.shown} answered {status}", _seconds(wait))
     if 300 <= status < 400:
-        raise InvalidSpec(f"{hook.shown} needs to take posts itself", got=f"a redirect ({status})",
+        raise InvalidSpec(f"{hook.shown} must accept posts itself", got=f"a redirect ({status})",
                           do="name the address it redirects to")  # fmt: skip
     raise MillstreamError(
-        f"{hook.shown} needs to take posts as they are", got=f"the answer {status}",
-        do="see at the receiver why; the job goes on from here when it is started again",
+        f"{hook.shown} must accept posts", got=f"the status {status}",
+        do="find the reason at the receiver, then restart the job; it continues here",
     )  # fmt: skip
 
 
 def _seconds(wait: str | None) -> float | None:
-    """`Retry-After`: seconds, or a date; at most an hour, None if it says nothing."""
+    """Parse `Retry-After`, seconds or a date: at most an hour, None if absent or invalid."""
     if wait is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""`Webhook`: rows posted to somebody else's address, signed, at least once."""
+"""`Webhook`: rows as signed HTTP posts, at least once."""
 
 from __future__ import annotations
 
@@ -26,12 +26,11 @@ _OURS = frozenset({"host", "content-length", "content-type", "transfer-encoding"
 class Webhook:
     """Rows as JSON posts to an address, by Standard Webhooks 1.0.
 
-    A post holds up to `rows` rows of one batch. Its `webhook-id` is the same however often it
-    is sent; with `secret` (`whsec_…`; several while one is replaced) it is signed. What the
-    receiver cannot take now (429, 5xx, no answer in `timeout`) is sent again, later and later;
-    410 stops the job for good. The address needs `https` and must be a public one, unless
-    `allow_private` says otherwise; it is judged where it is connected to. Redirects are not
-    followed. Secrets are references: `secret="${env:HOOK_SECRET}"`.
+    A post holds up to `rows` rows of one batch. Every retry has the same `webhook-id`; with
+    `secret` (`whsec_…`; several during a rotation) the post is signed. After 429, 5xx or no answer
+    within `timeout` it is sent again with increasing delays; 410 stops the job. The address needs
+    `https` and must be public unless `allow_private`; the IP address is checked when connecting.
+    Redirects are not followed. Secrets are references: `secret="${env:HOOK_SECRET}"`.
 
     >>> Webhook("https://ops.example/hook?key=7", secret="${env:HOOK_SECRET}")
     Webhook('https://ops.example/***', signed)
@@ -79,7 +78,7 @@ class Webhook:
 
     @property
     def shown(self) -> str:
-        """The address as it may be shown: its host, for the rest is often the key to it."""
+        """The address without its path and query, which often are a secret."""
         if REFERENCE.fullmatch(self.url):
             return self.url
         host = _host(self.url)
@@ -87,17 +86,17 @@ class Webhook:
 
     @property
     def system(self) -> str:
-        """Each address stands for itself."""
+        """Each webhook has its own writer."""
         return f"webhook {self.name}"
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON, for who notifies in this one's place."""
+        """Return it as JSON for the supervisor, with references unresolved."""
         return {"kind": self.kind, "url": self.url, "secret": list(self.secret),
                 "headers": dict(self.headers), "allow_private": self.allow_private,
                 "timeout": self.timeout, "name": self.name}  # fmt: skip
 
     def literal_secret(self) -> str | None:
-        """The part in which a secret is written out instead of referred to, if there is one."""
+        """Return the part that holds a literal secret instead of a reference, if any."""
         if any(not REFERENCE.fullmatch(one) for one in self.secret):
             return "secret"
         after_the_host = re.sub(r"^[a-z]+://[^/?#]*/?", "", self.url)
@@ -110,7 +109,7 @@ class Webhook:
         return None
 
     def writer(self, opening: Opening) -> Writer:
-        """Posts for one run."""
+        """Return the writer of this webhook."""
         from millstream.sinks.webhook.writer import WebhookWriter
 
         return WebhookWriter(opening)
@@ -130,7 +129,7 @@ def _secrets(secret: object) -> tuple[str, ...]:
             raise InvalidSpec(
                 "Webhook(secret=…) needs secrets of 24 to 64 bytes, as whsec_ and base64",
                 got="something else",
-                do='write secret="${env:HOOK_SECRET}", or several while one is replaced',
+                do='write secret="${env:HOOK_SECRET}", or several during a rotation',
             )
     return given
 
@@ -138,7 +137,7 @@ def _secrets(secret: object) -> tuple[str, ...]:
 def _headers(headers: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
     for name, value in (headers or {}).items():
         if not isinstance(name, str) or not _TOKEN.match(name) or name.lower() in _OURS:
-            raise InvalidSpec("Webhook(headers=…) needs names that are not its own",
+            raise InvalidSpec("Webhook(headers=…) needs header names that Millstream does not set",
                               got=repr(name), do='write {"Authorization": "${env:…}"}')  # fmt: skip
         if not isinstance(value, str) or re.search(r"[\r\n\x00]", value):
             raise InvalidSpec(f"Webhook(headers=…) needs text on one line for {name}",

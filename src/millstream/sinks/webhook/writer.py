@@ -1,4 +1,4 @@
-"""Posts a batch's rows: in order, each post until it is taken."""
+"""Posts the rows of a batch in order, each post until it is accepted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, cast
 
 from millstream.errors import MillstreamError, Unavailable
-from millstream.sinks.webhook.post import MOST_BYTES, Parcel, RetryLater, post
+from millstream.sinks.webhook.post import MOST_BYTES, Message, RetryLater, post
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,48 +22,48 @@ _SLICE = 1.0
 
 
 class WebhookWriter:
-    """Webhooks for one run: at least once, in the order of the rows."""
+    """Posts rows at least once, in order."""
 
     def __init__(self, opening: Opening) -> None:
         self._opening = opening
 
     def recover(self, expected: str | None) -> str | None:
-        """Receivers are not asked what they have: the last commit is believed."""
+        """Return the last commit's intent: receivers cannot be asked what they have."""
         return expected
 
     def write(self, intent: str, batch: int, outputs: Sequence[Staged]) -> None:
-        """Post the rows; it returns when every post has been taken.
+        """Post the rows; return when every post has been accepted.
 
         Raises:
-            Unavailable: a receiver takes nothing for as long as the run has patience.
-            InvalidSpec: it wants nothing more, or redirects.
+            Unavailable: a receiver accepts nothing within the run's patience.
+            InvalidSpec: a receiver accepts no further posts, or redirects.
         """
         self._opening.check_owned()
         for staged in outputs:
             hook = _sink(staged)
             for index, body in enumerate(bodies(staged, self._opening.pipeline, batch)):
-                said = f"{self._opening.job}/{intent}/{staged.output}/{index}"
-                made = "msg_" + hashlib.sha256(said.encode()).hexdigest()[:32]
-                self._until_taken(hook, Parcel(made, body))
+                identity = f"{self._opening.job}/{intent}/{staged.output}/{index}"
+                message_id = "msg_" + hashlib.sha256(identity.encode()).hexdigest()[:32]
+                self._post_until_accepted(hook, Message(message_id, body))
             self._opening.on_step("before a sink's commit")
         self._opening.on_step("after a sink's commit")
 
-    def _until_taken(self, hook: Webhook, parcel: Parcel) -> None:
+    def _post_until_accepted(self, hook: Webhook, message: Message) -> None:
         deadline = time.monotonic() + self._opening.patience
         wait = _FIRST_WAIT
         while True:
             try:
-                post(hook, parcel)
+                post(hook, message)
             except RetryLater as problem:
                 pause = wait * random.uniform(0.5, 1.0) if problem.wait is None else problem.wait
                 if problem.wait is None and time.monotonic() + pause > deadline:
                     raise Unavailable(
                         f"the webhook {hook.name} needs an answer", got=str(problem),
-                        do="see whether the receiver is up; the job goes on from here when it is "
-                        "started again",
+                        do="check whether the receiver is up, then restart the job; it continues "
+                        "here",
                     ) from problem  # fmt: skip
                 deadline = max(deadline, time.monotonic() + pause + _SLICE)
-                self._pause(pause, f"{problem}; asking again in {pause:.0f} s")
+                self._pause(pause, f"{problem}; retrying in {pause:.0f} s")
                 wait = min(2 * wait, _LONGEST)
             else:
                 return
@@ -76,7 +76,7 @@ class WebhookWriter:
             self._opening.check_owned()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to close."""
 
 
 def _sink(staged: Staged) -> Webhook:
@@ -84,13 +84,13 @@ def _sink(staged: Staged) -> Webhook:
 
 
 def bodies(staged: Staged, pipeline: str, batch: int) -> Iterator[bytes]:
-    """The posts of an output's rows: up to `rows` rows, and a megabyte, each."""
+    """Yield the posts of an output: each with up to `rows` rows and a megabyte."""
     most = _sink(staged).rows
-    told: dict[str, str | int] = {"pipeline": pipeline, "output": staged.output, "batch": batch}
+    data: dict[str, str | int] = {"pipeline": pipeline, "output": staged.output, "batch": batch}
     if staged.again is not None:
-        told["again"] = staged.again
+        data["again"] = staged.again
     head = b'{"type":' + json.dumps(f"{pipeline}.{staged.output}").encode() + b',"data":'
-    head += json.dumps(told, separators=(",", ":")).encode()[:-1] + b',"rows":['
+    head += json.dumps(data, separators=(",", ":")).encode()[:-1] + b',"rows":['
     rows: list[bytes] = []
     size = 0
     for row in json_rows(staged):
@@ -109,7 +109,7 @@ def bodies(staged: Staged, pipeline: str, batch: int) -> Iterator[bytes]:
 
 
 def json_rows(staged: Staged) -> Iterator[bytes]:
-    """Each row as a JSON object; one that takes an earlier one back has `"_sign":-1`."""
+    """Yield each row as a JSON object; a retraction has `"_sign":-1`."""
     from millstream.formats.json.encode import encode
     from millstream.sinks.rows import SIGN, chunks, visible
 

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from millstream.kafka.librdkafka import LOG
 from millstream.kafka.protocol.batch_headers import BadBatch
-from millstream.kafka.record_limits import READ_ANY
+from millstream.kafka.record_limits import READ_ANY_SIZE
 from millstream.kafka.records import headers_of
 from millstream.sources.kafka import errors as troubles
 from millstream.sources.spec import raw_schema
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from millstream.sources.spec import Ranges
 
 _CLIENT = {
-    **READ_ANY,
+    **READ_ANY_SIZE,
     "group.id": "millstream.fetch",
     "enable.auto.commit": "false",
     "enable.partition.eof": "true",

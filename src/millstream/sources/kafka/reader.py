@@ -201,12 +201,12 @@ class TopicReader:
 
         return behind(self._cluster, self._topic, partition, offset, end)
 
-    def following(self, more: Sequence[str]) -> TopicFollowing | None:
-        """A connection of its own to read ahead by, where records are fetched by our own means."""
+    def prefetch_reader(self, more: Sequence[str]) -> TopicPrefetchReader | None:
+        """A reader with its own connection; None if librdkafka fetches the records."""
         columns = read_columns(more)
         if self._cluster.settings or "headers" in columns:
             return None
-        return TopicFollowing(self._cluster, self._topic, columns)
+        return TopicPrefetchReader(self._cluster, self._topic, columns)
 
     def originals(self, places: Mapping[int, Sequence[int]]) -> pa.Table:
         """Single records, the first ones where all are too much."""
@@ -233,8 +233,8 @@ class TopicReader:
             self._fetcher.close()
 
 
-class TopicFollowing:
-    """Reads a topic on from where somebody else stands, in a thread of its own."""
+class TopicPrefetchReader:
+    """Reads the records after the current batch on its own connection."""
 
     def __init__(self, cluster: Cluster, topic: str, columns: list[str]) -> None:
         from millstream.sources.kafka.wire_fetch import WireFetcher
@@ -244,7 +244,7 @@ class TopicFollowing:
     def wait(
         self, starts: Mapping[int, int], *, least: int, most: int
     ) -> tuple[Ranges, pa.Table] | None:
-        """As `Following.wait`; committed records only."""
+        """As `PrefetchReader.wait`; committed records only."""
         return self._fetcher.following(starts, self._columns, least=least, most=most)
 
     def ask(self, starts: Mapping[int, int], *, least: int, most: int) -> None:

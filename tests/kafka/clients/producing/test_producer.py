@@ -96,7 +96,7 @@ def test_what_was_sent_before_a_bad_value_is_counted_and_kept(log: Log, topic: s
         ({"partition": -1}, "got partition -1"),
         ({"partition": True}, "got partition True"),
         ({"timestamp": "now"}, "got 'now'"),
-        ({"timestamp": 0}, "takes 0 as the present"),
+        ({"timestamp": 0}, 'treats 0 as "now"'),
         ({"key": 5}, "key of a record needs .* got 5"),
         ({"headers": {"a": 5}}, "header value .* got 5"),
         ({"value": 5}, "value of a record needs .* got 5"),

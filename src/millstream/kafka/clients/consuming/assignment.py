@@ -312,7 +312,7 @@ class Reader:
         )
 
     def _watch_outage(self, *, heard: bool) -> None:
-        if heard or not self._link.complaints.all_down:
+        if heard or not self._link.errors.all_down:
             self._down_since = None
             return
         now = time.monotonic()

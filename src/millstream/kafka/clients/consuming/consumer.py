@@ -25,7 +25,7 @@ from millstream.kafka.clients.consuming.consumer_options import (
 )
 from millstream.kafka.clients.consuming.membership import Assignor, member
 from millstream.kafka.clients.consuming.offset_commits import Delivery, Keeping, mode_of
-from millstream.kafka.librdkafka import Link, let_go
+from millstream.kafka.librdkafka import Link, close_at_exit
 from millstream.kafka.names import check_group
 from millstream.kafka.positions import (
     Position,
@@ -123,7 +123,7 @@ class Consumer:
         self._in_hand: dict[Slot, int] = {}
         begin = self._begin_alone(slots) if self.group is None else {}
         self._reader = Reader(self._link, self._link.consumer(config), patience=wait, member=me)
-        self._let_go = let_go(self, self._reader.client.close)
+        self._let_go = close_at_exit(self, self._reader.client.close)
         if self.group is None:
             self._reader.assign(begin)
         else:

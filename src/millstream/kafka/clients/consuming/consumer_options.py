@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from millstream.errors import InvalidInput
 from millstream.kafka.names import check_topic
 from millstream.kafka.positions import Position, Slot, check_position
-from millstream.kafka.record_limits import READ_ANY
+from millstream.kafka.record_limits import READ_ANY_SIZE
 
 if TYPE_CHECKING:
     from millstream.kafka.clients.consuming.membership import Member
@@ -35,7 +35,7 @@ def client_config(member: Member | None, isolation: str, *, until_end: bool) -> 
         "fetch.queue.backoff.ms": "10",
         "fetch.error.backoff.ms": "100",
         "topic.metadata.refresh.interval.ms": "30000",
-        **READ_ANY,
+        **READ_ANY_SIZE,
     }
 
 

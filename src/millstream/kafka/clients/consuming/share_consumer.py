@@ -16,9 +16,9 @@ from millstream.kafka.admin.topic_info import slots_of
 from millstream.kafka.clients.client_settings import ClientSetting, client_settings
 from millstream.kafka.clients.consuming.consumer_options import checked_topics
 from millstream.kafka.clients.consuming.share_settings import settled, wanted
-from millstream.kafka.librdkafka import ANSWER_TIME, Link, let_go
+from millstream.kafka.librdkafka import ANSWER_TIME, Link, close_at_exit
 from millstream.kafka.names import check_group
-from millstream.kafka.record_limits import READ_ANY
+from millstream.kafka.record_limits import READ_ANY_SIZE
 from millstream.kafka.records import Record, from_message
 from millstream.kafka.settings import Cluster
 
@@ -100,7 +100,7 @@ class ShareConsumer:
             "group.id": self.group,
             "share.acknowledgement.mode": "explicit",
             "max.poll.records": str(most),
-            **READ_ANY,
+            **READ_ANY_SIZE,
             **client_settings(settings),
         }
         self._patience = positive_micros(patience, what="patience") / 1e6
@@ -108,7 +108,7 @@ class ShareConsumer:
         slots_of(self._link, self.topics)
         self._rules = settled(self._link, self.group, told)
         self._client = self._link.share_consumer(config)
-        self._let_go = let_go(self, self._client.close)
+        self._let_go = close_at_exit(self, self._client.close)
         self._client.subscribe(list(self.topics))
         self._waiting: deque[_Held] = deque()
         self._in_hand: _Held | None = None
@@ -277,7 +277,7 @@ class ShareConsumer:
                 self._waiting.append(_Held(message, asked + self.lock))
             elif not error.retriable():
                 raise self._link.failure(error, f"reading {message.topic()}")
-        if messages or not self._link.complaints.all_down:
+        if messages or not self._link.errors.all_down:
             self._heard_at = now
         elif now - self._heard_at > self._patience:
             self._heard_at = now

@@ -19,7 +19,7 @@ from millstream.kafka.clients.producing.transactions import Transactions
 from millstream.kafka.librdkafka import Link
 from millstream.kafka.names import check_topic
 from millstream.kafka.partitioning import IN_LIBRDKAFKA, Named, Partitioner, chooser
-from millstream.kafka.record_limits import ANY, TAKEN_BY_MOST, RecordLimits
+from millstream.kafka.record_limits import ANY_SIZE, UNCHECKED_BYTES, RecordLimits
 from millstream.kafka.records import Headers, Value, encode, encode_headers, encode_key, sent_at
 from millstream.kafka.settings import Cluster
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _COUNT_HOLDS = 60.0
 _SERVE_EVERY = 1024
-_LARGE = TAKEN_BY_MOST // 2
+_LARGE = UNCHECKED_BYTES // 2
 
 
 class Producer:
@@ -71,7 +71,7 @@ class Producer:
             **throughput(linger, compression),
             **safety(acks, transactional_id, idempotent=self.idempotent),
             "partitioner": IN_LIBRDKAFKA.get(str(partitioner), "murmur2_random"),
-            **ANY,
+            **ANY_SIZE,
             **client_settings(settings),
         }
         self._counts: dict[str, tuple[int, float]] = {}
@@ -308,7 +308,7 @@ class Producer:
     def _check_size(self, topic: str, value: Any, key: Any, headers: Any = None) -> None:
         parts = [value, key, *(part for pair in headers or () for part in pair)]
         sizes = [len(part) for part in parts if part is not None]
-        if sum(sizes) > TAKEN_BY_MOST:
+        if sum(sizes) > UNCHECKED_BYTES:
             self._limits.check(topic, sum(sizes))
 
     def _prepare(self, topic: str) -> None:

@@ -1,11 +1,11 @@
-"""Alerts that cannot be are refused where they are written."""
+"""Invalid alerts raise where they are written."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.sinks.alerting import alert, batch, running
+from tests.sinks.alerting import alert, batch, opened_writer
 
 import millstream as ms
 from millstream.engine.redirected_sinks import elsewhere
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("home_apart")
 
 
-def test_what_an_alert_names_must_be_there() -> None:
+def test_an_alert_needs_the_columns_it_names() -> None:
     views = ms.read(ms.Topic("views", schema="page string, ms long, ts timestamp"), time="ts")
     slow = views.by("page").window(ms.tumbling("5 seconds")).agg(slowest=ms.max("ms"))
     assert slow.to(ms.Alert("slow", when="slowest > 1000")).keys == ("page",)
@@ -61,7 +61,7 @@ def test_what_an_alert_names_must_be_there() -> None:
         ),
     ],
 )
-def test_an_alert_that_cannot_be_is_refused_where_it_is_written(
+def test_an_invalid_alert_raises_where_it_is_written(
     make: Callable[[], object], sentence: str
 ) -> None:
     with pytest.raises(InvalidSpec) as refused:
@@ -71,13 +71,13 @@ def test_an_alert_that_cannot_be_is_refused_where_it_is_written(
 
 def test_a_condition_that_does_not_fit_the_types_stops_the_job(receiver: Receiver) -> None:
     sink = alert(receiver, when="page > 5")
-    writer = running(sink)
+    writer = opened_writer(sink)
     with pytest.raises(InvalidSpec, match="fit the types"):
         writer.write("i1", 1, batch(sink, [("/", 1, 9)]))
     writer.close()
 
 
-def test_into_new_outputs_goes_an_alert_and_no_mail() -> None:
+def test_a_rewind_into_new_outputs_keeps_alerts_and_refuses_mails() -> None:
     sink = ms.Alert("slow", when="n > 5")
     assert elsewhere(sink, "-2") is sink
     with pytest.raises(InvalidInput, match="--again"):

@@ -1,4 +1,4 @@
-"""What an alert tells, whom, and how often: at least once, under one id, and not in silence."""
+"""Notifications of alerts: at least once, under one id, and not while silenced."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.sinks.alerting import alert, at, batch, news, played, running, until
+from tests.sinks.alerting import alert, at, batch, notifications, opened_writer, run_batches, until
 from tests.sinks.batches import JOB
 from tests.sinks.mailing import MailServer
 
@@ -17,9 +17,9 @@ import millstream as ms
 from millstream.errors import Fenced
 from millstream.sinks.alerts import store as alert_store
 from millstream.sinks.alerts import writer as alert_writer
-from millstream.sinks.alerts.outbox import Outbox, Target
+from millstream.sinks.alerts.outbox import Outbox, Recipient
 from millstream.sinks.alerts.rule import Transition
-from millstream.sinks.alerts.store import NoticeStore, store_file
+from millstream.sinks.alerts.store import NotificationStore, store_file
 from millstream.sinks.spec import Opening
 
 if TYPE_CHECKING:
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("home_apart")
 
 
-def test_a_receiver_that_is_down_holds_nobody_and_hears_of_it_later(receiver: Receiver) -> None:
+def test_a_receiver_that_is_down_delays_nothing_and_is_notified_later(receiver: Receiver) -> None:
     receiver.answering(503)
     sink = alert(receiver)
-    writer = running(sink)
+    writer = opened_writer(sink)
     writer.write("i1", 1, batch(sink, [("/", 1, 9)]))
     writer.write("i2", 2, batch(sink, [("/cart", 1, 9)]))
     until(lambda: len(receiver.taken()) == 2)
@@ -42,22 +42,22 @@ def test_a_receiver_that_is_down_holds_nobody_and_hears_of_it_later(receiver: Re
     assert len({post.id for post in receiver.posts}) == 2
 
 
-def test_what_is_sent_again_does_not_pass_what_came_later(receiver: Receiver) -> None:
+def test_a_retry_keeps_the_order_of_notifications(receiver: Receiver) -> None:
     receiver.answering(503)
-    told = played(receiver, alert(receiver), [("/", 1, 9)], [("/", 2, 1)], [("/cart", 3, 9)])
-    writer = running(alert(receiver), epoch=2)
+    sent = run_batches(receiver, alert(receiver), [("/", 1, 9)], [("/", 2, 1)], [("/cart", 3, 9)])
+    writer = opened_writer(alert(receiver), epoch=2)
     until(lambda: len(receiver.taken()) == 3)
     writer.close()
-    assert [state for _, state, _ in news(receiver)] == ["firing", "resolved", "firing"]
-    assert len(told) <= 3
+    assert [state for _, state, _ in notifications(receiver)] == ["firing", "resolved", "firing"]
+    assert len(sent) <= 3
 
 
-def test_a_receiver_that_wants_nothing_more_is_left_alone_and_that_is_kept(
+def test_a_receiver_that_is_gone_gets_no_more_posts(
     receiver: Receiver,
 ) -> None:
     receiver.answering(410)
     sink = alert(receiver)
-    writer = running(sink)
+    writer = opened_writer(sink)
     writer.write("i1", 1, batch(sink, [("/", 1, 9)]))
     until(lambda: receiver.posts)
     writer.write("i2", 2, batch(sink, [("/cart", 1, 9)]))
@@ -71,36 +71,38 @@ def outcomes() -> list[str | None]:
         return [row[0] for row in store.execute("SELECT outcome FROM outbox ORDER BY place")]
 
 
-def test_a_secret_that_is_not_set_is_asked_for_again_by_the_next_run(
+def test_a_secret_that_is_not_set_is_resolved_again_by_the_next_run(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = alert(receiver, to=ms.Webhook("${env:OPS_HOOK}", allow_private=True))
-    assert played(receiver, sink, [("/", 1, 9)]) == []
+    assert run_batches(receiver, sink, [("/", 1, 9)]) == []
     with closing(sqlite3.connect(store_file(JOB))) as store:
         [[problem]] = store.execute("SELECT problem FROM parcels").fetchall()
     assert "OPS_HOOK" in problem
     monkeypatch.setenv("OPS_HOOK", receiver.url)
-    running(sink, epoch=2).close()
-    assert news(receiver) == [("/", "firing", at(1))]
+    opened_writer(sink, epoch=2).close()
+    assert notifications(receiver) == [("/", "firing", at(1))]
 
 
 class Crash(BaseException):
-    """The process is gone."""
+    """The process is killed."""
 
 
 @pytest.mark.parametrize("point", ["before a sink's commit", "after a sink's commit"])
-def test_a_crash_around_the_commit_tells_each_episode_once(receiver: Receiver, point: str) -> None:
+def test_a_crash_around_the_commit_notifies_each_episode_once(
+    receiver: Receiver, point: str
+) -> None:
     sink, armed = alert(receiver), [point]
 
-    def told(reached: str) -> None:
+    def crash(reached: str) -> None:
         if reached in armed:
             raise Crash
 
-    writer = alert_writer.NoticeWriter(Opening("shop", JOB, 1, (sink,), on_step=told))
+    writer = alert_writer.NotificationWriter(Opening("shop", JOB, 1, (sink,), on_step=crash))
     writer.recover(None)
     with pytest.raises(Crash):
         writer.write("i1", 1, batch(sink, [("/", 1, 9)]))
-    successor = alert_writer.NoticeWriter(Opening("shop", JOB, 2, (sink,)))
+    successor = alert_writer.NotificationWriter(Opening("shop", JOB, 2, (sink,)))
     found = successor.recover(None)
     assert found == (None if point.startswith("before") else "i1")
     armed.clear()
@@ -112,16 +114,16 @@ def test_a_crash_around_the_commit_tells_each_episode_once(receiver: Receiver, p
     successor.write("i2", 2, batch(sink, [("/", 2, 1)]))
     successor.close()
     ids = (post.id for post in receiver.taken())
-    distinct = dict(zip(ids, news(receiver), strict=True))
+    distinct = dict(zip(ids, notifications(receiver), strict=True))
     assert sorted(distinct.values()) == [("/", "firing", at(1)), ("/", "resolved", at(2))]
 
 
-def test_a_silence_is_kept_and_what_still_fires_after_it_is_told(receiver: Receiver) -> None:
+def test_an_alert_that_still_fires_after_a_silence_notifies_then(receiver: Receiver) -> None:
     sink = alert(receiver)
-    writer = running(sink)
+    writer = opened_writer(sink)
     writer.write("i1", 1, batch(sink, [("/x", 1, 1), ("/y", 1, 9), ("/y", 2, 1)]))
     until(lambda: len(receiver.taken()) == 2)
-    with closing(NoticeStore(store_file(JOB))) as store:
+    with closing(NotificationStore(store_file(JOB))) as store:
         store.silence("fails", "", time.time() + 3600)
         writer.write("i2", 2, batch(sink, [("/", 3, 9), ("/cart", 3, 9)]))
         writer.write("i3", 3, batch(sink, [("/cart", 4, 1)]))
@@ -130,15 +132,15 @@ def test_a_silence_is_kept_and_what_still_fires_after_it_is_told(receiver: Recei
         assert store.unsilence("fails", "")
     until(lambda: len(receiver.taken()) == 3)
     writer.close()
-    assert news(receiver)[2:] == [("/", "firing", at(3))]
+    assert notifications(receiver)[2:] == [("/", "firing", at(3))]
     assert sorted(map(str, outcomes())) == ["sent"] * 3 + ["silenced"] * 2
 
 
-def test_a_mail_tells_of_all_that_fires_at_once() -> None:
+def test_one_mail_lists_all_keys_that_fire_together() -> None:
     with MailServer() as server:
         to = ms.Email("ops@example.com", url=server.url, sender="shop@example.com")
         sink = ms.Alert("fails", when="n > 5", to=[to])
-        writer = running(sink)
+        writer = opened_writer(sink)
         writer.write("i1", 1, batch(sink, [("/", 1, 9), ("/cart", 1, 7), ("/pay", 1, 1)]))
         until(lambda: server.mails)
         writer.write("i2", 2, batch(sink, [("/", 2, 1)]))
@@ -154,121 +156,121 @@ def test_no_secret_is_in_the_store(receiver: Receiver, home_apart: Path) -> None
     mail = ms.Email("ops@example.com", url="smtp://me:canary@127.0.0.1:9")
     hook = ms.Webhook(receiver.url, allow_private=True, headers={"Authorization": "canary"})
     sink = ms.Alert("fails", when="n > 5", to=[mail, hook])
-    played(receiver, sink, [("/", 1, 9)])
+    run_batches(receiver, sink, [("/", 1, 9)])
     assert receiver.posts[0].headers["Authorization"] == "canary"
     found = [file for file in home_apart.rglob("*") if file.is_file()]
     assert found
     assert not [file for file in found if b"canary" in file.read_bytes()]
 
 
-def test_more_keys_than_can_be_watched_are_counted(
+def test_keys_beyond_the_limit_are_counted(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(alert_writer, "MOST_KEYS", 3)
     sink = alert(receiver)
-    played(receiver, sink, [(f"/{n}", 1, 9) for n in range(5)])
+    run_batches(receiver, sink, [(f"/{n}", 1, 9) for n in range(5)])
     assert len(receiver.taken()) == 3
     with closing(sqlite3.connect(store_file(JOB))) as store:
         assert store.execute("SELECT untracked FROM alerts").fetchall() == [(2,)]
 
 
-def test_a_row_of_ten_megabytes_is_told_in_short(receiver: Receiver) -> None:
+def test_a_row_of_ten_megabytes_is_shortened(receiver: Receiver) -> None:
     sink = alert(receiver)
-    played(receiver, sink, [("x" * 10_000_000, 1, 9), ("x" * 9_999_999, 1, 9)])
+    run_batches(receiver, sink, [("x" * 10_000_000, 1, 9), ("x" * 9_999_999, 1, 9)])
     assert len(receiver.taken()) == 2
     assert max(len(post.body) for post in receiver.posts) < 20_000
     assert len({post.data["key"]["page"] for post in receiver.posts}) == 2
 
 
-def test_an_alert_that_is_no_longer_in_the_pipeline_stands_no_more(receiver: Receiver) -> None:
-    played(receiver, alert(receiver), [("/", 1, 9)])
+def test_an_alert_that_is_no_longer_in_the_pipeline_is_removed(receiver: Receiver) -> None:
+    run_batches(receiver, alert(receiver), [("/", 1, 9)])
     other = ms.Alert("slow", when="n > 5")
-    writer = running(other, epoch=2)
+    writer = opened_writer(other, epoch=2)
     writer.close()
     with closing(sqlite3.connect(store_file(JOB))) as store:
         assert store.execute("SELECT alert FROM standings").fetchall() == []
         assert store.execute("SELECT alert FROM alerts").fetchall() == []
 
 
-def test_a_batch_that_comes_again_changes_nothing(receiver: Receiver) -> None:
+def test_a_repeated_batch_changes_nothing(receiver: Receiver) -> None:
     sink = alert(receiver)
-    writer = running(sink)
+    writer = opened_writer(sink)
     writer.write("i1", 1, batch(sink, [("/", 1, 9)]))
     writer.close()
-    again = alert_writer.NoticeWriter(Opening("shop", JOB, 2, (sink,)))
+    again = alert_writer.NotificationWriter(Opening("shop", JOB, 2, (sink,)))
     assert again.recover("i1") == "i1"
     again.close()
     assert len(receiver.posts) == 1
 
 
-def test_after_a_rewind_the_same_episodes_are_not_told_again(receiver: Receiver) -> None:
+def test_after_a_rewind_the_same_episodes_do_not_notify_again(receiver: Receiver) -> None:
     sink = alert(receiver)
     rows = [("/", 1, 9), ("/", 2, 1), ("/cart", 3, 9)]
-    writer = running(sink)
+    writer = opened_writer(sink)
     writer.write("i1", 1, batch(sink, rows))
     writer.close()
-    again = running(sink, epoch=2)
+    again = opened_writer(sink, epoch=2)
     again.rewind(0, None, "rewound")
     again.write("i2", 2, batch(sink, [*rows, ("/pay", 4, 9)]))
     again.close()
-    assert news(receiver) == [("/", "firing", at(1)), ("/", "resolved", at(2)),
+    assert notifications(receiver) == [("/", "firing", at(1)), ("/", "resolved", at(2)),
                               ("/cart", "firing", at(3)), ("/pay", "firing", at(4))]  # fmt: skip
 
 
-def test_an_episode_that_began_before_the_batch_gone_back_to_goes_on(receiver: Receiver) -> None:
+def test_an_episode_that_began_before_the_rewound_batches_continues(receiver: Receiver) -> None:
     sink = alert(receiver)
     later = [("/", 2, 9), ("/cart", 2, 9), ("/", 3, 1)]
-    writer = running(sink)
+    writer = opened_writer(sink)
     writer.write("i1", 1, batch(sink, [("/", 1, 9)]))
     writer.write("i2", 2, batch(sink, later[:2]))
     writer.rewind(1, "i1", "rewound")
     writer.write("i3", 3, batch(sink, later))
     writer.close()
-    assert news(receiver) == [("/", "firing", at(1)), ("/cart", "firing", at(2)),
+    assert notifications(receiver) == [("/", "firing", at(1)), ("/cart", "firing", at(2)),
                               ("/", "resolved", at(3))]  # fmt: skip
 
 
-def test_a_store_of_an_earlier_version_is_taken_over(receiver: Receiver) -> None:
-    played(receiver, alert(receiver), [("/", 1, 9)])
+def test_a_store_of_an_earlier_version_is_upgraded(receiver: Receiver) -> None:
+    run_batches(receiver, alert(receiver), [("/", 1, 9)])
     with closing(sqlite3.connect(store_file(JOB))) as store:
         store.execute("ALTER TABLE standings DROP COLUMN batch")
         store.execute("ALTER TABLE alerts DROP COLUMN given_up")
-    writer = running(alert(receiver), epoch=2)
+    writer = opened_writer(alert(receiver), epoch=2)
     writer.write("i2", 2, batch(alert(receiver), [("/", 2, 1)]))
     writer.close()
-    assert news(receiver) == [("/", "firing", at(1)), ("/", "resolved", at(2))]
+    assert notifications(receiver) == [("/", "firing", at(1)), ("/", "resolved", at(2))]
 
 
-def enqueue(store: NoticeStore, page: str, gathers: float = 0.0) -> None:
+def enqueue(store: NotificationStore, page: str, digest: float = 0.0) -> None:
     """Queue a notification to `to`: an episode of this page begins."""
     store.enqueue(
-        "fails", json.dumps({"page": page}), Transition("firing", 1, 1), {"to": gathers}, 1, "{}"
+        "fails", json.dumps({"page": page}), Transition("firing", 1, 1), {"to": digest}, 1, "{}"
     )
 
 
-def test_what_is_silent_lets_the_others_be_gathered(home_apart: Path) -> None:
-    with MailServer() as server, closing(NoticeStore(home_apart / "alerts.db")) as store:
+def test_a_silenced_alert_does_not_end_the_digest_of_others(home_apart: Path) -> None:
+    with MailServer() as server, closing(NotificationStore(home_apart / "alerts.db")) as store:
         mail = ms.Email("ops@example.com", url=server.url, sender="shop@example.com")
-        outbox = Outbox(store, {"to": Target(mail, "shop")})
+        outbox = Outbox(store, {"to": Recipient(mail, "shop")})
         store.register("fails", {})
         enqueue(store, "/")
         assert outbox.send_due() == 1
         store.silence("fails", '{"page": "/cart"}', time.time() + 3600)
         enqueue(store, "/cart")
-        enqueue(store, "/pay", gathers=3600)
+        enqueue(store, "/pay", digest=3600)
         assert outbox.send_due() == 0
         assert outbox.send_due(everything=True) == 1
         assert server.subjects() == ["[firing] shop: fails (/)", "[firing] shop: fails (/pay)"]
 
 
-def test_of_what_waits_for_a_receiver_that_is_down_the_oldest_is_given_up_and_counted(
+def test_the_oldest_notifications_beyond_the_limit_are_dropped_and_counted(
     receiver: Receiver, home_apart: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(alert_store, "MOST_PENDING", 30)
     receiver.answering(503)
-    with closing(NoticeStore(home_apart / "alerts.db")) as store:
+    with closing(NotificationStore(home_apart / "alerts.db")) as store:
         hook = ms.Webhook(receiver.url, allow_private=True)
-        outbox = Outbox(store, {"to": Target(hook, "shop")})
+        outbox = Outbox(store, {"to": Recipient(hook, "shop")})
         store.register("fails", {})
         for number in range(25):
             enqueue(store, f"/{number}")
