@@ -1,4 +1,4 @@
-"""Random SQL of the kind that needs no Spark, and rows with every odd value there is."""
+"""Random SQL that needs no Spark, and rows with many edge cases."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def table(rng: random.Random, rows: int) -> pa.Table:
 
 
 class Expressions:
-    """SQL by what it gives: `boolean`, `double`, `integer`, `text`."""
+    """Random SQL by its type: `boolean`, `double`, `integer`, `text`."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng

@@ -1,4 +1,4 @@
-"""A log in memory that can be read ahead, for tests without a broker."""
+"""A log in memory that supports prefetching, for tests without a broker."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class LogPrefetchReader:
-    """Gives what lies behind offsets, in pieces of at most `rows` records of a partition."""
+    """Returns the records after offsets, at most `rows` per partition and piece."""
 
     def __init__(self, reader: Reader, more: Sequence[str], rows: int = 5) -> None:
         self._reader, self._more, self._rows = reader, more, rows
@@ -37,7 +37,7 @@ class LogPrefetchReader:
 
 
 class PrefetchableReader(LogReader):
-    """A topic of the small world that can be read ahead."""
+    """A topic of the small world that supports prefetching."""
 
     def prefetch_reader(self, more: Sequence[str]) -> LogPrefetchReader:
         return LogPrefetchReader(self, more)

@@ -1,4 +1,4 @@
-"""What the engine's tests share: times, a source of bids, and a drive over a pipeline."""
+"""Helpers of the engine's tests: times, a source of bids, and a `Drive` over a pipeline."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SCHEMA = "auction long, name string, price double, n int, ts timestamp"
 
 
 def at(seconds: float) -> datetime:
-    """So many seconds after the beginning of 2026."""
+    """A time in seconds after the start of 2026."""
     return START + timedelta(seconds=seconds)
 
 

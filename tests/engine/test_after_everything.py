@@ -1,6 +1,6 @@
-"""Steps behind `everything()`: its results have the largest time inside, beside their columns.
+"""Steps after `everything()`: its results have the largest event time inside as a hidden time.
 
-Behind `process` there is an event time only where its rows have the column.
+After `process` there is an event time only if its rows have the column.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def renamed(frame: Any) -> Any:
     return frame.withColumn("m", frame["n"] + 1)
 
 
-WAYS: dict[str, Callable[[ms.Stream], ms.Stream]] = {
+STEPS: dict[str, Callable[[ms.Stream], ms.Stream]] = {
     "nothing between": lambda stream: stream,
     "where": lambda stream: stream.where("n > 0"),
     "select": lambda stream: stream.select("n", "auction"),
@@ -44,11 +44,11 @@ WAYS: dict[str, Callable[[ms.Stream], ms.Stream]] = {
 }
 
 
-@pytest.mark.parametrize("way", list(WAYS))
-def test_a_window_behind_everything_holds_results_by_the_largest_time_inside(
-    way: str, spark: object
+@pytest.mark.parametrize("step", list(STEPS))
+def test_a_window_after_everything_groups_results_by_the_largest_time_inside(
+    step: str, spark: object
 ) -> None:
-    later = minutes(WAYS[way](ever()))
+    later = minutes(STEPS[step](ever()))
     with Drive(ms.Pipeline("p", later.to(ms.Topic("out"))), lane="narrow") as d:
         d.feed("bids", [bid(1, 1), bid(70, 1), bid(50, 1), bid(5, 2), bid(65, 3), bid(70, 3)])
         d.step()
@@ -60,7 +60,7 @@ def test_a_window_behind_everything_holds_results_by_the_largest_time_inside(
         assert d.late() == []
 
 
-def test_in_the_wide_lane_it_is_the_same(spark: object) -> None:
+def test_a_window_after_everything_runs_in_the_wide_lane(spark: object) -> None:
     later = minutes(ever().where("n > 0"))
     with Drive(ms.Pipeline("p", later.to(ms.Topic("out"))), lane="wide") as d:
         d.feed("bids", [bid(1, 1), bid(70, 1), bid(5, 2)])
@@ -71,7 +71,7 @@ def test_in_the_wide_lane_it_is_the_same(spark: object) -> None:
         ]  # fmt: skip
 
 
-def test_tables_and_lookups_behind_everything_work(spark: object) -> None:
+def test_tables_and_lookups_after_everything_work(spark: object) -> None:
     names = ms.table(ms.Topic("names", schema="id long, word string"), key="id")
     pipeline = ms.Pipeline(
         "p",
@@ -91,7 +91,7 @@ def test_tables_and_lookups_behind_everything_work(spark: object) -> None:
         assert [(row["auction"], row["word"]) for row in d.rows("then")] == [(1, "vase")]
 
 
-def test_what_needs_the_time_in_a_column_is_refused_while_building() -> None:
+def test_steps_that_need_the_time_in_a_column_are_refused_while_building() -> None:
     with pytest.raises(InvalidSpec, match=r"join needs an event time that is in a column; got the "
                                           r"results of everything\(\)"):  # fmt: skip
         ever().join(bids("others").select("auction as a", "ts"), on={"auction": "a"},

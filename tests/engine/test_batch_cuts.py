@@ -1,7 +1,7 @@
-"""The same rows under any cut, lane and restart give the same answer: an oracle's.
+"""The same rows give the oracle's results under any batch cut, lane and restart.
 
-As long as no row is further behind its partition than declared, on-time panes do not depend
-on how batches are cut. Rows that are later than that do, in a way the oracle knows as well.
+On-time panes do not depend on how batches are cut as long as no row is later than the declared
+delay of its partition. The results for later rows do; the oracle models that, too.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Pane = tuple[Any, ...]
 
 
 def records(seed: int, *, disorder: float, bad: float = 0.0) -> list[Arrival]:
-    """Rows of three partitions that go on at their own pace, each out of order by so much."""
+    """Rows of three partitions that advance independently, up to `disorder` seconds out of order."""
     chance = random.Random(seed)
     found: list[tuple[int, int | None, dict[str, Any]]] = []
     now = [chance.uniform(0, 9) for _ in range(PARTITIONS)]
@@ -52,7 +52,7 @@ def records(seed: int, *, disorder: float, bad: float = 0.0) -> list[Arrival]:
     return in_order(found)
 
 
-def told(arrival: Arrival) -> dict[str, Any] | bytes:
+def as_record(arrival: Arrival) -> dict[str, Any] | bytes:
     if arrival.time is None:
         return b'{"auction": "no number"}'
     return {**arrival.row, "ts": at((arrival.time - MICROS) / SECOND).isoformat()}
@@ -78,7 +78,7 @@ def run(
         facts = []
         for number, batch in enumerate(batches):
             for arrival in batch:
-                d.feed("bids", [told(arrival)], partition=arrival.partition)
+                d.feed("bids", [as_record(arrival)], partition=arrival.partition)
             facts.append(d.step())
             if restart and number % 3 == 1:
                 d.restart()
@@ -88,7 +88,7 @@ def run(
 
 
 def same(found: list[Pane], expected: list[Pane]) -> None:
-    """Exact but for the last two, which are floats: they agree to 1e-12."""
+    """Equal panes; the last two values are floats, which agree to 1e-12."""
     found, expected = sorted(found, key=repr), sorted(expected, key=repr)
     assert [pane[:-2] for pane in found] == [pane[:-2] for pane in expected]
     for one, other in zip(found, expected, strict=True):
@@ -106,7 +106,7 @@ def seconds(time: datetime) -> int:
 
 
 def in_duckdb(arrivals: list[Arrival]) -> list[Pane]:
-    """All rows in one go, added up by DuckDB (floats by its exact fsum)."""
+    """The results of DuckDB over all rows (floats by its exact fsum)."""
     con = duckdb.connect()
     con.execute("create table b (auction bigint, name text, price double, n bigint, ts bigint)")
     con.executemany(
@@ -146,7 +146,9 @@ def test_windows_closed_by_spark_tasks_are_those_closed_on_the_driver(
 @pytest.mark.parametrize(("lane", "batches", "seed"), [
     ("narrow", 1, 2), ("narrow", 7, 3), ("narrow", 50, 4), ("narrow", 50, 5), ("wide", 5, 6),
 ])  # fmt: skip
-def test_late_and_bad_rows_are_counted_and_told_exactly(lane: Any, batches: int, seed: int) -> None:
+def test_late_and_bad_rows_are_counted_and_emitted_exactly(
+    lane: Any, batches: int, seed: int
+) -> None:
     arrivals = records(seed, disorder=25, bad=0.05)
     parts = cut(arrivals, batches)
     marks = watermarks(parts, partitions=PARTITIONS, delay=DELAY * SECOND)
@@ -182,15 +184,15 @@ def test_late_and_bad_rows_are_counted_and_told_exactly(lane: Any, batches: int,
     ]
     places = {(a.partition, a.offset) for part in bad for a in part}
     assert {(row["partition"], row["offset"]) for row in dead} == places
-    told_late = {(row["origin"]["partition"], row["origin"]["offset"], seconds(w["start"]))
+    late_windows = {(row["origin"]["partition"], row["origin"]["offset"], seconds(w["start"]))
                  for row in late for w in row["windows"]}  # fmt: skip
     assert len(late) == len(expected.late)
-    assert told_late == {(row["at"].partition, row["at"].offset, start // SECOND)
+    assert late_windows == {(row["at"].partition, row["at"].offset, start // SECOND)
                          for _, row, start in expected.late}  # fmt: skip
 
 
 def by_sql(arrivals: list[Arrival], sql: str) -> list[Pane]:
-    """All rows in one go through DuckDB."""
+    """The results of a query of DuckDB over all rows."""
     con = duckdb.connect()
     con.execute("create table b (auction bigint, t bigint)")
     con.executemany("insert into b values (?, ?)",
@@ -275,8 +277,8 @@ def at_micros(time: datetime) -> int:
     return MICROS + (gap.days * 86_400 + gap.seconds) * SECOND + gap.microseconds
 
 
-def test_a_cut_through_lanes_is_no_cut_in_the_answer() -> None:
-    """Every batch in the other lane than the one before it, over one checkpoint."""
+def test_alternating_lanes_do_not_change_the_results() -> None:
+    """Narrow and wide batches alternate over one checkpoint."""
     arrivals = records(8, disorder=DELAY)
     with Drive(ms.Pipeline("cuts", windows().to(ms.Topic("out"))), lane="narrow") as d:
         for partition in range(PARTITIONS):
@@ -286,7 +288,7 @@ def test_a_cut_through_lanes_is_no_cut_in_the_answer() -> None:
             d._lane = "wide" if number % 2 else "narrow"
             d.restart()
             for arrival in batch:
-                d.feed("bids", [told(arrival)], partition=arrival.partition)
+                d.feed("bids", [as_record(arrival)], partition=arrival.partition)
             lanes.append(d.step().lane)
         d.finish()
 

@@ -1,4 +1,4 @@
-"""Files run to their end give the answer that the stream gives, however it was cut."""
+"""Files run to their end give the results of the stream, however it was cut."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAMES = ("tens", "visits", "minutes")
 
 
 def disordered(seed: int, count: int = 240) -> list[dict[str, Any]]:
-    """Rows of two minutes, none further behind than the four seconds that are declared."""
+    """Rows of two minutes, none later than the declared four seconds."""
     chance = random.Random(seed)
     times = sorted((second / 2 + chance.random() * 4, second / 2) for second in range(count))
     return [bid(at, chance.randrange(6), n=chance.randrange(100)) for _, at in times]
@@ -38,13 +38,15 @@ def sorted_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["auction"], row["window_start"]))
 
 
-def test_files_to_their_end_are_the_topic_in_many_batches(tmp_path: Path, spark: object) -> None:
+def test_files_run_to_their_end_equal_the_topic_in_many_batches(
+    tmp_path: Path, spark: object
+) -> None:
     rows = disordered(7)
     pipeline = ms.Pipeline("stream", *(
         stream.to(ms.Topic(name))
         for stream, name in zip(answers(ms.Topic("bids", schema=SCHEMA)), NAMES, strict=True)
     ))  # fmt: skip
-    told: dict[str, list[dict[str, Any]]] = {name: [] for name in NAMES}
+    streamed: dict[str, list[dict[str, Any]]] = {name: [] for name in NAMES}
     with Drive(pipeline) as drive:
         drive.feed("bids", [], partition=1)
         for number, start in enumerate(range(0, len(rows), 24)):
@@ -54,10 +56,10 @@ def test_files_to_their_end_are_the_topic_in_many_batches(tmp_path: Path, spark:
             if number == 4:
                 drive.restart()
             for name in NAMES:
-                told[name] += drive.rows(name)
+                streamed[name] += drive.rows(name)
         drive.finish()
         for name in NAMES:
-            told[name] += drive.rows(name)
+            streamed[name] += drive.rows(name)
 
     folder = tmp_path / "in"
     folder.mkdir()
@@ -72,6 +74,6 @@ def test_files_to_their_end_are_the_topic_in_many_batches(tmp_path: Path, spark:
     batch.run(until="finished", checkpoint=tmp_path / "job")
 
     for name in NAMES:
-        assert sorted_rows(kept[name].rows) == sorted_rows(told[name]), name
-    assert [len(told[name]) > 10 for name in NAMES] == [True, True, True]
-    assert sum(row["n"] for row in told["tens"]) == len(rows)
+        assert sorted_rows(kept[name].rows) == sorted_rows(streamed[name]), name
+    assert [len(streamed[name]) > 10 for name in NAMES] == [True, True, True]
+    assert sum(row["n"] for row in streamed["tens"]) == len(rows)

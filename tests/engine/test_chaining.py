@@ -1,4 +1,4 @@
-"""Steps after steps: what flows between them, at which times, in which order."""
+"""Chained steps: which rows flow between them, with which times, in which order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LANES = pytest.mark.parametrize("lane", ["wide", "narrow"])
 
 
 @LANES
-def test_what_a_window_emits_can_be_filtered_and_shaped_on_the_way_out(lane: Any) -> None:
+def test_the_results_of_a_window_can_be_filtered_and_projected(lane: Any) -> None:
     sums = counted(bids())
     shaped = sums.where("n > 1").select("auction as a", "n * 10 as tens", "window_end as until")
     with drive(sums, shaped, sums.drop("n"), lane=lane, names=("all", "shaped", "short")) as d:
@@ -33,7 +33,7 @@ def test_what_a_window_emits_can_be_filtered_and_shaped_on_the_way_out(lane: Any
 
 
 @LANES
-def test_windows_of_windows_close_when_those_inside_have(lane: Any) -> None:
+def test_windows_of_windows_close_after_the_inner_ones(lane: Any) -> None:
     """A result's time is its window_end - 1 µs: [0,10) [10,20) [20,30) make up [0,30)."""
     inner = counted(bids())
     outer = inner.by("auction").window(ms.tumbling("30 seconds")).agg(
@@ -93,7 +93,7 @@ def test_windows_of_windows_agree_with_duckdb(lane: Any, batches: int) -> None:
 
 
 @LANES
-def test_after_distinct_rows_have_their_own_time_and_their_own_origin(lane: Any) -> None:
+def test_after_distinct_rows_keep_their_time_and_their_origin(lane: Any) -> None:
     once = bids().distinct(by="name")
     with drive(counted(once), lane=lane) as d:
         d.feed("bids", [bid(1, 1, name="a"), bid(2, 1, name="a"), bid(3, 1, name="b")])
@@ -112,12 +112,12 @@ def test_after_distinct_rows_have_their_own_time_and_their_own_origin(lane: Any)
         assert json.loads(late["row"])["name"] == "e"
 
 
-def test_which_of_several_results_passes_a_distinct_is_the_same_in_every_lane_and_cut(
+def test_distinct_passes_the_same_result_in_every_lane_and_cut(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One key per window, so many rows each: of windows with as many rows, the first passes.
+    """One key per window: of the windows with the same number of rows, the first passes.
 
-    Where Spark tasks close windows, results lie in several files, by keys and not by time.
+    If Spark tasks close windows, results are in several files, by keys and not by time.
     """
     monkeypatch.setattr("millstream.engine.lanes.wide.CLOSE_ON_DRIVER", 0)
     rows = [bid(10 * place, place) for place in range(60) for _ in range(1 + place % 6)]
@@ -135,7 +135,7 @@ def test_which_of_several_results_passes_a_distinct_is_the_same_in_every_lane_an
 
 
 @LANES
-def test_one_source_behind_several_steps_is_read_and_counted_once(lane: Any) -> None:
+def test_a_source_of_several_steps_is_read_and_counted_once(lane: Any) -> None:
     source = bids()
     streams = [counted(source), source.distinct(by="auction"), source.where("auction > 1"), source]
     with drive(*streams, lane=lane, names=("sums", "once", "some", "all")) as d:
@@ -175,7 +175,7 @@ def test_a_window_over_the_results_of_two_windows_waits_for_both() -> None:
         assert d.rows("out") == [window(1, 0, 3)]
 
 
-def test_results_that_come_too_late_name_the_steps_that_made_them() -> None:
+def test_late_results_name_the_steps_that_emitted_them() -> None:
     left, right = counted(bids("a")), counted(bids("b"))
     total = (
         left.union(right)
@@ -201,8 +201,8 @@ def test_results_that_come_too_late_name_the_steps_that_made_them() -> None:
 
 
 @LANES
-def test_results_can_be_opened_and_met_with_themselves(lane: Any) -> None:
-    """A result's place is a hash of 64 bits; there is room for more places within it."""
+def test_results_can_be_exploded_and_united_with_themselves(lane: Any) -> None:
+    """The last part of a result's origin is a 64-bit hash, which leaves room for elements."""
     windows = bids().by("auction").window(ms.tumbling("10 seconds")).agg(prices=ms.collect("price"))
     prices = windows.explode("prices").by("auction").window(ms.everything())
     both = windows.union(windows.where("auction > 1")).by("auction").window(ms.everything())

@@ -75,7 +75,7 @@ def test_times_go_in_as_text_datetime_or_milliseconds_and_come_out_as_datetimes(
         assert facts.watermarks == {"bids": at(1)}
 
 
-def test_rows_are_those_since_the_last_call_per_output_and_door() -> None:
+def test_rows_are_those_since_the_last_call_per_output_and_kind() -> None:
     stream = bids()
     with drive(stream, counted(stream), names=("raw", "sums")) as d:
         d.feed("bids", [bid(1), b"junk"])
@@ -91,7 +91,7 @@ def test_rows_are_those_since_the_last_call_per_output_and_door() -> None:
 
 
 @pytest.mark.parametrize("lane", ["wide", "narrow"])
-def test_rows_come_by_batch_then_key_and_window_and_untouched_ones_as_they_were_fed(
+def test_rows_are_sorted_by_batch_key_and_window_or_keep_the_order_of_feed(
     lane: Any,
 ) -> None:
     stream = bids()
@@ -111,7 +111,7 @@ def test_rows_come_by_batch_then_key_and_window_and_untouched_ones_as_they_were_
         ]  # fmt: skip
 
 
-def test_a_step_takes_all_that_was_fed_however_much() -> None:
+def test_a_step_processes_everything_fed_however_much() -> None:
     rows = [bid(1, n, name="x" * 100) for n in range(30_000)]
     with drive(counted(bids()), lane=None) as d:
         d.feed("bids", rows)
@@ -141,7 +141,7 @@ def test_feed_takes_bytes_partitions_timestamps_keys_and_headers() -> None:
         ]
 
 
-def test_feed_writes_decimals_bytes_and_dates_as_the_wire_has_them() -> None:
+def test_feed_encodes_decimals_bytes_and_dates_as_json() -> None:
     stream = ms.read(ms.Topic("t", schema="d decimal(5,2), b binary, day date"))
     with Drive(out(stream), lane="narrow") as d:
         d.feed("t", [{"d": Decimal("1.50"), "b": b"\x00\xff", "day": at(0).date()}])
@@ -150,7 +150,7 @@ def test_feed_writes_decimals_bytes_and_dates_as_the_wire_has_them() -> None:
         assert d.rows("out") == [{"d": Decimal("1.50"), "b": b"\x00\xff", "day": at(0).date()}]
 
 
-def test_the_clock_starts_at_the_epoch_and_moves_only_as_told() -> None:
+def test_the_clock_starts_at_the_epoch_and_only_moves_by_clock() -> None:
     with drive(bids().with_columns(seen="now()", day="current_date")) as d:
         d.feed("bids", [bid(1)])
         d.step()
@@ -243,7 +243,7 @@ def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_mistakes_are_told_in_a_sentence() -> None:
+def test_mistakes_raise_errors_with_one_sentence() -> None:
     wrong: Any = "nothing"
     with pytest.raises(InvalidInput, match="Drive needs a Pipeline"):
         Drive(wrong)

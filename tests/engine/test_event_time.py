@@ -18,7 +18,9 @@ LANES = pytest.mark.parametrize("lane", ["wide", "narrow"])
 
 
 @LANES
-def test_a_row_at_the_watermark_is_on_time_and_one_whose_window_has_left_is_late(lane: Any) -> None:
+def test_a_row_at_the_watermark_is_on_time_and_one_whose_window_is_closed_is_late(
+    lane: Any,
+) -> None:
     with drive(counted(bids(watermark="5 seconds")), lane=lane) as d:
         d.feed("bids", [bid(15)])
         assert d.step().watermarks == {"bids": at(10)}
@@ -43,7 +45,7 @@ def test_a_row_at_the_watermark_is_on_time_and_one_whose_window_has_left_is_late
 
 
 @LANES
-def test_discard_counts_and_keeps_nothing(lane: Any) -> None:
+def test_discarded_late_rows_are_counted_and_not_kept(lane: Any) -> None:
     with drive(counted(bids(), rest=ms.discard), lane=lane) as d:
         d.feed("bids", [bid(15)])
         d.step()
@@ -53,8 +55,8 @@ def test_discard_counts_and_keeps_nothing(lane: Any) -> None:
         assert d.late() == []
 
 
-def test_a_window_open_at_the_watermark_takes_rows_behind_it() -> None:
-    """Lateness is the window's: a row behind the watermark enters one that has not left."""
+def test_a_window_open_at_the_watermark_accepts_rows_behind_it() -> None:
+    """Lateness depends on the window: a row behind the watermark enters an open one."""
     with drive(counted(bids())) as d:
         d.feed("bids", [bid(17)])
         d.step()
@@ -66,7 +68,7 @@ def test_a_window_open_at_the_watermark_takes_rows_behind_it() -> None:
 
 
 @LANES
-def test_distinct_within_lets_rows_go_that_are_too_old_to_judge(lane: Any) -> None:
+def test_distinct_within_treats_older_rows_as_late(lane: Any) -> None:
     step = bids().distinct(by="auction", within="10 seconds", rest=ms.Topic("old"), name="once")
     with drive(step, lane=lane) as d:
         d.feed("bids", [bid(100, 1), bid(100, 1), bid(95, 1), bid(50, 2)])
@@ -84,7 +86,7 @@ def test_distinct_within_lets_rows_go_that_are_too_old_to_judge(lane: Any) -> No
 
 
 @LANES
-def test_distinct_without_a_time_judges_every_row_for_ever(lane: Any) -> None:
+def test_distinct_without_a_time_keeps_keys_forever(lane: Any) -> None:
     stream = ms.read(ms.Topic("t", schema="k string, v long"))
     with drive(stream.distinct(by="k"), lane=lane) as d:
         for values in ([("a", 1), ("b", 2), ("a", 3)], [("b", 4), (None, 5), ("c", 6)],
@@ -102,7 +104,7 @@ def test_distinct_without_a_time_judges_every_row_for_ever(lane: Any) -> None:
 
 
 @LANES
-def test_bad_rows_leave_as_they_came_with_a_reason(lane: Any) -> None:
+def test_bad_rows_are_emitted_unchanged_with_a_reason(lane: Any) -> None:
     raw: dict[str, bytes | None] = {
         "not JSON": b'{"auction": 1',
         "null": b'{"auction": 1, "ts": null}',
@@ -127,7 +129,7 @@ def test_bad_rows_leave_as_they_came_with_a_reason(lane: Any) -> None:
 
 
 @LANES
-def test_a_row_of_the_far_future_is_bad_and_moves_no_watermark(lane: Any) -> None:
+def test_a_row_from_the_far_future_is_bad_and_does_not_advance_the_watermark(lane: Any) -> None:
     with drive(counted(bids(ahead="1 hour")), lane=lane) as d:
         d.feed("bids", [bid(3600), bid(3600.000001)], timestamp=at(0))
         d.feed("bids", [bid(10**6)])
@@ -138,7 +140,7 @@ def test_a_row_of_the_far_future_is_bad_and_moves_no_watermark(lane: Any) -> Non
         assert row["timestamp"] == at(0)
 
 
-def test_ahead_none_takes_any_time() -> None:
+def test_ahead_none_accepts_any_time() -> None:
     with drive(counted(bids(ahead=None))) as d:
         d.feed("bids", [bid(10**8)], timestamp=at(0))
 
@@ -152,7 +154,7 @@ def test_a_source_without_an_event_time_has_no_watermark() -> None:
         assert d.step().watermarks == {"bids": None}
 
 
-def test_every_partition_counts_and_one_that_was_never_heard_of_holds() -> None:
+def test_every_partition_counts_and_one_without_rows_delays_the_watermark() -> None:
     with drive(counted(bids(watermark="1 second"))) as d:
         d.feed("bids", [bid(30)])
         d.feed("bids", [], partition=1)
@@ -191,7 +193,7 @@ def test_idleness_counts_by_the_batch_clock_within_a_run() -> None:
         assert (facts.late, facts.watermarks) == (1, {"bids": at(133.5)})
 
 
-def test_idle_none_waits_for_ever() -> None:
+def test_idle_none_waits_forever() -> None:
     with drive(counted(bids(idle=None))) as d:
         d.clock(at(0))
         d.feed("bids", [bid(1)])
@@ -220,7 +222,7 @@ def test_a_union_waits_for_the_slower_side(lane: Any) -> None:
         assert d.rows("out") == [window(1, 0, 1)]
 
 
-def test_a_side_nobody_fed_holds_a_union_until_it_is_idle() -> None:
+def test_a_side_without_rows_delays_a_union_until_it_is_idle() -> None:
     with drive(counted(two())) as d:
         d.clock(at(0))
         d.feed("a", [bid(100)])
@@ -235,7 +237,7 @@ def test_a_side_nobody_fed_holds_a_union_until_it_is_idle() -> None:
         assert d.rows("out") == [window(1, 100, 1), window(1, 200, 1)]
 
 
-def test_an_idle_side_is_left_out_of_a_union_and_does_not_take_it_back() -> None:
+def test_an_idle_side_is_ignored_and_does_not_move_a_union_back() -> None:
     with drive(counted(two())) as d:
         d.clock(at(0))
         d.feed("a", [bid(100)])
@@ -248,7 +250,7 @@ def test_an_idle_side_is_left_out_of_a_union_and_does_not_take_it_back() -> None
         d.feed("b", [bid(6), bid(110, 2)])
         facts = d.step()
         assert facts.watermarks == {"a": at(200), "b": at(110)}
-        assert facts.late == 2, "windows [0, 10) and [110, 120) have left"
+        assert facts.late == 2, "windows [0, 10) and [110, 120) are closed"
         d.restart()
         d.feed("b", [bid(150, 2)])
         assert d.step().late == 1
@@ -256,7 +258,7 @@ def test_an_idle_side_is_left_out_of_a_union_and_does_not_take_it_back() -> None
         assert d.rows("out") == [window(1, 200, 1)]
 
 
-def test_facts_count_what_there_was() -> None:
+def test_facts_have_the_counts_of_the_batch() -> None:
     source = bids()
     pipeline = out(counted(source, rest=ms.discard), source.where("auction = 1"),
                    names=("sums", "ones"))  # fmt: skip
@@ -273,7 +275,7 @@ def test_facts_count_what_there_was() -> None:
         assert (again.batch, again.rows, again.late, again.outputs) == (2, 1, 1, {"ones": 1})
 
 
-def test_a_window_before_1970_and_one_far_ahead_are_windows_like_others() -> None:
+def test_windows_before_1970_and_in_the_far_future_work() -> None:
     old, far = "1907-03-04T05:06:07Z", "9999-12-30T23:59:59.999999Z"
     with drive(counted(bids(), "1 day")) as d:
         d.feed("bids", [{"auction": 1, "ts": old}])

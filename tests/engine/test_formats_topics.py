@@ -66,12 +66,12 @@ def test_every_format_gives_rows_dead_rows_and_counts(tmp_path: Path, lane: Any)
             drive.feed(name, values)
         facts = drive.step()
         assert (facts.dead, facts.extra) == (4, 1)
-        told = {name: drive.rows(name) for name in fed}
-        assert [row["channel"] for row in told["csv"]] == ["x", "a,b"]
-        assert [(row["auction"], row["channel"]) for row in told["avro"]] == [(1, "x"), (2, None)]
-        assert [row["value"] for row in told["text"]] == ["one", "two"]
-        assert [row["value"] for row in told["bytes"]] == [b"one", b"\xff\0"]
-        assert [(row["channel"], row["ts"]) for row in told["protobuf"]] == [
+        found = {name: drive.rows(name) for name in fed}
+        assert [row["channel"] for row in found["csv"]] == ["x", "a,b"]
+        assert [(row["auction"], row["channel"]) for row in found["avro"]] == [(1, "x"), (2, None)]
+        assert [row["value"] for row in found["text"]] == ["one", "two"]
+        assert [row["value"] for row in found["bytes"]] == [b"one", b"\xff\0"]
+        assert [(row["channel"], row["ts"]) for row in found["protobuf"]] == [
             ("x", at(1)), ("é", at(2)),
         ]  # fmt: skip
         dead = {row["topic"]: (row["value"], row["reason"]) for row in drive.dead()}

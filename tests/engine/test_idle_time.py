@@ -1,4 +1,4 @@
-"""A run is calm while it looks for work again and again and finds none."""
+"""A run is idle while it repeatedly looks for work and finds none."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def at(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     return lambda second: now.__setitem__(0, second)
 
 
-def test_a_run_that_finds_nothing_is_calm_since_its_first_look(at: Callable[[float], None]) -> None:
+def test_a_run_without_work_is_idle_since_its_first_look(at: Callable[[float], None]) -> None:
     run = IdleTime()
     assert run.seconds() == 0
     for second in (1.0, 2.0, 3.5):
@@ -32,7 +32,7 @@ def test_a_run_that_finds_nothing_is_calm_since_its_first_look(at: Callable[[flo
     assert run.seconds() == 0
 
 
-def test_a_run_that_does_not_come_round_is_slow_and_not_calm(at: Callable[[float], None]) -> None:
+def test_a_run_that_has_not_looked_for_long_is_busy(at: Callable[[float], None]) -> None:
     run = IdleTime()
     for second in (1.0, 2.0):
         at(second)

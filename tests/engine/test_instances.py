@@ -25,13 +25,13 @@ def summed(facts: Facts, count: str, prefix: str, step: str = STEP) -> Any:
 
 
 def fed(d: Drive) -> Facts:
-    """Two partitions, of which the second has a bad row; then one row behind, one too late."""
+    """One batch of two partitions; the second has a bad row."""
     d.feed("bids", [bid(second, second % 5) for second in range(20)])
     d.feed("bids", [bid(25, 1), b"{"], partition=1)
     return d.step()
 
 
-def test_in_the_short_lane_a_step_has_one_instance_on_the_driver() -> None:
+def test_in_the_narrow_lane_a_step_has_one_instance_on_the_driver() -> None:
     with drive(counted(bids())) as d:
         facts = fed(d)
 
@@ -45,7 +45,7 @@ def test_in_the_short_lane_a_step_has_one_instance_on_the_driver() -> None:
 
 
 @pytest.mark.parametrize("on_driver", [True, False])
-def test_in_the_wide_lane_what_tasks_give_is_what_the_parts_of_the_state_take(
+def test_in_the_wide_lane_the_output_of_tasks_is_the_input_of_the_parts_of_the_state(
     on_driver: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(wide, "CLOSE_ON_DRIVER", 8 << 20 if on_driver else -1)
@@ -72,9 +72,9 @@ def test_a_source_has_an_instance_per_partition_and_the_slowest_holds_it_back(la
         facts = fed(d)
         assert facts.held_by == {"bids": 0}
         [first, second] = facts.sources["bids"]["instances"]
-        told = ("instance", "in", "out", "dead", "watermark", "idle")
-        assert [first[name] for name in told] == ["0", 20, 20, 0, at(14).isoformat(), False]
-        assert [second[name] for name in told] == ["1", 2, 1, 1, at(20).isoformat(), False]
+        shown = ("instance", "in", "out", "dead", "watermark", "idle")
+        assert [first[name] for name in shown] == ["0", 20, 20, 0, at(14).isoformat(), False]
+        assert [second[name] for name in shown] == ["1", 2, 1, 1, at(20).isoformat(), False]
         assert facts.watermarks == {"bids": at(14)}
 
         d.clock(at(100))
@@ -90,7 +90,7 @@ def test_a_source_has_an_instance_per_partition_and_the_slowest_holds_it_back(la
 
 
 @pytest.mark.parametrize("lane", ["narrow", "wide"])
-def test_rows_behind_the_watermark_that_are_used_are_counted_apart_from_late_ones(
+def test_used_rows_behind_the_watermark_are_not_counted_as_late(
     lane: Any,
 ) -> None:
     with drive(counted(bids()), lane=lane) as d:
@@ -104,7 +104,7 @@ def test_rows_behind_the_watermark_that_are_used_are_counted_apart_from_late_one
 
 
 @pytest.mark.parametrize("lane", ["narrow", "wide"])
-def test_rows_that_only_pass_have_instances_too(lane: Any) -> None:
+def test_stages_without_a_step_have_instances_too(lane: Any) -> None:
     with drive(bids().where("auction > 0"), lane=lane) as d:
         facts = fed(d)
 
@@ -112,18 +112,18 @@ def test_rows_that_only_pass_have_instances_too(lane: Any) -> None:
     assert facts.steps["out"]["in"] == 17
 
 
-def test_no_more_instances_are_told_of_than_there_is_room_for() -> None:
+def test_the_number_of_instances_is_limited() -> None:
     many = [instances.instance(f"take {n}", **{"in": n, "seconds": 0.5}) for n in range(100)]
 
-    told = instances.bounded(many)
+    kept = instances.bounded(many)
 
-    assert len(told) == instances.MOST
-    assert told[-1]["instance"] == instances.OTHERS
-    assert sum(one["in"] for one in told) == sum(range(100))
-    assert {one["instance"] for one in told} >= {"take 99", "take 69"}
+    assert len(kept) == instances.MOST
+    assert kept[-1]["instance"] == instances.OTHERS
+    assert sum(one["in"] for one in kept) == sum(range(100))
+    assert {one["instance"] for one in kept} >= {"take 99", "take 69"}
 
 
-def test_a_source_of_very_many_partitions_tells_of_the_busy_ones_and_the_slowest() -> None:
+def test_a_source_of_many_partitions_shows_the_active_and_the_slowest_ones() -> None:
     stream = ms.read(ms.Topic("bids", schema="auction long, ts timestamp"), time="ts", idle=None)
     with drive(counted(stream)) as d:
         for partition in range(100):
@@ -133,8 +133,8 @@ def test_a_source_of_very_many_partitions_tells_of_the_busy_ones_and_the_slowest
         d.feed("bids", [bid(2000)], partition=93)
         facts = d.step()
 
-    told = {one["instance"]: one["in"] for one in facts.sources["bids"]["instances"]}
-    assert len(told) == instances.MOST
-    assert (told["7"], told["93"], told["99"]) == (1, 1, 0)
+    shown = {one["instance"]: one["in"] for one in facts.sources["bids"]["instances"]}
+    assert len(shown) == instances.MOST
+    assert (shown["7"], shown["93"], shown["99"]) == (1, 1, 0)
     assert facts.held_by == {"bids": 99}
     assert facts.sources["bids"]["partitions"] == 100

@@ -1,4 +1,4 @@
-"""Which lane a batch takes, and how much of what waits, with Spark and before it is there."""
+"""The lane and the size of a batch, with Spark and before it has started."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FEW = {"bids": {0: (0, 100)}}
 
 
 class Starting:
-    """A Spark that is there or not, and knows whether it was wanted."""
+    """A Spark session that is ready or not, and records whether it was requested."""
 
     def __init__(self, *, there: bool) -> None:
         self.there, self.wanted = there, False
@@ -43,7 +43,7 @@ def rows(ranges: dict[str, dict[int, tuple[int, int]]]) -> int:
     return sum(b - a for parts in ranges.values() for a, b in parts.values())
 
 
-def test_much_goes_wide_where_spark_is() -> None:
+def test_large_batches_run_wide_if_spark_is_ready() -> None:
     made, _ = lanes(there=True)
     lane, chosen, limited = made.choose(MANY)
 
@@ -51,7 +51,7 @@ def test_much_goes_wide_where_spark_is() -> None:
     assert rows(chosen) == pytest.approx(8 * NARROW_ROWS, abs=10)
 
 
-def test_until_spark_is_there_much_goes_in_small_batches_and_spark_is_wanted() -> None:
+def test_until_spark_is_ready_batches_stay_small_and_spark_is_started() -> None:
     made, spark = lanes(there=False)
     lane, chosen, limited = made.choose(MANY)
 
@@ -62,7 +62,7 @@ def test_until_spark_is_there_much_goes_in_small_batches_and_spark_is_wanted() -
     assert made.choose(MANY)[0] == "wide"
 
 
-def test_what_is_done_before_spark_has_started_does_not_start_it() -> None:
+def test_input_that_is_processed_faster_than_spark_starts_does_not_start_it() -> None:
     made, spark = lanes(there=False)
     lane, chosen, limited = made.choose(SOME)
 
@@ -70,7 +70,7 @@ def test_what_is_done_before_spark_has_started_does_not_start_it() -> None:
     assert rows(chosen) == pytest.approx(NARROW_ROWS, abs=10)
 
 
-def test_little_needs_no_spark() -> None:
+def test_small_batches_need_no_spark() -> None:
     made, spark = lanes(there=False)
 
     assert made.choose(FEW) == ("narrow", FEW, False)
@@ -78,9 +78,7 @@ def test_little_needs_no_spark() -> None:
 
 
 @pytest.mark.parametrize(("forced", "limited"), [("wide", True), (None, False)])
-def test_a_batch_that_was_told_its_lane_or_its_rows_keeps_them(
-    forced: str | None, limited: bool
-) -> None:
+def test_a_forced_lane_or_size_is_kept(forced: str | None, limited: bool) -> None:
     made, spark = lanes(there=False, forced=forced, limited=limited)
     lane, chosen, _ = made.choose(MANY)
 
@@ -90,11 +88,11 @@ def test_a_batch_that_was_told_its_lane_or_its_rows_keeps_them(
 
 
 def intent(ranges: dict[int, tuple[int, int]]) -> Intent:
-    told = SourceIntent(ranges=ranges, idle=(), drift=0, declared=0, identity="x")
-    return Intent("id", 3, 2, 1, 0, "wide", False, {"bids": told}, None, None)
+    source = SourceIntent(ranges=ranges, idle=(), drift=0, declared=0, identity="x")
+    return Intent("id", 3, 2, 1, 0, "wide", False, {"bids": source}, None, None)
 
 
-def test_what_spark_began_runs_again_without_it() -> None:
+def test_a_wide_batch_is_redone_without_spark() -> None:
     began = intent(MANY["bids"])
 
     assert lanes(there=False)[0].soonest(began).lane == "narrow"
@@ -103,7 +101,7 @@ def test_what_spark_began_runs_again_without_it() -> None:
     assert lanes(there=False, forced="wide")[0].soonest(began) is began
 
 
-def test_the_narrow_lane_is_found_by_the_name_that_earlier_versions_stored() -> None:
+def test_the_stored_lane_name_of_earlier_versions_is_the_narrow_lane() -> None:
     began = Intent("i", 1, 0, 1, 0, "narrow", False, {})
     assert Intent.of({**began.body(), "lane": "short"}) == began
     assert lane_name("short") == lane_name("narrow") == "narrow"

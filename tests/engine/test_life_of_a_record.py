@@ -82,7 +82,7 @@ def named(page: str) -> list[Call]:
 
 
 def out_of_order(page: str, calls: list[Call]) -> list[Call]:
-    """Functions of the page that are not called after those before them."""
+    """Functions of the page that are not called after the previous ones."""
     missing, at = [], 0
     for call in named(page):
         try:
@@ -93,7 +93,7 @@ def out_of_order(page: str, calls: list[Call]) -> list[Call]:
 
 
 def unnamed_folders(page: str, calls: list[Call]) -> set[str]:
-    """Folders in which functions are called, and that the page does not mention."""
+    """Folders with called functions that the page does not mention."""
     mentioned = re.findall(r"`([\w/]+)/[\w.]*`", page)
     return {file.rpartition("/")[0] for file, _ in calls} - {*mentioned, ""}
 
@@ -105,11 +105,11 @@ def test_a_batch_calls_the_functions_of_the_page_in_its_order(calls: list[Call])
     assert out_of_order(page, calls) == []
 
 
-def test_the_page_names_every_folder_that_takes_part(calls: list[Call]) -> None:
+def test_the_page_names_every_folder_that_a_batch_uses(calls: list[Call]) -> None:
     assert unnamed_folders(PAGE.read_text(), calls) == set()
 
 
-def test_a_page_that_is_not_true_is_found(calls: list[Call]) -> None:
+def test_a_wrong_page_is_found(calls: list[Call]) -> None:
     page = PAGE.read_text()
     first, second = (f"`{file}` · `{name}`" for file, name in named(page)[:2])
     swapped = page.replace(first, "%").replace(second, first).replace("%", second)

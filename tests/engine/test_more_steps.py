@@ -30,7 +30,7 @@ def bid(auction: int, price: int, seconds: float) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("lane", ["narrow", "wide"])
-def test_the_hottest_auctions_of_each_window_leave_with_it(lane: Any) -> None:
+def test_top_gives_the_hottest_auctions_of_each_window(lane: Any) -> None:
     totals = bids().by("auction").window(ms.tumbling("10 s")).agg(total=ms.sum("price"))
     hottest = totals.top(2, by="total")
     with Drive(ms.Pipeline("p", hottest.to(ms.Topic("top"))), lane=lane) as drive:
@@ -60,7 +60,7 @@ def quiet_for_five_seconds(visit: Any) -> Any:
 
 
 @pytest.mark.parametrize("lane", ["narrow", "wide"])
-def test_a_function_keeps_state_and_is_called_again_when_its_time_has_come(lane: Any) -> None:
+def test_process_keeps_state_and_is_called_by_timers(lane: Any) -> None:
     quiet = bids().process(
         quiet_for_five_seconds, by="auction", state="n long, last timestamp",
         gives="auction long, n long, ts timestamp",
@@ -83,7 +83,7 @@ def test_a_function_keeps_state_and_is_called_again_when_its_time_has_come(lane:
 
 
 @pytest.mark.parametrize("lane", ["narrow", "wide"])
-def test_phones_with_wrong_clocks_fall_into_the_windows_they_truly_belong_to(lane: Any) -> None:
+def test_events_of_wrong_clocks_are_counted_in_the_right_windows(lane: Any) -> None:
     views = ms.read(
         ms.Topic("views", schema="page string, at timestamp, sent timestamp, got timestamp"),
         time="at",
@@ -109,7 +109,7 @@ def test_phones_with_wrong_clocks_fall_into_the_windows_they_truly_belong_to(lan
     ]  # fmt: skip
 
 
-def test_top_needs_windows_a_column_and_settled_rows() -> None:
+def test_top_needs_windows_a_column_and_rows_without_retractions() -> None:
     totals = bids().by("auction").window(ms.tumbling("10 s"))
     cases: list[tuple[Callable[[], object], str]] = [
         (lambda: bids().top(3, by="price"), "auction, price, ts"),
@@ -123,7 +123,7 @@ def test_top_needs_windows_a_column_and_settled_rows() -> None:
         assert got in str(refused.value)
 
 
-def test_everything_without_a_trigger_runs_only_to_its_finish() -> None:
+def test_everything_without_a_trigger_needs_a_run_to_the_finish() -> None:
     all_time = bids().by("auction").window(ms.everything()).agg(n=ms.count())
     pipeline = ms.Pipeline("p", all_time.to(ms.Topic("n")))
 
@@ -132,10 +132,10 @@ def test_everything_without_a_trigger_runs_only_to_its_finish() -> None:
     assert "trigger" in str(refused.value)
 
 
-def test_more_late_rows_than_are_usual_are_told_with_the_batch() -> None:
+def test_too_many_late_rows_raise_an_alert() -> None:
     counts = bids().by("auction").window(ms.tumbling("10 s"))
-    told = counts.late(rest=ms.discard, alert_above=0.2).agg(n=ms.count())
-    with Drive(ms.Pipeline("p", told.to(ms.Topic("n"))), lane="narrow") as drive:
+    watched = counts.late(rest=ms.discard, alert_above=0.2).agg(n=ms.count())
+    with Drive(ms.Pipeline("p", watched.to(ms.Topic("n"))), lane="narrow") as drive:
         drive.feed("bids", [bid(1, 1, second) for second in (1, 2, 3, 21)])
         assert drive.step().alerts == ()
         drive.feed("bids", [bid(1, 1, 4), bid(1, 1, 25)])
@@ -148,7 +148,7 @@ def test_more_late_rows_than_are_usual_are_told_with_the_batch() -> None:
     assert "tumbling(auction)" in alert
 
 
-def test_facts_say_what_holds_the_watermark_back_and_which_rows_were_behind_it() -> None:
+def test_facts_name_the_slowest_partition_and_count_rows_behind_the_watermark() -> None:
     counts = bids().by("auction").window(ms.tumbling("1 minute")).agg(n=ms.count())
     with Drive(ms.Pipeline("p", counts.to(ms.Topic("n"))), lane="narrow") as drive:
         drive.feed("bids", [bid(1, 1, 30)])
@@ -163,7 +163,7 @@ def test_facts_say_what_holds_the_watermark_back_and_which_rows_were_behind_it()
 
 
 @pytest.mark.parametrize("lane", ["narrow", "wide"])
-def test_windows_at_the_edges_of_the_calendar_have_bounds_that_can_be_read(lane: Any) -> None:
+def test_windows_at_the_edges_of_the_calendar_have_readable_bounds(lane: Any) -> None:
     read = ms.read(
         ms.Topic("bids", schema="auction long, ts timestamp"), time="ts", ahead=None, idle=None
     )
@@ -178,7 +178,7 @@ def test_windows_at_the_edges_of_the_calendar_have_bounds_that_can_be_read(lane:
     assert rows == [(1, 1, 1), (1969, 1970, 1), (9999, 9999, 1)]
 
 
-def test_rows_that_a_session_finds_late_are_not_counted_as_behind_but_used() -> None:
+def test_late_rows_of_a_session_are_not_counted_as_used() -> None:
     sessions = bids().by("auction").window(ms.session(gap="5 s")).agg(n=ms.count())
     with Drive(ms.Pipeline("p", sessions.to(ms.Topic("n"))), lane="narrow") as drive:
         drive.feed("bids", [bid(1, 1, 0), bid(1, 1, 100)])
@@ -186,8 +186,8 @@ def test_rows_that_a_session_finds_late_are_not_counted_as_behind_but_used() -> 
         drive.feed("bids", [bid(1, 1, 1), bid(1, 1, 97)])
         facts = drive.step()
 
-    told = facts.steps["session(auction)"]
-    assert (facts.late, told["late"], told["behind"]) == (1, 1, 1)
+    step = facts.steps["session(auction)"]
+    assert (facts.late, step["late"], step["behind"]) == (1, 1, 1)
 
 
 def test_each_kind_of_state_is_shown_by_key_without_the_pipeline() -> None:

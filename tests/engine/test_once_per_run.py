@@ -29,7 +29,7 @@ BATCHES = 4
 
 @dataclass
 class CountedOpener:
-    """An opener that writes down the process in which it is unpickled."""
+    """An opener that logs the process in which it is unpickled."""
 
     opener: Opener
     log: Path
@@ -44,7 +44,7 @@ class CountedOpener:
 
 
 def batches(lane: Any) -> list[Counter[str]]:
-    """How often decoders and SQL had been made when the first batch ran, and after all."""
+    """How often decoders and SQL were created by the first batch, and by all of them."""
     made: Counter[str] = Counter()
 
     def counting(name: str, function: Any) -> Any:
@@ -67,7 +67,7 @@ def batches(lane: Any) -> list[Counter[str]]:
 
 
 @pytest.mark.parametrize("lane", ["narrow", "wide"])
-def test_batches_make_no_decoders_and_compile_no_sql(lane: Any) -> None:
+def test_batches_create_no_decoders_and_compile_no_sql(lane: Any) -> None:
     first, last = batches(lane)
 
     assert first["decoder"] > 0

@@ -1,4 +1,4 @@
-"""`batch` beyond a second lets rows gather; what waits already, an end and a stop do not wait."""
+"""With `batch` above a second rows gather; a backlog, an end and a stop do not wait."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def rows(first: int, last: int, text: str = "") -> list[bytes]:
 
 
 class Paced:
-    """A job with batches of so many seconds; how many rows each of its batches had."""
+    """A job with batches of so many seconds; `seen` has the rows of each batch."""
 
     def __init__(self, log: Log, topic: str, folder: Path, seconds: int, **options: Any) -> None:
         self.seen: list[int] = []
@@ -51,17 +51,17 @@ class Paced:
 
 @pytest.fixture
 def endless(monkeypatch: pytest.MonkeyPatch) -> int:
-    """Seconds of `batch` that let the next batch wait for longer than a test does."""
+    """A `batch` in seconds with a pause longer than the test."""
     monkeypatch.setattr(planner, "_LONGEST", ENDLESS)
     return int(ENDLESS / 0.1) + 2
 
 
-def test_up_to_a_second_there_is_no_pause_then_a_tenth_and_never_more_than_two_seconds() -> None:
+def test_the_pause_is_a_tenth_of_what_exceeds_a_second_and_at_most_two_seconds() -> None:
     given = (0.1, 1.0, 3.0, 10.0, 21.0, 3600.0)
     assert [pause_of(seconds) for seconds in given] == pytest.approx([0, 0, 0.2, 0.9, 2, 2])
 
 
-def test_rows_gather_while_a_batch_may_wait(log: Log, topic: str, tmp_path: Path) -> None:
+def test_rows_gather_during_a_pause(log: Log, topic: str, tmp_path: Path) -> None:
     log.topics.create(topic)
     paced = Paced(log, topic, tmp_path / "job", 11)
     paced.job.start()
@@ -77,7 +77,7 @@ def test_rows_gather_while_a_batch_may_wait(log: Log, topic: str, tmp_path: Path
     assert len(paced.seen) <= taken / pause_of(11) + 2
 
 
-def test_a_stop_does_not_wait(log: Log, topic: str, tmp_path: Path, endless: int) -> None:
+def test_a_stop_ends_a_pause(log: Log, topic: str, tmp_path: Path, endless: int) -> None:
     log.topics.create(topic)
     log.fill(topic, rows(0, 10))
     paced = Paced(log, topic, tmp_path / "job", endless)
@@ -89,7 +89,7 @@ def test_a_stop_does_not_wait(log: Log, topic: str, tmp_path: Path, endless: int
     paced.job.wait()
 
 
-def test_what_waits_already_does_not_wait_longer(
+def test_a_backlog_is_read_without_a_pause(
     log: Log, topic: str, tmp_path: Path, endless: int
 ) -> None:
     log.topics.create(topic)
@@ -103,7 +103,7 @@ def test_what_waits_already_does_not_wait_longer(
     assert len(paced.seen) > 1
 
 
-def test_an_end_does_not_wait(log: Log, topic: str, tmp_path: Path, endless: int) -> None:
+def test_a_run_to_the_end_has_no_pause(log: Log, topic: str, tmp_path: Path, endless: int) -> None:
     log.topics.create(topic)
     log.fill(topic, rows(0, 10))
     paced = Paced(log, topic, tmp_path / "job", endless, until="caught_up")

@@ -1,4 +1,4 @@
-"""Exchanged rows are cut by who owns their buckets: each goes to one part, in its order."""
+"""Exchanged rows are split by the owner of their bucket, in their order."""
 
 from __future__ import annotations
 

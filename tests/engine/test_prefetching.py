@@ -1,4 +1,4 @@
-"""Reading ahead in whole runs: the answers are the same, also when it is cut short anywhere."""
+"""Prefetching in whole runs: the results are the same, also after crashes at any point."""
 
 from __future__ import annotations
 
@@ -32,43 +32,43 @@ PROTOCOL = [point for point in POINTS if "writing" not in point]
 Patch = pytest.MonkeyPatch
 
 
-class AheadWorld(Environment):
-    """The small world, with topics that can be read ahead."""
+class PrefetchableWorld(Environment):
+    """The small world, with topics that support prefetching."""
 
     def reader(self, name: str, read: Read) -> PrefetchableReader:
         return PrefetchableReader(self.log, name)
 
 
 class Reading(Small):
-    """A job whose rows come while batches are in hand, and are read ahead then."""
+    """A job whose rows arrive during batches and are prefetched then."""
 
     def __init__(self, folder: Path, spark: SparkSession, patch: Patch) -> None:
         super().__init__(folder, spark)
-        self.environment = AheadWorld()
+        self.environment = PrefetchableWorld()
         self.found: list[str] = []
         patch.setattr(prefetch, "LEAST", 1)
         patch.setattr(prefetch, "reached", lambda point, batch: self.found.append(point))
         tell_the_world(self.environment, patch)
 
     def feed_at(self, engine: Engine, point: str) -> None:
-        """Rows that come when the batch in hand reaches this point, and are read ahead there."""
+        """Feed rows at a point of the current batch, and wait until they are prefetched."""
 
-        def come() -> None:
+        def feed() -> None:
             self.feed()
             self.all_read(engine)
 
-        self.environment.at[point] = come
+        self.environment.at[point] = feed
 
     def all_read(self, engine: Engine) -> None:
-        """Until all there is has been read ahead."""
+        """Wait until all rows are prefetched."""
         source, reader = (
             engine._prefetcher._sources[TOPIC],
             PrefetchableReader(self.environment.log, TOPIC),
         )
-        until(lambda: source._at == reader.extent().end, "all rows read ahead")
+        until(lambda: source._at == reader.extent().end, "all rows prefetched")
 
     def warmed(self, engine: Engine) -> None:
-        """Two batches, after which the source is read ahead."""
+        """Two batches, after which the source is prefetched."""
         for _ in range(2):
             self.feed()
             assert engine.step() is not None
@@ -85,7 +85,7 @@ def stepped(engine: Engine) -> Facts:
     return facts
 
 
-def test_a_batch_takes_what_was_read_while_the_one_before_it_ran(reading: Reading) -> None:
+def test_a_batch_gets_the_rows_prefetched_during_the_previous_one(reading: Reading) -> None:
     with reading.run() as engine:
         reading.warmed(engine)
         reading.feed_at(engine, "before commit")
@@ -98,7 +98,7 @@ def test_a_batch_takes_what_was_read_while_the_one_before_it_ran(reading: Readin
     assert reading.green(), reading.verdict()
 
 
-def test_a_bad_row_that_was_read_ahead_is_dead_in_the_batch_that_holds_it(
+def test_a_prefetched_bad_row_is_dead_in_its_batch(
     reading: Reading,
 ) -> None:
     def spoilt() -> None:
@@ -117,40 +117,40 @@ def test_a_bad_row_that_was_read_ahead_is_dead_in_the_batch_that_holds_it(
     assert [(row["value"], row["offset"]) for row in dead] == [(b"{", 36)]
 
 
-def tried_again(reading: Reading) -> None:
-    """A batch fails when what follows it has been read ahead; the same run tries it again."""
+def retried(reading: Reading) -> None:
+    """A batch fails after later rows were prefetched; the same run retries it."""
     with reading.run() as engine:
         reading.warmed(engine)
         reading.feed()
 
-        def come_then_fail() -> None:
+        def feed_then_fail() -> None:
             reading.feed()
             reading.all_read(engine)
             raise OSError("a disk that is full for a moment")
 
-        reading.environment.at["in the middle of a run"] = come_then_fail
+        reading.environment.at["in the middle of a run"] = feed_then_fail
         with pytest.raises(OSError, match="full for a moment"):
             engine.step()
         assert [stepped(engine).rows for _ in range(2)] == [24, 24]
     reading.finish()
 
 
-def test_a_batch_that_is_tried_again_is_not_given_what_follows_it(reading: Reading) -> None:
-    tried_again(reading)
+def test_a_retried_batch_does_not_get_the_rows_after_it(reading: Reading) -> None:
+    retried(reading)
 
     assert reading.green(), reading.verdict()
 
 
-def test_without_looking_at_the_ranges_it_is(reading: Reading, monkeypatch: Patch) -> None:
+def test_without_the_check_of_ranges_it_would(reading: Reading, monkeypatch: Patch) -> None:
     monkeypatch.setattr(prefetch, "fits", lambda piece, at, ranges: True)
 
-    tried_again(reading)
+    retried(reading)
 
     assert reading.verdict()["wrong"] or reading.verdict()["lost"]
 
 
-def test_a_run_that_has_fallen_behind_does_not_read_ahead(reading: Reading) -> None:
-    """Its batches end where the planner cuts them, and all it reads it reads for good."""
+def test_a_run_that_has_fallen_behind_does_not_prefetch(reading: Reading) -> None:
+    """Its batches end where the planner cuts them, and read all their rows themselves."""
     with reading.run() as engine:
         reading.warmed(engine)
         reading.feed(36)
@@ -162,8 +162,8 @@ def test_a_run_that_has_fallen_behind_does_not_read_ahead(reading: Reading) -> N
     assert reading.green(), reading.verdict()
 
 
-def test_a_topic_made_anew_gives_none_of_the_old_ones_rows(reading: Reading) -> None:
-    """The guard is the topic's id, as in every other way of reading it."""
+def test_a_recreated_topic_gets_no_rows_of_the_old_one(reading: Reading) -> None:
+    """The topic's id is compared, as in every read."""
     with reading.run() as engine:
         reading.warmed(engine)
         reading.feed_at(engine, "before commit")
@@ -174,7 +174,7 @@ def test_a_topic_made_anew_gives_none_of_the_old_ones_rows(reading: Reading) -> 
         assert engine._prefetcher.take(TOPIC, {0: (36, 60), 1: (36, 60)}, track).rows == ()
 
 
-def test_a_job_that_crashes_anywhere_with_rows_read_ahead_loses_and_repeats_nothing(
+def test_a_crash_with_prefetched_rows_loses_and_repeats_nothing(
     reading: Reading,
 ) -> None:
     for point in PROTOCOL:
@@ -189,19 +189,19 @@ def test_a_job_that_crashes_anywhere_with_rows_read_ahead_loses_and_repeats_noth
 
 
 def crashing(reading: Reading, engine: Engine, point: str) -> None:
-    """A batch that crashes at a point while rows of the next one have been read ahead."""
+    """A batch that crashes at a point after rows of the next one were prefetched."""
 
-    def come_then_crash() -> None:
+    def feed_then_crash() -> None:
         reading.feed()
         reading.all_read(engine)
         raise Crash
 
     reading.feed()
-    reading.environment.at[point] = come_then_crash
+    reading.environment.at[point] = feed_then_crash
     engine.step()
 
 
-def test_a_run_that_ends_at_a_given_place_reads_no_further(reading: Reading) -> None:
+def test_a_run_to_fixed_ends_reads_no_further(reading: Reading) -> None:
     with reading.run() as engine:
         reading.warmed(engine)
         reading.feed()
@@ -213,16 +213,16 @@ def test_a_run_that_ends_at_a_given_place_reads_no_further(reading: Reading) -> 
     assert len(reading.found) == before
 
 
-def test_rows_of_a_real_topic_that_were_read_ahead_leave_once(
+def test_prefetched_rows_of_a_real_topic_are_emitted_once(
     broker: ThrowAwayBroker, topic: str, tmp_path: Path, spark: SparkSession, monkeypatch: Patch
 ) -> None:
-    """Fed in small transactions, some of them aborted, until some batch was handed rows."""
+    """Fed in small transactions, some of them aborted, until a batch gets prefetched rows."""
     monkeypatch.setattr(prefetch, "LEAST", 1)
     Topics(broker.address).create(topic, partitions=2)
     rows = ms.read(ms.Topic(topic, schema="n long, ts timestamp"), time="ts")
     results = ms.Memory("out")
     batches: list[Facts] = []
-    job = ms.Pipeline(f"ahead-{topic}", rows.to(results)).start(
+    job = ms.Pipeline(f"prefetch-{topic}", rows.to(results)).start(
         kafka=broker.address, checkpoint=tmp_path / "real", lane="narrow",
         on_batch=lambda facts, lag: batches.append(facts),
     )  # fmt: skip
@@ -242,7 +242,7 @@ def test_rows_of_a_real_topic_that_were_read_ahead_leave_once(
         else:
             writer.commit_transaction()
             sent += numbers
-    until(lambda: len(results.rows) >= len(sent) or job.ended(), "all of it", patience=240)
+    until(lambda: len(results.rows) >= len(sent) or job.ended(), "all rows", patience=240)
     job.stop()
     job.wait(120)
 

@@ -1,4 +1,4 @@
-"""Late and bad rows of pipelines without Kafka, and the sinks that may be named for them."""
+"""Late and bad rows of pipelines without Kafka, and the sinks for them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DEAD = ["key", "value", "headers", "partition", "offset", "timestamp", "reason",
 
 
 def fed(folder: Path) -> ms.Files:
-    """Two files: the second has a bad row, one of the far future, and one that is late."""
+    """Two files: the second has a bad row, one from the far future, and a late one."""
     folder.mkdir()
     for name, rows in (("a", GOOD), ("b", [BAD, FUTURE, LATE])):
         (folder / f"{name}.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -44,7 +44,7 @@ def counts(source: Any, sink: Any, rest: Any = None, **options: Any) -> ms.Pipel
 
 
 def in_two_batches(pipeline: ms.Pipeline, folder: Path, place: Path, **options: Any) -> None:
-    """The first file, then the second, so that what is late in it is late."""
+    """Read the first file, then the second, so that its late row is late."""
     later = (folder / "b.json").read_bytes()
     (folder / "b.json").unlink()
     pipeline.run(until="caught_up", checkpoint=place, **options)
@@ -82,7 +82,7 @@ def test_bad_future_and_late_rows_of_files_are_kept_in_files_of_the_checkpoint(
 
 @pytest.mark.parametrize("lane", ["narrow", "wide"])
 @pytest.mark.usefixtures("spark")
-def test_bad_rows_of_memory_are_kept_as_those_of_files_are(tmp_path: Path, lane: Any) -> None:
+def test_bad_rows_of_memory_are_kept_like_those_of_files(tmp_path: Path, lane: Any) -> None:
     found = ms.Memory()
     rows = ms.Memory([*GOOD, {"page": "x"}, FUTURE], schema=SCHEMA)
     counts(rows, found).run(until="finished", checkpoint=tmp_path, lane=lane)
@@ -90,7 +90,7 @@ def test_bad_rows_of_memory_are_kept_as_those_of_files_are(tmp_path: Path, lane:
     assert [row["offset"] for row in lines(tmp_path / "dead")] == [30, 31]
 
 
-def test_two_folders_of_one_name_are_told_apart(tmp_path: Path) -> None:
+def test_rows_of_two_folders_with_the_same_name_are_distinguished(tmp_path: Path) -> None:
     rows = []
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
@@ -121,7 +121,7 @@ def test_named_sinks_take_bad_and_late_rows_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("format_", ["json", "parquet"])
-def test_bad_and_late_rows_go_to_folders_that_are_named(tmp_path: Path, format_: Any) -> None:
+def test_bad_and_late_rows_go_to_named_folders(tmp_path: Path, format_: Any) -> None:
     late = ms.Files(str(tmp_path / "late"), format=format_)
     dead = ms.Files(str(tmp_path / "dead"), format=format_)
     pipeline = counts(fed(tmp_path / "in"), ms.Memory(), late, dead=dead)
@@ -165,7 +165,7 @@ def test_a_topic_among_sinks_makes_topics_the_default(
     assert record.value == b"no JSON"
 
 
-def test_a_rewind_takes_kept_rows_back_or_to_new_folders(tmp_path: Path) -> None:
+def test_a_rewind_removes_kept_rows_or_uses_new_folders(tmp_path: Path) -> None:
     out, place = ms.Files(str(tmp_path / "out"), format="json"), tmp_path / "job"
     pipeline = counts(fed(tmp_path / "in"), out)
     in_two_batches(pipeline, tmp_path / "in", place)
@@ -183,7 +183,7 @@ def test_a_rewind_takes_kept_rows_back_or_to_new_folders(tmp_path: Path) -> None
     assert len(late) == 1
 
 
-def test_a_run_that_misses_its_kept_rows_stops_before_it_reads_on(tmp_path: Path) -> None:
+def test_a_run_whose_kept_rows_are_missing_stops_before_it_reads(tmp_path: Path) -> None:
     place = tmp_path / "job"
     pipeline = counts(fed(tmp_path / "in"), ms.Memory())
     pipeline.run(until="caught_up", checkpoint=place)

@@ -1,4 +1,4 @@
-"""Bounded sources, run to their end: the batch form gives the stream's answer."""
+"""Bounded sources, run to their end: the batch form gives the results of the stream."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def panes(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["window_start"], row["auction"]))
 
 
-def test_files_and_memory_run_to_the_end_give_the_answer_of_the_topic(tmp_path: Path) -> None:
+def test_files_and_memory_run_to_the_end_give_the_results_of_the_topic(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for part in range(3):
         lines = (json.dumps(row) + "\n" for row in ROWS[part::3])
@@ -33,8 +33,8 @@ def test_files_and_memory_run_to_the_end_give_the_answer_of_the_topic(tmp_path: 
         drive.feed("bids", ROWS)
         drive.step()
         drive.finish()
-        told = panes(drive.rows("out"))
-    assert len(told) == 25
+        wanted = panes(drive.rows("out"))
+    assert len(wanted) == 25
     sources: dict[str, ms.Files | ms.Memory] = {
         "files": ms.Files(tmp_path / "in", format="json", schema=SCHEMA),
         "memory": ms.Memory(ROWS, schema=SCHEMA),
@@ -44,12 +44,12 @@ def test_files_and_memory_run_to_the_end_give_the_answer_of_the_topic(tmp_path: 
         stream = counted(ms.read(source, time="ts", watermark="1 day", ahead=None))
         pipeline = ms.Pipeline(name, stream.to(kept))
         pipeline.run(until="finished", checkpoint=tmp_path / name)
-        assert panes(kept.rows) == told
+        assert panes(kept.rows) == wanted
         pipeline.run(until="finished", checkpoint=tmp_path / name)
         assert len(kept.rows) == 25
 
 
-def test_old_objects_are_left_alone_only_while_a_run_lasts(tmp_path: Path) -> None:
+def test_existing_objects_are_frozen_only_during_a_run(tmp_path: Path) -> None:
     frozen: list[int] = []
     pipeline = ms.Pipeline("p", ms.read(ms.Memory(ROWS, schema=SCHEMA)).to(ms.Memory("kept")))
     pipeline.run(until="finished", checkpoint=tmp_path / "job",
@@ -70,7 +70,7 @@ def test_a_finished_job_refuses_new_files_and_names_them(tmp_path: Path) -> None
         pipeline.run(until="finished", checkpoint=tmp_path / "job")
 
 
-def test_other_rows_in_memory_are_not_those_a_job_began_with(tmp_path: Path) -> None:
+def test_a_job_refuses_other_rows_in_memory(tmp_path: Path) -> None:
     def pipeline(*auctions: int) -> ms.Pipeline:
         memory = ms.Memory([{"auction": n} for n in auctions])
         return ms.Pipeline("memory", ms.read(memory).to(ms.Memory("kept")))
@@ -82,7 +82,7 @@ def test_other_rows_in_memory_are_not_those_a_job_began_with(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("lane", ["narrow", "wide"])
-def test_rate_gives_rows_by_the_clock_the_same_again_after_a_restart(lane: Any) -> None:
+def test_rate_gives_the_same_rows_by_the_clock_after_a_restart(lane: Any) -> None:
     with Drive(out(ms.read(ms.Rate(rows_per_second=5))), lane=lane) as drive:
         drive.clock(at(0))
         assert drive.step().rows == 0

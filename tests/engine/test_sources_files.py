@@ -22,7 +22,7 @@ LANES = ("narrow", "wide")
 
 
 def put(path: Path, *lines: str | bytes, old: float | None = None) -> None:
-    """A file of lines that appears whole; `old` is its age in the order of files."""
+    """Write a file of lines atomically; `old` is its modification time."""
     text = b"".join((line.encode() if isinstance(line, str) else line) + b"\n" for line in lines)
     draft = path.with_name(f".{path.name}")
     draft.write_bytes(text)
@@ -40,9 +40,7 @@ def auctions(drive: Drive) -> list[int]:
 
 
 @pytest.mark.parametrize("lane", LANES)
-def test_files_come_by_age_then_name_each_once_and_later_ones_later(
-    tmp_path: Path, lane: Any
-) -> None:
+def test_files_are_read_once_by_age_and_name_and_new_ones_later(tmp_path: Path, lane: Any) -> None:
     put(tmp_path / "b.json", json.dumps(bid(1, 2)), json.dumps(bid(1, 3)), old=100)
     put(tmp_path / "a.json", json.dumps(bid(1, 4)), old=100.5)
     put(tmp_path / "c.json", json.dumps(bid(1, 1)), old=100)
@@ -56,7 +54,7 @@ def test_files_come_by_age_then_name_each_once_and_later_ones_later(
         assert auctions(drive) == [9]
 
 
-def test_hidden_and_temporary_files_and_folders_are_left_alone(tmp_path: Path) -> None:
+def test_hidden_and_temporary_files_and_folders_are_ignored(tmp_path: Path) -> None:
     for name in (".hidden", "_SUCCESS", "x.tmp", "y.part", "z.json~", "e.json.inprogress"):
         (tmp_path / name).write_text("nonsense\n")
     (tmp_path / "folder").mkdir()
@@ -69,7 +67,7 @@ def test_hidden_and_temporary_files_and_folders_are_left_alone(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("how", ["grows", "is rewritten"])
-def test_a_file_that_changes_after_it_was_seen_stops_the_job_and_is_named(
+def test_a_file_that_changes_after_it_was_listed_stops_the_job_and_is_named(
     tmp_path: Path, how: str
 ) -> None:
     file = tmp_path / "bids.json"
@@ -85,7 +83,7 @@ def test_a_file_that_changes_after_it_was_seen_stops_the_job_and_is_named(
             drive.step()
 
 
-def test_a_file_put_back_byte_for_byte_is_the_same_file(tmp_path: Path) -> None:
+def test_a_file_restored_with_the_same_bytes_is_the_same_file(tmp_path: Path) -> None:
     file = tmp_path / "bids.json"
     put(file, json.dumps(bid(1, 1)), old=100)
     with Drive(out(rows_of(tmp_path)), lane="narrow") as drive:
@@ -97,7 +95,7 @@ def test_a_file_put_back_byte_for_byte_is_the_same_file(tmp_path: Path) -> None:
         assert drive.step().rows == 0
 
 
-def test_a_file_that_was_read_may_go_and_an_unread_one_may_not(tmp_path: Path) -> None:
+def test_a_read_file_may_be_deleted_and_an_unread_one_may_not(tmp_path: Path) -> None:
     put(tmp_path / "a.json", json.dumps(bid(1, 1)), old=100)
     with Drive(out(rows_of(tmp_path)), lane="narrow") as drive:
         drive.step()
@@ -113,7 +111,7 @@ def test_a_file_that_was_read_may_go_and_an_unread_one_may_not(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("lane", LANES)
-def test_hostile_lines_are_dead_rows_that_name_file_and_row(tmp_path: Path, lane: Any) -> None:
+def test_bad_lines_are_dead_rows_that_name_file_and_row(tmp_path: Path, lane: Any) -> None:
     put(tmp_path / "a.json", json.dumps(bid(1, 1)), b"{", b"\xff\x00", b"", json.dumps(bid(1, 2)))
     with Drive(out(rows_of(tmp_path)), lane=lane) as drive:
         assert drive.step().dead == 3
@@ -173,21 +171,21 @@ def test_every_format_gives_the_same_rows(tmp_path: Path, lane: Any) -> None:
 
 
 @pytest.mark.parametrize("lane", LANES)
-def test_one_file_over_many_batches_gives_the_panes_of_one(tmp_path: Path, lane: Any) -> None:
+def test_one_file_over_many_batches_gives_the_panes_of_one_batch(tmp_path: Path, lane: Any) -> None:
     rows = [bid(second / 10, second % 3) for second in range(400)]
     put(tmp_path / "bids.json", *(json.dumps(row) for row in rows))
     source = ms.Files(tmp_path, format="json", schema=SCHEMA)
     topic = ms.Topic("bids", schema=SCHEMA)
-    told = []
+    results = []
     for read, batches in ((topic, 1), (source, 1), (source, 4)):
         with Drive(out(counted(ms.read(read, time="ts"))), lane=lane) as drive:
             if read is topic:
                 drive.feed("bids", rows)
             cut_into(drive, batches, 400)
             drive.finish()
-            told.append(sorted(drive.rows("out"), key=_place))
-    assert told[0] == told[1] == told[2]
-    assert told[0][0] == window(0, 0, 34)
+            results.append(sorted(drive.rows("out"), key=_place))
+    assert results[0] == results[1] == results[2]
+    assert results[0][0] == window(0, 0, 34)
 
 
 def _place(row: dict[str, Any]) -> tuple[Any, ...]:
@@ -195,7 +193,7 @@ def _place(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def cut_into(drive: Drive, batches: int, rows: int) -> None:
-    """Read so many rows in so many batches, as a planner that bounds bytes would."""
+    """Read so many rows in so many batches, like a planner that limits bytes."""
     engine = drive._engine
     for batch in range(1, batches + 1):
         engine.ends = {name: {0: rows * batch // batches} for name in engine.typed.stages.reads}
@@ -203,7 +201,7 @@ def cut_into(drive: Drive, batches: int, rows: int) -> None:
     engine.ends = None
 
 
-def test_a_batch_that_is_run_again_reads_the_same_rows_though_files_came_between(
+def test_a_redone_batch_reads_the_same_rows_although_files_were_added(
     tmp_path: Path,
 ) -> None:
     put(tmp_path / "b.json", json.dumps(bid(1, 1)), json.dumps(bid(1, 2)), old=100)
@@ -225,7 +223,7 @@ def _power_cut(prepared: object) -> None:
     raise OSError("power cut")
 
 
-def test_a_folder_that_is_not_there_and_a_header_in_doubt_are_told(tmp_path: Path) -> None:
+def test_a_missing_folder_and_an_ambiguous_header_are_reported(tmp_path: Path) -> None:
     says = r"reading files needs .*nowhere; got no such folder"
     with (
         Drive(out(rows_of(tmp_path / "nowhere")), lane="narrow") as drive,

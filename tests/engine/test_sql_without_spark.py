@@ -60,7 +60,7 @@ SPARKS: dict[str, Callable[[ms.Stream], ms.Stream]] = {
 
 
 def left(name: str, lane: Any, of: dict[str, Any]) -> list[list[Any]]:
-    """What leaves, batch by batch, with one NaN; rows that are retracted among them."""
+    """The emitted rows, batch by batch, with one NaN and with retractions."""
     seen = []
     with drive(of[name](bids()), lane=lane) as d:
         for some in (ROWS[:4], ROWS[4:], [bid(2, 7, price=3.0)]):
@@ -74,20 +74,20 @@ def left(name: str, lane: Any, of: dict[str, Any]) -> list[list[Any]]:
 
 
 def all_in_spark(patch: Patch) -> None:
-    patch.setattr(arrow_steps, "compiled", lambda *told: None)
+    patch.setattr(arrow_steps, "compiled", lambda *args: None)
 
 
 def built(patch: Patch) -> list[Any]:
-    """The trees of steps that are handed to Spark from now on."""
-    handed: list[Any] = []
+    """The trees of steps that Spark gets from now on."""
+    in_spark: list[Any] = []
 
-    def build(tree: Any, *told: Any) -> Any:
-        handed.append(tree)
-        return frames.build(tree, *told)
+    def build(tree: Any, *args: Any) -> Any:
+        in_spark.append(tree)
+        return frames.build(tree, *args)
 
     for lane in (narrow, wide):
         patch.setattr(lane, "build", build)
-    return handed
+    return in_spark
 
 
 @pytest.mark.parametrize("lane", ["wide", "narrow"])
@@ -98,21 +98,21 @@ def test_simple_sql_gives_the_same_rows_without_spark(name: str, lane: Any) -> N
         want = left(name, lane, SIMPLE)
     assert name == "none" or any(want)
     with pytest.MonkeyPatch.context() as patch:
-        handed = built(patch)
+        in_spark = built(patch)
         assert left(name, lane, SIMPLE) == want
-        assert handed == []
+        assert in_spark == []
 
 
 @pytest.mark.parametrize("lane", ["wide", "narrow"])
 @pytest.mark.parametrize("name", SPARKS)
 def test_other_sql_goes_to_spark(name: str, lane: Any, monkeypatch: Patch) -> None:
-    handed = built(monkeypatch)
+    in_spark = built(monkeypatch)
     assert any(left(name, lane, SPARKS))
-    assert handed
+    assert in_spark
 
 
 @pytest.mark.parametrize(("sql", "jobs"), [("price > 1", 0), ("abs(price) > 1", 1)])
-def test_a_short_batch_with_simple_sql_is_no_spark_job(
+def test_a_narrow_batch_with_simple_sql_runs_no_spark_job(
     sql: str, jobs: int, spark: SparkSession
 ) -> None:
     group = f"narrow {sql}"
@@ -126,8 +126,8 @@ def test_a_short_batch_with_simple_sql_is_no_spark_job(
 
 
 @pytest.mark.parametrize("lane", ["wide", "narrow"])
-def test_rows_that_are_taken_back_keep_their_sign(lane: Any, monkeypatch: Patch) -> None:
-    handed = built(monkeypatch)
+def test_retracted_rows_keep_their_sign(lane: Any, monkeypatch: Patch) -> None:
+    in_spark = built(monkeypatch)
     panes = bids().by("auction").window(ms.tumbling("10 seconds")).late(keep="1 minute")
     sums = panes.agg(n=ms.count()).where("n > 0").select("auction", "n", "window_end")
     total = sums.by("auction").window(ms.tumbling("1 minute")).agg(n=ms.sum("n"))
@@ -138,11 +138,11 @@ def test_rows_that_are_taken_back_keep_their_sign(lane: Any, monkeypatch: Patch)
         d.step()
         d.finish()
         assert [(row["auction"], row["n"]) for row in d.rows("out")] == [(1, 4)]
-    assert handed == []
+    assert in_spark == []
 
 
 @pytest.mark.parametrize("lane", ["wide", "narrow"])
-def test_columns_with_parts_pass_as_they_are(lane: Any) -> None:
+def test_nested_columns_pass_unchanged(lane: Any) -> None:
     schema = (
         "id long not null, tags array<string>, parts map<string,int>, deep array<array<int>>, "
         "who struct<a:int, b:array<double>>, cost decimal(10,2), raw binary, ts timestamp"
@@ -157,26 +157,26 @@ def test_columns_with_parts_pass_as_they_are(lane: Any) -> None:
         with pytest.MonkeyPatch.context() as patch:
             if spark_only:
                 all_in_spark(patch)
-            handed = built(patch)
+            in_spark = built(patch)
             with drive(bids("odd", schema).where("id > 0").ordered(), lane=lane) as d:
                 d.feed("odd", rows)
                 d.step()
                 d.finish()
                 seen.append(d.rows("out"))
-            assert bool(handed) is spark_only
+            assert bool(in_spark) is spark_only
     assert seen[0] == seen[1]
     assert [row["tags"] for row in seen[1]] == [None, ["x", None]]
 
 
 @pytest.mark.parametrize("spark_only", [True, False])
 @pytest.mark.parametrize("lane", ["wide", "narrow"])
-def test_a_row_with_more_elements_than_there_are_places_goes_to_dead(
+def test_a_row_with_too_many_elements_is_a_dead_row(
     lane: Any, spark_only: bool, monkeypatch: Patch
 ) -> None:
-    """Spark's workers know the true number only."""
+    """Spark's workers only use the real limit."""
     if spark_only:
         all_in_spark(monkeypatch)
-    handed = built(monkeypatch)
+    in_spark = built(monkeypatch)
     most = 8 if spark_only or lane == "narrow" else arrow_values.ELEMENTS
     for module in (frames, arrow_values):
         monkeypatch.setattr(module, "ELEMENTS", most)
@@ -189,11 +189,11 @@ def test_a_row_with_more_elements_than_there_are_places_goes_to_dead(
         (dead,) = d.dead()
         assert (facts["dead"], dead["offset"]) == (1, 2)
         assert arrow_values.TOO_MANY in dead["reason"]
-    assert bool(handed) is spark_only
+    assert bool(in_spark) is spark_only
 
 
 @pytest.mark.parametrize("lane", ["wide", "narrow"])
-def test_bad_rows_and_rows_sql_cannot_take_leave_as_before(lane: Any) -> None:
+def test_bad_rows_and_rows_for_which_sql_fails_are_dead_rows(lane: Any) -> None:
     risky = bids().where("price > 0").select("auction", "n", "100 / n as share", "ts")
     with drive(risky, lane=lane) as d:
         d.feed("bids", [bid(1, n=4, price=1.0), b"nothing", bid(2, n=0, price=1.0),
@@ -203,10 +203,10 @@ def test_bad_rows_and_rows_sql_cannot_take_leave_as_before(lane: Any) -> None:
         assert facts["dead"] == 2
 
 
-def test_a_session_with_another_meaning_of_sql_has_all_of_it_in_spark(
+def test_a_session_with_other_sql_settings_runs_all_sql_in_spark(
     spark: SparkSession, monkeypatch: Patch
 ) -> None:
-    handed = built(monkeypatch)
+    in_spark = built(monkeypatch)
     for name, value in (("spark.sql.ansi.enabled", "false"), ("spark.sql.caseSensitive", "true")):
         spark.conf.set(name, value)
         try:
@@ -215,27 +215,27 @@ def test_a_session_with_another_meaning_of_sql_has_all_of_it_in_spark(
                 d.step()
         finally:
             spark.conf.unset(name)
-        assert handed, name
-        handed.clear()
+        assert in_spark, name
+        in_spark.clear()
 
 
-def test_a_session_is_heard_of_in_every_thread(spark: SparkSession) -> None:
-    """A job may run in another one than the user has made the session in."""
+def test_a_session_is_found_from_every_thread(spark: SparkSession) -> None:
+    """A job may run in another thread than the one that created the session."""
     stages = cut(ms.Pipeline("p", bids().where("n > 1").to(ms.Memory("out"))).outputs)
 
-    def elsewhere() -> bool:
+    def in_another_thread() -> bool:
         with ThreadPoolExecutor(1) as pool:
             return pool.submit(without_spark, stages).result()
 
-    assert elsewhere()
+    assert in_another_thread()
     spark.conf.set("spark.sql.ansi.enabled", "false")
     try:
-        assert not elsewhere()
+        assert not in_another_thread()
     finally:
         spark.conf.unset("spark.sql.ansi.enabled")
 
 
-def test_the_rows_of_this_file_are_odd_enough() -> None:
+def test_the_rows_of_this_file_have_edge_cases() -> None:
     with drive(bids()) as d:
         d.feed("bids", ROWS)
         d.step()
@@ -246,7 +246,7 @@ def test_the_rows_of_this_file_are_odd_enough() -> None:
 
 
 @pytest.mark.parametrize("name", [*SIMPLE, *SPARKS])
-def test_java_is_told_whether_rows_will_pass_through_it(name: str) -> None:
+def test_whether_rows_pass_through_java_is_known(name: str) -> None:
     made = {**SIMPLE, **SPARKS}[name](bids())
 
     assert in_java(cut(ms.Pipeline("p", made.to(ms.Memory("out"))).outputs)) == (name in SPARKS)
@@ -256,7 +256,7 @@ NESTED = "auction long, tags array<string>, deep struct<a: array<long>>, ts time
 
 
 @pytest.mark.parametrize("name", [*SIMPLE, "nested"])
-def test_types_are_the_same_whoever_finds_them(name: str, spark: SparkSession) -> None:
+def test_types_are_the_same_with_and_without_spark(name: str, spark: SparkSession) -> None:
     nested = ms.read(ms.Topic("t", schema=NESTED), time="ts").where("auction > 1")
     made = nested if name == "nested" else SIMPLE[name](bids())
     stages = cut(ms.Pipeline("p", made.to(ms.Memory("out"))).outputs)

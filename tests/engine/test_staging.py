@@ -1,4 +1,4 @@
-"""Staged files: what a file that cannot be written is blamed on."""
+"""Staged files: errors while writing them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 ROWS = pa.table({"a": [1, 2]})
 
 
-def test_an_error_of_the_source_of_the_rows_stays_what_it_is(tmp_path: Path) -> None:
-    """Unavailable is an OSError, too, and was reported as a disk that takes nothing."""
+def test_an_error_of_the_source_is_not_reported_as_one_of_the_disk(tmp_path: Path) -> None:
+    """Unavailable is an OSError, too, and was reported as a full disk."""
 
     def rows() -> Iterator[pa.Table]:
         yield ROWS

@@ -1,4 +1,4 @@
-"""Stateless steps over real rows; what each is to give is written beside it."""
+"""Stateless steps over real rows, with their expected results."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def node(id_: int, tags: list[str | None] | None = None, deep: Any = None) -> di
 
 
 @pytest.mark.parametrize("lane", ["wide", "narrow"])
-def test_every_step_gives_what_it_says(lane: Any) -> None:
+def test_every_step_gives_its_rows(lane: Any) -> None:
     source = bids()
     parts = source.split(cheap="price < 10 -- euros", even="auction % 2 = 0")
     streams = {
@@ -84,8 +84,8 @@ def test_the_first_true_condition_wins_and_nulls_go_to_the_rest() -> None:
 
 
 @pytest.mark.parametrize("lane", ["wide", "narrow"])
-def test_explode_gives_a_row_per_element_and_each_an_origin_of_its_own(lane: Any) -> None:
-    """Distinct takes rows by origin: of equal elements the first of the first row passes."""
+def test_explode_gives_a_row_per_element_with_its_own_origin(lane: Any) -> None:
+    """Distinct orders rows by origin: of equal elements the first of the first row passes."""
     opened = tree().explode("tags")
     deep = tree().explode("deep").explode("deep").distinct(by="deep")
     with drive(opened, deep, lane=lane, names=("tags", "deep")) as d:
@@ -100,7 +100,7 @@ def test_explode_gives_a_row_per_element_and_each_an_origin_of_its_own(lane: Any
 
 
 @pytest.mark.parametrize("lane", ["wide", "narrow"])
-def test_rows_of_one_origin_on_both_sides_of_a_union_are_told_apart(lane: Any) -> None:
+def test_rows_of_one_origin_on_both_sides_of_a_union_stay_distinct(lane: Any) -> None:
     source = bids()
     left = source.select("auction", "ts", "'left' as side")
     right = source.select("auction", "ts", "'right' as side")
@@ -121,7 +121,7 @@ def test_rows_of_one_origin_on_both_sides_of_a_union_are_told_apart(lane: Any) -
         ]
 
 
-def test_a_union_takes_columns_by_name() -> None:
+def test_a_union_matches_columns_by_name() -> None:
     left = ms.read(ms.Topic("a", schema="x long, y string"))
     right = ms.read(ms.Topic("b", schema="y string, x long"))
     with drive(left.union(right)) as d:
@@ -132,7 +132,7 @@ def test_a_union_takes_columns_by_name() -> None:
         assert d.rows("out") == [{"x": 2, "y": "a"}, {"x": 1, "y": "b"}]
 
 
-def test_the_clock_in_every_word_is_the_batchs() -> None:
+def test_every_clock_function_returns_the_batch_clock() -> None:
     words = ["now()", "current_timestamp", "current_timestamp()", "localtimestamp()",
              "current_date()", "curdate()", "unix_timestamp()"]  # fmt: skip
     stream = bids().select(*(f"{word} as c{n}" for n, word in enumerate(words)))
@@ -147,7 +147,7 @@ def test_the_clock_in_every_word_is_the_batchs() -> None:
                                       noon.date(), int(noon.timestamp())]  # fmt: skip
 
 
-def test_hidden_columns_asked_for_by_one_step_are_not_in_another() -> None:
+def test_hidden_columns_of_one_step_are_not_in_another() -> None:
     source = bids()
     seen: list[list[str]] = []
 
@@ -218,7 +218,7 @@ def test_a_transform_that_is_not_row_wise_or_not_repeatable_is_refused(name: str
         Drive(ms.Pipeline("p", bids().transform(function).to(ms.Topic("o"))), lane="narrow")
 
 
-def test_a_transform_may_run_python_of_the_users() -> None:
+def test_a_transform_may_run_python_functions() -> None:
     def shouted(df: DataFrame) -> DataFrame:
         shout = F.udf(lambda text: text and f"{text}!", "string")
         return df.filter(F.col("auction") > 0).withColumn("loud", shout("name"))

@@ -1,4 +1,4 @@
-"""Tables through the engine, in both lanes: logs of changes, views of them, streams as tables."""
+"""Tables through the engine, in both lanes: change logs, views of them, streams as tables."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def tabled(*tables: ms.Table | ms.Stream, lane: Any = "narrow", names: list[str]
 
 
 def applied(view: dict[Any, Row], rows: list[Row], key: str) -> None:
-    """What a keyed sink does with the rows it is given."""
+    """Apply rows as a keyed sink does."""
     for row in rows:
         if row.get("_sign") == -1:
             del view[row[key]]
@@ -48,7 +48,7 @@ def feed(driven: Drive, change: Change) -> None:
 
 
 @LANES
-def test_random_changes_uphold_the_rows_and_what_follows_from_them(lane: Any) -> None:
+def test_random_changes_keep_tables_and_derived_tables_up_to_date(lane: Any) -> None:
     choose = random.Random(7)
     table = users(watermark="1 second")
     big = table.where("n > 2").select("id as user", "n * 2 as twice")
@@ -56,7 +56,7 @@ def test_random_changes_uphold_the_rows_and_what_follows_from_them(lane: Any) ->
     crowded = cities.where("n > 1")
     names = ["users", "big", "cities", "crowded", "log"]
     views: dict[str, dict[Any, Row]] = {name: {} for name in names}
-    rows, told = CurrentRows(), []
+    rows, log = CurrentRows(), []
     with tabled(table, big, cities, crowded, table.changes(), lane=lane, names=names) as driven:
         offsets = [0, 0]
         for batch in range(3):
@@ -73,7 +73,7 @@ def test_random_changes_uphold_the_rows_and_what_follows_from_them(lane: Any) ->
             driven.step()
             for name, key in zip(names, ("id", "user", "city", "city"), strict=False):
                 applied(views[name], driven.rows(name), key)
-            told += driven.rows("log")
+            log += driven.rows("log")
             if batch == 0:
                 driven.restart()
         now = {key: row for (key,), row in rows.rows.items()}
@@ -89,10 +89,10 @@ def test_random_changes_uphold_the_rows_and_what_follows_from_them(lane: Any) ->
         assert views["cities"] == tallied
         assert views["crowded"] == {c: row for c, row in tallied.items() if row["n"] > 1}
         expected = sorted((word, key) for word, (key,) in rows.told)
-        assert sorted((row["change"], row["id"]) for row in told) == expected
+        assert sorted((row["change"], row["id"]) for row in log) == expected
 
 
-def test_changes_have_their_time_and_close_windows_over_it() -> None:
+def test_changes_have_an_event_time_that_closes_windows() -> None:
     edits = users().changes().by("change").window(ms.tumbling("10 seconds")).agg(n=ms.count())
     with tabled(edits, names=["edits"]) as driven:
         for second, n in ((1, 1), (2, 2), (12, 3)):
@@ -103,7 +103,7 @@ def test_changes_have_their_time_and_close_windows_over_it() -> None:
     assert found == [("insert", 1), ("update", 1)]
 
 
-def test_the_changes_of_what_follows_from_a_table_are_told_once_per_batch() -> None:
+def test_a_derived_table_emits_one_change_per_key_and_batch() -> None:
     crowded = users().by("city").agg(n=ms.count()).where("n > 1").changes()
     with tabled(crowded, names=["crowded"]) as driven:
         driven.feed("users", [{"id": id_, "city": "a", "n": 1} for id_ in (1, 2, 3)], timestamp=1)
@@ -112,12 +112,12 @@ def test_the_changes_of_what_follows_from_a_table_are_told_once_per_batch() -> N
         driven.step()
         driven.feed("users", [{"id": 2, "city": "b", "n": 1}], timestamp=3)
         driven.step()
-        told = [(row["city"], row["n"], row["change"]) for row in driven.rows("crowded")]
+        found = [(row["city"], row["n"], row["change"]) for row in driven.rows("crowded")]
 
-    assert told == [("a", 3, "insert"), ("a", 2, "update"), ("a", 2, "delete"), ("b", 2, "insert")]
+    assert found == [("a", 3, "insert"), ("a", 2, "update"), ("a", 2, "delete"), ("b", 2, "insert")]
 
 
-def test_a_table_read_to_its_end_has_the_batch_clock_for_a_watermark() -> None:
+def test_the_watermark_of_a_table_read_to_its_end_follows_the_batch_clock() -> None:
     edits = users(watermark="5 seconds").changes().by("id").window(ms.tumbling("10 seconds"))
     with tabled(edits.agg(n=ms.count()), names=["edits"]) as driven:
         driven.clock(at(0))
@@ -199,7 +199,7 @@ def _ends(state: Row, row: Row) -> Row:
     return {"first": state["first"] or row["price"], "bids": state["bids"] + 1}
 
 
-def test_a_window_that_corrects_itself_may_be_counted_up() -> None:
+def test_windows_with_corrections_can_be_aggregated() -> None:
     panes = bids().by("auction").window(ms.tumbling("10 seconds")).late(keep="1 minute")
     counts = panes.agg(n=ms.count()).by("auction").agg(total=ms.sum("n"), windows=ms.count())
     with tabled(counts, names=["counts"]) as driven:
@@ -212,7 +212,7 @@ def test_a_window_that_corrects_itself_may_be_counted_up() -> None:
 
 
 @LANES
-def test_debezium_events_uphold_the_databases_rows(lane: Any) -> None:
+def test_debezium_events_keep_the_rows_of_the_database(lane: Any) -> None:
     database = Database(random.Random(5))
     database.work(30)
     topic = ms.Topic("db", schema="id long, name string not null, big string")
@@ -259,7 +259,7 @@ def test_the_rows_of_tables_are_shown_by_key_without_the_pipeline() -> None:
         assert [row["bids"] for row in shown("fold", "1", "auction")] == [2]
 
 
-def test_rows_in_memory_and_in_files_are_logs_of_changes_too(tmp_path: Path) -> None:
+def test_rows_in_memory_and_in_files_are_change_logs_too(tmp_path: Path) -> None:
     rows = [{"id": 1, "n": 1}, {"id": 2, "n": 2}, {"id": 1, "n": 3}]
     (tmp_path / "part.json").write_text("\n".join(map(json.dumps, rows)))
     memory = ms.table(ms.Memory(rows), key="id")

@@ -89,9 +89,7 @@ def _compacted(broker: ThrowAwayBroker, topic: str) -> list[Row]:
     return [(row["id"], row["city"], row["n"]) for row in rows]
 
 
-def test_a_topic_gets_one_record_per_key_and_batch_and_none_without_a_value_for_a_row_that_is() -> (
-    None
-):
+def test_a_topic_gets_one_record_per_key_and_batch_and_tombstones_for_deletes() -> None:
     rows = pa.table(
         {"id": [1, 1, 2, 3, 4, 4], "n": [1, 2, 5, 7, 8, 8],
          "_time": [5_000, 5_000, None, 6_000, 7_000, 7_000],
@@ -100,10 +98,10 @@ def test_a_topic_gets_one_record_per_key_and_batch_and_none_without_a_value_for_
     sink = ms.Topic("out")
     staged = Staged("out", "result", sink, ("id",), 4, lambda: iter([rows]), is_table=True)
 
-    (told,) = messages(staged)
+    (sent,) = messages(staged)
 
-    assert told.keys is not None
-    assert told.stamps is not None
-    assert told.keys.to_pylist() == [b'{"id":1}', b'{"id":2}', b'{"id":3}']
-    assert told.values.to_pylist() == [b'{"id":1,"n":2}', None, b'{"id":3,"n":7}']
-    assert told.stamps.tolist() == [5, -1, 6]
+    assert sent.keys is not None
+    assert sent.stamps is not None
+    assert sent.keys.to_pylist() == [b'{"id":1}', b'{"id":2}', b'{"id":3}']
+    assert sent.values.to_pylist() == [b'{"id":1,"n":2}', None, b'{"id":3,"n":7}']
+    assert sent.stamps.tolist() == [5, -1, 6]

@@ -1,4 +1,4 @@
-"""A fault of the user's code names the step and the user's line, and costs one batch."""
+"""An error in user code names the step and the user's line, and fails one batch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HERE = Path(__file__).name
 
 
 def line_of(word: str) -> int:
-    """The one line of this file that holds these words and is marked as the place."""
+    """The line of this file that has this word and the mark of the place."""
     lines = inspect.getsource(inspect.getmodule(line_of)).splitlines()  # type: ignore[arg-type]
     return next(n for n, text in enumerate(lines, 1) if word in text and "# the place" in text)
 
@@ -85,9 +85,9 @@ def test_an_error_names_the_step_and_shows_the_users_line(
 
 
 @pytest.mark.parametrize("lane", ["wide", "narrow"])
-def test_nothing_has_happened_and_the_mended_pipeline_goes_on(lane: Any) -> None:
+def test_a_failed_batch_emits_nothing_and_the_fixed_pipeline_continues(lane: Any) -> None:
     broken = out(counted(bids().where("1 div n >= 0")), on_bad="stop")
-    mended = out(counted(bids().where("n = 0 or 1 div n >= 0")))
+    fixed = out(counted(bids().where("n = 0 or 1 div n >= 0")))
     with Drive(broken, lane=lane) as d:
         d.feed("bids", GOOD)
         d.step()
@@ -100,7 +100,7 @@ def test_nothing_has_happened_and_the_mended_pipeline_goes_on(lane: Any) -> None
                 d.step()
             with pytest.raises(UserCodeFailed):
                 d.restart()
-        d.restart(mended)
+        d.restart(fixed)
         facts = d.step()
 
         assert facts.rows == 0, "the batch that failed was run when the job was opened again"
@@ -122,7 +122,7 @@ def test_a_transform_that_raises_while_the_plan_is_made_shows_its_line() -> None
     assert f"{HERE}:{line_of('of undefined')}" in sentence
 
 
-def test_a_fault_of_our_own_is_not_laid_at_the_users_door(
+def test_an_internal_error_is_not_reported_as_one_of_user_code(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with drive(counted(bids()), lane="narrow") as d:
@@ -133,7 +133,7 @@ def test_a_fault_of_our_own_is_not_laid_at_the_users_door(
                 d.step()
 
 
-def test_a_step_after_one_that_failed_tries_the_same_batch_again(
+def test_a_step_after_a_failed_one_retries_its_batch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from millstream.engine.outputs import Outputs

@@ -1,4 +1,4 @@
-"""How far the inputs of a step have come, by the word of their sources."""
+"""The watermarks of a step's inputs, from those of their sources."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_each_input_has_the_watermark_of_its_own_sources() -> None:
     assert reach({"a": 10, "b": 20}).sides([left, right], [MIN_TIME, 25]) == (10, 25)
 
 
-def test_an_idle_input_goes_on_with_the_others_and_an_idle_side_of_a_union_holds_nobody() -> None:
+def test_an_idle_input_follows_the_others_and_an_idle_side_of_a_union_does_not_delay_it() -> None:
     left, right = stream("a").node, stream("b").node
     both = stream("a").union(stream("b")).node
 
@@ -46,7 +46,7 @@ def test_an_idle_input_goes_on_with_the_others_and_an_idle_side_of_a_union_holds
     assert reach({"a": 10, "b": 20}).of(both) == 10
 
 
-def test_a_table_follows_streams_but_carries_none_with_it() -> None:
+def test_a_table_follows_streams_but_does_not_advance_them() -> None:
     clicks, table = stream("clicks").node, users().node
 
     times = {"clicks": 10, "users": 1_000}

@@ -1,4 +1,4 @@
-"""Windows, triggers, keep and panes through whole batches, held against the oracle, pane by pane.
+"""Windows, triggers, keep and panes through whole batches, compared with the oracle by pane.
 
 Random stories (disorder, cuts, restarts, watermarks and clocks that jump) run in the narrow lane;
 a few fixed ones in the wide lane too.
@@ -38,7 +38,7 @@ Trigger = windows.Trigger | None
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows (auction, n, seconds), and what is done before they are taken in."""
+    """Rows (auction, n, seconds), and what happens before they are processed."""
 
     rows: list[tuple[int | None, int | None, float]]
     watermark: int
@@ -48,9 +48,9 @@ class Batch:
 
 @dataclass(frozen=True)
 class Story:
-    """One window with its policy, and the batches it lives through; times in seconds.
+    """One window with its policy, and its batches; times in seconds.
 
-    A plain one has no trigger and no late policy, and shows each window once.
+    A plain story has no trigger and no late policy, and emits each window once.
     """
 
     window: tuple[str, Any]
@@ -121,7 +121,7 @@ def plain_stories() -> st.SearchStrategy[Story]:
     )
 
 
-def of_oracle(window: tuple[str, Any]) -> windows.Fixed | windows.Session:
+def oracle_window(window: tuple[str, Any]) -> windows.Fixed | windows.Session:
     kind, size = window
     if kind == "session":
         return windows.session(size * SECOND)
@@ -130,7 +130,7 @@ def of_oracle(window: tuple[str, Any]) -> windows.Fixed | windows.Session:
     return windows.hopping(length, every=every, offset=offset)
 
 
-def of_user(window: tuple[str, Any]) -> Any:
+def user_window(window: tuple[str, Any]) -> Any:
     kind, size = window
     if kind == "session":
         return ms.session(gap=f"{size} seconds")
@@ -140,7 +140,7 @@ def of_user(window: tuple[str, Any]) -> Any:
     return ms.hopping(length, every=more[0], offset=offset)
 
 
-def told_to_oracle(trigger: Trigger) -> Trigger:
+def oracle_trigger(trigger: Trigger) -> Trigger:
     if trigger is None:
         return None
     kind, what = trigger
@@ -148,10 +148,10 @@ def told_to_oracle(trigger: Trigger) -> Trigger:
         return kind, what * SECOND
     if kind == "when":
         return kind, lambda answers: answers["total"] is not None and answers["total"] > what
-    return (kind, what) if kind == "each" else (kind, [told_to_oracle(one) for one in what])
+    return (kind, what) if kind == "each" else (kind, [oracle_trigger(one) for one in what])
 
 
-def told_to_user(trigger: Trigger) -> Any:
+def user_trigger(trigger: Trigger) -> Any:
     if trigger is None:
         return None
     kind, what = trigger
@@ -159,39 +159,39 @@ def told_to_user(trigger: Trigger) -> Any:
         "every": lambda: ms.every(f"{what} seconds"),
         "each": lambda: ms.each(what),
         "when": lambda: ms.when(f"total > {what}"),
-        "any_of": lambda: ms.any_of(*map(told_to_user, what)),
-        "all_of": lambda: ms.all_of(*map(told_to_user, what)),
+        "any_of": lambda: ms.any_of(*map(user_trigger, what)),
+        "all_of": lambda: ms.all_of(*map(user_trigger, what)),
     }
     return makers[kind]()
 
 
 def in_time(story: Story) -> list[windows.Batch]:
     """The batches with their rows, watermarks and clocks, the finish last."""
-    before, clock, told = LEAST, MICROS, []
+    before, clock, found = LEAST, MICROS, []
     for batch in story.batches:
         base = MICROS if before == LEAST else before
         after, clock = base + batch.watermark * SECOND, clock + batch.clock * SECOND
         rows = [{"auction": k, "n": n, "_time": MICROS + round(s * SECOND)}
                 for k, n, s in batch.rows]  # fmt: skip
-        told.append(windows.Batch(rows, before, after, clock))
+        found.append(windows.Batch(rows, before, after, clock))
         before = after
-    return [*told, windows.Batch([], before, GREATEST, clock)]
+    return [*found, windows.Batch([], before, GREATEST, clock)]
 
 
 def expected(story: Story) -> list[windows.Told]:
-    """What the oracle tells, batch by batch."""
+    """What the oracle emits, batch by batch."""
     return windows.run(
-        in_time(story), window=of_oracle(story.window), keys=["auction"], aggregates=AGGREGATES,
-        early=told_to_oracle(story.early), late=told_to_oracle(story.late),
+        in_time(story), window=oracle_window(story.window), keys=["auction"], aggregates=AGGREGATES,
+        early=oracle_trigger(story.early), late=oracle_trigger(story.late),
         keep=story.keep * SECOND, panes=story.panes,
     )  # fmt: skip
 
 
 def stream(story: Story) -> ms.Stream:
     """The window of a story, as a user writes it."""
-    cut = bids(watermark="1 day", idle=None).by("auction").window(of_user(story.window))
+    cut = bids(watermark="1 day", idle=None).by("auction").window(user_window(story.window))
     if not story.plain:
-        early, late = told_to_user(story.early), told_to_user(story.late)
+        early, late = user_trigger(story.early), user_trigger(story.late)
         cut = cut.trigger(early=early, late=late, panes=story.panes)
         cut = cut.late(keep=f"{story.keep} seconds")
     return cut.agg(rows=ms.count(), known=ms.count("n"), total=ms.sum("n"), low=ms.min("n"),
@@ -202,7 +202,7 @@ def micros(time: datetime) -> int:
     return MICROS + round((time - at(0)).total_seconds() * SECOND)
 
 
-def meant(pane: windows.Pane) -> tuple[Any, ...]:
+def as_values(pane: windows.Pane) -> tuple[Any, ...]:
     return (*pane.key, pane.start, pane.end, *pane.values.values(), pane.name, pane.index,
             pane.retract)  # fmt: skip
 
@@ -215,16 +215,16 @@ def seen(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def same(story: Story, rows: list[dict[str, Any]], panes: list[windows.Pane]) -> None:
-    """Pane by pane; where they are not retracting, a row retracted has no mark."""
-    found, expected = Counter(map(seen, rows)), Counter(map(meant, panes))
+    """Equal panes; unless they are retracting, retracted rows have no mark."""
+    found, expected = Counter(map(seen, rows)), Counter(map(as_values, panes))
     if story.panes != "retracting":
-        found -= Counter((*meant(pane)[:-1], False) for pane in panes if pane.retract)
-        expected = Counter(meant(pane) for pane in panes if not pane.retract)
+        found -= Counter((*as_values(pane)[:-1], False) for pane in panes if pane.retract)
+        expected = Counter(as_values(pane) for pane in panes if not pane.retract)
     assert found == expected
 
 
 def played(story: Story, drive: Drive) -> Iterator[Facts]:
-    """The batches of a story, the finish last, each with its facts."""
+    """Run the batches of a story, the finish last; yields the facts of each."""
     watermark = clock = 0
     for batch in story.batches:
         if batch.restart:
@@ -241,16 +241,16 @@ def played(story: Story, drive: Drive) -> Iterator[Facts]:
 def check(story: Story, lane: Any) -> None:
     pipeline = ms.Pipeline("story", stream(story).to(ms.Topic("out")))
     with Drive(pipeline, lane=lane) as drive:
-        for told, facts in zip(expected(story), played(story, drive), strict=True):
-            same(story, drive.rows("out"), told.panes)
-            assert facts.late == len(drive.late()) == len(told.late)
+        for wanted, facts in zip(expected(story), played(story, drive), strict=True):
+            same(story, drive.rows("out"), wanted.panes)
+            assert facts.late == len(drive.late()) == len(wanted.late)
 
 
-def told_again(story: Story, told: list[windows.Told], size: int) -> list[windows.Told]:
-    """What a tumbling window behind the story's tells: the results as signed rows."""
+def second_window(story: Story, first: list[windows.Told], size: int) -> list[windows.Told]:
+    """What a tumbling window over the story's results emits: these are signed rows."""
     batches = []
     before = LEAST
-    for batch, result in zip(in_time(story), told, strict=True):
+    for batch, result in zip(in_time(story), first, strict=True):
         rows = [
             {"auction": pane.key[0], "rows": pane.values["rows"], "_time": pane.end - 1,
              "_sign": sign}
@@ -267,7 +267,7 @@ def told_again(story: Story, told: list[windows.Told], size: int) -> list[window
 
 
 def check_chain(story: Story, size: int, lane: Any) -> None:
-    """The standing rows of a second window, batch by batch."""
+    """The rows of a second window that are not retracted, batch by batch."""
     second = (
         stream(story).by("auction").window(ms.tumbling(f"{size} seconds"))
         .trigger(panes="retracting").late(keep="1000 seconds")
@@ -275,14 +275,14 @@ def check_chain(story: Story, size: int, lane: Any) -> None:
     )  # fmt: skip
     found: Counter[Any] = Counter()
     meant: Counter[Any] = Counter()
-    again = told_again(story, expected(story), size)
+    wanted = second_window(story, expected(story), size)
     with Drive(ms.Pipeline("chain", second.to(ms.Topic("out"))), lane=lane) as drive:
-        for told, _ in zip(again, played(story, drive), strict=True):
+        for batch, _ in zip(wanted, played(story, drive), strict=True):
             for row in drive.rows("out"):
                 start = micros(row["window_start"])
                 values = row["windows"], row["total"], row["most"]
                 found[row["auction"], start, values] += -1 if row["retract"] else 1
-            for pane in told.panes:
+            for pane in batch.panes:
                 place = (*pane.key, pane.start, tuple(pane.values.values()))
                 meant[place] += -1 if pane.retract else 1
             assert +found == +meant
@@ -300,19 +300,19 @@ ONCE = settings(QUICK, max_examples=3)
 
 @QUICK
 @given(plain_stories())
-def test_windows_shown_once_are_the_oracles(story: Story) -> None:
+def test_windows_without_a_trigger_agree_with_the_oracle(story: Story) -> None:
     check(story, "narrow")
 
 
 @QUICK
 @given(stories(fixed()))
-def test_tumbling_and_hopping_panes_are_the_oracles(story: Story) -> None:
+def test_tumbling_and_hopping_panes_agree_with_the_oracle(story: Story) -> None:
     check(story, "narrow")
 
 
 @QUICK
 @given(stories(sessions()))
-def test_session_panes_are_the_oracles(story: Story) -> None:
+def test_session_panes_agree_with_the_oracle(story: Story) -> None:
     check(story, "narrow")
 
 
@@ -324,6 +324,8 @@ def test_corrections_reach_a_second_window(story: Story, size: int) -> None:
 
 @ONCE
 @given(stories(st.one_of(fixed(), sessions())), st.integers(5, 20))
-def test_the_wide_lane_gives_the_oracles_panes_and_corrections(story: Story, size: int) -> None:
+def test_panes_and_corrections_of_the_wide_lane_agree_with_the_oracle(
+    story: Story, size: int
+) -> None:
     check(story, "wide")
     check_chain(story, size, "wide")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 PAGE = 4096
 
 
-def test_what_a_worker_frees_is_not_given_back_and_faulted_in_again(spark: SparkSession) -> None:
+def test_freed_memory_is_reused_without_page_faults(spark: SparkSession) -> None:
     made = 64 * (2 << 20)
 
     def faults(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

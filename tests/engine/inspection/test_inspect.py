@@ -1,4 +1,4 @@
-"""Looking at a checkpoint that a running job sweeps meanwhile."""
+"""Reading a checkpoint from which a running job removes old records."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Swept(LookedAt):
-    """Lists a commit that is gone by the time it is read; the next look is right."""
+    """Lists a commit that is removed before it is read, the first time."""
 
     listed = 0
 
@@ -40,12 +40,12 @@ def folder(tmp_path: Path, spark: SparkSession) -> Path:
     return job.folder
 
 
-def test_a_commit_that_was_swept_is_not_taken_for_a_damaged_one(folder: Path) -> None:
+def test_a_removed_commit_is_not_reported_as_damaged(folder: Path) -> None:
     assert [row["batch"] for row in commits(Swept(folder))] == [1]
     assert states(Swept(folder)).batch == 1
 
 
-def test_a_damaged_one_is_told(folder: Path) -> None:
+def test_a_damaged_commit_is_reported(folder: Path) -> None:
     path = LookedAt(folder).path(1, "commit")
     path.write_text(path.read_text()[:-20])
     with pytest.raises(Damaged):
@@ -55,7 +55,7 @@ def test_a_damaged_one_is_told(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("early", [None, ms.each(2)], ids=["on time only", "early"])
-def test_a_session_is_read_back_whether_or_not_it_shows_itself_early(
+def test_the_state_of_a_session_is_readable_with_and_without_early_panes(
     tmp_path: Path, spark: SparkSession, early: Each | None
 ) -> None:
     rows = [{"k": "a", "v": n, "ts": f"2026-01-01 00:00:0{n}"} for n in range(3)]
@@ -71,7 +71,7 @@ def test_a_session_is_read_back_whether_or_not_it_shows_itself_early(
     assert [row["n"] for row in found.steps] == [3]
 
 
-def test_what_a_window_would_take_back_is_not_shown_as_its_state(spark: SparkSession) -> None:
+def test_the_state_of_a_window_has_no_rows_that_it_would_retract(spark: SparkSession) -> None:
     source = ms.Topic("visits", schema="k string, ts timestamp")
     counted = ms.read(source, time="ts").by("k").window(ms.rows(100)).trigger(early=ms.each(2))
     out = counted.agg(n=ms.count(), name="counts").to(ms.Topic("counts"))

@@ -1,4 +1,4 @@
-"""Reading ahead: what a batch is handed is what it would have read, or nothing."""
+"""Prefetching: a batch gets exactly the rows that it would have read, or none."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Patch = pytest.MonkeyPatch
 
 @pytest.fixture(autouse=True)
 def found(monkeypatch: Patch) -> list[str]:
-    """Every piece is worth reading; how many have been read."""
+    """Prefetch pieces of any size; the list has one entry per piece."""
     points: list[str] = []
     monkeypatch.setattr(prefetch, "LEAST", 1)
     monkeypatch.setattr(prefetch, "reached", lambda point, batch: points.append(point))
@@ -48,7 +48,7 @@ def found(monkeypatch: Patch) -> list[str]:
 
 
 class Fed:
-    """A topic of two partitions in memory, and one thread that reads it ahead."""
+    """A topic of two partitions in memory, and one thread that prefetches it."""
 
     def __init__(self) -> None:
         self.log = Log()
@@ -61,8 +61,8 @@ class Fed:
     def feed(self, partition: int, rows: int) -> None:
         for _ in range(rows):
             number = len(self.log.partition(TOPIC, partition))
-            told = {"n": number, "ts": number * 1000}
-            value = b"{" if number % 7 == 3 else json.dumps(told).encode()
+            row = {"n": number, "ts": number * 1000}
+            value = b"{" if number % 7 == 3 else json.dumps(row).encode()
             record = {"key": None, "value": value, "headers": None, "timestamp": None}
             self.log.append(TOPIC, partition, record)
 
@@ -70,7 +70,7 @@ class Fed:
         return self.reader.extent().end
 
     def take(self, upto: dict[int, int], **track: Any) -> Prefetched:
-        """What a batch up to these ends is handed; the next one begins there."""
+        """What a batch up to these ends gets; the next one starts there."""
         ranges = {p: (self.at[p], end) for p, end in upto.items() if end > self.at[p]}
         self.at |= upto
         return self.source.take(ranges, replace(Track(self.at.copy(), "first"), **track))
@@ -91,7 +91,7 @@ def read(fed: Fed, ranges: Ranges) -> Rows:
 
 
 def plain(rows: Rows) -> tuple[Any, ...]:
-    """Everything about rows but how long it took."""
+    """Everything about rows except the time it took."""
     bad = sorted(rows.bad.to_pylist(), key=lambda one: (one["partition"], one["offset"]))
     return rows.good.to_pylist(), bad, counted(rows.report)
 
@@ -108,7 +108,7 @@ def whole(fed: Fed, taken: Prefetched, ranges: Ranges) -> Rows:
 
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
-def test_a_batch_gets_the_very_rows_of_its_ranges_however_much_was_read_ahead(
+def test_a_batch_gets_the_rows_of_its_ranges_however_much_was_prefetched(
     data: st.DataObject,
 ) -> None:
     fed = Fed()
@@ -118,7 +118,7 @@ def test_a_batch_gets_the_very_rows_of_its_ranges_however_much_was_read_ahead(
             for partition in (0, 1):
                 fed.feed(partition, data.draw(st.integers(0, 9)))
             if data.draw(st.booleans(), label="wait"):
-                until(lambda: fed.source._at == fed.ends(), "all read ahead")
+                until(lambda: fed.source._at == fed.ends(), "all prefetched")
             ends = {p: data.draw(st.integers(fed.at[p], end)) for p, end in fed.ends().items()}
             ranges = {p: (fed.at[p], end) for p, end in ends.items() if end > fed.at[p]}
             taken = fed.take(ends)
@@ -127,7 +127,7 @@ def test_a_batch_gets_the_very_rows_of_its_ranges_however_much_was_read_ahead(
         fed.source.close()
 
 
-def test_all_that_has_come_meanwhile_is_handed_over(fed: Fed, found: list[str]) -> None:
+def test_a_batch_gets_all_prefetched_rows(fed: Fed, found: list[str]) -> None:
     fed.feed(0, 3)
     fed.started()
     until(lambda: bool(found), "a piece")
@@ -139,9 +139,7 @@ def test_all_that_has_come_meanwhile_is_handed_over(fed: Fed, found: list[str]) 
     assert found == [AHEAD]
 
 
-def test_a_batch_that_ends_inside_a_piece_reads_for_itself_and_so_does_nobody_twice(
-    fed: Fed, found: list[str]
-) -> None:
+def test_a_batch_that_ends_inside_a_piece_reads_its_rows_itself(fed: Fed, found: list[str]) -> None:
     fed.feed(0, 5)
     fed.started()
     until(lambda: bool(found), "a piece")
@@ -159,9 +157,9 @@ def test_a_batch_that_ends_inside_a_piece_reads_for_itself_and_so_does_nobody_tw
         {"skips": {0: {1: ("step", "reason")}}},
         {"ends": {0: 3, 1: 0, 2: 0}},
     ],
-    ids=["another topic of that name", "rows to be skipped", "another partition"],
+    ids=["another topic of that name", "rows to skip", "another partition"],
 )
-def test_what_was_read_for_another_plan_is_thrown_away(
+def test_rows_prefetched_for_another_track_are_dropped(
     fed: Fed, found: list[str], other: dict[str, Any]
 ) -> None:
     fed.feed(0, 3)
@@ -171,9 +169,7 @@ def test_what_was_read_for_another_plan_is_thrown_away(
     assert fed.take({0: 3}, **other).left == {0: (0, 3)}
 
 
-def test_after_stop_nothing_is_handed_over_and_nothing_more_is_read(
-    fed: Fed, found: list[str]
-) -> None:
+def test_after_stop_a_batch_gets_nothing_and_nothing_is_read(fed: Fed, found: list[str]) -> None:
     fed.feed(0, 3)
     fed.started()
     until(lambda: bool(found), "a piece")
@@ -184,7 +180,7 @@ def test_after_stop_nothing_is_handed_over_and_nothing_more_is_read(
     assert len(found) == 1
 
 
-def test_an_answer_for_a_track_that_was_left_is_dropped(fed: Fed, monkeypatch: Patch) -> None:
+def test_a_read_for_a_replaced_track_is_dropped(fed: Fed, monkeypatch: Patch) -> None:
     asked, go_on = threading.Event(), threading.Event()
     wait = LogPrefetchReader.wait
 
@@ -202,12 +198,12 @@ def test_an_answer_for_a_track_that_was_left_is_dropped(fed: Fed, monkeypatch: P
     assert fed.take({0: 4}).left == {0: (0, 4)}
     go_on.set()
     fed.feed(0, 2)
-    until(lambda: fed.source._at[0] == 6, "the rows behind it")
+    until(lambda: fed.source._at[0] == 6, "the rows after it")
 
     assert sum(rows.report.rows for rows in fed.take({0: 6}).rows) == 2
 
 
-def test_where_nothing_can_be_read_ahead_a_batch_reads_for_itself_and_it_is_tried_again(
+def test_after_a_failed_prefetch_the_batch_reads_itself_and_prefetching_starts_again(
     fed: Fed, monkeypatch: Patch
 ) -> None:
     tries: list[int] = []
@@ -216,21 +212,21 @@ def test_where_nothing_can_be_read_ahead_a_batch_reads_for_itself_and_it_is_trie
     def failing(self: LogPrefetchReader, starts: Any, **how: int) -> Any:
         tries.append(1)
         if len(tries) == 1:
-            raise OSError("the broker is away")
+            raise OSError("the broker is down")
         return wait(self, starts, **how)
 
     monkeypatch.setattr(LogPrefetchReader, "wait", failing)
     fed.feed(0, 2)
     fed.started()
-    until(lambda: fed.source._track is None, "it has given up")
+    until(lambda: fed.source._track is None, "the prefetcher to give up")
     assert fed.take({0: 2}).left == {0: (0, 2)}
     fed.feed(0, 3)
-    until(lambda: fed.source._at.get(0) == 5, "all of it")
+    until(lambda: fed.source._at.get(0) == 5, "all rows")
 
     assert fed.take({0: 5}).left == {}
 
 
-def test_no_more_is_read_than_there_is_room_for(
+def test_prefetching_stops_when_its_buffer_is_full(
     fed: Fed, found: list[str], monkeypatch: Patch
 ) -> None:
     monkeypatch.setattr(prefetch, "MOST", 1)
@@ -270,7 +266,7 @@ def threads() -> list[str]:
     return [one.name for one in threading.enumerate() if one.name.startswith("prefetch ")]
 
 
-def test_a_piece_fits_only_the_very_beginning_of_ranges(fed: Fed) -> None:
+def test_a_piece_fits_only_at_the_start_of_ranges(fed: Fed) -> None:
     fed.feed(0, 5)
     piece = Piece({0: (2, 4)}, read(fed, {0: (2, 4)}), 10)
 

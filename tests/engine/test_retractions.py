@@ -1,4 +1,4 @@
-"""Corrections on their way out: a row that is retracted never looks like one more row."""
+"""Retractions in sinks: a retracted row is never written as a new row."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ APPENDING: list[ms.sinks.spec.Sink] = [
 
 
 @pytest.mark.parametrize("sink", APPENDING, ids=lambda sink: type(sink).__name__)
-def test_a_sink_that_only_appends_refuses_corrections_that_do_not_say_so(sink: Any) -> None:
-    with pytest.raises(InvalidSpec, match=r"never retracted.*; got .*keep=.*retracting") as told:
+def test_a_sink_that_only_appends_refuses_unmarked_retractions(sink: Any) -> None:
+    with pytest.raises(InvalidSpec, match=r"never retracted.*; got .*keep=.*retracting") as refused:
         shaped().to(sink)
-    assert type(sink).__name__ in str(told.value)
+    assert type(sink).__name__ in str(refused.value)
     with pytest.raises(InvalidSpec, match="never retracted"):
         kept().where("n = 1").to(sink)
     with pytest.raises(InvalidSpec, match="never retracted"):
@@ -50,7 +50,7 @@ def test_a_sink_that_only_appends_refuses_corrections_that_do_not_say_so(sink: A
 
 
 @pytest.mark.parametrize("sink", APPENDING, ids=lambda sink: type(sink).__name__)
-def test_what_a_window_shows_by_itself_and_rows_that_say_so_are_taken(sink: Any) -> None:
+def test_panes_and_marked_retractions_are_accepted(sink: Any) -> None:
     for stream in (kept(), kept("retracting"), kept("retracting").where("n > 1")):
         assert stream.to(sink).input is stream.node
 
@@ -63,12 +63,12 @@ def test_what_a_window_shows_by_itself_and_rows_that_say_so_are_taken(sink: Any)
     ],
     ids=lambda sink: type(sink).__name__,
 )  # fmt: skip
-def test_a_sink_that_can_take_back_takes_corrections(sink: Any) -> None:
+def test_a_sink_that_can_delete_accepts_retractions(sink: Any) -> None:
     assert accepts_retractions(sink)
     assert shaped().to(sink).input.corrects
 
 
-def test_corrections_behind_a_transform_are_refused_before_the_first_batch(spark: object) -> None:
+def test_retractions_after_a_transform_are_refused_before_the_first_batch(spark: object) -> None:
     def renamed(frame: Any) -> Any:
         return frame.withColumnRenamed("n", "many")
 
@@ -80,7 +80,7 @@ def test_corrections_behind_a_transform_are_refused_before_the_first_batch(spark
 
 
 def corrected(stream: ms.Stream, sink: Any) -> list[dict[str, Any]]:
-    """What leaves when a window that has left gets one more row."""
+    """The rows emitted when a window gets another row after its result."""
     with Drive(ms.Pipeline("p", stream.to(sink, name="out")), lane="narrow") as d:
         d.feed("bids", [bid(1), bid(15)])
         d.step()
@@ -105,7 +105,7 @@ def corrected(stream: ms.Stream, sink: Any) -> list[dict[str, Any]]:
     ],
     ids=["Function", "Chart", "Topic", "Postgres"],
 )  # fmt: skip
-def test_a_row_that_is_taken_back_leaves_with_its_mark(
+def test_a_retracted_row_is_emitted_with_its_mark(
     spark: object, stream: Callable[[], ms.Stream], sink: Any, expected: list[dict[str, Any]]
 ) -> None:
     place = {"auction": 1, "window_start": at(0)}
@@ -121,7 +121,7 @@ def test_late_panes_of_a_window_are_results_for_every_sink(spark: object) -> Non
         assert [(row["n"], row["pane"]) for row in d.rows("out")] == [(1, "on_time"), (2, "late")]
 
 
-def test_a_window_that_loses_all_its_rows_is_taken_out_of_a_keyed_sink(spark: object) -> None:
+def test_a_window_that_loses_all_its_rows_is_deleted_from_a_keyed_sink(spark: object) -> None:
     """The late row moves the result of the first window from one group of the second to another."""
     sizes = kept().by("n").window(ms.tumbling("1 minute"))
     many = sizes.late(keep="1 hour").agg(windows=ms.count()).select("n", "windows", "window_start")
@@ -143,12 +143,12 @@ def test_a_window_that_loses_all_its_rows_is_taken_out_of_a_keyed_sink(spark: ob
         place = {"windows": 1, "window_start": at(0)}
         gone, given = {"n": 1, **place, "_sign": -1}, {"n": 2, **place}
         assert d.rows("many") == [gone, given]
-        told = [{name: row[name] for name in gone if name in row} for row in d.rows("keyed")]
-        assert told == [gone, given]
+        keyed_rows = [{name: row[name] for name in gone if name in row} for row in d.rows("keyed")]
+        assert keyed_rows == [gone, given]
         assert [(row["n"], row["pane"]) for row in d.rows("appended")] == [(2, "late")]
 
 
-def test_an_early_pane_whose_rows_are_taken_back_before_the_end_is_taken_back(
+def test_an_early_pane_is_retracted_when_its_rows_are(
     spark: object,
 ) -> None:
     sizes = kept().by("n").window(ms.tumbling("1 minute")).trigger(early=ms.each())
@@ -159,5 +159,5 @@ def test_an_early_pane_whose_rows_are_taken_back_before_the_end_is_taken_back(
         assert [(row["n"], row["pane"]) for row in d.rows("sizes")] == [(1, "early")]
         d.feed("bids", [bid(2)])
         d.step()
-        told = [(row["n"], row["pane"], row.get("_sign", 1)) for row in d.rows("sizes")]
-        assert told == [(1, "early", -1), (2, "early", 1)]
+        panes = [(row["n"], row["pane"], row.get("_sign", 1)) for row in d.rows("sizes")]
+        assert panes == [(1, "early", -1), (2, "early", 1)]

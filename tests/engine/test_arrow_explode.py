@@ -1,4 +1,4 @@
-"""Arrays opened without Spark: the rows, their order and their places are Spark's."""
+"""`explode` without Spark: the same rows, order and origins as with Spark."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def rows(rng: random.Random, count: int) -> pa.Table:
     def maybe(value: Any) -> Any:
         return None if rng.random() < 0.2 else value
 
-    told = [
+    found = [
         {"id": maybe(n), "name": maybe(f"n{n}"), "tags": some(lambda: maybe(rng.choice("abc"))),
          "deep": some(lambda: some(lambda: maybe(rng.randrange(4)))),
          "who": some(lambda: maybe({"a": maybe(rng.randrange(9)), "b": some(rng.random)})),
@@ -62,7 +62,7 @@ def rows(rng: random.Random, count: int) -> pa.Table:
          "_sub": rng.choice([0, 1, -1, 2**63 - 1, -(2**63), rng.randrange(2**62)])}
         for n in range(count)
     ]  # fmt: skip
-    whole = pa.Table.from_pylist(told, schema=LEAF)
+    whole = pa.Table.from_pylist(found, schema=LEAF)
     cuts = sorted(rng.randrange(count + 1) for _ in range(3))
     parts = [whole.slice(a, b - a) for a, b in zip([0, *cuts], [*cuts, count], strict=True)]
     return pa.concat_tables(parts)
@@ -77,7 +77,7 @@ def side_of(name: str) -> Side:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("name", OPENED)
-def test_opened_rows_are_those_of_spark(name: str, spark: SparkSession) -> None:
+def test_exploded_rows_are_those_of_spark(name: str, spark: SparkSession) -> None:
     rng = random.Random(name)
     side = side_of(name)
     for count in (0, 1, 60):
@@ -94,14 +94,14 @@ def test_opened_rows_are_those_of_spark(name: str, spark: SparkSession) -> None:
     assert name == "none" or made.num_rows
 
 
-def test_columns_nobody_takes_are_not_copied_for_each_element() -> None:
+def test_unused_columns_are_not_copied_for_each_element() -> None:
     steps = compiled(side_of("gone"), LEAF)
     assert steps is not None
     assert steps.exploded is not None
     assert steps.exploded.steps.columns.names == ["id", "tags", *ORIGIN]
 
 
-def test_what_is_no_array_is_sparks_to_refuse() -> None:
+def test_spark_refuses_a_column_that_is_no_array() -> None:
     stream = ms.read(ms.Topic("t", schema="id long, x string")).with_columns(x="id").explode("x")
     (stage,) = cut(ms.Pipeline("p", stream.to(ms.Memory("out"))).outputs).stages
     leaf = pa.schema([("id", pa.int64()), ("x", pa.string()), *PLACES])
