@@ -31,7 +31,7 @@ Pane = tuple[Any, ...]
 
 
 def records(seed: int, *, disorder: float, bad: float = 0.0) -> list[Arrival]:
-    """Rows of three partitions that advance independently, up to `disorder` seconds out of order."""
+    """Rows of three independent partitions, up to `disorder` seconds out of order."""
     chance = random.Random(seed)
     found: list[tuple[int, int | None, dict[str, Any]]] = []
     now = [chance.uniform(0, 9) for _ in range(PARTITIONS)]

@@ -264,7 +264,7 @@ def test_types_are_the_same_with_and_without_spark(name: str, spark: SparkSessio
     with_spark, without = kernels.Typed(stages, spark), kernels.Typed(stages, None)
     for stage in stages.stages:
         assert str(without.columns[stage]) == str(with_spark.columns[stage])
-        assert str(without.made(stage)) == str(with_spark.made(stage))
+        assert str(without.output(stage)) == str(with_spark.output(stage))
         assert [steps is None for steps in without.arrow[stage]] == [
             steps is None for steps in with_spark.arrow[stage]
         ]

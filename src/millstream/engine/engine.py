@@ -187,7 +187,10 @@ class Engine:
 
     def waiting(self) -> dict[str, Ranges]:
         """The ranges that are not read yet, per source and partition."""
-        return self._waiting({name: reader.extent() for name, reader in self._readers.items()})
+        return self._waiting(self._extents())
+
+    def _extents(self) -> dict[str, Extent]:
+        return {name: reader.extent() for name, reader in self._readers.items()}
 
     def _waiting(self, extents: Mapping[str, Extent]) -> dict[str, Ranges]:
         waiting = {}
@@ -208,7 +211,7 @@ class Engine:
         Raises:
             DataGone: a source was recreated, or no longer has the records to read next.
         """
-        self._check_sources({name: reader.extent() for name, reader in self._readers.items()})
+        self._check_sources(self._extents())
 
     def _check_sources(self, extents: Mapping[str, Extent]) -> None:
         for name, extent in extents.items():
@@ -225,7 +228,7 @@ class Engine:
             check_extent(topic, self._readers[name].extent(), starts, planned.identity)
 
     def _plan(self, *, finish: bool, always: bool) -> Intent | None:
-        extents = {name: reader.extent() for name, reader in self._readers.items()}
+        extents = self._extents()
         self._check_sources(extents)
         clock = max(self._environment.clock(), self.head.clock)
         waiting = self._waiting(extents)
@@ -381,10 +384,6 @@ class Engine:
                 manifest = after.steps[name].manifest(table)
                 self._merger.offer((name, table), folder, spec, manifest, batch=intent.batch)
         self._housekeeping.after(prepared, after)
-
-    def finished(self) -> bool:
-        """Whether the job ran until its input was finished."""
-        return self.head.finished
 
     def rebase(self, clock: int) -> None:
         """Count idle time from this clock on (when `Drive` first sets its clock)."""

@@ -23,7 +23,7 @@ from millstream.engine.finished import (
 )
 from millstream.engine.idle_time import IdleTime
 from millstream.engine.inspection.sql_placement import in_java
-from millstream.engine.inspection.types import analysed_by
+from millstream.engine.inspection.types import explain_type_errors
 from millstream.engine.inspection.without_spark import without_spark
 from millstream.engine.kafka_environment import KafkaEnvironment
 from millstream.engine.lanes.planner import pause_of
@@ -137,7 +137,7 @@ class Job:
         if self._stop.is_set():
             return
         self._on_phase("checking the types of the pipeline")
-        with analysed_by(spark, self._pipeline):
+        with explain_type_errors(spark, self._pipeline):
             engine = Engine(
                 self._pipeline, self._checkpoint, spark, self._environment, lane=self._lane
             )
@@ -201,7 +201,7 @@ class Job:
             engine.close()
 
     def _loop(self, engine: Engine, *, recovered: bool) -> bool:
-        if engine.finished():
+        if engine.head.finished:
             refuse_another_pipeline(self.folder, engine.head, engine.fingerprint)
             self.finished_before = not recovered
             if self.finished_before:

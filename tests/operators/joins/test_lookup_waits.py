@@ -275,7 +275,7 @@ def test_events_that_wait_keep_a_job_from_being_finished(
     shop.events()
     with shop.run() as engine:
         engine.step(finish=True)
-        assert not engine.finished()
+        assert not engine.head.finished
         assert not engine.caught_up
     assert shop.positions() == {"e": 0, "p": 3}
     shop.finish()

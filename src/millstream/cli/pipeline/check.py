@@ -81,7 +81,7 @@ def _columns(typed: Any, stage: Any) -> str:
 
     from millstream.schema import Schema
 
-    visible = pa.schema([field for field in typed.made(stage) if not field.name.startswith("_")])
+    visible = pa.schema([field for field in typed.output(stage) if not field.name.startswith("_")])
     return Schema.from_arrow(visible).ddl().replace("`", "")
 
 

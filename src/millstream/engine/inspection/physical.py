@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.engine.continuous import rules as continuous_rules
 from millstream.engine.continuous.ways import direct
 from millstream.engine.dead_letters.side_outputs import SideOutputs
-from millstream.engine.inspection.sql_placement import foreseen
+from millstream.engine.inspection.sql_placement import sql_placement
 from millstream.engine.inspection.without_spark import without_spark
 from millstream.engine.lanes.planner import NARROW_BYTES, SPARK_BYTES
 from millstream.plan.graph import Aggregated, Read
@@ -20,7 +20,6 @@ from millstream.sources.memory import Memory
 
 if TYPE_CHECKING:
     from millstream.api.pipeline import Pipeline
-    from millstream.engine.inspection.sql_placement import Where
     from millstream.plan.stages import Stage, Stages
     from millstream.sinks.spec import Sink
 
@@ -38,7 +37,7 @@ _WIDE = {
     "pipelined": "read, decode, SQL and partial aggregates run block by block in one task",
     "task": "state merges beside the batch; stages one after the other",
 }
-_SHORT = {
+_NARROW = {
     "processes": "the driver (Python, and its JVM where Spark has started)",
     "transports": "Kafka to the driver over TCP; to the JVM and back as Arrow over a socket where "
     "Spark runs SQL; results, late and dead rows in staged files",
@@ -49,17 +48,28 @@ _SHORT = {
 }
 # Where SQL runs. If Spark settings change its meaning, it always runs in Spark.
 _SQL_WIDE = {
+    "none": "",
     "arrow": "as Arrow columns, in the Python workers: no row goes to the JVM for it",
     "spark": "by Spark, in the same tasks",
     "both": "of some inputs as Arrow columns in the Python workers, of others by Spark",
     "either": "as Arrow columns in the Python workers, where types allow it, else by Spark",
 }
-_SQL_SHORT = {
+_SQL_NARROW = {
+    "none": "",
     "arrow": "as Arrow columns, on the driver: no Spark job",
     "spark": "one Spark job over the decoded rows",
     "both": "of some inputs as Arrow columns on the driver, of others in a Spark job",
     "either": "as Arrow columns on the driver, where types allow it, else in a Spark job",
 }
+
+_WIDE_INPUT = (
+    "Spark tasks over {}: at least one per partition, and per core",
+    "bytes to Arrow columns, in Python workers (mapInArrow)",
+)
+_NARROW_INPUT = (
+    "the driver itself, from {}",
+    "on the driver, by the same decoder: no Python workers",
+)
 
 
 def outlined(pipeline: Pipeline) -> list[Outline]:
@@ -71,7 +81,7 @@ def outlined(pipeline: Pipeline) -> list[Outline]:
     if pipeline.mode == continuous_rules.MODE:
         runs = continuous_rules.outline(pipeline, direct=direct(pipeline))
         return [{"lane": pipeline.mode, "when": "every row", "runs": runs, "stages": []}]
-    edge, where = f"{NARROW_BYTES >> 20} MiB", foreseen(stages)
+    edge, where = f"{NARROW_BYTES >> 20} MiB", sql_placement(stages)
     later = without_spark(stages)
     start = f", once Spark runs: it starts when {SPARK_BYTES >> 20} MiB wait" if later else ""
     before = ", and every batch until Spark runs" if later else ""
@@ -80,17 +90,25 @@ def outlined(pipeline: Pipeline) -> list[Outline]:
             "lane": "wide",
             "when": f"a batch of more than {edge}{start}",
             "runs": _WIDE,
-            "stages": _outlined(
-                stages, lambda stage: _wide(stage, stages, pipeline.buckets, where[stage])
-            ),
+            "stages": [
+                {"stage": place, "name": stage.name,
+                 "does": _input(stage, stages, _WIDE_INPUT, _SQL_WIDE[where[stage]])
+                 | _wide(stage, pipeline.buckets)}
+                for place, stage in enumerate(stages.stages, start=1)
+            ],
         },
         {
             "lane": "narrow",
             "when": f"a batch of {edge} or less{before}",
-            "runs": _SHORT,
-            "stages": _outlined(stages, lambda stage: _short(stage, stages, where[stage])),
+            "runs": _NARROW,
+            "stages": [
+                {"stage": place, "name": stage.name,
+                 "does": _input(stage, stages, _NARROW_INPUT, _SQL_NARROW[where[stage]])
+                 | _narrow(stage)}
+                for place, stage in enumerate(stages.stages, start=1)
+            ],
         },
-    ]
+    ]  # fmt: skip
 
 
 def as_text(pipeline: Pipeline) -> str:
@@ -102,7 +120,9 @@ def as_text(pipeline: Pipeline) -> str:
         for stage in lane["stages"]:
             lines.append(f"  {stage['stage']}. {stage['name']}")
             lines += [f"       {word:<11}{does}" for word, does in stage["does"].items()]
-    return "\n".join([*lines, "", *_leaving(pipeline)]) + "\n"
+    what = "rows leave" if pipeline.mode == continuous_rules.MODE else "a batch leaves"
+    lines += ["", f"how {what}", *(f"  {line}" for line in leaving(pipeline))]
+    return "\n".join(lines) + "\n"
 
 
 def leaving(pipeline: Pipeline) -> list[str]:
@@ -138,30 +158,24 @@ def _together(sink: Sink) -> str:
     return f"then the {type(sink).__name__} sinks of one system together"
 
 
-def _leaving(pipeline: Pipeline) -> list[str]:
-    what = "rows leave" if pipeline.mode == continuous_rules.MODE else "a batch leaves"
-    return [f"how {what}", *(f"  {line}" for line in leaving(pipeline))]
-
-
-def _outlined(stages: Stages, does: Any) -> list[Outline]:
-    return [
-        {"stage": place, "name": stage.name, "does": does(stage)}
-        for place, stage in enumerate(stages.stages, start=1)
-    ]
-
-
-def _wide(stage: Stage, stages: Stages, buckets: int, where: Where) -> dict[str, str]:
-    does = {}
-    topics, flows = _origins(stage, stages)
+def _input(stage: Stage, stages: Stages, texts: tuple[str, str], sql: str) -> dict[str, str]:
+    does: dict[str, str] = {}
+    topics = [stages.names[leaf] for leaf in stage.leaves if isinstance(leaf, Read)]
+    flows = [stages.names[leaf] for leaf in stage.leaves if not isinstance(leaf, Read)]
     if topics:
-        does["read"] = f"Spark tasks over {topics}: at least one per partition, and per core"
-        does["decode"] = "bytes to Arrow columns, in Python workers (mapInArrow)"
+        read, decode = texts
+        does |= {"read": read.format(" and ".join(topics)), "decode": decode}
     if flows:
-        does["take"] = f"what {flows} emitted in this batch, from its staged files"
-    if where != "none":
-        does["SQL"] = _SQL_WIDE[where]
+        does["take"] = f"what {' and '.join(flows)} emitted in this batch, from its staged files"
+    if sql:
+        does["SQL"] = sql
+    return does
+
+
+def _wide(stage: Stage, buckets: int) -> dict[str, str]:
     if stage.step is None:
-        return {**does, "shuffle": "none: narrow", "files": "staged results, one per task"}
+        return {"shuffle": "none: narrow", "files": "staged results, one per task"}
+    does: dict[str, str] = {}
     if isinstance(stage.step, Aggregated):
         does["combine"] = "partial aggregates per key and window, before the shuffle"
     does["shuffle"] = f"wide, by the hash of the keys: {buckets} buckets in as many parts as cores"
@@ -171,25 +185,8 @@ def _wide(stage: Stage, stages: Stages, buckets: int, where: Where) -> dict[str,
     return does
 
 
-def _short(stage: Stage, stages: Stages, where: Where) -> dict[str, str]:
-    does = {}
-    topics, flows = _origins(stage, stages)
-    if topics:
-        does["read"] = f"the driver itself, from {topics}"
-        does["decode"] = "on the driver, by the same decoder: no Python workers"
-    if flows:
-        does["take"] = f"what {flows} emitted in this batch, from its staged files"
-    if where != "none":
-        does["SQL"] = _SQL_SHORT[where]
-    does["shuffle"] = "none: narrow"
+def _narrow(stage: Stage) -> dict[str, str]:
     if stage.step is None:
-        return {**does, "files": "one of staged results"}
-    does["kernel"] = "on the driver, over all buckets"
-    does["files"] = "one state run; staged results and late rows"
-    return does
-
-
-def _origins(stage: Stage, stages: Stages) -> tuple[str, str]:
-    topics = [stages.names[leaf] for leaf in stage.leaves if isinstance(leaf, Read)]
-    flows = [stages.names[leaf] for leaf in stage.leaves if not isinstance(leaf, Read)]
-    return " and ".join(topics), " and ".join(flows)
+        return {"shuffle": "none: narrow", "files": "one of staged results"}
+    return {"shuffle": "none: narrow", "kernel": "on the driver, over all buckets",
+            "files": "one state run; staged results and late rows"}  # fmt: skip

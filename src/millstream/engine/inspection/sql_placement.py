@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Where = Literal["none", "arrow", "spark", "both", "either"]
 
 
-def foreseen(stages: Stages) -> dict[Stage, Where]:
+def sql_placement(stages: Stages) -> dict[Stage, Where]:
     """Whether each stage's SQL runs as Arrow columns, in Spark, or both, input by input.
 
     "either" means that it depends on types that only Spark can derive.
@@ -33,7 +33,7 @@ def foreseen(stages: Stages) -> dict[Stage, Where]:
 
 def in_java(stages: Stages) -> bool:
     """Whether Spark may run some of the SQL or functions, so that rows pass through the JVM."""
-    return any(where not in ("none", "arrow") for where in foreseen(stages).values())
+    return any(where not in ("none", "arrow") for where in sql_placement(stages).values())
 
 
 def _side(

@@ -29,12 +29,12 @@ def analysed(pipeline: Pipeline, spark: SparkSession) -> Typed:
         InvalidSpec: types do not fit; the error names the step and its SQL.
         UserCodeFailed: a user function raised; the error shows the user's line.
     """
-    with analysed_by(Spark.of(spark), pipeline):
+    with explain_type_errors(Spark.of(spark), pipeline):
         return Typed(cut(pipeline.outputs), spark)
 
 
 @contextmanager
-def analysed_by(spark: Spark, pipeline: Pipeline) -> Iterator[None]:
+def explain_type_errors(spark: Spark, pipeline: Pipeline) -> Iterator[None]:
     """Turn Spark's errors about types into errors that name the step."""
     try:
         yield

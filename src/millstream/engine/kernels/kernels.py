@@ -78,24 +78,15 @@ class Typed:
             )
             if stage.step is not None:
                 self.kernels[stage.step] = kernel_of(stage.step, self.columns[stage])
-            _check_keys(stage, self.leaving(stage))
-            self._check_formats(stage)
+            output = self.output(stage)
+            user = pa.schema([field for field in output if not field.name.startswith("_")])
+            _check_keys(stage, user.names)
+            _check_formats(stage, user)
 
-    def leaving(self, stage: Stage) -> list[str]:
-        """The user columns of a stage's output."""
-        return [name for name in self.made(stage).names if not name.startswith("_")]
-
-    def made(self, stage: Stage) -> pa.Schema:
+    def output(self, stage: Stage) -> pa.Schema:
         """The columns of a stage's output: those of its step, or of its rows if it has none."""
         step = stage.step
         return self.columns[stage][0] if step is None else self.kernels[step].output()
-
-    def _check_formats(self, stage: Stage) -> None:
-        """Refuse rows that a topic's format cannot carry, before the first batch."""
-        user = pa.schema([field for field in self.made(stage) if not field.name.startswith("_")])
-        for output in stage.outputs:
-            if isinstance(output.sink, Topic) and output.sink.format in ("csv", "text", "bytes"):
-                output.sink.wire().check(Schema.from_arrow(user))
 
     def flow(self, step: Stateful) -> pa.Schema:
         """The columns in which a later stage reads a step's results."""
@@ -118,7 +109,8 @@ class Typed:
             assert steps is not None, "SQL that needs Spark, without Spark"
             return as_spark_calls(steps.columns)
         frames: dict[Node, DataFrame] = {
-            leaf: packed(_empty(spark, self._leaf(leaf)), side.carried) for leaf in side.leaves
+            leaf: packed(spark.createDataFrame(self._leaf(leaf).empty_table()), side.carried)
+            for leaf in side.leaves
         }
         made = unpacked(build(side.tree, frames, 0), side.carried)
         from pyspark.sql.pandas.types import to_arrow_schema
@@ -213,8 +205,11 @@ def _check_keys(stage: Stage, columns: list[str]) -> None:
                 raise unknown_column(key, columns, step=f"the record key of {output.name!r}")
 
 
-def _empty(spark: SparkSession, schema: pa.Schema) -> DataFrame:
-    return spark.createDataFrame(schema.empty_table())
+def _check_formats(stage: Stage, columns: pa.Schema) -> None:
+    """Refuse columns that a topic's format cannot carry, before the first batch."""
+    for output in stage.outputs:
+        if isinstance(output.sink, Topic) and output.sink.format in ("csv", "text", "bytes"):
+            output.sink.wire().check(Schema.from_arrow(columns))
 
 
 def _nodes(tree: Node) -> list[Node]:

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 class NarrowLane:
     """Runs a stage on the driver; Spark only runs SQL that needs it."""
 
-    name = "narrow"
-
     def __init__(self, spark: Spark) -> None:
         self._spark = spark
 

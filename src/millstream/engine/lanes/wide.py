@@ -65,8 +65,6 @@ class _BySlice(AccumulatorParam[SliceReads]):
 class WideLane:
     """Runs a stage as Spark jobs."""
 
-    name = "wide"
-
     def __init__(self, spark: Spark) -> None:
         self._spark, self._parallel = spark.get(), parallelism(spark.get())
         self._per_run: dict[int, PerRun[object]] = {}
