@@ -92,8 +92,8 @@ def same(found: list[Pane], expected: list[Pane]) -> None:
     found, expected = sorted(found, key=repr), sorted(expected, key=repr)
     assert [pane[:-2] for pane in found] == [pane[:-2] for pane in expected]
     for one, other in zip(found, expected, strict=True):
-        for got, meant in zip(one[-2:], other[-2:], strict=True):
-            close = got == meant if meant is None else math.isclose(got, meant, rel_tol=1e-12)
+        for got, wanted in zip(one[-2:], other[-2:], strict=True):
+            close = got == wanted if wanted is None else math.isclose(got, wanted, rel_tol=1e-12)
             assert close, (one, other)
 
 

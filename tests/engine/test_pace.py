@@ -33,7 +33,7 @@ def rows(first: int, last: int, text: str = "") -> list[bytes]:
 
 
 class Paced:
-    """A job with batches of so many seconds; `seen` has the rows of each batch."""
+    """A job with batches of a given length; `seen` has the rows of each batch."""
 
     def __init__(self, log: Log, topic: str, folder: Path, seconds: int, **options: Any) -> None:
         self.seen: list[int] = []

@@ -38,7 +38,7 @@ class Outside(Environment):
         self.again: list[tuple[str, int | None, int]] = []
         self.taken: list[str] = []
 
-    def there(self, sinks: Sequence[Sink]) -> list[str]:
+    def existing(self, sinks: Sequence[Sink]) -> list[str]:
         return [sink.name for sink in sinks if sink.name in self.taken]
 
     def writer(self, name: str, job: str) -> Any:

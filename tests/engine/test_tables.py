@@ -276,7 +276,7 @@ def test_a_plan_says_what_a_table_promises() -> None:
     plan = ms.Pipeline("p", table.by("city").agg(n=ms.count()).to(ms.Topic("out"))).plan()
 
     assert "upsert by id" in plan
-    assert "of a deleted one its key, until a day behind the watermark" in plan
+    assert "for a deleted row its key, until a day behind the watermark" in plan
     assert "the old row retracted and the new one added" in plan
 
 

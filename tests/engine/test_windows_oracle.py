@@ -274,7 +274,7 @@ def check_chain(story: Story, size: int, lane: Any) -> None:
         .agg(windows=ms.count(), total=ms.sum("rows"), most=ms.max("rows"))
     )  # fmt: skip
     found: Counter[Any] = Counter()
-    meant: Counter[Any] = Counter()
+    left: Counter[Any] = Counter()
     wanted = second_window(story, expected(story), size)
     with Drive(ms.Pipeline("chain", second.to(ms.Topic("out"))), lane=lane) as drive:
         for batch, _ in zip(wanted, played(story, drive), strict=True):
@@ -284,8 +284,8 @@ def check_chain(story: Story, size: int, lane: Any) -> None:
                 found[row["auction"], start, values] += -1 if row["retract"] else 1
             for pane in batch.panes:
                 place = (*pane.key, pane.start, tuple(pane.values.values()))
-                meant[place] += -1 if pane.retract else 1
-            assert +found == +meant
+                left[place] += -1 if pane.retract else 1
+            assert +found == +left
             assert not -found
 
 

@@ -51,7 +51,7 @@ def refuse_more_after_the_end(engine: Engine) -> None:
         engine.check_sources()
         waiting = engine.waiting()
     except DataGone as error:
-        raise _stopped(folder, "its input as it was", f"{error.need}: {error.got}", _NEW) from error
+        raise _stopped(folder, "unchanged input", f"{error.need}: {error.got}", _NEW) from error
     # Offsets, not records: transaction markers take one each.
     new = {name: sum(b - a for a, b in ranges.values()) for name, ranges in waiting.items()}
     if any(new.values()):

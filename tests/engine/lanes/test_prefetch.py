@@ -146,7 +146,7 @@ def test_a_batch_that_ends_inside_a_piece_reads_its_rows_itself(fed: Fed, found:
 
     assert fed.take({0: 2}) == Prefetched((), {0: (0, 2)})
 
-    until(lambda: len(found) == 2, "the rest as a piece of its own")
+    until(lambda: len(found) == 2, "the rest as another piece")
     assert [rows.good["n"].to_pylist() for rows in fed.take({0: 5}).rows] == [[2, 4]]
 
 

@@ -76,7 +76,7 @@ class Shop(Small):
         outputs = [one.to(ms.Topic(f"out{place}")) for place, one in enumerate(streams)]
         super().__init__(folder, spark, ms.Pipeline("shop", *outputs))
         self.sizing = Cuts()
-        vars(self.environment)["there"] = lambda sinks: []
+        vars(self.environment)["existing"] = lambda sinks: []
 
     def put(self, topic: str, rows: Sequence[dict[str, Any]], partition: int = 0) -> None:
         for row in rows:
