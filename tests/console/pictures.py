@@ -62,8 +62,8 @@ def _await_work(process: subprocess.Popen[str]) -> None:
 
 def opened_record(page: Page) -> None:
     """A record in full; those that come meanwhile wait."""
-    page.get_by_label("only where").fill("status >= 500")
-    page.get_by_role("button", name="Look").click()
+    page.get_by_label("where").fill("status >= 500")
+    page.get_by_role("button", name="Search").click()
     page.locator("li.record .record-line").first.click()
 
 
@@ -83,7 +83,7 @@ SHOTS: list[tuple[str, str, int, int, str, Callable[[Page], None]]] = [
     ("job-dark", f"#/jobs/{JOB}", 1280, 720, "dark", nothing),
     ("plan", f"#/jobs/{JOB}/plan", 1280, 900, "light", nothing),
     ("time", f"#/jobs/{JOB}/time", 1280, 760, "light", nothing),
-    ("dead", f"#/jobs/{JOB}/doors?door=dead", 1280, 620, "light", nothing),
+    ("dead", f"#/jobs/{JOB}/side-outputs?output=dead", 1280, 620, "light", nothing),
     ("rewind", f"#/jobs/{JOB}/commits", 1280, 820, "light", asked_to_rewind),
     ("messages", f"#/topics/{TOPIC}", 1280, 820, "dark", opened_record),
     ("alerts", "#/alerts", 1280, 560, "light", nothing),

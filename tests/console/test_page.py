@@ -100,7 +100,7 @@ def test_a_job_is_stopped_and_started_from_the_page(page_console: Served) -> Non
         browsed.page.goto(page_console.link)
         browsed.page.locator("[data-job=hot] a").click()
         browsed.page.get_by_role("button", name="Start").click()
-        expect(browsed.page.get_by_text("asked to start")).to_be_visible(timeout=PATIENCE)
+        expect(browsed.page.get_by_text("start requested")).to_be_visible(timeout=PATIENCE)
     with JobRegistry(page_console.folder.registry, read_only=True) as registry:
         assert registry.job("hot").wanted == "running"
 
@@ -144,7 +144,7 @@ def test_nothing_stands_over_the_edge_at_any_width(
         light = sum(map(int, re.findall(r"\d+", ground)[:3])) > 384
         assert light == (scheme == "light")
         assert browsed.text("[data-output=views] .keys li:last-child") == "and 4 more"
-        for tab, heading in (("Plan", "Physical plan"), ("Event time", "Behind the wall clock")):
+        for tab, heading in (("Plan", "Physical plan"), ("Event time", "Delay behind")):
             page.get_by_role("link", name=tab).click()
             expect(page.get_by_role("heading", name=heading)).to_be_visible(timeout=PATIENCE)
             assert browsed.overflow() <= 0

@@ -17,7 +17,7 @@ from millstream.jobs.reports.run_log import RunLog
 if TYPE_CHECKING:
     from pathlib import Path
 
-LOST = "Connection lost, trying again"
+LOST = "Connection lost, reconnecting"
 
 
 @pytest.fixture

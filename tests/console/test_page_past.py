@@ -1,4 +1,4 @@
-"""A job's past on the page: commits and the way back, rows that left by other doors, state."""
+"""The history of a job on the page: commits and rewinding, late and dead rows, state."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def opened(browsed: Browsed, console: Served, tab: str) -> None:
 def test_late_and_dead_rows_are_shown_with_where_they_came_from(past: Served) -> None:
     with browser() as browsed:
         page = browsed.page
-        opened(browsed, past, "doors?door=dead")
+        opened(browsed, past, "side-outputs?output=dead")
         expect(page.locator("li.record")).to_have_count(len(BAD), timeout=PATIENCE)
         newest = page.locator("li.record").first
         expect(newest).to_contain_text("not JSON")
@@ -120,7 +120,7 @@ def test_a_job_is_rewound_from_the_page_once_it_has_said_what_will_happen(
         page.get_by_role("button", name="Rewind from batch 1").click()
         dialog = page.get_by_role("dialog")
         expect(dialog).to_contain_text(f"1 later batch with {second['rows']} rows")
-        expect(dialog).to_contain_text(f"{NAME}.out-2, which must not be there yet")
+        expect(dialog).to_contain_text(f"{NAME}.out-2, which must not exist yet")
         dialog.get_by_text("The same outputs").click()
         expect(dialog).to_contain_text("header millstream.again")
         go = dialog.get_by_role("button", name="Rewind to batch 1")

@@ -105,7 +105,7 @@ def test_only_the_newest_rows_are_kept() -> None:
     assert shown("newest") == [(4, "/", 2), (5, "/", 1), (5, "/", 2)]
 
 
-def test_a_run_that_comes_after_is_told_what_was_written_last() -> None:
+def test_the_next_run_learns_what_was_written_last() -> None:
     writer, _ = opened()
     writer.write("i1", 1, [staged(TABLE, [(1, "/", 1)])])
     writer.close()

@@ -18,9 +18,9 @@ def test_a_line_is_json_with_the_fixed_keys_first(tmp_path: Path) -> None:
     log("batch", rows=3, text="two\nlines", odd=tmp_path)
     log.close()
     [line] = (tmp_path / "job.log").read_text().splitlines()
-    told = json.loads(line)
-    assert list(told)[:4] == ["ts", "level", "event", "pipeline"]
-    assert (told["rows"], told["text"]) == (3, "two\nlines")
+    entry = json.loads(line)
+    assert list(entry)[:4] == ["ts", "level", "event", "pipeline"]
+    assert (entry["rows"], entry["text"]) == (3, "two\nlines")
 
 
 def test_a_log_is_rotated_and_its_last_lines_are_read_over_the_edge(

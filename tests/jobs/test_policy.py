@@ -46,7 +46,7 @@ def test_a_job_that_shall_stop_is_asked_once_and_killed_after_its_grace() -> Non
     assert decide(asked, WELL, NOW + policy.STOP_TIMEOUT + 1).action == "kill"
 
 
-def test_a_new_run_that_was_asked_for_ends_the_old_one_first() -> None:
+def test_a_requested_new_run_first_ends_the_current_one() -> None:
     job = replace(JOB, asked=2)
     assert decide(job, WELL, NOW).action == "stop"
     settled = settle(job, crashed("stopped"), NOW)
@@ -118,7 +118,7 @@ def test_a_finished_job_stops_and_says_why() -> None:
     assert (settled.state, settled.wanted, settled.reason) == ("stopped", "stopped", "all done")
 
 
-def test_a_failed_job_stays_failed_until_a_new_run_is_asked_for() -> None:
+def test_a_failed_job_stays_failed_until_a_new_run_is_requested() -> None:
     failed = replace(JOB, run=None, state="failed", wanted="stopped")
     assert decide(failed, DEAD, NOW).state == "failed"
     assert decide(replace(failed, wanted="running", asked=2), DEAD, NOW).action == "start"

@@ -1,4 +1,4 @@
-"""The book of jobs, and the diary of one."""
+"""The job registry, and the run log of a job."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_removed_job_is_not_brought_back_by_a_later_wish(tmp_path: Path) -> No
         assert registry.want("hot", "running").wanted == "removed"
 
 
-def test_what_happened_is_told_oldest_first_and_per_job(tmp_path: Path) -> None:
+def test_events_are_listed_oldest_first_and_per_job(tmp_path: Path) -> None:
     with JobRegistry(tmp_path / "jobs.db") as registry:
         registry.add(job())
         registry.add(job("cold"))
@@ -104,7 +104,7 @@ def test_a_book_that_somebody_holds_is_named_and_the_next_wish_is_taken(
         assert registry.want("hot", "stopped").wanted == "stopped"
 
 
-def test_a_folder_in_the_place_of_the_book_is_named(tmp_path: Path) -> None:
+def test_a_folder_with_the_name_of_the_registry_is_reported(tmp_path: Path) -> None:
     (tmp_path / "jobs.db").mkdir()
     with pytest.raises(Unavailable, match=r"jobs\.db must be readable.* unable to open"):
         JobRegistry(tmp_path / "jobs.db")
@@ -157,7 +157,7 @@ def test_what_was_written_outlives_a_writer_that_is_killed(tmp_path: Path) -> No
         assert registry.job("hot").wanted == "stopped"
 
 
-def test_a_diary_adds_batches_up_over_runs(tmp_path: Path) -> None:
+def test_a_run_log_adds_up_batches_over_runs(tmp_path: Path) -> None:
     for run, batches in (("r1", (1, 2)), ("r2", (3,))):
         run_log = RunLog(tmp_path / "facts.db", run, 1)
         for batch in batches:
@@ -174,7 +174,7 @@ def test_a_diary_adds_batches_up_over_runs(tmp_path: Path) -> None:
     reader.close()
 
 
-def test_a_diary_keeps_only_the_last_batches(tmp_path: Path) -> None:
+def test_a_run_log_keeps_only_the_last_batches(tmp_path: Path) -> None:
     run_log = RunLog(tmp_path / "facts.db", "r1", 1)
     for batch in range(1, BATCHES_KEPT + 11):
         run_log.batch(facts(batch))
@@ -187,7 +187,7 @@ def test_a_diary_keeps_only_the_last_batches(tmp_path: Path) -> None:
     reader.close()
 
 
-def test_a_diary_tells_how_a_run_ended_and_a_killed_one_says_nothing(tmp_path: Path) -> None:
+def test_a_run_log_has_how_a_run_ended_and_nothing_for_a_killed_run(tmp_path: Path) -> None:
     ending = Ending(code=3, kind="InvalidSpec", sentence="a column is needed")
     for run in ("r1", "r2"):
         run_log = RunLog(tmp_path / "facts.db", run, 1)
@@ -202,6 +202,6 @@ def test_a_diary_tells_how_a_run_ended_and_a_killed_one_says_nothing(tmp_path: P
     reader.close()
 
 
-def test_a_diary_that_nobody_has_begun_is_empty(tmp_path: Path) -> None:
+def test_a_run_log_that_does_not_exist_is_empty(tmp_path: Path) -> None:
     reader = RunLogReader(tmp_path / "facts.db")
     assert (reader.run(), reader.batches(), reader.totals()) == (None, [], {})

@@ -77,8 +77,8 @@ def _up(command: Command) -> list[int]:
 
 
 def _described(command: Command) -> dict[str, Any]:
-    told: dict[str, Any] = command.ok("topics", "describe", "clicks", "-o", "json").json
-    return told
+    described: dict[str, Any] = command.ok("topics", "describe", "clicks", "-o", "json").json
+    return described
 
 
 def _is_spread(described: dict[str, Any]) -> bool:
@@ -102,7 +102,7 @@ def test_the_one_broker_is_listed_and_nothing_can_be_added_to_it(millstream: Com
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["--to", "1,x"], "--to needs numbers of brokers with commas between; got '1,x'"),
         (["--to", "7"], "a move needs brokers that are up; got broker 7; there are 1"),
@@ -110,11 +110,11 @@ def test_the_one_broker_is_listed_and_nothing_can_be_added_to_it(millstream: Com
     ],
 )
 def test_a_move_that_cannot_be_is_refused(
-    words: list[str], told: str, millstream: Command, clicks: str
+    words: list[str], message: str, millstream: Command, clicks: str
 ) -> None:
     said = millstream("brokers", "move", clicks, *words)
     assert (said.code, said.err.count("\n")) == (2, 1)
-    assert told in said.err
+    assert message in said.err
     assert "it is there already" in millstream.ok("brokers", "move", clicks, "--to", "1").err
 
 

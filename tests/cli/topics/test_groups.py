@@ -49,7 +49,7 @@ def test_a_group_is_listed_and_described(millstream: Command, clicks: str, group
 
     said = millstream.ok("groups", "describe", group)
     assert "COMMITTED" in said.out
-    assert said.err == "it has no members now\n"
+    assert said.err == "no members\n"
 
 
 def test_a_reset_moves_the_group_and_shows_where_it_was(

@@ -83,11 +83,11 @@ def test_a_line_without_end_is_refused_not_swallowed(monkeypatch: pytest.MonkeyP
         read(b"x" * (2**20 + 5), Rules(form=Format.text))
 
 
-def test_a_refused_line_can_be_told_and_the_next_one_read() -> None:
-    told: list[InvalidInput] = []
-    given_lines = Lines(io.BytesIO(b"1\noops\n2\n"), Rules(), refuse=told.append)
+def test_a_malformed_line_can_be_reported_and_the_next_one_read() -> None:
+    reported: list[InvalidInput] = []
+    given_lines = Lines(io.BytesIO(b"1\noops\n2\n"), Rules(), on_invalid=reported.append)
     assert [entry.value for entry in given_lines] == [b"1", b"2"]
-    assert given_lines.refused == len(told) == 1
+    assert given_lines.invalid == len(reported) == 1
 
 
 parts = st.none() | st.binary(max_size=20)

@@ -43,7 +43,7 @@ def test_each_line_becomes_a_record_as_it_was_written(
 ) -> None:
     said = millstream.ok("produce", clicks, "-p", "1", stdin='{"n": 1.10}\n\n"x"\n[1, 2]')
     assert said.out == ""
-    assert said.err == f"sent 3 records to {clicks}\nwarning: 1 blank line was left out\n"
+    assert said.err == f"sent 3 records to {clicks}\nwarning: 1 blank line was skipped\n"
     assert [message.value() for message in stored(broker, clicks)] == [
         b'{"n": 1.10}',
         b'"x"',
@@ -117,7 +117,7 @@ def test_a_malformed_value_is_named_by_its_number(millstream: Command, clicks: s
     assert said.err.startswith("error: --value 2 needs JSON; got 'oops'")
 
 
-def test_with_partial_what_came_before_the_bad_line_is_sent_and_told(
+def test_with_partial_the_lines_before_a_bad_one_are_sent_and_counted(
     millstream: Command, broker: ThrowAwayBroker, clicks: str
 ) -> None:
     said = millstream("produce", clicks, "--partial", "-p", "0", stdin="1\n2\noops\n4\n")
@@ -173,7 +173,7 @@ def test_a_bad_option_is_one_sentence_and_sends_nothing(
 
 def test_no_input_is_said_and_sends_nothing(millstream: Command, clicks: str) -> None:
     said = millstream.ok("produce", clicks)
-    assert said.err == "warning: there was no input, so nothing was sent\n"
+    assert said.err == "warning: the input is empty; nothing was sent\n"
 
 
 def test_large_records_go_to_a_topic_that_takes_them(

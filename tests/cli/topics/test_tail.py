@@ -63,7 +63,7 @@ def numbers(records: list[dict[str, object]]) -> list[int]:
         (["--from-beginning", "--partition", "0", "--limit", "2"], [0, 2]),
     ],
 )
-def test_it_begins_where_it_is_told_and_shows_what_is_asked_for(
+def test_tail_starts_at_the_given_position_and_shows_selected_records(
     words: list[str],
     expected: list[int],
     millstream: Command,
@@ -127,7 +127,7 @@ def test_what_a_filter_left_out_is_counted(
     ("words", "sentence"),
     [
         (["--from", "soon"], "--from needs a point in time; got 'soon'"),
-        (["--from", "-1h", "-n", "3"], "tail needs one place to begin"),
+        (["--from", "-1h", "-n", "3"], "tail needs one start position"),
         (["-n", "-3"], "-n needs a number from 0 on; got -3"),
         (["--limit", "0"], "--limit needs a number from 1 on; got 0"),
         (["--where", "price >"], "--where needs a name or a value at character 8; got the end"),
@@ -135,7 +135,7 @@ def test_what_a_filter_left_out_is_counted(
         (["--partition", "9"], "has, 0 to 1; got 9"),
         (["--format", "xml"], "'xml'"),
         (["-o", "yaml"], "'yaml'"),
-        (["--values", "-o", "json"], "values alone have one shape"),
+        (["--values", "-o", "json"], "tail needs one output format"),
         (["--from", "@99"], "offset"),
     ],
 )
