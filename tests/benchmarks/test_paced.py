@@ -54,7 +54,7 @@ def test_a_feed_sends_every_record_with_its_scheduled_time(
 
 
 @pytest.mark.kafka
-def test_a_feed_that_begins_late_keeps_the_schedule_and_says_how_late(
+def test_a_feed_that_starts_late_keeps_the_schedule_and_reports_the_delay(
     broker: ThrowAwayBroker,
 ) -> None:
     start = time.time() - 5
@@ -75,7 +75,7 @@ def test_a_cell_is_void_when_its_feed_was_more_than_a_second_behind() -> None:
     )
 
 
-def test_rounds_go_over_all_cells_and_go_on_where_they_were_broken_off(
+def test_rounds_cover_all_cells_and_continue_after_an_interruption(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(report, "RESULTS", tmp_path)

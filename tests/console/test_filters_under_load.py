@@ -87,7 +87,7 @@ class Real:
 
 
 @pytest.mark.parametrize("name", SLOW)
-def test_slow_filters_at_once_leave_the_page_quick_and_end_in_time(
+def test_concurrent_slow_filters_keep_the_page_responsive_and_end_in_time(
     console: Real, name: str
 ) -> None:
     answers: list[tuple[int, Any, float]] = []

@@ -41,7 +41,7 @@ def add_lag(console: Served, warning: str | None) -> None:
     connection.close()
 
 
-def test_the_figures_of_a_job_are_there_under_the_agreed_names(console: Served) -> None:
+def test_the_metrics_of_a_job_have_the_documented_names(console: Served) -> None:
     console.add_job()
     add_lag(console, "soon gone")
     found = samples(console)

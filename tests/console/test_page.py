@@ -105,7 +105,7 @@ def test_a_job_is_stopped_and_started_from_the_page(page_console: Served) -> Non
         assert registry.job("hot").wanted == "running"
 
 
-def test_without_the_token_the_page_shows_nothing_but_where_to_get_it(
+def test_without_the_token_the_page_only_shows_how_to_get_it(
     page_console: Served,
 ) -> None:
     page_console.add_job()
@@ -128,7 +128,7 @@ def test_hostile_text_is_shown_as_text(page_console: Served) -> None:
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (820, "dark"), (1400, "dark")])
-def test_nothing_stands_over_the_edge_at_any_width(
+def test_nothing_overflows_at_any_width(
     page_console: Served, tmp_path: Path, width: int, scheme: str
 ) -> None:
     shown = Shown(page_console, tmp_path)

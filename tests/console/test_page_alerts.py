@@ -45,7 +45,7 @@ def alerted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]
         yield console
 
 
-def test_an_alert_is_seen_silenced_and_heard_again(alerted: Served) -> None:
+def test_an_alert_can_be_seen_silenced_and_unsilenced(alerted: Served) -> None:
     def quiet() -> list[bool]:
         return [row["silenced_until"] is not None for row in alerts(alerted.folder)]
 

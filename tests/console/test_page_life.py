@@ -37,7 +37,7 @@ def one_more_batch(console: Served, batch: int) -> None:
     run_log.close()
 
 
-def test_a_server_that_restarts_is_found_again_and_the_page_goes_on(
+def test_the_page_reconnects_to_a_restarted_server_and_continues(
     built: Path, tmp_path: Path
 ) -> None:
     with browser() as browsed:
@@ -61,7 +61,7 @@ def test_a_server_that_restarts_is_found_again_and_the_page_goes_on(
                 and "ERR_" not in said] == []  # fmt: skip
 
 
-def test_a_job_that_dies_and_comes_back_is_seen_doing_so(built: Path, tmp_path: Path) -> None:
+def test_the_page_shows_that_a_job_dies_and_is_restarted(built: Path, tmp_path: Path) -> None:
     with served(tmp_path / "home", built) as console, browser() as browsed:
         page = browsed.page
         console.add_job()
@@ -103,7 +103,7 @@ def tab_to(browsed: Browsed, words: str) -> None:
     raise AssertionError(f"{words!r} is not reached by Tab; got {met}")
 
 
-def test_everything_is_reached_by_keyboard_alone(built: Path, tmp_path: Path) -> None:
+def test_everything_can_be_reached_by_keyboard(built: Path, tmp_path: Path) -> None:
     with served(tmp_path / "home", built) as console, browser() as browsed:
         page = browsed.page
         console.add_job()

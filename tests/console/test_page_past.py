@@ -74,7 +74,7 @@ def opened(browsed: Browsed, console: Served, tab: str) -> None:
     browsed.page.goto(f"http://127.0.0.1:{console.port}/#/jobs/{NAME}/{tab}")
 
 
-def test_late_and_dead_rows_are_shown_with_where_they_came_from(past: Served) -> None:
+def test_late_and_dead_rows_are_shown_with_their_origin(past: Served) -> None:
     with browser() as browsed:
         page = browsed.page
         opened(browsed, past, "side-outputs?output=dead")
@@ -109,9 +109,7 @@ def test_a_key_looked_up_on_the_page_has_the_value_of_the_checkpoint(past: Serve
         expect(page.get_by_text("needs a value of type")).to_be_visible(timeout=PATIENCE)
 
 
-def test_a_job_is_rewound_from_the_page_once_it_has_said_what_will_happen(
-    past: Served, folder: Path
-) -> None:
+def test_a_job_is_rewound_from_the_page_after_a_preview(past: Served, folder: Path) -> None:
     [_, second] = commits(looked_at(folder / "job"))
     with browser() as browsed:
         page = browsed.page

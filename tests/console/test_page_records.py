@@ -97,7 +97,7 @@ def test_records_and_counts_are_those_of_kafka_while_they_change(
         assert browsed.complaints == []
 
 
-def test_pausing_holds_the_records_and_going_on_leaves_none_out(
+def test_pausing_freezes_the_records_and_continuing_skips_none(
     page_console: Served, broker: ThrowAwayBroker, topic: str
 ) -> None:
     Topics(broker.address).create(topic)
@@ -150,14 +150,14 @@ def test_records_that_could_not_be_fetched_while_following_are_reported_missing(
         assert len(asked) >= 2
 
 
-def test_expectations_of_the_page_have_as_much_time_as_its_elements() -> None:
+def test_assertions_on_pages_have_the_same_timeout_as_on_elements() -> None:
     with browser() as browsed:
         browsed.page.set_content("<p hidden>late</p>")
         browsed.page.evaluate("setTimeout(() => document.querySelector('p').hidden = false, 6000)")
         expect(browsed.page.locator("p")).to_be_visible()
 
 
-def test_hostile_records_are_shown_harmless(
+def test_hostile_records_are_shown_escaped(
     page_console: Served, broker: ThrowAwayBroker, topic: str
 ) -> None:
     Topics(broker.address).create(topic, settings={"max.message.bytes": LARGEST})

@@ -57,7 +57,7 @@ def test_every_decision_record_is_in_the_index() -> None:
         "[gone](../README.md#no-such-heading)",
     ],
 )
-def test_what_leads_nowhere_is_found(text: str) -> None:
+def test_broken_paths_and_links_are_found(text: str) -> None:
     assert len(broken(text, ROOT / "docs" / "jobs.md")) == 1
 
 

@@ -44,14 +44,14 @@ def test_a_second_job_of_the_same_name_is_refused(tmp_path: Path) -> None:
             registry.add(job())
 
 
-def test_a_job_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) -> None:
+def test_an_unknown_job_is_reported_with_the_known_ones(tmp_path: Path) -> None:
     with JobRegistry(tmp_path / "jobs.db") as registry:
         registry.add(job())
         with pytest.raises(NotFound, match="'cold'; the jobs are hot"):
             registry.job("cold")
 
 
-def test_a_reader_comes_before_the_first_job(tmp_path: Path) -> None:
+def test_a_registry_can_be_read_before_the_first_job(tmp_path: Path) -> None:
     with JobRegistry(tmp_path / "jobs.db", read_only=True) as early:
         assert early.all() == []
         with JobRegistry(tmp_path / "jobs.db") as registry:
@@ -59,7 +59,7 @@ def test_a_reader_comes_before_the_first_job(tmp_path: Path) -> None:
         assert [found.name for found in early.all()] == ["hot"]
 
 
-def test_a_wish_for_a_new_run_forgives_earlier_failures(tmp_path: Path) -> None:
+def test_a_request_for_a_new_run_resets_earlier_failures(tmp_path: Path) -> None:
     with JobRegistry(tmp_path / "jobs.db") as registry:
         registry.add(job())
         registry.update("hot", failures=9, retry_at=5.0)
@@ -67,7 +67,7 @@ def test_a_wish_for_a_new_run_forgives_earlier_failures(tmp_path: Path) -> None:
         assert (wished.asked, wished.failures, wished.retry_at) == (2, 0, 0.0)
 
 
-def test_a_removed_job_is_not_brought_back_by_a_later_wish(tmp_path: Path) -> None:
+def test_a_later_request_does_not_restore_a_removed_job(tmp_path: Path) -> None:
     with JobRegistry(tmp_path / "jobs.db") as registry:
         registry.add(job())
         registry.want("hot", "removed")
@@ -83,13 +83,13 @@ def test_events_are_listed_oldest_first_and_per_job(tmp_path: Path) -> None:
         assert len(registry.events()) == 3
 
 
-def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_reported(tmp_path: Path) -> None:
     (tmp_path / "jobs.db").write_text("no database, but long enough to look like one" * 100)
     with pytest.raises(Damaged, match=r"jobs\.db must be a database"):
         JobRegistry(tmp_path / "jobs.db")
 
 
-def test_a_book_that_somebody_holds_is_named_and_the_next_wish_is_taken(
+def test_a_locked_registry_is_reported_and_the_next_request_is_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "_PATIENCE", 0.05)
@@ -115,7 +115,7 @@ def _come_and_go(path: str) -> None:
         registry.add_event("passed by")
 
 
-def test_a_second_opening_takes_no_lock_from_the_first(tmp_path: Path) -> None:
+def test_a_second_opening_does_not_release_the_locks_of_the_first(tmp_path: Path) -> None:
     """Closing a descriptor of the file beside SQLite would: the log is then removed in use."""
     path = tmp_path / "jobs.db"
     with JobRegistry(path) as registry:
@@ -151,7 +151,7 @@ def _in_a_process(target: Callable[[str], None], path: Path) -> int | None:
     return process.exitcode
 
 
-def test_what_was_written_outlives_a_writer_that_is_killed(tmp_path: Path) -> None:
+def test_written_rows_survive_a_killed_writer(tmp_path: Path) -> None:
     assert _in_a_process(_write_and_die, tmp_path / "jobs.db") == -signal.SIGKILL
     with JobRegistry(tmp_path / "jobs.db") as registry:
         assert registry.job("hot").wanted == "stopped"

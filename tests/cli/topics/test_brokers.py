@@ -94,7 +94,7 @@ def _states(command: Command) -> dict[int, str]:
     return {row["broker"]: row["state"] for row in rows}
 
 
-def test_the_one_broker_is_listed_and_nothing_can_be_added_to_it(millstream: Command) -> None:
+def test_a_single_broker_is_listed_and_cannot_be_extended(millstream: Command) -> None:
     [row] = millstream.ok("brokers", "list", "-o", "json").json
     assert (row["broker"], row["state"], row["controller"]) == (1, "up", "in charge")
     said = millstream("brokers", "add")
@@ -109,7 +109,7 @@ def test_the_one_broker_is_listed_and_nothing_can_be_added_to_it(millstream: Com
         (["--to", "1", "--replicas", "2"], "at least as many brokers as copies, 2"),
     ],
 )
-def test_a_move_that_cannot_be_is_refused(
+def test_an_impossible_move_is_refused(
     words: list[str], message: str, millstream: Command, clicks: str
 ) -> None:
     said = millstream("brokers", "move", clicks, *words)
@@ -119,14 +119,12 @@ def test_a_move_that_cannot_be_is_refused(
 
 
 @pytest.mark.parametrize("number", ["0", "10"])
-def test_a_number_of_brokers_that_cannot_be_is_refused(number: str, newcomer: Command) -> None:
+def test_an_invalid_number_of_brokers_is_refused(number: str, newcomer: Command) -> None:
     said = newcomer("up", "--only-broker", "--brokers", number)
     assert (said.code, "a local cluster has 1 to 9 brokers" in said.err) == (2, True)
 
 
-def test_a_queue_is_shown_and_what_was_shown_does_not_come_again(
-    millstream: Command, clicks: str
-) -> None:
+def test_records_of_a_share_group_are_shown_once(millstream: Command, clicks: str) -> None:
     millstream.ok("produce", clicks, "--value", "1")
     first = millstream.ok("tail", clicks, "--share", clicks, "--limit", "1", "--values")
     millstream.ok("produce", clicks, "--value", "2")
@@ -137,6 +135,8 @@ def test_a_queue_is_shown_and_what_was_shown_does_not_come_again(
 
 
 @pytest.mark.parametrize("words", [["-n", "3"], ["--from", "end"], ["--where", "a = 1"]])
-def test_a_queue_is_not_chosen_from(words: list[str], millstream: Command, clicks: str) -> None:
+def test_a_share_group_cannot_be_filtered(
+    words: list[str], millstream: Command, clicks: str
+) -> None:
     said = millstream("tail", clicks, "--share", "g", *words)
     assert (said.code, "--share needs to show every record it takes" in said.err) == (2, True)

@@ -73,7 +73,7 @@ def test_a_record_carries_key_headers_partition_and_time(
     assert message.timestamp()[1] == 1767268800000
 
 
-def test_keys_stand_before_the_separator_and_decide_the_partition(
+def test_keys_precede_the_separator_and_decide_the_partition(
     millstream: Command, broker: ThrowAwayBroker, clicks: str
 ) -> None:
     lines = "".join(f"user-{n % 5}|{n}\n" for n in range(50))
@@ -136,7 +136,7 @@ def test_a_refusal_by_the_broker_half_way_leaves_nothing(
     assert stored(broker, clicks) == []
 
 
-def test_killed_while_it_reads_it_has_sent_nothing(
+def test_produce_killed_while_reading_has_sent_nothing(
     millstream: Command, broker: ThrowAwayBroker, clicks: str
 ) -> None:
     process = millstream.process("produce", clicks, stdin=-1)
@@ -171,12 +171,12 @@ def test_a_bad_option_is_one_sentence_and_sends_nothing(
     assert stored(broker, clicks) == []
 
 
-def test_no_input_is_said_and_sends_nothing(millstream: Command, clicks: str) -> None:
+def test_empty_input_is_reported_and_sends_nothing(millstream: Command, clicks: str) -> None:
     said = millstream.ok("produce", clicks)
     assert said.err == "warning: the input is empty; nothing was sent\n"
 
 
-def test_large_records_go_to_a_topic_that_takes_them(
+def test_large_records_are_sent_to_a_topic_that_allows_them(
     millstream: Command, broker: ThrowAwayBroker, topic: str
 ) -> None:
     millstream.ok("topics", "create", topic, "--set", "max.message.bytes=3000000")
