@@ -1,4 +1,4 @@
-"""Durations: text and timedelta to whole microseconds, exactly, or a sentence."""
+"""Durations: text and timedelta to whole microseconds, exactly, or an error."""
 
 from __future__ import annotations
 

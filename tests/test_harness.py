@@ -1,4 +1,4 @@
-"""The rules of a run, seen from outside: pytest in a process of its own on small bad files."""
+"""The rules of a test run: pytest in a separate process, on small bad files."""
 
 from __future__ import annotations
 

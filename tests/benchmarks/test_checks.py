@@ -1,4 +1,4 @@
-"""A wrong answer makes a cell void: the benchmarks' checks, shown what they are to find."""
+"""The benchmarks' checks find wrong answers, which make a cell void."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engines of the benchmarks: alone in their environments, known to the page, excused aloud."""
+"""The engines of the benchmarks: environments, settings on the page, and exclusions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The paced feed keeps its schedule and says how far it was behind; cells judged by it."""
+"""The paced feed keeps its schedule and reports its delay; late feeds make cells void."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def fed(address: str, rate: int, start: float) -> tuple[dict[str, float], list[tuple[int, int]]]:
-    """What a feed of one second says, and the partitions and times of its records."""
+    """The report of a feed of one second, and the partitions and times of its records."""
     topic = f"paced-{uuid.uuid4().hex[:8]}"
     Topics(address).create(topic, partitions=4)
     report = pace(address, topic, partitions=4, rate=rate, keys=10, start=start, seconds=1)

@@ -1,4 +1,4 @@
-"""The page of results: what it must say of made-up results, and of those that are not there."""
+"""The page of results, from made-up and missing results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checks of the Nexmark queries find what is wrong; a row goes on where it was broken off."""
+"""The checks of the Nexmark queries find faults; an interrupted row can be continued."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_check_needs_the_topics_that_were_read(broker: ThrowAwayBroker) -> Non
 
 
 class State:
-    """As Spark gives it to a function over groups with state."""
+    """The state that Spark passes to a function over groups."""
 
     hasTimedOut = exists = False  # noqa: N815
     get: tuple[Any, ...] = ()

@@ -1,4 +1,4 @@
-"""The API: jobs looked at, stopped, restarted, removed."""
+"""The API of jobs: shown, stopped, restarted, removed."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_health_is_about_this_process_and_readiness_about_the_jobs(console: Serv
 
 
 def read_events(console: Served, path: str, count: int) -> list[Any]:
-    """So many events of a stream."""
+    """The first `count` events of a stream."""
     connection = http.client.HTTPConnection("127.0.0.1", console.port, timeout=60)
     connection.request("GET", path, headers={"Authorization": f"Bearer {console.token}"})
     answer = connection.getresponse()

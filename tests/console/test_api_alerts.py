@@ -1,4 +1,4 @@
-"""Alerts over the API: listed, their notifications, silenced and no longer."""
+"""Alerts over the API: listed with their notifications, silenced and unsilenced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics, records and groups over the API, compared with what a real broker was given."""
+"""Topics, records and groups over the API, compared with what was written to a real broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page is built once for its sources, and needs neither Node nor a network afterwards."""
+"""The page is built once per version of its sources; then neither Node nor a network is needed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def hook() -> ModuleType:
 
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The sources of the page in a repository of their own, on a machine without Node."""
+    """The sources of the page in a separate repository, on a machine without Node."""
     ignored = shutil.ignore_patterns("node_modules", "dist")
     shutil.copytree(ROOT / "web", tmp_path / "web", ignore=ignored)
     monkeypatch.setenv("MILLSTREAM_CACHE", str(tmp_path / "cache"))

@@ -40,7 +40,7 @@ def hurt() -> Iterator[ThrowAwayBroker]:
 
 @pytest.fixture(scope="module")
 def topic(hurt: ThrowAwayBroker) -> str:
-    """Batch 1 fails its checksum, batch 3 cannot be unpacked."""
+    """Batch 1 has a wrong checksum, batch 3 cannot be decompressed."""
     made = filled(hurt, SIZES)
     harmed(hurt, made, {1: flipped, 3: scrambled})
     return made
@@ -120,7 +120,7 @@ def test_the_page_reports_unreadable_batches(
 def test_following_reports_unreadable_batches_and_continues(
     console: Served, hurt: ThrowAwayBroker
 ) -> None:
-    """While the broker is down, a damaged batch and a good one come to its log's end."""
+    """While the broker is down, a damaged batch and a good one are appended to its log."""
     topic = filled(hurt, (10, 5))
 
     def add(batches: list[Stored]) -> None:

@@ -1,5 +1,5 @@
-"""Random hostile values for everything the OpenAPI document names: never an answer that nobody
-foresaw, never one without its sentence."""
+"""Random hostile values for every parameter in the OpenAPI document: each answer has a documented
+status, and each error a sentence."""
 
 from __future__ import annotations
 

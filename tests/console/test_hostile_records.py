@@ -1,4 +1,4 @@
-"""Hostile records, read by every route that shows records: bounded, harmless, valid JSON."""
+"""Hostile records, read by every route that shows records: bounded, escaped, valid JSON."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def hostile(broker: ThrowAwayBroker) -> str:
 
 
 def steering(value: Any) -> set[str]:
-    """Characters that would steer a screen, anywhere in an answer."""
+    """Control characters and direction marks anywhere in a response."""
     if isinstance(value, str):
         return {one for one in value if one not in "\n\r\t"
                 and (one in DIRECTIONS or unicodedata.category(one) in STEERING)}  # fmt: skip
@@ -53,7 +53,7 @@ def by_word(page: Any) -> dict[str, Any]:
 
 
 def whole(console: Served, hostile: str) -> dict[str, Any]:
-    """Every record, by as many pages as it takes."""
+    """All records, read page by page."""
     found: dict[str, Any] = {}
     folder = "at=beginning"
     while True:

@@ -83,7 +83,7 @@ def test_names_that_would_break_the_format_are_escaped(console: Served) -> None:
 
 
 def used(text: str) -> set[str]:
-    """The metrics that a dashboard or a rule names, without the endings of a histogram."""
+    """The metrics in a dashboard or a rule, without the suffixes of histograms."""
     return {re.sub(r"_(bucket|sum|count)$", "", name) for name in _METRIC.findall(text)}
 
 

@@ -1,4 +1,4 @@
-"""The page in a real browser: it shows what the stores hold, while they change."""
+"""The page in a real browser: it shows the current content of the stores."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HOSTILE = "<img src=x onerror=\"document.title='hacked'\"> & <b>bold</b>"
 
 
 class Shown:
-    """A job with a chart and a table, filled by hand."""
+    """A job with a chart and a table, filled by the test."""
 
     def __init__(self, console: Served, folder: Path) -> None:
         self._console = console

@@ -1,4 +1,4 @@
-"""Alerts on the page: seen from everywhere, silenced and no longer."""
+"""Alerts on the page: counted in the navigation, silenced and unsilenced."""
 
 from __future__ import annotations
 

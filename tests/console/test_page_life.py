@@ -1,4 +1,4 @@
-"""The page goes on: a server that restarts, hands that use no mouse, colours one chooses."""
+"""The page over a restart of its server, with the keyboard only, and in both colour schemes."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_the_page_shows_that_a_job_dies_and_is_restarted(built: Path, tmp_path: 
 
 
 def focused(browsed: Browsed) -> str:
-    """What has the focus, in words; it must be seen to have it."""
+    """The text of the focused element; its focus must be visible."""
     words: str = browsed.page.evaluate(
         """() => {
             const one = document.activeElement;
@@ -92,7 +92,7 @@ def focused(browsed: Browsed) -> str:
 
 
 def tab_to(browsed: Browsed, words: str) -> None:
-    """Press Tab until that has the focus; nothing on the way may hide it."""
+    """Press Tab until that element has the focus; every focus in between must be visible."""
     met = []
     for _ in range(60):
         browsed.page.keyboard.press("Tab")

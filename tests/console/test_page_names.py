@@ -1,4 +1,4 @@
-"""Names that people give stand on the page with every character in them to be seen."""
+"""Names chosen by users are shown on the page with every character visible."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_a_name_in_the_address_is_escaped_in_the_title(page_console: Served) -> 
 
 
 def read(browsed: Browsed) -> list[str]:
-    """All that stands on the page; nothing of it is hidden or turned."""
+    """All text of the page; none of it may be hidden or reversed."""
     seen: list[str] = browsed.page.evaluate(EVERYTHING)
     assert [text for text in seen if STRANGE.search(text)] == []
     return seen

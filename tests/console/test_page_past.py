@@ -36,7 +36,7 @@ BAD = ["no json", "<script>document.title='hacked'</script>"]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the job's file and its checkpoint are."""
+    """The folder of the job's file and its checkpoint."""
     return tmp_path_factory.mktemp("past")
 
 
@@ -68,7 +68,7 @@ def past(folder: Path, broker: ThrowAwayBroker, spark: SparkSession) -> Iterator
 
 
 def opened(browsed: Browsed, console: Served, tab: str) -> None:
-    """The job with one of its tabs."""
+    """Open one tab of the job."""
     browsed.page.goto(console.link)
     expect(browsed.page.locator(f"[data-job={NAME}]")).to_be_visible(timeout=PATIENCE)
     browsed.page.goto(f"http://127.0.0.1:{console.port}/#/jobs/{NAME}/{tab}")

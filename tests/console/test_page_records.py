@@ -1,4 +1,4 @@
-"""Topics and their records on the page, beside what Kafka holds; and records that mean harm."""
+"""Topics and their records on the page, compared with Kafka; and hostile records."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def opened(browsed: Browsed, console: Served, topic: str, query: str = "") -> No
 
 
 def in_kafka(kafka: str, topic: str) -> dict[str, Any]:
-    """Every record of a topic by its place."""
+    """Every record of a topic by its position."""
     with Consumer(topic, kafka=kafka, until_end=True) as reader:
         return {f"{record.partition}@{record.offset}": record for record in reader}
 
 
 def places(browsed: Browsed) -> list[str]:
-    """The places of the records that are shown, as they stand."""
+    """The positions of the records, in the order shown."""
     shown: list[str] = browsed.page.locator("li.record").evaluate_all(
         "all => all.map((one) => one.dataset.place)"
     )

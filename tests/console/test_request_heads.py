@@ -1,4 +1,4 @@
-"""A request's line and headers are as large as the limit says and no larger, however they come."""
+"""The limit on a request's line and headers, however they are split into packets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def small(tmp_path: Path) -> Iterator[Served]:
 
 
 def head(console: Served, size: int, *, many: bool = False, padded: bool = False) -> bytes:
-    """A request for `/healthz` of exactly so many bytes."""
+    """A request for `/healthz` of exactly `size` bytes."""
     begin = f"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1:{console.port}\r\nConnection: close\r\n"
     left = size - len(begin) - 2
     if many:

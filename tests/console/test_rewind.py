@@ -1,7 +1,7 @@
-"""The process that rewinds a job, from outside: one at a time, ended with the console, bounded.
+"""The process that rewinds a job: one at a time, ended with the console, with bounded output.
 
-What it does to a job is shown on a real stack, in tests/jobs/test_rewind.py; here another
-program stands in its place, which is slow, talks too much, or fails, as the test asks.
+tests/jobs/test_rewind.py tests its effect on a job. Here a script replaces it that is slow,
+prints too much or fails.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Secrets of a pipeline, of Kafka and of the page itself are in no answer and no file."""
+"""Secrets of a pipeline, of Kafka and of the page are in no response and no file."""
 
 from __future__ import annotations
 

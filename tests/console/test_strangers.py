@@ -1,4 +1,4 @@
-"""What strangers do, from the owner's own address too, is no concern of whoever has the token."""
+"""Requests without the token do not affect the owner, even from the same address."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_owners_limits_count_only_the_owners_requests(tmp_path: Path) -> Non
 
 
 def test_the_page_loads_during_a_flood_of_requests_without_the_token(tmp_path: Path) -> None:
-    """A browser asks for the page's files without the token: it does not have it yet."""
+    """A browser loads the page's files without the token, which it does not have yet."""
     page = tmp_path / "page"
     (page / "assets").mkdir(parents=True)
     (page / "index.html").write_text("<html></html>")
@@ -55,7 +55,7 @@ def test_the_page_loads_during_a_flood_of_requests_without_the_token(tmp_path: P
 
 
 def test_addresses_beyond_the_maximum_share_one_bucket() -> None:
-    """Whoever has many addresses gets no more by using them in turn."""
+    """A client with many addresses gains nothing by rotating them."""
     buckets = Buckets(rate=0.001, burst=5, most=100)
     given = [buckets.refused(f"10.0.{n // 256}.{n % 256}") for n in range(2_000) for _ in (1, 2)]
     assert given.count(0) <= 100 * 2 + 5
@@ -114,7 +114,7 @@ def test_a_flood_of_requests_does_not_block_the_owner(tmp_path: Path) -> None:
 
 @contextmanager
 def flood(console: Served, sent: bytes, connections: int) -> Iterator[None]:
-    """Always so many connections that have sent this and wait; each that is ended is replaced."""
+    """Keep `count` connections that have sent this and wait; replace each that is closed."""
     over = threading.Event()
 
     def run() -> None:
@@ -143,7 +143,7 @@ def flood(console: Served, sent: bytes, connections: int) -> Iterator[None]:
 
 @contextmanager
 def asking(console: Served, threads: int) -> Iterator[dict[int, int]]:
-    """Requests without the token, as fast as they are answered; how many got which status."""
+    """Send requests without the token as fast as possible; return the number of each status."""
     over, counts = threading.Event(), {401: 0, 429: 0}
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""The wheel in an environment of its own, on a machine without Node: the page is there."""
+"""The wheel in a fresh environment without Node includes the page."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def installed(wheel: Path, tmp_path: Path) -> Iterator[tuple[Path, dict[str, str]]]:
-    """The `millstream` command of a fresh environment, and what it sees: no Node, no repository."""
+    """The `millstream` command of a fresh environment without Node and repository."""
     folder = tmp_path / "venv"
     run([sys.executable, "-m", "venv", "--without-pip", str(folder)])
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"

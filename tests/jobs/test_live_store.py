@@ -38,7 +38,7 @@ def opened(epoch: int = 1, expected: str | None = None) -> tuple[LiveWriter, str
 
 def staged(sink: Sink, rows: Sequence[tuple[int, str, int]], signs: list[int] | None = None
            ) -> Staged:  # fmt: skip
-    """Rows of (minute, page, n) on their way to a sink."""
+    """Staged rows of (minute, page, n)."""
     starts = [datetime(2026, 1, 1, 0, minute, tzinfo=UTC) for minute, _, _ in rows]
     table = pa.table({
         "window_start": pa.array(starts, pa.timestamp("us", "UTC")),

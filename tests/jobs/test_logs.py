@@ -62,7 +62,7 @@ def test_following_continues_after_a_rotation(tmp_path: Path) -> None:
         path.write_text("two\n")
 
     def wait() -> None:
-        """One turn without a change."""
+        """One round without a change."""
 
     meanwhile = iter([write_one, wait, rotate, wait])
 

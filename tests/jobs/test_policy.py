@@ -1,4 +1,4 @@
-"""What is done about a job, decided without a process in sight."""
+"""The supervisor's decisions, tested without processes."""
 
 from __future__ import annotations
 

@@ -47,30 +47,30 @@ class RealJob:
         stack.await_state(topic, *RUNNING)
 
     def send(self) -> None:
-        """Three bids for the next window, which close the one before."""
+        """Send three bids for the next window, which close the previous one."""
         self._rounds += 1
         first = 10 * self._rounds
         sent = lines([first + 1, first + 2, first + 3])
         self.stack.millstream.ok("produce", self.topic, stdin=sent)
 
     def left(self) -> list[tuple[str, int]]:
-        """The windows that have left for the topic, as committed, in order."""
+        """The committed results in the output topic, in order."""
         with Consumer(f"{self.topic}.out", kafka=self.stack.kafka, until_end=True) as reader:
             values = [json.loads(record.value or b"") for record in reader]
         return [(value["window_start"], value["n"]) for value in values]
 
     def expected(self) -> list[tuple[str, int]]:
-        """Every window but the last, which is open, with its three bids."""
+        """Every window except the last, which is open, with its three bids."""
         return [(f"2026-01-01T00:{10 * n // 60:02d}:{10 * n % 60:02d}.000000Z", 3)
                 for n in range(1, self._rounds)]  # fmt: skip
 
     def await_left(self) -> None:
-        """Until all windows that should have left are there."""
+        """Wait until all expected results are there."""
         wanted = self.expected()
         until(lambda: set(wanted) <= set(self.left()), f"{len(wanted)} windows")
 
     def hurt(self, how: Callable[[], Any]) -> float:
-        """Do something to it while rows come; how long until another process is running."""
+        """Harm it while rows arrive; return how long until another process is running."""
         holder = self.stack.holder(self.topic)
         assert holder is not None
         how()
@@ -88,7 +88,7 @@ class RealJob:
 
 @pytest.fixture
 def job(stack: Stack, topic: str, tmp_path: Path) -> RealJob:
-    """A job that runs."""
+    """A running job."""
     stack.up()
     return RealJob(stack, topic, tmp_path)
 

@@ -64,7 +64,7 @@ def test_a_job_is_stopped_rewound_and_started_again(
 
 
 def posted(stack: Stack, url: str, wish: dict[str, object]) -> tuple[int, dict[str, Any]]:
-    """What the page's server answers to a wish."""
+    """The response of the page's server to a rewind request."""
     headers = {
         "Authorization": f"Bearer {stack.folder.token()}",
         "Content-Type": "application/json",

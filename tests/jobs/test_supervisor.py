@@ -1,7 +1,7 @@
 """The supervisor, killed at any moment: no job is lost, none runs twice.
 
-The jobs here are real processes of real files that never get as far as Spark: what is tested
-is who starts, finds and ends them.
+The jobs are real processes of real files that never start Spark. The tests check which process
+starts, finds and ends them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_HURT = 4  # more deaths in a row would rightly make a job fail
 
 
 def sleeper(stack: Stack, name: str, folder: Path, text: str = SLEEPER) -> JobRow:
-    """A job whose file does not come to its end."""
+    """A job whose file never finishes loading."""
     file = folder / f"{name}.py"
     file.write_text(text)
     job = JobRow(name=name, application="test", owner="ann", file=str(file), pipeline=name,

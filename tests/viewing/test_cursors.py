@@ -1,4 +1,4 @@
-"""Offsets as text: what a page says goes back in as it is, and nothing else does."""
+"""Cursors: offsets as text round-trip, and other text is refused."""
 
 from __future__ import annotations
 

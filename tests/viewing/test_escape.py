@@ -1,4 +1,4 @@
-"""Nothing in a record may steer a terminal."""
+"""Records cannot send control sequences to a terminal."""
 
 from __future__ import annotations
 

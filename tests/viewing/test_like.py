@@ -35,7 +35,7 @@ def ours(pattern: str, text: str) -> bool | None:
 
 
 def fits(pattern: str, text: str) -> bool:
-    """By a table: for each prefix of the text, whether the pattern so far matches it."""
+    """Dynamic programming: for each prefix of the text, whether the pattern so far matches it."""
     characters = np.array([ord(one) for one in text], np.int64)
     so_far = np.zeros(len(text) + 1, bool)
     so_far[0] = True

@@ -1,4 +1,4 @@
-"""Pages of a topic on a real broker: each record once, however the pages are cut."""
+"""Pages of a topic on a real broker: each record once, whatever the page size."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def committed(address: str, topic: str, kept: set[int]) -> dict[Place, int]:
 def walked(
     written: WrittenTopic, modulo: int, limit: int, *, back: bool, **bounds: float
 ) -> Iterator[Page]:
-    """Page after page through the whole topic."""
+    """Read the whole topic page by page."""
     pages = written.pages(**bounds)
     places: dict[int, int] | None = pages.end if back else pages.first
     while places is not None:
@@ -188,7 +188,7 @@ def test_one_record_is_found_by_its_position_and_a_marker_is_not(written: Writte
 def test_connecting_does_not_use_up_the_time_to_read(
     written: WrittenTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The clock is moved on far whenever a client is made."""
+    """The clock is advanced whenever a client is created."""
     moved, made = [0.0], Link.consumer
 
     def slowly(link: Link, *said: Any, **more: Any) -> Any:

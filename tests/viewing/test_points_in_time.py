@@ -1,4 +1,4 @@
-"""Moments as people write them."""
+"""Points in time as people write them."""
 
 from __future__ import annotations
 

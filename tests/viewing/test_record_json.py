@@ -1,4 +1,4 @@
-"""What is record_to_json of records is bound_json, harmless, and says what it is."""
+"""Records as JSON: bounded, escaped, and with their kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The filter language: what it means is checked against Python and SQLite, never itself."""
+"""The filter language, checked against Python and SQLite."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_any_text_is_a_condition_or_an_error_of_one_sentence(text: str) -> None:
 
 @dataclass(frozen=True)
 class Both:
-    """One condition written three times: for Millstream, for Python, for SQLite."""
+    """A condition in three languages: for Millstream, Python and SQLite."""
 
     ours: str
     python: str

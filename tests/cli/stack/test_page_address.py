@@ -1,4 +1,4 @@
-"""A page that others reach needs a token and the host names it answers to."""
+"""A page that other machines can reach needs a token and its public addresses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records as lines: nothing lost for programs, nothing harmful for people."""
+"""Records as lines: complete for programs, escaped for people."""
 
 from __future__ import annotations
 

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def newcomer(tmp_path: Path) -> Iterator[Command]:
-    """The command in a home of its own, where nothing has run yet."""
+    """The command in a new home."""
     command = Command(None, {"MILLSTREAM_HOME": str(tmp_path / "home")})
     yield command
     command("down")
 
 
 def living_in(folder: Path) -> list[int]:
-    """Processes that run inside the folder, found without any note of ours."""
+    """Processes whose working directory is in the folder."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -82,7 +82,7 @@ def _described(command: Command) -> dict[str, Any]:
 
 
 def _is_spread(described: dict[str, Any]) -> bool:
-    """Whether each broker leads a part and all of them have all of it."""
+    """Whether each broker leads a partition and has a replica of all."""
     parts = described["partitions"]
     return {part["leader"] for part in parts} == {1, 2, 3} and all(
         sorted(part["isr"]) == [1, 2, 3] for part in parts

@@ -1,4 +1,4 @@
-"""Input is checked whole before anything is sent."""
+"""All input is checked before anything is sent."""
 
 from __future__ import annotations
 

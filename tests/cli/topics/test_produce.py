@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def stored(broker: ThrowAwayBroker, topic: str, partitions: int = 2) -> list[Message]:
-    """What a plain Kafka client finds committed, in the order of partitions."""
+    """The committed records, read by a plain Kafka client, by partition."""
     settings = {
         "bootstrap.servers": broker.address,
         "group.id": "oracle",

@@ -1,4 +1,4 @@
-"""Nobody reads or changes anything without the token, or from another site, on any route."""
+"""No route can be used without the token, or from another site."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_request_with_another_host_or_origin_is_refused_on_every_route(
 
 
 def test_a_form_on_another_site_changes_nothing(console: Served) -> None:
-    """What a browser sends without asking: no token, plain text, and the site's own Origin."""
+    """What browsers send without a preflight: no token, plain text, their Origin."""
     console.add_job()
     body = b'{"to": "start", "again": true}'
     for origin, status in (("http://evil.example", 403), (None, 401)):

@@ -1,4 +1,4 @@
-"""So much and no more: rates, sizes, times, connections and readers."""
+"""Limits on rates, sizes, times, connections and readers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PARTS, PART = 400, 65_536
 
 @dataclass
 class Clock:
-    """A clock that is moved by hand."""
+    """A clock that tests advance."""
 
     now: float = 0.0
 
@@ -299,7 +299,7 @@ def connected(console: Served) -> socket.socket:
 
 
 def received(connection: socket.socket) -> bytes:
-    """All that comes until the other side closes."""
+    """All bytes until the other side closes."""
     whole = bytearray()
     try:
         while part := connection.recv(1 << 20):

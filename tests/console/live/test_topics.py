@@ -1,4 +1,4 @@
-"""Live tailing on a real broker: one consumer for all readers, and none waits for a slow one."""
+"""Live tailing on a real broker: all readers share one consumer, and none waits for a slow one."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def test_the_number_of_followed_topics_is_limited(
 def test_a_slow_filter_affects_only_its_own_reader(
     kafka_console: Served, broker: ThrowAwayBroker, made: str
 ) -> None:
-    """What a filter has no time for is skipped and counted; others get every record at once."""
+    """Records for which a filter has no time are skipped and counted; others get every record."""
     records = 40
     where = quote("s like '%" + "_a" * 450 + "b%'")
     large = {"n": 0, "s": "a" * 900_000}

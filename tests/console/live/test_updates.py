@@ -1,4 +1,4 @@
-"""Live updates: looked at once for all, and never held up by one slow reader."""
+"""Live updates: one query for all readers, and a slow reader delays none."""
 
 from __future__ import annotations
 
