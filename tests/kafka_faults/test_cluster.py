@@ -118,9 +118,7 @@ def test_moves_that_cannot_be_are_refused_in_a_sentence(
     log, brokers = Log(three.address), Brokers(three.address)
     log.topics.create(topic)
 
-    with pytest.raises(
-        InvalidInput, match="got broker 9; choose one of 1, 2, 3"
-    ):
+    with pytest.raises(InvalidInput, match="got broker 9; choose one of 1, 2, 3"):
         brokers.move(topic, [1, 9])
     with pytest.raises(InvalidInput, match="as many brokers as copies, 3; got brokers 1, 2"):
         brokers.move(topic, [1, 2])
