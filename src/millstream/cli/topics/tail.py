@@ -126,12 +126,18 @@ def tail(
     )
     if share is not None:
         chosen = (begin, from_beginning, last, no_follow, key, where, partition)
-        _refuse_choices(any(option not in (None, False) for option in chosen))
-        _shown(lambda: _take(topic, share, view, cluster_of(kafka)), view)
+        if any(option not in (None, False) for option in chosen):
+            raise InvalidInput(
+                "--share needs to show every record it receives, in order",
+                got="--share with --from, -n, --until-end, --key, --where or --partition",
+                do="omit those; --limit N stops after N records",
+            )
+        _run(lambda: _take(topic, share, view, cluster_of(kafka)), view)
         return
     newest = LAST if last is None and begin is None and not from_beginning else last or 0
     section = section_of(topic, partition or [], cluster_of(kafka))
-    _show(section, view, beginning=beginning, last=newest, follow=not no_follow)
+    follow = not no_follow
+    _run(lambda: _read(section, view, beginning=beginning, last=newest, follow=follow), view)
 
 
 @dataclass
@@ -154,14 +160,8 @@ class View:
         return self.limit is not None and self.shown >= self.limit
 
 
-def _show(
-    section: "Section", view: View, *, beginning: PointInTime, last: int, follow: bool
-) -> None:
+def _run(read: Callable[[], None], view: View) -> None:
     """Write records until the limit or the end is reached, or the user stops it."""
-    _shown(lambda: _read(section, view, beginning=beginning, last=last, follow=follow), view)
-
-
-def _shown(read: Callable[[], None], view: View) -> None:
     try:
         read()
     except KeyboardInterrupt:
@@ -184,15 +184,6 @@ def _take(topic: str, group: str, view: View, cluster: "Cluster") -> None:
             queue.acknowledge(record)
             if view.full:
                 return
-
-
-def _refuse_choices(chosen: bool) -> None:
-    if chosen:
-        raise InvalidInput(
-            "--share needs to show every record it receives, in order",
-            got="--share with --from, -n, --until-end, --key, --where or --partition",
-            do="omit those; --limit N stops after N records",
-        )
 
 
 def _read(
