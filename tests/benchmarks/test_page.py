@@ -140,7 +140,7 @@ def test_few_rounds_a_loaded_machine_and_uncommitted_changes_are_noted(tmp_path:
 
     shown = section(text, "tumbling")
     assert "commit abc1234+, 2026-01-02; 2 rounds; load 4.5 on 2 cores" in shown
-    for doubt in ("fewer than five rounds", "loaded machine", "with changes that are in no commit"):
+    for doubt in ("fewer than five rounds", "loaded machine", "with uncommitted changes"):
         assert f"**{doubt}**" in shown
     assert "**" not in section(text, "q1")
     assert "measured at 2 commits" in text
@@ -230,7 +230,7 @@ def test_a_peer_far_from_its_earlier_figures_is_explained() -> None:
     near, far = beside_earlier(920_000 / 140_000), beside_earlier(920_000 / 200_000)
 
     assert near.endswith("| 132,000 | 140,000 | within a fifth |")
-    assert "| 132,000 | 200,000 | cold there" in far
+    assert "| 132,000 | 200,000 | measured cold there" in far
 
 
 def test_a_void_or_missing_peer_has_no_comparison_with_earlier_figures() -> None:
