@@ -55,7 +55,7 @@ def test_a_value_that_could_be_either_is_refused_until_someone_says() -> None:
     assert good(BOTH, "bare")
     assert good(BOTH, "confluent")
     made = Avro(TEXT).decode(pa.array([BOTH], pa.binary()), SCHEMA)
-    assert made.reasons == ['may be framed or bare; say framing="confluent" or framing="bare"']
+    assert made.reasons == ['may be framed or bare; set framing="confluent" or framing="bare"']
 
 
 def test_one_schema_id_may_be_the_only_one() -> None:

@@ -1,4 +1,4 @@
-"""Text and bytes: the record's value is the row's one column, as it is."""
+"""Text and bytes: the record's value is the row's only column, unchanged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """The format of `format="text"`: UTF-8, whole; a value that is not is a bad row."""
+    """The format of `format="text"`: the whole value is UTF-8; other values are bad rows."""
 
     name: ClassVar[str] = "text"
 
@@ -46,7 +46,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Bytes:
-    """The format of `format="bytes"`: whatever the value holds."""
+    """The format of `format="bytes"`: any value."""
 
     name: ClassVar[str] = "bytes"
 
@@ -95,7 +95,7 @@ def _without(count: int, wrong: list[int]) -> np.ndarray:
 def _decoded(
     made: pa.Array, good: np.ndarray, wrong: dict[int, str], column: pa.Array, schema: Schema
 ) -> Decoded:
-    """The rows made for `good`; null values are bad rows, too."""
+    """The rows of `good`; null values are bad rows as well."""
     import numpy as np
     import pyarrow as pa
 
@@ -112,7 +112,7 @@ def _decoded(
 
 
 def _only_column(table: pa.Table, name: str, type_: str) -> pa.Array:
-    """The one column as record values; a null is a row this format cannot write."""
+    """The only column as record values; nulls cannot be written in this format."""
     import pyarrow as pa
 
     from millstream.schema import Schema

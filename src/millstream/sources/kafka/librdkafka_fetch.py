@@ -1,4 +1,4 @@
-"""Records of a topic as Arrow, fetched by librdkafka: from any cluster, with their headers."""
+"""Fetches records of a topic as Arrow with librdkafka: from any cluster, with headers."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ _DAMAGED = (KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError._NOT_IM
 
 
 class ClientFetcher:
-    """One client of one topic, kept open from range to range.
+    """One client of one topic, kept open between ranges.
 
-    A range that begins where the last one ended goes on with what has come meanwhile.
+    A range that begins where the last one ended uses the records received meanwhile.
     """
 
     def __init__(self, cluster: Cluster, topic: str) -> None:
@@ -62,15 +62,15 @@ class ClientFetcher:
     ) -> Iterator[pa.Table]:
         """The records of these ranges, in order within each partition.
 
-        With `live` they end where the log ends now, and all partitions are read at once: what
-        comes after them is little and is kept. Otherwise it is one partition after the other,
-        for the client would fetch without end of one while it waits for another.
+        With `live` they end at the current end of the log, and all partitions are read at once: the
+        few records after them are kept. Otherwise partitions are read one after the other, because
+        the client would go on fetching from one while another is slow.
 
         Raises:
             DamagedLog: some of them cannot be read.
             DataGone: the log no longer holds some of them.
             NotFound: there is no such topic.
-            Unavailable: nothing has come for two minutes.
+                Unavailable: no data for two minutes.
         """
         whole = {p: (a, b) for p, (a, b) in ranges.items() if b > a}
         known = self._next
@@ -91,11 +91,11 @@ class ClientFetcher:
             self._next = positions | left | {p: b for p, (_, b) in part.items()}
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close all connections."""
         self._consumer.close()
 
     def _open_again(self) -> None:
-        """Behind a damaged batch librdkafka goes on anywhere: what it has is forgotten."""
+        """Replace the client: after a damaged batch, librdkafka may continue at any offset."""
         self._consumer.close()
         self._consumer, self._fresh = _opened(self._cluster), True
         self._next, self._ahead = {}, []
@@ -106,7 +106,7 @@ class ClientFetcher:
         )
 
     def _come(self, left: dict[int, int], positions: dict[int, int]) -> Iterator[list[Message]]:
-        """What comes, until nothing is left to come."""
+        """Yield received messages until all ranges are complete."""
         waiting, self._ahead = self._ahead, []
         if waiting:
             yield waiting
@@ -123,7 +123,7 @@ class ClientFetcher:
                 raise troubles.unavailable(self._topic, self._address, "no answer")
 
     def _go_to(self, starts: Mapping[int, int], others: Mapping[int, int]) -> dict[int, int]:
-        """Where each partition is read from; until the end is reached nobody goes on from here."""
+        """Seek to the starts of the ranges; returns the position of every assigned partition."""
         known, self._next = self._next, {}
         if all(known.get(p) == start for p, start in starts.items()):
             return known
@@ -135,7 +135,7 @@ class ClientFetcher:
         self, messages: list[Message], left: dict[int, int], positions: dict[int, int],
         columns: Sequence[str],
     ) -> pa.Table:  # fmt: skip
-        """Those of these ranges as rows; those beyond are kept, partitions that are done go."""
+        """The messages in the ranges as rows; later ones are kept, complete partitions removed."""
         records = [message for message in messages if message.error() is None]
         count = len(records)
         offsets = np.fromiter(map(Message.offset, records), np.int64, count)
@@ -157,7 +157,7 @@ class ClientFetcher:
         return _table(records, offsets, partitions, columns)
 
     def _hear(self, messages: list[Message], left: dict[int, int]) -> None:
-        """Ends of partitions, behind whose last record nothing but marks may lie."""
+        """Handle ends of partitions: only control records may follow the last record."""
         for message in messages:
             error = message.error()
             if error is not None and error.code() == KafkaError._PARTITION_EOF:
@@ -166,7 +166,7 @@ class ClientFetcher:
                     del left[partition]
 
     def _check(self, messages: list[Message], left: Mapping[int, int]) -> None:
-        """Raise what is wrong with what is read; what lies behind it is read by later ranges."""
+        """Raise errors within the ranges; errors after them are left to later ranges."""
         for message in messages:
             error = message.error()
             if error is None or error.code() == KafkaError._PARTITION_EOF:
@@ -187,7 +187,7 @@ class ClientFetcher:
 
 
 class _OutOfDate(Exception):
-    """A client says of what it read before that it is damaged or gone: a fresh one is asked."""
+    """A reused client reports damaged or deleted records; a new client is asked instead."""
 
 
 def _opened(cluster: Cluster) -> Consumer:
@@ -205,7 +205,7 @@ def _table(
         "partition": lambda: partitions,
         "offset": lambda: offsets,
         "timestamp": lambda: 1000 * np.fromiter(
-            (told[1] for told in map(Message.timestamp, records)), np.int64, len(records)
+                    (stamp for _, stamp in map(Message.timestamp, records)), np.int64, len(records)
         ),
     }  # fmt: skip
     return pa.table(
