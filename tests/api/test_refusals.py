@@ -1,4 +1,4 @@
-"""Every mistake that can be seen while building raises there, in one sentence: need; got; do."""
+"""Every mistake that can be found while building raises there: need; got; do."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def counted() -> ms.Stream:
 
 
 def wrong(value: object) -> Any:
-    """A value of a type that the signature forbids, as an untyped caller would hand it over."""
+    """A value of a type that the signature forbids, as an untyped caller may pass it."""
     return value
 
 
@@ -97,7 +97,7 @@ STATELESS: list[tuple[str, Callable[[], object], str, str]] = [
     ),
     ("a hidden column in capitals", lambda: bids().where("_KEY is null"), "'_KEY'", "'_key'"),
     ("no column", lambda: bids().with_columns(), "none", "with_columns("),
-    ("the event time anew", lambda: bids().with_columns(ts="now()"), "event time", "another name"),
+    ("a new event time", lambda: bids().with_columns(ts="now()"), "event time", "another name"),
     ("the event time as TS", lambda: bids().with_columns(TS="now()"), "event time", "another name"),
     ("an unknown column there", lambda: bids().with_columns(x="y + 1"), "'y'", "name one"),
     ("dropping nothing", lambda: bids().drop(), "none", "drop("),
@@ -215,7 +215,7 @@ ALL = [*READS, *STATELESS, *STATEFUL, *PIPELINES]
 @pytest.mark.parametrize(
     ("build", "got", "do"), [case[1:] for case in ALL], ids=[case[0] for case in ALL]
 )
-def test_a_mistake_is_told_while_building(build: Callable[[], object], got: str, do: str) -> None:
+def test_a_mistake_raises_while_building(build: Callable[[], object], got: str, do: str) -> None:
     with pytest.raises(InvalidSpec) as refused:
         build()
 
@@ -226,7 +226,7 @@ def test_a_mistake_is_told_while_building(build: Callable[[], object], got: str,
     assert "\n" not in sentence.replace("\\n", "")
 
 
-def test_the_error_comes_from_the_line_that_is_wrong() -> None:
+def test_the_traceback_ends_at_the_users_line() -> None:
     good = bids()
 
     with pytest.raises(InvalidSpec) as refused:

@@ -1,4 +1,4 @@
-"""Windows, triggers and late policies that cannot be meant: told while building."""
+"""Invalid windows, triggers and late policies raise while building."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ CASES: list[tuple[str, Callable[[], object], str, str]] = [
 @pytest.mark.parametrize(
     ("build", "got", "do"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
 )
-def test_a_window_that_cannot_be_is_told_while_building(
+def test_an_invalid_window_raises_while_building(
     build: Callable[[], object], got: str, do: str
 ) -> None:
     with pytest.raises(InvalidSpec) as refused:
@@ -102,7 +102,7 @@ def test_a_window_that_cannot_be_is_told_while_building(
     assert "\n" not in sentence
 
 
-def test_panes_are_columns_where_a_trigger_or_late_says_so() -> None:
+def test_a_trigger_or_late_adds_the_pane_columns() -> None:
     plain = by_auction(TUMBLING).agg(n=ms.count())
     late = by_auction(TUMBLING).late(rest=ms.discard).agg(n=ms.count())
     retracting = by_auction(TUMBLING).trigger(panes="retracting").agg(n=ms.count())

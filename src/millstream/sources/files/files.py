@@ -76,7 +76,7 @@ class Files:
 
         found = sorted(path for path, _ in listed(Path(self.path).absolute()))
         if not found:
-            raise InvalidSpec(f"reading {self.path} needs a schema, or a Parquet file to read it from",
+            raise InvalidSpec(f"reading {self.path} needs a schema, or an existing Parquet file",
                               got="neither",
                               do='write Files(…, schema="id long, at timestamp")')  # fmt: skip
         try:

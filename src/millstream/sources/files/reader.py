@@ -144,7 +144,7 @@ class FilesReader:
         return pa.Table.from_pylist(rows, schema=raw_schema())
 
     def progress(self, offsets: Mapping[int, int]) -> None:
-        """From time to time, combine the notes into one, without files that were read and are gone."""
+        """From time to time, combine the notes into one, without deleted files that were read."""
         self._committed = offsets.get(0, 0)
         if self._count > _MANY_NOTES:
             kept = [
