@@ -39,7 +39,7 @@ def micros(value: Duration, *, what: str = "duration") -> int:
     -250000
 
     Raises:
-            InvalidSpec: the text is not a duration, or is finer than a microsecond.
+        InvalidSpec: the text is not a duration, or is finer than a microsecond.
     """
     if isinstance(value, timedelta):
         return (value.days * 86_400 + value.seconds) * 1_000_000 + value.microseconds

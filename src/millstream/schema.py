@@ -127,7 +127,7 @@ class Schema:
         ('auction', 'price')
 
         Raises:
-                InvalidSpec: the text is not a schema; the message names the position.
+            InvalidSpec: the text is not a schema; the message names the position.
         """
         if not isinstance(text, str) or not text.strip():
             raise InvalidSpec(

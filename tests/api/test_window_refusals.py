@@ -53,7 +53,7 @@ CASES: list[tuple[str, Callable[[], object], str, str]] = [
      lambda: by_auction(TUMBLING).trigger(early=ms.when("m > 1")).agg(n=ms.count()), "m", "n"),
     ("when beyond Arrow",
      lambda: by_auction(TUMBLING).trigger(early=ms.when("sqrt(n) > 1")).agg(n=ms.count()),
-     "SQRT", "aggregate of its own"),
+     "SQRT", "compute it as another aggregate"),
     ("when that is no SQL",
      lambda: by_auction(TUMBLING).trigger(late=ms.when("n >")).agg(n=ms.count()), "'n >'",
      "correct"),

@@ -26,19 +26,21 @@ class Text:
         _need_one(schema, "text", "string")
 
     def decode(self, values: pa.Array | pa.ChunkedArray, schema: Schema) -> Decoded:
+        import numpy as np
         import pyarrow as pa
 
         self.check(schema)
         column = _whole(values)
+        wrong: dict[int, str] = {}
+        good = np.arange(len(column))
         try:
             texts = column.cast(pa.string())
         except pa.ArrowInvalid:
             wrong = {number: reason for number, value in enumerate(column.to_pylist())
-                     if (reason := _no_text(value))}  # fmt: skip
-            good = _without(len(column), list(wrong))
+                     if (reason := _utf8_error(value))}  # fmt: skip
+            good = np.delete(good, list(wrong))
             texts = column.take(pa.array(good)).cast(pa.string())
-            return _decoded(texts, good, wrong, column, schema)
-        return _decoded(texts, _without(len(column), []), {}, column, schema)
+        return _decoded(texts, good, wrong, schema)
 
     def encode(self, table: pa.Table) -> pa.Array:
         return _only_column(table, "text", "string")
@@ -54,9 +56,11 @@ class Bytes:
         _need_one(schema, "bytes", "binary")
 
     def decode(self, values: pa.Array | pa.ChunkedArray, schema: Schema) -> Decoded:
+        import numpy as np
+
         self.check(schema)
         column = _whole(values)
-        return _decoded(column, _without(len(column), []), {}, column, schema)
+        return _decoded(column, np.arange(len(column)), {}, schema)
 
     def encode(self, table: pa.Table) -> pa.Array:
         return _only_column(table, "bytes", "binary")
@@ -78,7 +82,7 @@ def _whole(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     return column if pa.types.is_binary(column.type) else column.cast(pa.binary())
 
 
-def _no_text(value: bytes | None) -> str | None:
+def _utf8_error(value: bytes | None) -> str | None:
     try:
         (value or b"").decode()
     except UnicodeDecodeError as error:
@@ -86,15 +90,7 @@ def _no_text(value: bytes | None) -> str | None:
     return None
 
 
-def _without(count: int, wrong: list[int]) -> np.ndarray:
-    import numpy as np
-
-    return np.delete(np.arange(count, dtype=np.int64), wrong)
-
-
-def _decoded(
-    made: pa.Array, good: np.ndarray, wrong: dict[int, str], column: pa.Array, schema: Schema
-) -> Decoded:
+def _decoded(made: pa.Array, good: np.ndarray, wrong: dict[int, str], schema: Schema) -> Decoded:
     """The rows of `good`; null values are bad rows as well."""
     import numpy as np
     import pyarrow as pa

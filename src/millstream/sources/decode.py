@@ -110,10 +110,6 @@ def per_partition(column: pa.ChunkedArray) -> dict[int, int]:
     return dict(zip(found.tolist(), counts.tolist(), strict=True))
 
 
-def _json() -> Opener:
-    return Values(Json())
-
-
 Skips = dict[int, dict[int, tuple[str, str]]]
 
 
@@ -165,7 +161,7 @@ class Decoder:
     ahead: int | None
     by_clock: bool = False
     hidden: tuple[str, ...] = ()
-    opener: Opener = field(default_factory=_json)
+    opener: Opener = field(default_factory=lambda: Values(Json()))
     correction: ClockCorrection | None = None
 
     @property
@@ -204,11 +200,8 @@ class Decoder:
         """
         opened = self.opener.open(raw, self.schema)
         raw, decoded = opened.records, opened.decoded
-        positions = decoded.good
-        table, reasons = (
-            decoded.table,
-            dict(zip(decoded.bad.tolist(), decoded.reasons, strict=True)),
-        )
+        table, positions = decoded.table, decoded.good
+        reasons = dict(zip(decoded.bad.tolist(), decoded.reasons, strict=True))
         if context.skips:
             skipped = _skipped(context.skips, raw, positions)
             reasons |= {int(positions[place]): why for place, (_, why) in skipped.items()}
@@ -221,15 +214,9 @@ class Decoder:
             reasons |= refused
             if refused:
                 table, positions = table.filter(pa.array(keep)), positions[keep]
-        whole = len(positions) == raw.num_rows
-        origin = raw if whole else raw.take(pa.array(positions))
+        origin = raw if len(positions) == raw.num_rows else raw.take(pa.array(positions))
         good = self._with_origin(table, origin)
-        report = Report(
-            rows=raw.num_rows,
-            bytes=opened.bytes,
-            extra=decoded.extra,
-            times=self._largest(good),
-        )
+        report = Report(raw.num_rows, opened.bytes, decoded.extra, self._largest(good))
         return counted(Rows(good, _bad(raw, reasons, context.skips), report))
 
     def _received(self, table: pa.Table, raw: pa.Table, positions: np.ndarray) -> pa.ChunkedArray:

@@ -143,7 +143,7 @@ class RateReader:
         return pa.Table.from_pylist(rows, schema=raw_schema())
 
     def progress(self, offsets: Mapping[int, int]) -> None:
-        """Nobody watches."""
+        """Nothing to report."""
 
     def close(self) -> None:
         """Nothing to close."""

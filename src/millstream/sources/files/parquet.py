@@ -130,7 +130,7 @@ def schema_of(path: Path) -> Schema:
     """The columns of a file.
 
     Raises:
-            Unreadable: it is not Parquet.
+        Unreadable: it is not Parquet.
     """
     try:
         return Schema.from_arrow(pq.read_schema(path))

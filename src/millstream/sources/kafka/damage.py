@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millstream.errors import DamagedLog
-from millstream.sources.kafka import errors as troubles
+from millstream.sources.kafka import errors
 from millstream.sources.kafka.wire_fetch import WireFetcher
 
 if TYPE_CHECKING:
@@ -81,4 +81,4 @@ class _Log:
         try:
             return self.fetcher.batch_at(self._partition, offset)
         except OSError as error:
-            raise troubles.unavailable(self._topic, self._address, str(error)) from error
+            raise errors.unavailable(self._topic, self._address, str(error)) from error

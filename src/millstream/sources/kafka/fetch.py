@@ -6,6 +6,7 @@ No record passes through the JVM before it is decoded. Only committed records ar
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class Fetcher(Protocol):
             DamagedLog: some of them cannot be read.
             DataGone: the log no longer holds some of them.
             NotFound: there is no such topic.
-                Unavailable: no data for two minutes.
+            Unavailable: no data for two minutes.
         """
 
     def close(self) -> None:
@@ -39,11 +40,7 @@ class Fetcher(Protocol):
 
 
 def fetcher(
-    cluster: Cluster,
-    topic: str,
-    columns: Sequence[str],
-    *,
-    waiting: Callable[[str], None] = lambda why: None,
+    cluster: Cluster, topic: str, *, waiting: Callable[[str], None] = lambda why: None
 ) -> Fetcher:
     """Return the faster fetcher if the listener is unsecured, otherwise librdkafka.
 
@@ -69,7 +66,7 @@ class Fetch:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the records of the slices with the given numbers."""
-        here = _kept(self.cluster, self.topic, self.columns)
+        here = _worker_fetcher(self.cluster, self.topic)
         for batch in batches:
             for number in batch.column("id").to_pylist():
                 partition, first, end = self.slices[number]
@@ -90,12 +87,7 @@ def sliced(ranges: Ranges, least: int) -> tuple[tuple[int, int, int], ...]:
     return tuple(slices)
 
 
-_KEPT: dict[tuple[Cluster, str, tuple[str, ...]], Fetcher] = {}
-
-
-def _kept(cluster: Cluster, topic: str, columns: tuple[str, ...]) -> Fetcher:
+@cache
+def _worker_fetcher(cluster: Cluster, topic: str) -> Fetcher:
     """The fetcher of this worker process, kept for later tasks."""
-    known = (cluster, topic, columns)
-    if known not in _KEPT:
-        _KEPT[known] = fetcher(*known)
-    return _KEPT[known]
+    return fetcher(cluster, topic)

@@ -33,9 +33,9 @@ def fetch(cluster: Cluster, topic: str, places: Places) -> pa.Table:
 
     Raises:
         DamagedLog: one of them cannot be read.
-            DataGone: one of them no longer exists.
-            NotFound: there is no such topic.
-            Unavailable: no data for two minutes.
+        DataGone: one of them no longer exists.
+        NotFound: there is no such topic.
+        Unavailable: no data for two minutes.
     """
     wanted = {p: sorted(set(offsets)) for p, offsets in sorted(places.items()) if offsets}
     if len(wanted) > 1:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.errors import InvalidSpec, Unavailable
 from millstream.kafka.librdkafka import LOG
-from millstream.sources.kafka import errors as troubles
+from millstream.sources.kafka import errors
 from millstream.sources.spec import (
     Extent,
     Offsets,
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from millstream.kafka.settings import Cluster
     from millstream.sources.kafka.fetch import Fetcher
 
-_PLACES = [("partition", "ascending"), ("offset", "ascending")]
-_LOOK_SECONDS = 5.0
+_ORDER = [("partition", "ascending"), ("offset", "ascending")]
+_REFRESH_SECONDS = 5.0
 _PATIENCE = 10.0
-_OUTAGE = 120.0
-_SETTLING = 3.0  # seconds until every broker knows a new topic
-_AGAIN = 0.25
+_MAX_OUTAGE = 120.0
+_TOPIC_PROPAGATION = 3.0  # seconds until every broker knows a new topic
+_RETRY_SECONDS = 0.25
 _CLOSE_SECONDS = 3.0
-_MOST_HELD = 64 << 20  # bytes of records that the driver reads at once
+_MAX_BYTES = 64 << 20  # bytes of records that the driver reads at once
 
 
 class TopicReader:
@@ -71,7 +71,7 @@ class TopicReader:
         self._first: Offsets = {}
         self._ends: Offsets = {}
         self._identity: str | None = None
-        self._looked = 0.0
+        self._refreshed = 0.0
         self._fetcher: Fetcher | None = None
 
     def _admin_client(self) -> Any:
@@ -89,29 +89,29 @@ class TopicReader:
             NotFound: the topic does not exist.
             Unavailable: the broker did not answer in time.
         """
-        deadline = time.monotonic() + (_OUTAGE if self._first else _SETTLING)
+        deadline = time.monotonic() + (_MAX_OUTAGE if self._first else _TOPIC_PROPAGATION)
         while True:
             try:
                 return self._extent()
-            except Unavailable as trouble:
+            except Unavailable as error:
                 if time.monotonic() > deadline:
                     raise
-                self._waiting(troubles.waiting(self._address, trouble.got))
+                self._waiting(errors.waiting(self._address, error.got))
                 # the old client may wait forever for a dead broker
                 self._admin = self._admin_client()
-                time.sleep(_AGAIN)
+                time.sleep(_RETRY_SECONDS)
 
     def _extent(self) -> Extent:
         from confluent_kafka.admin import OffsetSpec
 
-        if not self._first or time.monotonic() - self._looked > _LOOK_SECONDS:
-            self._look()
+        if not self._first or time.monotonic() - self._refreshed > _REFRESH_SECONDS:
+            self._refresh()
         before, self._ends = self._ends, self._offsets(OffsetSpec.latest(), self._first)
         if any(end < before.get(partition, end) for partition, end in self._ends.items()):
-            self._look()  # a log that ends earlier than before may be a recreated one
+            self._refresh()  # a log that ends earlier than before may be a recreated one
         return Extent(dict(self._first), dict(self._ends), self._identity)
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         from confluent_kafka import TopicCollection
         from confluent_kafka.admin import OffsetSpec
 
@@ -120,7 +120,7 @@ class TopicReader:
         partitions = [part.id for part in topic.partitions]
         self._first = self._offsets(OffsetSpec.earliest(), partitions)
         self._identity = str(topic.topic_id)
-        self._looked = time.monotonic()
+        self._refreshed = time.monotonic()
 
     def _offsets(self, spec: Any, partitions: Iterable[int]) -> Offsets:
         from confluent_kafka import IsolationLevel, TopicPartition
@@ -142,13 +142,13 @@ class TopicReader:
         try:
             return future.result(timeout=_PATIENCE)
         except TimeoutError as error:
-            raise troubles.unavailable(self._topic, self._address, "no answer") from error
+            raise errors.unavailable(self._topic, self._address, "no answer") from error
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART and described:
-                self._looked = 0.0
+                self._refreshed = 0.0
             elif error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise troubles.unknown(self._topic, self._address) from None
-            raise troubles.unavailable(self._topic, self._address, error.args[0].str()) from error
+                raise errors.unknown(self._topic, self._address) from None
+            raise errors.unavailable(self._topic, self._address, error.args[0].str()) from error
 
     def scan(self, spark: SparkSession, ranges: Ranges, more: Sequence[str] = ()) -> Scan:
         """The records of these ranges, fetched in Spark's tasks."""
@@ -175,9 +175,9 @@ class TopicReader:
         if not ranges:
             return empty
         if self._fetcher is None:
-            self._fetcher = fetcher(self._cluster, self._topic, columns, waiting=self._waiting)
+            self._fetcher = fetcher(self._cluster, self._topic, waiting=self._waiting)
         live = all(b >= self._ends.get(p, b + 1) for p, (_, b) in ranges.items())
-        found = _held(self._fetcher.read(ranges, columns, live=live), ranges)
+        found = _read_all(self._fetcher.read(ranges, columns, live=live), ranges)
         return pa.concat_tables([empty, *(found if len(ranges) == 1 else _in_order(found))])
 
     def check(self, ranges: Ranges) -> None:
@@ -189,7 +189,7 @@ class TopicReader:
         from millstream.sources.kafka.fetch import fetcher
 
         columns = read_columns()
-        reading = fetcher(self._cluster, self._topic, columns, waiting=self._waiting)
+        reading = fetcher(self._cluster, self._topic, waiting=self._waiting)
         try:
             for _ in reading.read(ranges, columns):
                 pass
@@ -257,19 +257,19 @@ class TopicPrefetchReader:
         self._fetcher.close()
 
 
-def _held(tables: Iterable[pa.Table], ranges: Ranges) -> list[pa.Table]:
+def _read_all(tables: Iterable[pa.Table], ranges: Ranges) -> list[pa.Table]:
     """All tables; raises `TooMuch` if they are too large before the ranges end."""
     found: list[pa.Table] = []
     size = 0
     for table in tables:
-        if size >= _MOST_HELD:
-            raise TooMuch({p: _reached(found, p, first) for p, (first, _) in ranges.items()})
+        if size >= _MAX_BYTES:
+            raise TooMuch({p: _end_of(found, p, first) for p, (first, _) in ranges.items()})
         found.append(table)
         size += table.nbytes
     return found
 
 
-def _reached(tables: Iterable[pa.Table], partition: int, first: int) -> int:
+def _end_of(tables: Iterable[pa.Table], partition: int, first: int) -> int:
     """The offset after the last record of a partition in these tables."""
     for table in tables:
         offsets = table["offset"].to_numpy()[table["partition"].to_numpy() == partition]
@@ -286,6 +286,6 @@ def _in_order(tables: Sequence[pa.Table]) -> Sequence[pa.Table]:
     for number, table in enumerate(tables):
         partitions = table["partition"].to_numpy()
         if not (partitions == partitions[0]).all():
-            return [pa.concat_tables(tables).sort_by(_PLACES)]
+            return [pa.concat_tables(tables).sort_by(_ORDER)]
         placed[int(partitions[0]), number] = table
     return [placed[place] for place in sorted(placed)]
