@@ -29,7 +29,6 @@ class Protobuf:
     framing: Framing = BARE
 
     def row_schema(self) -> Schema:
-        """The columns of its rows."""
         return row_schema(self.files, self.message)
 
     def check(self, schema: Schema) -> None:
