@@ -35,7 +35,7 @@ FEW = 24
 _STRING = Scalar("string")
 _EPOCH = date(1970, 1, 1).toordinal()
 _DAY = 86_400_000_000
-_REPEATS = 4  # from so many rows per distinct time on, each distinct time is written once
+_REPEATS = 4  # with this many rows per distinct time, each distinct time is written once
 _SAMPLE = 256
 _PLAIN_FROM, _PLAIN_TO = 1e-3, 1e9  # between these, neither Python nor Arrow writes an exponent
 
