@@ -165,7 +165,7 @@ STATEFUL: list[tuple[str, Callable[[], object], str, str]] = [
     ("distinct by a key twice", lambda: bids().distinct(by=["name", "name"]), "name", "once"),
     ("distinct, untimed", lambda: untimed().distinct(by="name", within="1 s"), "without", "time="),
     ("distinct, negative time", lambda: bids().distinct(by="name", within="-1 s"), "-1", "within"),
-    ("distinct to a string", lambda: bids().distinct(by="name", rest=wrong("x")), "'x'", "ms.Topic"),
+    ("distinct, a string", lambda: bids().distinct(by="name", rest=wrong("x")), "'x'", "ms.Topic"),
     ("an empty name", lambda: bids().distinct(by="name", name=" "), "' '", "name="),
     ("a long name", lambda: windowed().agg("n" * 101, n=ms.count()), "nnn", "name="),
 ]  # fmt: skip
