@@ -111,7 +111,7 @@ def test_bags_in_a_state_are_the_same_however_they_are_cut_and_merged() -> None:
         assert combine(pa.concat_tables(parts), spec).equals(whole)
 
 
-def test_a_tombstone_forgets_a_bag_and_what_follows_begins_anew() -> None:
+def test_a_tombstone_drops_a_bag_and_later_values_start_a_new_one() -> None:
     spec = StateSpec(KEY, (StateColumn("v", BAG, "bag"),))
     keys = pa.array([1, 1, 1, 1], pa.int64())
     entries = [as_entries([(n, "x", 1)]) for n in range(4)]
@@ -140,7 +140,7 @@ def test_what_lies_under_a_null_is_no_entry() -> None:
     assert found.to_pylist() == [as_entries([(0, "", 1), (3, "", 1)])]
 
 
-def test_wide_and_many_keys_are_told_apart_where_they_do_not_fit_one_word() -> None:
+def test_wide_and_many_keys_are_distinguished_where_they_do_not_fit_one_word() -> None:
     ends = [(-(2**63), "", 1), (2**63 - 1, "", 1), (0, "", 1), (0, "x", 1)]
     group = [as_entries([e]) for e in ends * 2]
     [found] = united([group], BAG)

@@ -58,7 +58,7 @@ def test_the_story_to_spoil_is_true(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "lines"),
     [
         ("a  0..10   2", "a  0..10   3",
          ["story.yaml:10", "- a  0..10   3    (line 15)", "+ a  0..10  2"]),
@@ -82,19 +82,19 @@ def test_the_story_to_spoil_is_true(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_a_wrong_expectation_fails_at_its_line(
-    tmp_path: Path, old: str, new: str, told: list[str]
+    tmp_path: Path, old: str, new: str, lines: list[str]
 ) -> None:
     (story,) = transcripts([written(tmp_path, spoiled(old, new))])
 
     with pytest.raises(AssertionError) as failed:
         play(story)
 
-    for line in told:
+    for line in lines:
         assert line in str(failed.value)
 
 
 @pytest.mark.usefixtures("spark")
-def test_rows_in_another_order_are_told_as_such(tmp_path: Path) -> None:
+def test_rows_in_another_order_are_reported_as_such(tmp_path: Path) -> None:
     text = spoiled("a  3  12", "a  3  32\n      b  3  4").replace(
         "a  0..10   2", "b  0..10   1\n      a  0..10   2"
     )

@@ -81,8 +81,8 @@ class Waiting:
         }
         return pa.table(exchange), late
 
-    def told_apart(self, tables: Sequence[pa.Table], view: View) -> pa.Table:
-        """The batch in the order of state; rows of one origin are numbered as they came."""
+    def numbered(self, tables: Sequence[pa.Table], view: View) -> pa.Table:
+        """The batch in the order of state; rows of one origin are numbered in order of arrival."""
         if not any(table.num_rows for table in tables):
             return self.spec.schema.empty_table()
         rows = pa.concat_tables(tables)

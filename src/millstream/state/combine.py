@@ -195,15 +195,15 @@ def _past_tombstones(
     sizes = np.diff(starts, append=count)
     alive = np.flatnonzero(place > np.repeat(last_gone, sizes))
     groups = np.repeat(np.arange(len(starts)), sizes)[alive]
-    buried = np.flatnonzero(last_gone >= 0)
-    tombstones = _tombstones(columns, last_gone[buried], spec)
+    deleted = np.flatnonzero(last_gone >= 0)
+    tombstones = _tombstones(columns, last_gone[deleted], spec)
     if len(alive) == 0:
         return tombstones
     alive_starts = np.flatnonzero(np.diff(groups, prepend=-1))
     taken = pa.array(alive)
     kept = _reduced({n: a.take(taken) for n, a in columns.items()}, alive_starts, spec)
     both = pa.concat_tables([tombstones, kept])
-    order = np.argsort(np.concatenate([buried, groups[alive_starts]]), kind="stable")
+    order = np.argsort(np.concatenate([deleted, groups[alive_starts]]), kind="stable")
     return both.take(pa.array(order))
 
 

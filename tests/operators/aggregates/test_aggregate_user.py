@@ -121,7 +121,7 @@ def test_the_merge_gets_groups_in_order_and_their_number() -> None:
         ("finish", lambda states: pa.array(["x"]), "needs to give answers of double; got Failed"),
     ],
 )  # fmt: skip
-def test_a_function_that_gives_something_else_is_told_what_is_needed(
+def test_a_function_that_returns_the_wrong_type_is_refused_with_what_is_needed(
     word: str, function: Any, sentence: str
 ) -> None:
     good: dict[str, Any] = {"partial": weighed, "merge": added, "finish": divided}

@@ -203,7 +203,7 @@ def _options(name: str) -> dict[str, int]:
     return {word: int(value) for word, value in (o.split("=") for o in name.split()[1:])}
 
 
-def test_equal_origins_are_told_apart_by_value_in_any_order() -> None:
+def test_rows_of_equal_origin_are_ordered_by_value() -> None:
     place = {"k": 0, "_source": 0, "_partition": 0, "_offset": 1, "_sub": 0}
     rows = [{**place, "v": text} for text in ("b", "a", "b")]
     several: dict[str, made.Aggregate] = {

@@ -1,4 +1,4 @@
-"""Joins while building: mistakes are told at the user's line, plans say what is promised."""
+"""Joins while building: mistakes are reported at the user's line, plans show what is promised."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_the_plan_says_how_a_table_meets_its_events(plan: Any, words: str) -> No
     assert text.count(words) == 2
 
 
-def test_steps_are_named_by_their_keys_or_as_they_are_told() -> None:
+def test_steps_are_named_by_their_keys_or_by_name() -> None:
     assert joined().node.label == "join(id)"  # type: ignore[attr-defined]
     assert joined(name="pairs").node.label == "pairs"  # type: ignore[attr-defined]
     assert stream().as_of(table(), on={"id": "key"}).node.label == "as_of(id)"  # type: ignore[attr-defined]

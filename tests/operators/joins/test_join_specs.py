@@ -1,4 +1,4 @@
-"""What users may write for a join, and what they are told otherwise."""
+"""What users may write for a join, and the errors for everything else."""
 
 from __future__ import annotations
 

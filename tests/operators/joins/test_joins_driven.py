@@ -162,7 +162,7 @@ def test_random_sales_meet_the_rate_of_their_time_whatever_the_cuts_plans_and_re
 
 
 @LANES
-def test_a_quiet_table_holds_nobody_and_a_deleted_key_matches_nothing(lane: Any) -> None:
+def test_a_quiet_table_does_not_delay_events_and_a_deleted_key_matches_nothing(lane: Any) -> None:
     joined = sales().as_of(rates(), on={"country": "code"})
     with driven(joined, lane) as d:
         d.clock(at(10))

@@ -323,7 +323,7 @@ def test_a_log_that_has_become_shorter_lets_events_go_when_it_is_read(
 
 @pytest.fixture
 def looked_up(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Shop:
-    """A job that has read part of its table, and has been told to go back."""
+    """A job that has read part of its table and is asked to rewind."""
     shop = Shop(tmp_path / "job", spark, events().lookup(prices(), on="k", how="left"))
     tell_the_world(shop.environment, monkeypatch)
     monkeypatch.setattr(

@@ -1,4 +1,4 @@
-"""A function per key against the same story told by a plain dictionary."""
+"""A function per key, compared with the same function over a plain dictionary."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def another_state(visit: Visit) -> None:
         (nothing_ends, "in the past"),
     ],
 )
-def test_what_a_function_may_not_give_is_told_in_one_sentence(
+def test_a_value_that_a_function_may_not_return_is_refused_in_one_sentence(
     function: Callable[[Visit], Any], got: str
 ) -> None:
     with pytest.raises(InvalidInput, match="process needs") as refused:

@@ -1,4 +1,4 @@
-"""Aggregates without a window, folds and told changes, without Spark, against plain Python."""
+"""Aggregates without a window, folds and changelogs, without Spark, against plain Python."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def test_a_count_goes_down_when_a_row_leaves_its_group_and_a_group_without_rows_
         first = step(driver, [sale("a", 1, 0, time=5), sale("a", 2, 1, time=9)])
         assert [(r["_sign"], r["n"], r["total"], r["_time"]) for r in first] == [(1, 2, 3, 9)]
         second = step(driver, [sale("a", 2, 1, -1, time=11), sale("b", 2, 1, time=11)])
-        told = sorted((r["city"], r["_sign"], r["n"], r["most"]) for r in second)
-        assert told == [("a", -1, 2, 2), ("a", 1, 1, 1), ("b", 1, 1, 2)]
+        emitted = sorted((r["city"], r["_sign"], r["n"], r["most"]) for r in second)
+        assert emitted == [("a", -1, 2, 2), ("a", 1, 1, 1), ("b", 1, 1, 2)]
         third = step(driver, [sale("a", 1, 0, -1)])
         assert [(r["_sign"], r["n"]) for r in third] == [(-1, 1)]
         assert [(r["_sign"], r["n"]) for r in step(driver, [sale("a", 7, 3)])] == [(1, 1)]
@@ -112,13 +112,13 @@ def test_a_group_of_rows_that_all_went_is_not_in_the_state() -> None:
         assert sum(run.rows for run in driver.manifests["rows"].runs) == 0
 
 
-def test_changes_are_told_once_as_insert_update_or_delete() -> None:
+def test_changes_are_emitted_once_as_insert_update_or_delete() -> None:
     with Driver(ChangelogKernel(("city",), SALES), slices=3) as driver:
         rows = [sale("a", 1, 0), sale("a", 1, 1, -1, 5), sale("a", 2, 1, 1, 5), sale("b", 3, 2),
                 sale("b", 3, 7, -1), sale("c", 4, 8, -1), sale("c", 4, 8)]  # fmt: skip
-        told = [(r["change"], r["city"], r["n"], r["_sign"]) for r in step(driver, rows)]
+        emitted = [(r["change"], r["city"], r["n"], r["_sign"]) for r in step(driver, rows)]
 
-    assert sorted(told) == [
+    assert sorted(emitted) == [
         ("delete", "b", 3, 1), ("insert", "a", 1, 1), ("insert", "b", 3, 1), ("update", "a", 2, 1),
     ]  # fmt: skip
 
@@ -126,9 +126,9 @@ def test_changes_are_told_once_as_insert_update_or_delete() -> None:
 def test_what_a_step_changed_of_a_key_in_a_batch_is_one_change() -> None:
     with Driver(ChangelogKernel(("city",), SALES)) as driver:
         rows = [{**sale("a", 1, 3, -1, 5), "_source": -1}, {**sale("a", 2, 9, 1, 6), "_source": -1}]
-        told = [(r["change"], r["city"], r["n"]) for r in step(driver, rows)]
+        emitted = [(r["change"], r["city"], r["n"]) for r in step(driver, rows)]
 
-    assert told == [("update", "a", 2)]
+    assert emitted == [("update", "a", 2)]
 
 
 def added(state: Row, row: Row) -> Row:
@@ -150,7 +150,7 @@ def test_a_fold_goes_on_from_what_it_gave_in_order_of_origin() -> None:
 
 
 @pytest.mark.parametrize("given", [None, {"total": 1, "other": 2}, {"total": "x", "last": 0}])
-def test_a_fold_that_gives_something_else_than_its_state_is_told_so(given: Any) -> None:
+def test_a_fold_that_returns_something_other_than_its_state_is_refused(given: Any) -> None:
     spec = folded(("city",), {"total": 0, "last": 0}, lambda _state, _row: given, None)
     plain = pa.schema([f for f in SALES if f.name != "_sign"])
     with Driver(FoldKernel(spec, plain)) as driver, pytest.raises(InvalidInput, match="fold"):

@@ -51,7 +51,7 @@ def step(driver: Driver, records: list[Record], first: int = 0) -> list[Row]:
     return driver.step(found.good, before=MIN_TIME, after=0).rows
 
 
-def told(rows: list[Row]) -> list[tuple[Any, ...]]:
+def signed_rows(rows: list[Row]) -> list[tuple[Any, ...]]:
     return [(row["_sign"], row["id"], row["name"], row["big"]) for row in rows]
 
 
@@ -111,7 +111,7 @@ def test_a_value_that_did_not_change_is_that_of_the_row_before() -> None:
         rows = step(driver, [(ONE, event("u", missing, lsn=2)),
                              (ONE, event("u", {**missing, "name": "c"}, lsn=3))], 1)  # fmt: skip
 
-    assert told(rows) == [
+    assert signed_rows(rows) == [
         (-1, 1, "a", "long"), (1, 1, "b", "long"), (-1, 1, "b", "long"), (1, 1, "c", "long"),
     ]  # fmt: skip
 
@@ -123,7 +123,7 @@ def test_a_value_nobody_has_seen_stays_as_debezium_wrote_it() -> None:
     with Driver(kernel()) as driver:
         rows = step(driver, [*others, (ONE, event("u", {"id": 1, **missing}, lsn=2))])
 
-    assert (1, 1, "b", "__debezium_unavailable_value") in told(rows)
+    assert (1, 1, "b", "__debezium_unavailable_value") in signed_rows(rows)
 
 
 def test_a_tombstone_counts_only_where_compaction_took_the_delete_away() -> None:
@@ -137,7 +137,7 @@ def test_a_tombstone_counts_only_where_compaction_took_the_delete_away() -> None
         assert [r["_sign"] for r in step(driver, [(ONE, None)], 7)] == [-1]
         assert step(driver, [(b'{"id": 2}', None)], 8) == []
         other = (b'{"id": 2}', event("c", {"id": 2, "name": "a"}, lsn=1))
-        assert told(step(driver, [other], 9)) == [(1, 2, "a", None)]
+        assert signed_rows(step(driver, [other], 9)) == [(1, 2, "a", None)]
 
 
 def test_a_truncation_deletes_what_stands_before_it_also_what_is_read_later() -> None:
@@ -154,7 +154,7 @@ def test_a_truncation_deletes_what_stands_before_it_also_what_is_read_later() ->
         assert step(driver, [made(80, lsn=45)], 27) == []
         later = step(driver, [made(4, lsn=55), made(79, ts_ms=8, lsn=1)], 28)
 
-    assert sorted(told(later)) == [(1, 4, "a", None), (1, 79, "a", None)]
+    assert sorted(signed_rows(later)) == [(1, 4, "a", None), (1, 79, "a", None)]
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -1,4 +1,4 @@
-"""Which runs are merged, in what pieces, and how the driver's thread hands them over."""
+"""Which runs are merged, in what pieces, and how the driver's thread passes them on."""
 
 from __future__ import annotations
 

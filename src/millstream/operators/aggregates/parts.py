@@ -109,7 +109,7 @@ def is_ordered(of: pa.DataType) -> bool:
 
 
 def is_comparable(of: pa.DataType) -> bool:
-    """Whether two values of a type can be told apart: all but maps and nulls, also inside."""
+    """Whether values of a type can be compared: all types except maps and nulls, also nested."""
     if pa.types.is_null(of) or pa.types.is_map(of):
         return False
     if pa.types.is_nested(of):

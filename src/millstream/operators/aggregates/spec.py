@@ -29,7 +29,7 @@ class Aggregate(Protocol):
     - `column`: the input column it reads (None: the rows themselves, or several columns).
     - `columns`: all input columns it reads.
     - `supports_retraction`: a row can be retracted out of its ordinary state.
-    - `can_retract`: rows can be retracted if that is asked for when the state is made;
+    - `can_retract`: rows can be retracted if the state is created for it;
       without `supports_retraction` it then keeps its rows.
     - `keeps_rows`: its ordinary state grows with the rows, or with the different values.
     - `in_order`: it takes rows in the order of their origin.

@@ -88,7 +88,7 @@ def _furthest(times: Words, rows: Ints, limits: Ints, direction: int, within: in
 
 
 def last_smaller(values: Ints) -> Ints:
-    """For each place the last one before it with a smaller value, -1 where there is none.
+    """For each index, the nearest previous index with a smaller value, or -1.
 
     A tree of minima over pairs is climbed to the first subtree on the left that holds a
     smaller value, then descended towards its right end.

@@ -101,7 +101,7 @@ class Sorted:
 
     @property
     def alone(self) -> Mask:
-        """Which rows nothing that was asked for has matched."""
+        """Which rows have not matched any lookup."""
         return self._alone
 
 

@@ -33,7 +33,7 @@ _FLOWED = FLOW << 32
 
 
 class Side:
-    """Rows of one input, each told from all others by its key, its origin and a number.
+    """Rows of one input, each identified by its key, its origin and a number.
 
     Keys are kept in the type both sides share, so that one finds the other's.
     """

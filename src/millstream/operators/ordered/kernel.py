@@ -60,7 +60,7 @@ class OrderedKernel:
 
         `held` is the end of time: what leaves later is at or after `moment.after`.
         """
-        batch = self._waiting.told_apart(sides[0], state[ROWS])
+        batch = self._waiting.numbered(sides[0], state[ROWS])
         leaving, staying = self._waiting.leaving(batch, state[ROWS], batch_time.after)
         return Outcome(
             self._results(leaving), deltas={ROWS: staying}, floors={ROWS: batch_time.after}

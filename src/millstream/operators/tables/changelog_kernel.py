@@ -50,10 +50,10 @@ class ChangelogKernel:
 
     def output(self) -> pa.Schema:
         """The columns of the table, `change` and `changed_at`, and the origin of the change."""
-        told = [pa.field(CHANGE, pa.string())]
-        told += [pa.field(CHANGED_AT, _STAMP)] if self._timed else []
+        added = [pa.field(CHANGE, pa.string())]
+        added += [pa.field(CHANGED_AT, _STAMP)] if self._timed else []
         kinds = zip(ORIGIN, (pa.int32(), pa.int32(), pa.int64(), pa.int64()), strict=True)
-        return pa.schema([*self._fields, *told, *kinds])
+        return pa.schema([*self._fields, *added, *kinds])
 
     def due(self, watermark: int) -> int:
         """Nothing leaves because time passes."""
@@ -82,9 +82,9 @@ class ChangelogKernel:
         old[groups.of_row[signs < 0]] = places[signs < 0]
         new[groups.of_row[signs > 0]] = places[signs > 0]
         changes = Transitions(rows, old, new, cause).that_matter(self._columns)
-        return Outcome(self._told(changes))
+        return Outcome(self._events(changes))
 
-    def _told(self, changes: Transitions) -> Iterator[pa.Table]:
+    def _events(self, changes: Transitions) -> Iterator[pa.Table]:
         words = np.where(changes.old == NONE, "insert",
                          np.where(changes.new == NONE, "delete", "update"))  # fmt: skip
         shown = np.where(changes.new == NONE, changes.old, changes.new)

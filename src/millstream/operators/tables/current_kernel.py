@@ -164,9 +164,9 @@ class CurrentKernel:
         edge = before(batch_time.after, DAY)
         gone, old = ~_flags(delta[ALIVE]), numbers(delta[TIME]) < edge
         dead = delta.filter(pa.array(gone & ~old))
-        buried = dead.select([HASH, *self.spec.keys]).add_column(0, ORDER, dead[TIME])
+        tombstones = dead.select([HASH, *self.spec.keys]).add_column(0, ORDER, dead[TIME])
         forgotten = pa.concat_tables([self._forgotten(state, edge), _forget(delta, gone & old)])
-        deltas = {ROWS: combine(forgotten, self.state), DELETED: combine(buried, self._deleted)}
+        deltas = {ROWS: combine(forgotten, self.state), DELETED: combine(tombstones, self._deleted)}
         return Outcome(leaving, deltas, {DELETED: edge})
 
     def ranks(self, rows: pa.Table) -> Ints:

@@ -1,4 +1,4 @@
-"""The row that counts, per key, of a table that lives in a database and is told by its log."""
+"""The current row per key of a table that is replicated from a database's log."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class DatabaseKernel(CurrentKernel):
         return outcome
 
     def won(self, met: Met) -> Ints:
-        """Of each key the row that counts, also one that was there: it knows what came last."""
+        """The current row of each key, including rows of state, which store what was last read."""
         return np.sort(winners(met.ranks, met.owner))
 
     def _without_tombstones(self, met: Met) -> Met:
@@ -104,12 +104,12 @@ class DatabaseKernel(CurrentKernel):
         rows, count = met.rows, met.rows.num_rows
         order = np.lexsort((*(numbers(rows[name]) for name in ARRIVAL),
                             np.arange(count) < met.fresh, met.owner))  # fmt: skip
-        owner, told = met.owner[order], (numbers(rows[SIGN]) != TOMBSTONE)[order]
-        last = np.maximum.accumulate(np.where(told, np.arange(count), 0))
+        owner, has_row = met.owner[order], (numbers(rows[SIGN]) != TOMBSTONE)[order]
+        last = np.maximum.accumulate(np.where(has_row, np.arange(count), 0))
         follows = np.empty(count, np.bool_)
-        follows[order] = told[last] & (owner[last] == owner)
-        is_told = np.empty(count, np.bool_)
-        is_told[order] = told
+        follows[order] = has_row[last] & (owner[last] == owner)
+        is_change = np.empty(count, np.bool_)
+        is_change[order] = has_row
         final = np.ones(count, np.bool_)
         final[:-1] = owner[1:] != owner[:-1]
         changed: dict[str, Ints] = {}
@@ -118,7 +118,7 @@ class DatabaseKernel(CurrentKernel):
                            numbers(rows[of_state]))[order][last]  # fmt: skip
             learnt = np.empty(count, np.int64)
             learnt[order] = own
-            changed[name] = np.where(is_told, numbers(rows[name]), learnt)
+            changed[name] = np.where(is_change, numbers(rows[name]), learnt)
             changed[of_state] = own[final][met.owner]
         rows = _with(rows, changed).filter(pa.array(follows))
         fresh = int(np.count_nonzero(follows[: met.fresh]))
@@ -191,7 +191,7 @@ def _deleted_before(rows: pa.Table, place: Place | None) -> pa.Table:
 
 
 def _unavailable(column: pa.Array) -> Flags:
-    """Where a value is the one that Debezium puts in the place of those it does not have."""
+    """Where a value is the placeholder that Debezium writes for values it does not have."""
     kind = column.type
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         found = pc.equal(column, pa.scalar(UNAVAILABLE).cast(kind))

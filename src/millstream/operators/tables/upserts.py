@@ -95,7 +95,7 @@ def _with_table(found: Decoded, table: pa.Table) -> Decoded:
 
 
 def _placed(found: Decoded, at: np.ndarray) -> Decoded:
-    """The same, speaking of records by their place among all."""
+    """The same, with records numbered by their place in the whole batch."""
     return Decoded(found.table, at[found.good], at[found.bad], found.reasons, found.extra)
 
 

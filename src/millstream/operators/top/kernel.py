@@ -66,7 +66,7 @@ class TopKernel:
 
         `held` is the end of time: what leaves later is at or after `moment.after`.
         """
-        batch = self._waiting.told_apart(sides[0], state[ROWS])
+        batch = self._waiting.numbered(sides[0], state[ROWS])
         leaving, staying = self._waiting.leaving(batch, state[ROWS], batch_time.after)
         kept = self._largest(staying)
         return Outcome(self._results(leaving), deltas={ROWS: kept}, floors={ROWS: batch_time.after})

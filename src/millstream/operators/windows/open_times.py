@@ -51,7 +51,7 @@ class OpenTimes:
             ]
         )
 
-    def anew(self, view: View, keys: pa.Table, times: NDArray[np.int64]) -> pa.Table:
+    def reset(self, view: View, keys: pa.Table, times: NDArray[np.int64]) -> pa.Table:
         """What the table gains when all windows close and these keys open new ones."""
         come = np.flatnonzero(times != NO_TIME)
         forgotten = [

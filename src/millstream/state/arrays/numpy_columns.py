@@ -142,7 +142,7 @@ def taken(table: pa.Table, places: NDArray[np.int64]) -> pa.Table:
 
 
 def only(values: pa.Array, where: NDArray[np.bool_]) -> pa.Array:
-    """The values where they are meant, null elsewhere."""
+    """The values where the mask is true, null in all other rows."""
     return values.take(pa.array(np.arange(len(values)), mask=~where))
 
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class Change:
     """What one commit does to a step's manifest.
 
-    `replace` puts merged runs in the place of those they were made of, then `add`
-    appends the batch's own runs, then `floor` forgets all rows of a smaller order.
+    `replace` substitutes merged runs for the runs they were made of, then `add`
+    appends the batch's own runs, then `floor` drops all rows of a smaller order.
     """
 
     add: tuple[Run, ...] = ()

@@ -207,7 +207,7 @@ class Merger:
         return frozenset(segment.file for run in runs for segment in run.segments)
 
     def close(self) -> None:
-        """Stop after the piece in hand and forget what was not taken."""
+        """Stop after the current piece and discard the rest."""
         self._stop.set()
         self._queue.put(None)
         if self._thread is not None:

@@ -174,7 +174,7 @@ def _create(path: Path, payload: pa.Buffer) -> None:
         raise MillstreamError(
             f"writing {path} needs a disk that takes it",
             got=str(error.strerror or error),
-            do="free some space or mend the permission, then start again: nothing is lost",
+            do="free some space or fix the permissions, then start again: nothing is lost",
         ) from error
     except BaseException:
         path.unlink(missing_ok=True)

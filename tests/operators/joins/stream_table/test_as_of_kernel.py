@@ -113,7 +113,7 @@ def test_a_late_change_counts_for_events_to_come_and_corrects_none_that_has_left
         assert answers(later) == [(2, 2)]
 
 
-def test_a_row_taken_back_and_given_anew_at_one_place_is_the_new_one() -> None:
+def test_a_row_retracted_and_added_at_one_position_is_the_new_one() -> None:
     rates = [rate(9, 50, sign=-1), rate(10, 50)]
     for order in (rates, rates[::-1]):
         with Driver(kernel("left")) as driver:
@@ -141,7 +141,7 @@ def test_versions_are_kept_as_long_as_an_event_may_need_them_and_no_longer() -> 
         assert driver.manifests["timers"].runs == ()
 
 
-def test_a_version_just_ahead_of_the_watermarks_ends_the_one_before_it_when_they_reach_it() -> None:
+def test_a_version_just_ahead_of_the_watermarks_ends_its_predecessor_when_they_reach_it() -> None:
     with Driver(kernel()) as driver:
         step(driver, [], [rate(1, 10), rate(2, 26, offset=1)], ((0, 25), (0, 25)))
         assert [at for _, at, _ in kept(driver)] == [10, 26]

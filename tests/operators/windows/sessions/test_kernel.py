@@ -127,7 +127,7 @@ def as_left(left: sessions.Left) -> tuple[Any, Any]:
     return panes, sorted(r["_offset"] for r in left.late)
 
 
-def as_told(left: Left) -> tuple[Any, Any]:
+def as_emitted(left: Left) -> tuple[Any, Any]:
     names = sorted({"k", "window_start", "window_end", *ANSWERS})
     rows = [{**r, "k": tables.plain(r["k"])} for r in left.rows]
     panes = sorted(repr({name: r[name] for name in names}) for r in rows)
@@ -170,7 +170,7 @@ def test_sessions_and_late_rows_are_the_oracles_under_any_rows_cuts_and_ranges(
             ]
 
     wanted = sessions.once(with_plain_keys(batches), gap=gap, key="k", value="v")
-    assert [as_told(left) for left in lefts] == [as_left(left) for left in wanted]
+    assert [as_emitted(left) for left in lefts] == [as_left(left) for left in wanted]
 
 
 @settings(max_examples=30)

@@ -1,9 +1,9 @@
 """The join of two streams over Arrow: rows of a batch meet each other and what is kept.
 
-Rows are kept under cells of time, one table per side, written once and never changed. A row
-that comes in asks the cells it can reach for the rows of its key: the cost follows what is
-asked for. Each pair has a row that came last, so it is found once; where both came in one
-batch, they meet there.
+Rows are stored by time cell, one table per side, written once and never changed. An incoming
+row looks up its key in the cells within reach, so the cost depends on the rows that are
+looked up. Each pair is found once, when its second row arrives; if both arrive in one batch,
+they are joined in that batch.
 
 Rows that may have to leave without a match stand in one more table per side, ordered by the
 last time at which a match may come; the first match takes them out of it.

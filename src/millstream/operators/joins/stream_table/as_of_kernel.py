@@ -55,7 +55,7 @@ class AsOfKernel:
     anywhere: each range of buckets is handed every change, and reads the versions of all.
 
     State: events, until the table's watermark is beyond their time; per key the versions that
-    an event may still need; a timer for each that has not replaced the one before it yet.
+    an event may still need; a timer for each that has not replaced the previous version yet.
     Emits: each event once, when it no longer waits, with its own time and origin.
     """
 
@@ -71,7 +71,7 @@ class AsOfKernel:
                 do="give read(…) a time=, or use lookup for the table as it is now",
             )
         self.spec, self._replicated = spec, spec.replicated(0)
-        self._told_all = self._replicated
+        self._broadcasts = self._replicated
         stream, table = schemas
         types = shared_types(stream, table, spec.on, step="as_of")
         self._events = Side(stream, [left for left, _ in spec.on], types, step="as_of")
@@ -93,11 +93,11 @@ class AsOfKernel:
     def planned(self, sizes: Mapping[str, int]) -> AsOfKernel:
         """The kernel for one batch: a small table is replicated, unless the user says.
 
-        As long as events wait, which may be anywhere by an earlier plan, all are told of changes.
+        While events wait, changes are broadcast: by an earlier plan, any range may hold the events.
         """
         made = copy(self)
         made._replicated = self.spec.replicated(sizes[VERSIONS])
-        made._told_all = made._replicated or sizes[WAITING] > 0
+        made._broadcasts = made._replicated or sizes[WAITING] > 0
         return made
 
     def output(self) -> pa.Schema:
@@ -116,7 +116,7 @@ class AsOfKernel:
         """Part the late events; the others, and changes, go to the bucket of their keys."""
         if side == TABLE:
             changes = self._versions.exchanged(rows)
-            broadcast = changes if self._told_all else None
+            broadcast = changes if self._broadcasts else None
             return Prepared(changes, np.zeros(0, np.int64), broadcast=broadcast)
         self._events.require(rows, timed=True)
         gone = int_values(plain(rows[TIME])) < batch_time.before
@@ -222,7 +222,7 @@ class AsOfKernel:
         return conform(rows, self._versions.spec), stays
 
     def _timers(self, fresh: pa.Table, bound: int) -> pa.Table:
-        """When versions that came end the ones before them, and when deletes may be forgotten."""
+        """When new versions end their predecessors, and when deletes may be dropped."""
         times = int_values(plain(fresh[AT]))
         alive = plain(fresh[ALIVE]).to_numpy(zero_copy_only=False)
         later, deleted = np.flatnonzero(times > bound), np.flatnonzero(~alive)

@@ -1,8 +1,8 @@
 """The rows a table has had, per key: each from its time on, until the next one's.
 
-Which of two changes comes after the other is told by their time, then their place in the
-database's log, then their place in the topic. Of changes of one place the one that gives a row
-comes last: it replaces the one that takes the old row back.
+Changes are ordered by their time, then by position in the database's log, then by offset in
+the topic. Of changes at the same position, the one that adds a row comes last: it replaces the
+one that retracts the old row.
 """
 
 from __future__ import annotations

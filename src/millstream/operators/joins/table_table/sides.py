@@ -128,9 +128,9 @@ class TableSide:
         order, starts, _ = arrange(np.concatenate([groups, theirs]), hashes_of(every), keys)
         places = np.arange(every.num_rows) if order is None else order
         found = np.maximum.reduceat(places, starts) >= count
-        told = np.empty(every.num_rows, np.bool_)
-        told[places] = np.repeat(found, np.diff(starts, append=every.num_rows))
-        return told[:count]
+        matched = np.empty(every.num_rows, np.bool_)
+        matched[places] = np.repeat(found, np.diff(starts, append=every.num_rows))
+        return matched[:count]
 
     def gained(self, changes: Changes) -> pa.Table:
         """What the state gains by changes: rows, and those that are gone."""

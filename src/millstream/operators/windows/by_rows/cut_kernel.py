@@ -208,7 +208,7 @@ class CutKernel:
         windows, key_of, numbers = self._windows(keyed, cut)
         opened = windows.filter(pa.array(numbers == cut.ends[key_of]))
         opened = opened.set_column(0, ORDER, pa.array(np.full(opened.num_rows, order + 1)))
-        times = self._times.anew(state[TIMES], opened, _times_of(opened))
+        times = self._times.reset(state[TIMES], opened, _times_of(opened))
         held = self._times.earliest(state[TIMES], times)
         return Outcome(
             self._all_closing(batch, state[OPEN], markers, finish=False),

@@ -131,7 +131,7 @@ class RowPanesKernel:
         finish = batch_time.after == END_OF_TIME
         marked = markers is not None and markers.num_rows > 0
         asked = self._timers.asked(state[TIMERS], batch_time.clock)
-        left = _Left(max(0, state[OPEN].floor), anew=marked)
+        left = _Left(max(0, state[OPEN].floor), new_generation=marked)
         flow: list[pa.Table] = []
         for kept, rows in self._met(batch, state[OPEN], asked, everything=finish or marked):
             if not finish:
@@ -201,12 +201,12 @@ class RowPanesKernel:
         times = self._times.moved(before, _times(before, _BEFORE), _times(before, _AFTER))
         held = self._times.earliest(state[TIMES], times)
         timers = combine(pa.concat_tables(left.timers), self._timers.spec)
-        gained = has if left.anew else pa.concat_tables([has, self._gone(before)])
-        order = pa.array(np.full(gained.num_rows, left.order + left.anew))
+        gained = has if left.new_generation else pa.concat_tables([has, self._gone(before)])
+        order = pa.array(np.full(gained.num_rows, left.order + left.new_generation))
         gained = combine(gained.set_column(0, ORDER, order), self._state.stored)
         outcome.deltas = {OPEN: gained, TIMES: times, TIMERS: timers}
         outcome.floors = {TIMES: min(held, batch_time.after)} | self._timers.floor(batch_time.clock)
-        if left.anew:
+        if left.new_generation:
             outcome.floors[OPEN] = left.order + 1
         outcome.held = held
         outcome.wake = self._timers.wake(timers, state[TIMERS], batch_time.clock)
@@ -217,7 +217,7 @@ class RowPanesKernel:
         counts = [StateColumn(name, pa.int64(), "sum") for name in (_HAD, _HAS)]
         spec = StateSpec(pa.schema(self._lifted.key_fields), (*times, *counts))
 
-        def told(windows: pa.Table, time: str, count: str) -> pa.Table:
+        def counted(windows: pa.Table, time: str, count: str) -> pa.Table:
             rows = windows.num_rows
             made = {name: windows[name] for name in (ORDER, HASH, *self._lifted.keys)}
             made |= dict.fromkeys((_BEFORE, _AFTER), pa.nulls(rows, pa.int64()))
@@ -225,7 +225,9 @@ class RowPanesKernel:
             made |= {time: windows[LAST], count: pa.array(np.ones(rows, np.int64))}
             return conform(pa.table(made), spec)
 
-        return combine(pa.concat_tables([told(had, _BEFORE, _HAD), told(has, _AFTER, _HAS)]), spec)
+        return combine(
+            pa.concat_tables([counted(had, _BEFORE, _HAD), counted(has, _AFTER, _HAS)]), spec
+        )
 
     def _gone(self, keys: pa.Table) -> pa.Table:
         """Tombstones for the numbers that a key has no more."""
@@ -254,11 +256,11 @@ class Inside:
 class _Left:
     """What a batch leaves behind: the windows it found, those that stay, and timers.
 
-    `order` is the generation of what is open; `anew`, whether a new one begins.
+    `order` is the generation of the open windows; `new_generation` whether a new one begins.
     """
 
     order: int
-    anew: bool
+    new_generation: bool
     had: list[pa.Table] = field(default_factory=list)
     has: list[pa.Table] = field(default_factory=list)
     timers: list[pa.Table] = field(default_factory=list)

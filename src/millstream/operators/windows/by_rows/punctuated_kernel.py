@@ -61,7 +61,7 @@ class EachKey:
         return {PUNCTUATION: marks}, None, 0 if self._member else marks.true_count
 
     def cut(self, keyed: Keyed) -> Cut:
-        """The number of a window is how many rows of its key have closed one before it."""
+        """A window's number is the count of earlier windows of its key that rows have closed."""
         closes = _marks(keyed.rows).to_numpy(zero_copy_only=False)
         upto = np.cumsum(closes, dtype=np.int64)
         before = upto - closes

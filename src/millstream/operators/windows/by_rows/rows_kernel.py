@@ -205,8 +205,8 @@ class RowsKernel:
         old = panes.numbers < needed[panes.key_of]
         added, _, _ = self._added_up(panes, np.flatnonzero(~panes.kept & ~old))
         gone = panes.rows.take(pa.array(np.flatnonzero(panes.kept & old)))
-        buried = pa.array(np.ones(gone.num_rows, np.bool_))
-        gone = conform(gone.drop_columns([GONE]).append_column(GONE, buried), self._state)
+        tombstones = pa.array(np.ones(gone.num_rows, np.bool_))
+        gone = conform(gone.drop_columns([GONE]).append_column(GONE, tombstones), self._state)
         gone = gone.set_column(0, ORDER, pa.array(np.zeros(gone.num_rows, np.int64)))
         return combine(pa.concat_tables([conform(gone, self._state), added]), self._state)
 

@@ -64,10 +64,10 @@ Distance = int | float | Decimal | timedelta
 class Delta:
     """The row whose `column` is `by` or more away from the window's opening row opens the next.
 
-    Away is the absolute difference, of columns of numbers as a number, of times as a
-    `timedelta`. Rows are taken per key in order of origin. A null or NaN is away from
-    nothing: it belongs to the window that is open, and a window that begins with some is
-    measured from its first other value.
+    Distance is the absolute difference: a number for columns of numbers, a `timedelta` for
+    times. Rows are taken per key in order of origin. A null or NaN never closes a window: it
+    belongs to the open one. A window that begins with such values is measured from its first
+    other value.
     """
 
     column: str

@@ -54,7 +54,7 @@ class Extent(Protocol):
         """Rows on their way to groups, before the shuffle."""
 
     def entered(self, batch: pa.Table, opened: int) -> pa.Table:
-        """What came through the shuffle, by window; only windows from `opened` on."""
+        """Rows received through the shuffle, by window; only windows from `opened` on."""
 
     def first_open(self, watermark: int, keep: int = 0) -> int:
         """The first window that has not ended, or is still kept."""

@@ -160,9 +160,9 @@ def covered(
 ) -> tuple[Ints, Ints, Ints]:
     """The windows of [first, last) over the ticks of each key, and their spans of rows.
 
-    Ticks of a key, which begin at `starts`, rise. A window begins with the row that no
-    window before it ends behind, and ends with the row that the next row has left behind:
-    told row by row from either side, both come by key, then window.
+    Ticks ascend within each key; keys begin at `starts`. A window begins with the first row
+    that no earlier window covers, and ends with the last row before one it does not cover.
+    Both are computed row by row, and both are ordered by key, then window.
     """
     begin, end = _around(ticks, layout, first, last)
     entered, left = begin.copy(), end.copy()

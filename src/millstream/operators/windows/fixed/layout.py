@@ -2,8 +2,8 @@
 
 Time is cut into slices of the largest length that divides both size and step, numbered by
 ticks. Window number k covers the ticks from k · every to k · every + size: integers, so
-nothing wraps and days of 23 or 25 hours are ticks like any other. Only a bound that is
-asked for is turned into a time.
+nothing wraps and days of 23 or 25 hours are ticks like any other. A bound is
+converted into a time only when needed.
 """
 
 from __future__ import annotations

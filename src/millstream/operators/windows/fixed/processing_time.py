@@ -1,4 +1,4 @@
-"""Windows of processing time: the batch clock in the place of the rows' own time."""
+"""Windows of processing time: the batch clock instead of the rows' own time."""
 
 from __future__ import annotations
 

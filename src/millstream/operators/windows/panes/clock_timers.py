@@ -22,8 +22,8 @@ TIMERS = "timers"
 class ClockTimers:
     """One row per timer: its clock, and the keys of what waits.
 
-    A timer says "look again", not "fire": what has fired or grown meanwhile is judged anew,
-    so a timer is never retracted, only forgotten when its clock has passed.
+    A timer means "check again", not "fire": groups that have fired or grown meanwhile are checked
+    again, so a timer is never retracted, only dropped when its clock has passed.
     """
 
     def __init__(self, keys: pa.Schema) -> None:

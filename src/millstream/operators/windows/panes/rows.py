@@ -43,8 +43,8 @@ class Bounded(Protocol):
 class PaneRows:
     """Makes rows of groups that fire.
 
-    A window's start says which window it is. One that was shown and begins elsewhere now
-    takes back what it has shown, where a pane is to take the place of the one before it.
+    A window is identified by its start. If the start of a window that was shown has moved, its
+    shown row is retracted, unless panes are discarding.
     """
 
     def __init__(self, state: PaneState, extent: Bounded, panes: str, *, labelled: bool) -> None:
@@ -79,7 +79,7 @@ class PaneRows:
             return now
         taken = np.ones(len(labels), np.bool_)
         if self._panes != "retracting":
-            taken[standing] = self._begins_elsewhere(those)
+            taken[standing] = self._start_moved(those)
         return self._with_earlier(groups, now, standing, taken)
 
     def flow(self, groups: pa.Table, labels: Ints) -> pa.Table:
@@ -93,7 +93,7 @@ class PaneRows:
             return now
         return self._with_earlier(groups, now, standing, labels == LATE)
 
-    def _begins_elsewhere(self, groups: pa.Table) -> NDArray[np.bool_]:
+    def _start_moved(self, groups: pa.Table) -> NDArray[np.bool_]:
         """Which windows have another start than the one they were last shown with."""
         if not self._extent.moves or self._panes == "discarding":
             return np.zeros(groups.num_rows, np.bool_)

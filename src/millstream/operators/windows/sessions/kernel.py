@@ -1,11 +1,11 @@
 """Session windows over Arrow: pieces of a batch meet the sessions of their keys.
 
 Before the shuffle, rows of a key that follow each other within the gap become one piece.
-After it, pieces are chained with what is remembered of their keys, and what the watermark
-has passed leaves. Which keys that may be is told by timers: each remembered session has one,
-set for the watermark that would close it when it was set. A session that has grown since is
-looked at then, and set anew: one that grows with every batch is looked at once a gap. A
-second table has timers of the same kind for the batch clock.
+After it, pieces are chained with the stored sessions of their keys, and sessions that the
+watermark has passed are emitted. Timers find the keys to check: each stored session has one,
+set for the watermark that would close it. If the session has grown when its timer is due, the
+timer is set again, so a session that grows with every batch is checked once per gap. A second
+table holds timers of the same kind for the batch clock.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class SessionKernel:
 
     State: one row per session that is open or kept, and a timer for each.
     Emits: each session once, when it closes, with the event time `window_end` - 1 µs. With
-    a trigger or `keep`: its panes. A session that was shown and now begins elsewhere is
-    retracted in the batch that absorbs it.
+    a trigger or `keep`: its panes. A session that was shown and is absorbed by another one is
+    retracted in the same batch.
     """
 
     def __init__(
@@ -117,9 +117,9 @@ class SessionKernel:
         return min(watermark, END_OF_TIME - 1) + 1
 
     def prepare(self, rows: pa.Table, batch_time: BatchTime, side: int = 0) -> Prepared:
-        """Put rows that follow each other together; those that may be late go by themselves.
+        """Chain rows that follow each other; rows that may be late stay separate.
 
-        Which of them are late is told by the sessions of their keys, after the shuffle.
+        Which of them are late depends on the sessions of their keys, known after the shuffle.
         """
         suspects = self._gone(int_values(plain(rows["_time"])), batch_time.before)
         reach = 0 if self._layout.retractable else self.spec.gap
@@ -200,13 +200,13 @@ class SessionKernel:
             timers.append((CLOCKS, RINGS, settled.rings, rings, batch_time.clock))
         for table, column, needs, needed, now in timers:
             stands = valid_numbers(sessions, column, MIN_TIME)
-            anew = needed & ((stands <= now) | (stands > needs))
-            changed |= anew
+            reset = needed & ((stands <= now) | (stands > needs))
+            changed |= reset
             place = sessions.column_names.index(column)
-            set_for = np.where(anew, needs, stands)
+            set_for = np.where(reset, needs, stands)
             known = pa.array(set_for, mask=set_for == MIN_TIME)
             sessions = sessions.set_column(place, column, known)
-            gained[table].append(self._timers(met, np.flatnonzero(anew), needs))
+            gained[table].append(self._timers(met, np.flatnonzero(reset), needs))
         written = sessions.take(pa.array(np.flatnonzero(settled.stays & changed)))
         gained[SESSIONS] += [
             self._tombstones(met, settled),
@@ -216,7 +216,7 @@ class SessionKernel:
             gained[POINTS].append(met.points.gained(met, settled.stays, self._layout))
 
     def _tombstones(self, met: Met, settled: Settled) -> pa.Table:
-        """Sessions remembered so far that have left, or begin elsewhere now."""
+        """Tombstones for stored sessions that have left or whose start has moved."""
         gone = ~met.continued
         gone[met.continued] = ~settled.stays[met.into[met.continued]]
         known = met.known.take(pa.array(np.flatnonzero(gone)))

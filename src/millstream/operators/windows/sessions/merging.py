@@ -37,7 +37,7 @@ class Met:
     `sessions` has one row each, its `_order` the place of its key in `keys`; `touched`
     says which of them the batch added to. `known` are those remembered before, `into` the
     session each is now in (-1: none is left of it), and `continued` whether that is
-    still the same window: one that begins elsewhere has been absorbed. `late` are the
+    still the same window: one whose start has moved has been absorbed. `late` are the
     suspects that belong to none of them, `points` what is kept of rows that may be taken
     back.
     """

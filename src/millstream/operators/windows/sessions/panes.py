@@ -212,10 +212,10 @@ class Panes:
         values = {LAST: pa.array(met.lasts[pane.places]), PANE: pa.array(pane.labels, pa.int8()),
                   PANE_INDEX: pa.array(pane.numbers), **pane.totals}  # fmt: skip
         for card in self._layout.cards:
-            anew = fires.copy()
+            replaced = fires.copy()
             if card == FLOWED:
-                anew[pane.places] = pane.labels != EARLY
-            at = np.where(anew, met.known.num_rows + np.cumsum(fires) - 1, shown)
+                replaced[pane.places] = pane.labels != EARLY
+            at = np.where(replaced, met.known.num_rows + np.cumsum(fires) - 1, shown)
             taken = pa.array(at, mask=at < 0)
             for name, value in values.items():
                 column = f"{card}:{name}"
@@ -231,7 +231,7 @@ class Panes:
         return shown
 
     def _leave(self, met: Met, pane: _Pane, settled: Settled) -> None:
-        """Take back what has been absorbed or is shown anew, then give the new panes."""
+        """Take back what has been absorbed or is shown again, then give the new panes."""
         shown = self._shown_by(met)[pane.places]
         on_time = pane.labels != EARLY
         absorbed = np.flatnonzero(~met.continued)

@@ -1,4 +1,4 @@
-"""Sessions whose rows may be retracted: points of time are kept, and chained anew.
+"""Sessions whose rows may be retracted: points in time are kept and chained again.
 
 A row retracted may leave a gap, and part a session. So beside the sessions, what every key
 has at each time is remembered, as long as the session around it; the sessions of a key that
@@ -125,7 +125,7 @@ class Points:
     ) -> Met:
         """The sessions of these keys; chains of nothing but pieces whose time `is_gone` are late.
 
-        Whether a row is late is told before anything is retracted.
+        Lateness is decided before anything is retracted.
         """
         known = state[SESSIONS].find(keys)
         elements = _Elements.of(state[POINTS].find(keys), batch)

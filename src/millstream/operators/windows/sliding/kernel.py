@@ -1,9 +1,8 @@
 """Sliding windows over Arrow: for each row what its key had in the time up to it.
 
-Rows of one key and time have the same window, so they are added up before the shuffle. They
-wait under their time until the watermark is beyond it; then their answer is final. What has
-left is kept for those to come in cells of time, where only the keys that are asked for are
-read.
+Rows of one key and time have the same window, so they are aggregated before the shuffle. They
+are stored under their time until the watermark is beyond it; then their result is final.
+Emitted rows are kept for later windows in time cells, of which only the needed keys are read.
 """
 
 from __future__ import annotations
