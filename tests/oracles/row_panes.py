@@ -69,7 +69,7 @@ class Story:
 
     since: int
     panes: int = 0
-    emitted: int = 0
+    out: int = 0
     last: Pane | None = None
 
 
@@ -86,7 +86,7 @@ class Showing:
         self, rule: Rule, batch: Batch, key: Callable[[Row], Hashable], *, finish: bool
     ) -> Emitted:
         """Take the rows of a batch; show what closes and what fires."""
-        emitted = Emitted()
+        out = Emitted()
         closed: list[tuple[Hashable, Sequence[Row]]] = []
         for row in sorted(batch.rows, key=_origin):
             closed += rule.take(key(row), row)
@@ -94,39 +94,39 @@ class Showing:
             closed += [(one, window) for one, open_ in rule.open.items() for window in open_]
             rule.open.clear()
         for one, window in closed:
-            self._show(emitted, one, window, "on_time", batch.clock)
+            self._show(out, one, window, "on_time", batch.clock)
         for one, open_ in rule.open.items():
             for window in open_:
-                self._look(emitted, one, window, batch.clock)
+                self._look(out, one, window, batch.clock)
                 end = latest(window)
-                emitted.held = emitted.held if end is None else min(emitted.held, end)
-        return emitted
+                out.held = out.held if end is None else min(out.held, end)
+        return out
 
-    def _look(self, emitted: Emitted, key: Hashable, window: Sequence[Row], clock: int) -> None:
+    def _look(self, out: Emitted, key: Hashable, window: Sequence[Row], clock: int) -> None:
         story = self._story(key, window, clock)
-        new = len(window) - story.emitted
+        new = len(window) - story.out
         if self.early is None or new == 0:
             return
         at = _fires_at(self.early, story, new, self.answers(window))
         if at <= clock:
-            self._show(emitted, key, window, "early", clock)
+            self._show(out, key, window, "early", clock)
         else:
-            emitted.wake = min(emitted.wake, at)
+            out.wake = min(out.wake, at)
 
     def _show(
-        self, emitted: Emitted, key: Hashable, window: Sequence[Row], name: str, clock: int
+        self, out: Emitted, key: Hashable, window: Sequence[Row], name: str, clock: int
     ) -> None:
         story = self._story(key, window, clock)
-        rows = window[story.emitted :] if self.kind == "discarding" else window
+        rows = window[story.out :] if self.kind == "discarding" else window
         start, end = earliest(tuple(window)), latest(tuple(window))
         pane = Pane(key, start, end, self.answers(rows), name, story.panes)
         if story.last is not None and self._replaces(story.last, pane):
-            emitted.panes.append(_taken_back(story.last))
-        emitted.panes.append(pane)
+            out.panes.append(_taken_back(story.last))
+        out.panes.append(pane)
         if name == "on_time":
             whole = Pane(key, start, end, self.answers(window), name, story.panes)
-            emitted.flow.append(whole)
-        story.panes, story.emitted, story.since, story.last = (
+            out.flow.append(whole)
+        story.panes, story.out, story.since, story.last = (
             story.panes + 1, len(window), clock, pane,
         )  # fmt: skip
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.transcripts.oracle_replay import Unsupported, replay
 from tests.transcripts.playing import Judge
 from tests.transcripts.reading import Transcript, transcripts
-from tests.transcripts.oracle_replay import Unsupported, replay
 
 if TYPE_CHECKING:
     from tests.transcripts.reading import Step

@@ -102,7 +102,7 @@ MISTAKES: list[tuple[str, Callable[[], object], str, str]] = [
 @pytest.mark.parametrize(
     ("build", "got", "do"), [case[1:] for case in MISTAKES], ids=[case[0] for case in MISTAKES]
 )
-def test_a_mistake_is_reported_while_building(
+def test_mistakes_are_reported_while_building(
     build: Callable[[], object], got: str, do: str
 ) -> None:
     with pytest.raises(InvalidSpec) as refused:

@@ -164,7 +164,7 @@ def test_by_origin_the_last_row_counts_whatever_its_time() -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(tables.KEY_TYPES))
-def test_keys_of_every_type_are_distinguished_also_nested_composite_and_null_ones(
+def test_keys_of_every_type_are_distinguished_also_nested_ones_and_nulls(
     kind: str,
 ) -> None:
     choices: dict[str, list[Any]] = {

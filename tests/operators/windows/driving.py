@@ -1,4 +1,4 @@
-"""A kernel driven by hand over real state files: slices, bucket ranges, batches, merges."""
+"""Drives a kernel over real state files: slices, bucket ranges, batches, merges."""
 
 from __future__ import annotations
 

@@ -118,18 +118,18 @@ class Debezium:
     ) -> pa.Table:
         """The keys of deleted rows: from the record's key, else from what was before."""
         wanted = Schema(tuple(Field(n, Schema.from_arrow(rows.schema)[n].type) for n in self.keys))
-        decoded = RecordKeys.of(wanted, self.keys).decode(keys.take(pa.array(gone)))
+        found = RecordKeys.of(wanted, self.keys).decode(keys.take(pa.array(gone)))
         before = events["before"].combine_chunks().take(pa.array(gone))
         count = rows.num_rows
         for place, name in enumerate(self.keys):
             column = rows[name].combine_chunks()
             from_key = np.full(len(gone), -1, np.int64)
-            from_key[decoded.good] = np.arange(len(decoded.good))
-            every = pa.concat_arrays([column, decoded.table[name].combine_chunks().cast(column.type),
+            from_key[found.good] = np.arange(len(found.good))
+            every = pa.concat_arrays([column, found.table[name].combine_chunks().cast(column.type),
                                       before.flatten()[place].cast(column.type)])  # fmt: skip
             at = np.arange(count)
             at[gone] = np.where(from_key >= 0, count + from_key,
-                                count + len(decoded.good) + np.arange(len(gone)))  # fmt: skip
+                                count + len(found.good) + np.arange(len(gone)))  # fmt: skip
             rows = rows.set_column(rows.column_names.index(name), name, every.take(pa.array(at)))
         return rows
 

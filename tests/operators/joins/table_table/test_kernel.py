@@ -1,4 +1,4 @@
-"""The join of two tables without Spark: examples, then the whole view recomputed after each batch."""
+"""The join of two tables without Spark: examples and the whole view recomputed after each batch."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def step(driver: Driver, orders: list[Row], customers: list[Row]) -> Left:
     return driver.step(rows, before=MIN_TIME, after=0)
 
 
-def signed_rows(left: Left) -> list[tuple[int, int | None, str | None]]:
+def signed(left: Left) -> list[tuple[int, int | None, str | None]]:
     found = [(row["_sign"], row["order"], row["city"]) for row in left.rows]
     assert [sign for sign, _, _ in found] == sorted(sign for sign, _, _ in found)
     return sorted(found, key=str)
@@ -58,13 +58,13 @@ def signed_rows(left: Left) -> list[tuple[int, int | None, str | None]]:
 def test_a_change_of_the_right_moves_every_row_of_the_left_that_names_it() -> None:
     with Driver(kernel()) as driver:
         first = step(driver, [order(1, "ann"), order(2, "ann"), order(3, "bob")], [])
-        assert signed_rows(first) == []
-        assert signed_rows(step(driver, [], [customer("ann", "Rome")])) == [
+        assert signed(first) == []
+        assert signed(step(driver, [], [customer("ann", "Rome")])) == [
             (1, 1, "Rome"),
             (1, 2, "Rome"),
         ]
         moved = step(driver, [], [customer("ann", "Rome", -1), customer("ann", "Oslo")])
-        assert signed_rows(moved) == [
+        assert signed(moved) == [
             (-1, 1, "Rome"),
             (-1, 2, "Rome"),
             (1, 1, "Oslo"),
@@ -72,7 +72,7 @@ def test_a_change_of_the_right_moves_every_row_of_the_left_that_names_it() -> No
         ]
         assert {row["_source"] for row in moved.rows} == {1}
         gone = step(driver, [order(2, "ann", sign=-1)], [customer("ann", "Oslo", -1)])
-        assert signed_rows(gone) == [(-1, 1, "Oslo"), (-1, 2, "Oslo")]
+        assert signed(gone) == [(-1, 1, "Oslo"), (-1, 2, "Oslo")]
 
 
 def test_a_row_of_the_left_that_names_another_leaves_one_place_and_comes_to_the_other() -> None:
@@ -85,14 +85,14 @@ def test_a_row_of_the_left_that_names_another_leaves_one_place_and_comes_to_the_
 def test_a_row_without_a_partner_leaves_alone_where_the_join_says_so() -> None:
     with Driver(kernel("full")) as driver:
         first = step(driver, [order(1, None)], [customer("ann", "Rome")])
-        assert signed_rows(first) == [(1, 1, None), (1, None, "Rome")]
+        assert signed(first) == [(1, 1, None), (1, None, "Rome")]
         assert first.gained == 2  # ann and how many she is; what names nobody is not kept
         met = step(driver, [order(2, "ann")], [])
-        assert signed_rows(met) == [(-1, None, "Rome"), (1, 2, "Rome")]
+        assert signed(met) == [(-1, None, "Rome"), (1, 2, "Rome")]
         again = step(driver, [order(3, "ann")], [])
-        assert signed_rows(again) == [(1, 3, "Rome")]
+        assert signed(again) == [(1, 3, "Rome")]
         alone = step(driver, [order(n, "ann", sign=-1) for n in (2, 3)], [])
-        assert signed_rows(alone) == [(-1, 2, "Rome"), (-1, 3, "Rome"), (1, None, "Rome")]
+        assert signed(alone) == [(-1, 2, "Rome"), (-1, 3, "Rome"), (1, None, "Rome")]
 
 
 def test_a_row_of_the_right_alone_has_the_shared_key_and_rows_that_name_nobody_are_spread() -> None:
@@ -160,7 +160,7 @@ def test_rows_without_what_they_are_joined_on_never_meet(monkeypatch: pytest.Mon
     monkeypatch.setattr(table_sides, "hash_keys", weak_hash)
     with Driver(kernel("full")) as driver:
         nobody = {**customer("x", "Rome"), "id": None}
-        assert signed_rows(step(driver, [order(1, None)], [nobody])) == [
+        assert signed(step(driver, [order(1, None)], [nobody])) == [
             (1, 1, None),
             (1, None, "Rome"),
         ]

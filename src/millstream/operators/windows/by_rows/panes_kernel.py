@@ -217,7 +217,7 @@ class RowPanesKernel:
         counts = [StateColumn(name, pa.int64(), "sum") for name in (_HAD, _HAS)]
         spec = StateSpec(pa.schema(self._lifted.key_fields), (*times, *counts))
 
-        def counted(windows: pa.Table, time: str, count: str) -> pa.Table:
+        def span(windows: pa.Table, time: str, count: str) -> pa.Table:
             rows = windows.num_rows
             made = {name: windows[name] for name in (ORDER, HASH, *self._lifted.keys)}
             made |= dict.fromkeys((_BEFORE, _AFTER), pa.nulls(rows, pa.int64()))
@@ -225,9 +225,7 @@ class RowPanesKernel:
             made |= {time: windows[LAST], count: pa.array(np.ones(rows, np.int64))}
             return conform(pa.table(made), spec)
 
-        return combine(
-            pa.concat_tables([counted(had, _BEFORE, _HAD), counted(has, _AFTER, _HAS)]), spec
-        )
+        return combine(pa.concat_tables([span(had, _BEFORE, _HAD), span(has, _AFTER, _HAS)]), spec)
 
     def _gone(self, keys: pa.Table) -> pa.Table:
         """Tombstones for the numbers that a key has no more."""
