@@ -140,7 +140,7 @@ def test_a_number_of_values_is_a_whole_number_above_zero(n: Any) -> None:
 @pytest.mark.parametrize("p", [-0.01, 1.01, float("nan"), True, "0.5", None, 99])
 def test_a_share_lies_between_zero_and_one(p: Any) -> None:
     for make in (ms.quantile, ms.approx_quantile):
-        with pytest.raises(InvalidSpec, match=rf"{make.__name__} needs a share p from 0 to 1; got"):
+        with pytest.raises(InvalidSpec, match=rf"{make.__name__} needs a p from 0 to 1; got"):
             make("v", p)
 
 
