@@ -50,7 +50,7 @@ def spoiled(old: str, new: str) -> str:
 
 
 @pytest.mark.usefixtures("spark")
-def test_the_story_to_spoil_is_true(tmp_path: Path) -> None:
+def test_the_unmodified_transcript_passes(tmp_path: Path) -> None:
     (story,) = transcripts([written(tmp_path, GOOD)])
 
     play(story)
@@ -181,7 +181,7 @@ def test_a_bad_transcript_is_refused_with_file_and_line(
         (GOOD + "---\n" + GOOD, "a title is needed once; got 'Two rows make two'"),
     ],
 )
-def test_a_story_that_is_none_is_refused(tmp_path: Path, text: str, sentence: str) -> None:
+def test_an_invalid_file_is_refused(tmp_path: Path, text: str, sentence: str) -> None:
     with pytest.raises(BadTranscript) as refused:
         transcripts([written(tmp_path, text)])
 

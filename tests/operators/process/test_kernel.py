@@ -171,7 +171,7 @@ def test_a_value_that_a_function_may_not_return_is_refused_in_one_sentence(
     assert got in str(refused.value)
 
 
-def test_a_timer_that_is_no_time_is_refused() -> None:
+def test_an_invalid_timer_is_refused() -> None:
     def wrong(visit: Visit) -> None:
         visit.at(5)  # type: ignore[arg-type]
 
@@ -179,7 +179,7 @@ def test_a_timer_that_is_no_time_is_refused() -> None:
         stepped(wrong)
 
 
-def test_an_error_of_the_users_passes_as_it_is() -> None:
+def test_a_users_error_is_passed_on_unchanged() -> None:
     def failing(visit: Visit) -> None:
         raise KeyError("theirs")
 

@@ -55,7 +55,7 @@ def signed(left: Left) -> list[tuple[int, int | None, str | None]]:
     return sorted(found, key=str)
 
 
-def test_a_change_of_the_right_moves_every_row_of_the_left_that_names_it() -> None:
+def test_a_change_of_the_right_updates_every_left_row_that_refers_to_it() -> None:
     with Driver(kernel()) as driver:
         first = step(driver, [order(1, "ann"), order(2, "ann"), order(3, "bob")], [])
         assert signed(first) == []
@@ -75,14 +75,14 @@ def test_a_change_of_the_right_moves_every_row_of_the_left_that_names_it() -> No
         assert signed(gone) == [(-1, 1, "Oslo"), (-1, 2, "Oslo")]
 
 
-def test_a_row_of_the_left_that_names_another_leaves_one_place_and_comes_to_the_other() -> None:
+def test_a_left_row_that_refers_to_another_right_row_is_replaced() -> None:
     with Driver(kernel(), ranges=4) as driver:
         step(driver, [order(1, "ann")], [customer("ann", "Rome"), customer("bob", "Oslo")])
         left = step(driver, [order(1, "ann", sign=-1), order(1, "bob")], [])
     assert sorted((r["_sign"], r["city"]) for r in left.rows) == [(-1, "Rome"), (1, "Oslo")]
 
 
-def test_a_row_without_a_partner_leaves_alone_where_the_join_says_so() -> None:
+def test_an_unmatched_row_is_emitted_by_an_outer_join() -> None:
     with Driver(kernel("full")) as driver:
         first = step(driver, [order(1, None)], [customer("ann", "Rome")])
         assert signed(first) == [(1, 1, None), (1, None, "Rome")]
@@ -95,7 +95,7 @@ def test_a_row_without_a_partner_leaves_alone_where_the_join_says_so() -> None:
         assert signed(alone) == [(-1, 2, "Rome"), (-1, 3, "Rome"), (1, None, "Rome")]
 
 
-def test_a_row_of_the_right_alone_has_the_shared_key_and_rows_that_name_nobody_are_spread() -> None:
+def test_an_unmatched_right_row_has_the_shared_key_and_rows_without_a_key_are_spread() -> None:
     left = pa.schema([("id", pa.int32()), ("x", pa.int64())])
     right = pa.schema([("id", pa.int64()), ("y", pa.int64())])
     made = TableJoinKernel(table_join("id", ("id",), ("id",), "full"), (left, right))
@@ -144,7 +144,7 @@ def test_tables_joined_by_other_columns_than_keys_give_every_pair() -> None:
         ({"f": "g"}, ("a",), ("b",), "inner", ("a", "b")),
     ],
 )
-def test_the_key_of_the_view_tells_its_rows_apart(
+def test_the_key_of_the_view_identifies_its_rows(
     on: Any, left: Any, right: Any, how: Any, key: Any
 ) -> None:
     found = table_join(on, left, right, how).key
@@ -156,7 +156,7 @@ def weak_hash(_columns: Any, count: int) -> Any:
     return np.full(count, 2**64 // 3, np.uint64)
 
 
-def test_rows_without_what_they_are_joined_on_never_meet(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_with_a_null_join_column_never_match(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_sides, "hash_keys", weak_hash)
     with Driver(kernel("full")) as driver:
         nobody = {**customer("x", "Rome"), "id": None}
@@ -242,7 +242,7 @@ def many(count: int) -> pa.Table:
     )  # fmt: skip
 
 
-def test_a_change_that_moves_a_hundred_thousand_rows_leaves_in_bounded_pieces(
+def test_a_change_that_moves_a_hundred_thousand_rows_is_emitted_in_bounded_pieces(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(view_rows, "CHUNK_BYTES", 1 << 20)
@@ -258,7 +258,7 @@ def test_a_change_that_moves_a_hundred_thousand_rows_leaves_in_bounded_pieces(
     assert (np.diff(signs) >= 0).all()
 
 
-def test_the_number_of_calls_does_not_follow_the_number_of_keys() -> None:
+def test_the_number_of_calls_does_not_grow_with_the_number_of_keys() -> None:
     def work(keys: int) -> int:
         orders = many(keys)
         names = pa.array(np.arange(keys)).cast(pa.string())

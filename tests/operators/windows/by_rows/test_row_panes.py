@@ -117,7 +117,7 @@ RANGES = st.fixed_dictionaries(
 
 @settings(max_examples=25, deadline=None)
 @given(data=st.data(), rows=streams() | streams(timed=False), shares=cuts())
-def test_every_batch_shows_what_the_oracle_shows(
+def test_every_batch_emits_what_the_oracle_emits(
     data: st.DataObject, rows: list[Row], shares: list[float]
 ) -> None:
     batches = batched(rows, shares)

@@ -180,7 +180,7 @@ def corrected(draw: st.DrawFn) -> list[oracle.Batch]:
 
 @settings(max_examples=60)
 @given(data=st.data(), made=corrected(), cut=cuts)
-def test_a_window_that_loses_all_its_rows_takes_back_what_it_has_shown(
+def test_a_window_that_loses_all_its_rows_retracts_its_last_pane(
     data: st.DataObject, made: list[oracle.Batch], cut: dict[str, int]
 ) -> None:
     window, fixed = data.draw(st.sampled_from(WINDOWS))
@@ -201,7 +201,7 @@ def test_a_window_that_loses_all_its_rows_takes_back_what_it_has_shown(
 
 @settings(max_examples=200)
 @given(data=st.data(), made=batches(), cut=cuts)
-def test_windows_that_overlap_leave_on_time_as_the_oracles_do(
+def test_overlapping_windows_are_emitted_on_time_like_the_oracles(
     data: st.DataObject, made: list[oracle.Batch], cut: dict[str, int]
 ) -> None:
     window, fixed = data.draw(st.sampled_from(WINDOWS))

@@ -145,7 +145,7 @@ def taken_back(batches: list[Batch], data: st.DataObject) -> None:
 
 @settings(max_examples=50)
 @given(data=st.data())
-def test_sessions_are_parted_and_corrected_when_rows_are_taken_back(data: st.DataObject) -> None:
+def test_sessions_are_divided_and_corrected_when_rows_are_retracted(data: st.DataObject) -> None:
     early, early_says = data.draw(st.sampled_from(FIRINGS))
     late, late_says = data.draw(st.sampled_from(FIRINGS))
     mode = data.draw(st.sampled_from(PANES))
@@ -162,7 +162,7 @@ def test_sessions_are_parted_and_corrected_when_rows_are_taken_back(data: st.Dat
 
 @settings(max_examples=30)
 @given(data=st.data())
-def test_rows_taken_back_from_open_sessions_are_as_if_they_had_not_come(
+def test_rows_retracted_from_open_sessions_are_as_if_they_had_never_arrived(
     data: st.DataObject,
 ) -> None:
     batches = batches_of(data)
@@ -218,7 +218,7 @@ def panes_of(rows: list[Row]) -> list[tuple[Any, ...]]:
     ]
 
 
-def test_a_kept_session_is_corrected_by_a_late_row_and_forgotten_when_keep_is_over() -> None:
+def test_a_kept_session_is_corrected_by_a_late_row_and_dropped_when_keep_is_over() -> None:
     with Driver(visits(keep=5)) as driver:
         on_time = fed(driver, [row(0)], MIN_TIME, 11)
         corrected = fed(driver, [row(0)], 11, 14)
@@ -232,7 +232,7 @@ def test_a_kept_session_is_corrected_by_a_late_row_and_forgotten_when_keep_is_ov
     assert [windows for _, windows in late.late] == [[{"start": 0, "end": 10}]]
 
 
-def test_sessions_absorbed_by_a_merge_are_taken_back_where_their_panes_had_left() -> None:
+def test_sessions_absorbed_by_a_merge_are_retracted_if_their_panes_were_emitted() -> None:
     with Driver(visits(early=trigger.each(3))) as driver:
         fed(driver, [row(0), row(15)], MIN_TIME, 30)
         merged = fed(driver, [row(7)], 30, 30)
@@ -245,7 +245,7 @@ def test_sessions_absorbed_by_a_merge_are_taken_back_where_their_panes_had_left(
     ]
 
 
-def test_a_row_before_the_first_moves_the_start_and_takes_the_old_window_back() -> None:
+def test_a_row_before_the_first_moves_the_start_and_retracts_the_old_window() -> None:
     with Driver(visits()) as driver:
         fed(driver, [row(20)], MIN_TIME, 31)
         moved = fed(driver, [row(12)], 31, 31)
@@ -253,7 +253,7 @@ def test_a_row_before_the_first_moves_the_start_and_takes_the_old_window_back() 
     assert panes_of(moved.rows) == [(-1, 20, 30, 1, "on_time", 0), (1, 12, 30, 2, "late", 1)]
 
 
-def test_a_kept_session_that_a_row_reopens_leaves_on_time_again() -> None:
+def test_a_kept_session_that_a_row_reopens_is_emitted_on_time_again() -> None:
     with Driver(visits()) as driver:
         fed(driver, [row(0)], MIN_TIME, 11)
         reopened = fed(driver, [row(9)], 11, 12)
@@ -264,7 +264,7 @@ def test_a_kept_session_that_a_row_reopens_leaves_on_time_again() -> None:
     assert panes_of(left.flow) == [(-1, 0, 10, 1, "on_time", 0), (1, 0, 19, 2, "on_time", 1)]
 
 
-def test_the_clock_wakes_a_session_that_has_something_new_and_no_other() -> None:
+def test_the_clock_fires_only_sessions_with_new_rows() -> None:
     with Driver(visits(early=trigger.every("10 us"))) as driver:
         opened = fed(driver, [row(0), row(0, "b")], MIN_TIME, 0, clock=100)
         assert (opened.rows, opened.wake) == ([], 110)
@@ -276,14 +276,14 @@ def test_the_clock_wakes_a_session_that_has_something_new_and_no_other() -> None
         assert fed(driver, [row(2)], 0, 0, clock=113).wake == 122
 
 
-def test_late_rows_not_yet_shown_are_shown_when_keep_runs_out() -> None:
+def test_late_rows_not_yet_emitted_are_emitted_when_keep_ends() -> None:
     with Driver(visits(late=trigger.each(5), keep=20)) as driver:
         fed(driver, [row(0)], MIN_TIME, 11)
         assert fed(driver, [row(0)], 11, 29).rows == []
         assert panes_of(fed(driver, [], 29, 30).rows) == [(1, 0, 10, 2, "late", 1)]
 
 
-def test_taking_a_row_back_parts_a_session_that_had_left() -> None:
+def test_retracting_a_row_divides_an_emitted_session() -> None:
     with Driver(visits(retractable=True)) as driver:
         fed(driver, [row(0), row(8), row(16)], MIN_TIME, 27)
         parted = fed(driver, [row(8, _sign=-1)], 27, 27)
@@ -297,7 +297,7 @@ def test_taking_a_row_back_parts_a_session_that_had_left() -> None:
     assert panes_of(emptied.flow) == [(-1, 16, 26, 1, "late", 0)]
 
 
-def test_a_row_taken_back_that_is_no_longer_known_is_late() -> None:
+def test_the_retraction_of_an_unknown_row_is_late() -> None:
     with Driver(visits(keep=0, retractable=True)) as driver:
         fed(driver, [row(0)], MIN_TIME, 11)
         left = fed(driver, [row(0, _sign=-1)], 11, 11)
@@ -305,7 +305,7 @@ def test_a_row_taken_back_that_is_no_longer_known_is_late() -> None:
     assert [(r["_time"], r["_sign"]) for r, _ in left.late] == [(0, -1)]
 
 
-def test_an_on_time_pane_with_nothing_new_holds_the_empty_aggregates() -> None:
+def test_an_on_time_pane_with_nothing_new_has_the_empty_aggregates() -> None:
     every_kind: dict[str, aggregates.Aggregate] = {
         "n": aggregates.count(),
         "known": aggregates.count("v"),
@@ -333,7 +333,7 @@ def test_an_on_time_pane_with_nothing_new_holds_the_empty_aggregates() -> None:
     assert found_empty == expected
 
 
-def test_a_session_that_vanishes_leaves_nothing_to_the_next_one_of_its_key() -> None:
+def test_a_session_that_vanishes_does_not_affect_the_next_one_of_its_key() -> None:
     with Driver(visits(retractable=True)) as driver:
         fed(driver, [row(0), row(30)], MIN_TIME, 11)
         vanished = fed(driver, [row(0, _sign=-1), row(31, _sign=1)], 11, 11)

@@ -164,8 +164,7 @@ class CountedWindows:
 def _side_by_side(
     lifted: Lifted, kept: pa.Table, batch: pa.Table, known: list[str], markers: pa.Table | None
 ) -> tuple[Keyed, Ints]:
-    """Rows by key, with the state's rows (columns `known`) first; the index of those in `kept`.
-    """
+    """Rows by key, with the state's rows (columns `known`) first; the index of those in `kept`."""
     of_state = kept.select([HASH, *lifted.keys, *known])
     rows = pa.concat_tables([of_state, batch], promote_options="permissive")
     places, starts = lifted.by_key(rows)

@@ -96,7 +96,7 @@ class Kept:
     session: Ints
 
     def gained(self, met: Met, stays: Mask, layout: Layout) -> pa.Table:
-        """The state's delta: the points of the batch, and tombstones for sessions that have left."""
+        """The state's delta: the batch's points, and tombstones for sessions that have left."""
         gone = self.net == 0
         inside = self.session >= 0
         gone[inside] = ~stays[self.session[inside]]

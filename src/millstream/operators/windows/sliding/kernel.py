@@ -83,7 +83,7 @@ class SlidingKernel:
         return {WAITING: self._waiting, PAST: self._past}
 
     def output(self) -> pa.Schema:
-        """Keys, `window_start`, `window_end`, the aggregates in the order given, the pane columns."""
+        """Keys, `window_start`, `window_end`, the aggregates, the pane columns."""
         return self._lifted.output
 
     def due(self, watermark: int) -> int:
