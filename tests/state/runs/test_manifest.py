@@ -54,7 +54,7 @@ def test_a_merge_that_left_nothing_leaves_no_run() -> None:
 def test_a_merge_of_runs_that_are_not_adjacent_is_refused(
     merged: tuple[str, ...],
 ) -> None:
-    with pytest.raises(InvalidInput, match=r"side by side: .*; got a, b, c; drop the merge"):
+    with pytest.raises(InvalidInput, match=r"to be adjacent: .*; got a, b, c; drop the merge"):
         THREE.apply(Change(replace=((merged, run("m", (0, 9))),)))
 
 

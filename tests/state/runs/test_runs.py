@@ -152,7 +152,7 @@ def test_every_process_verifies_for_itself(tmp_path: Path) -> None:
 
 def test_a_file_with_the_checksum_of_another_is_refused(tmp_path: Path) -> None:
     segment = written(tmp_path)
-    with pytest.raises(Damaged, match="another checksum"):
+    with pytest.raises(Damaged, match="a different checksum"):
         open_segment(tmp_path, replace(segment, checksum=segment.checksum ^ 1))
 
 
