@@ -107,7 +107,7 @@ def test_a_retraction_from_an_aggregate_that_drops_values_is_refused() -> None:
                       ms.last("v"), ms.collect("v", limit=2), ms.largest("v", 1),
                       ms.smallest("v", 1)):  # fmt: skip
         made = Accumulating({"a": forgetful}, pa.schema([("v", pa.int64())]))
-        with pytest.raises(InvalidInput, match="needs a state that remembers its rows to take one"):
+        with pytest.raises(InvalidInput, match="needs a state that keeps its rows to retract one"):
             made.lifted(row)
 
 

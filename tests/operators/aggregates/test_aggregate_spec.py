@@ -60,7 +60,7 @@ def test_every_aggregate_is_restored_from_a_checkpoint() -> None:
 
 @pytest.mark.parametrize("kept", [{"kind": "median", "column": "v"}, made.to_json(OWN), {}])
 def test_what_cannot_be_restored_is_refused(kept: dict[str, Any]) -> None:
-    with pytest.raises(InvalidSpec, match="needs an aggregate this version makes by itself; got"):
+    with pytest.raises(InvalidSpec, match="needs a built-in aggregate of this version; got"):
         made.from_json(kept)
 
 

@@ -157,7 +157,7 @@ def test_retraction_is_refused() -> None:
     with pytest.raises(InvalidSpec, match="'weighed' needs rows that are never retracted; got"):
         accumulator(MEAN, COLUMNS, retractable=True)
     signed = rows(2, 1).append_column("_sign", pa.array([1, -1], pa.int8()))
-    with pytest.raises(InvalidInput, match="'weighed' needs a state that remembers its rows"):
+    with pytest.raises(InvalidInput, match="'weighed' needs a state that keeps its rows"):
         Accumulating({"a": MEAN}, COLUMNS).lifted(signed)
 
 
