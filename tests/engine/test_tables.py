@@ -88,7 +88,7 @@ def test_random_changes_keep_tables_and_derived_tables_up_to_date(lane: Any) -> 
         }
         assert views["cities"] == tallied
         assert views["crowded"] == {c: row for c, row in tallied.items() if row["n"] > 1}
-        expected = sorted((word, key) for word, (key,) in rows.told)
+        expected = sorted((word, key) for word, (key,) in rows.changes)
         assert sorted((row["change"], row["id"]) for row in log) == expected
 
 

@@ -178,7 +178,7 @@ def in_time(story: Story) -> list[windows.Batch]:
     return [*found, windows.Batch([], before, GREATEST, clock)]
 
 
-def expected(story: Story) -> list[windows.Told]:
+def expected(story: Story) -> list[windows.Emitted]:
     """What the oracle emits, batch by batch."""
     return windows.run(
         in_time(story), window=oracle_window(story.window), keys=["auction"], aggregates=AGGREGATES,
@@ -246,7 +246,7 @@ def check(story: Story, lane: Any) -> None:
             assert facts.late == len(drive.late()) == len(wanted.late)
 
 
-def second_window(story: Story, first: list[windows.Told], size: int) -> list[windows.Told]:
+def second_window(story: Story, first: list[windows.Emitted], size: int) -> list[windows.Emitted]:
     """What a tumbling window over the story's results emits: these are signed rows."""
     batches = []
     before = LEAST
