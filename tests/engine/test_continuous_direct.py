@@ -217,14 +217,14 @@ def test_a_topic_that_takes_nothing_for_long_stops_the_job(
         raise KafkaException(KafkaError(KafkaError.NOT_ENOUGH_REPLICAS))
 
     monkeypatch.setattr(WireSender, "send", refused)
-    job = Direct._made_writer
+    job = Direct._new_writer
 
     def impatient(self: Direct) -> Any:
         writer = job(self)
         writer._opening = replace(writer._opening, patience=1.0)
         return writer
 
-    monkeypatch.setattr(Direct, "_made_writer", impatient)
+    monkeypatch.setattr(Direct, "_new_writer", impatient)
     with pytest.raises(Unavailable, match="got no success in 1 s: "):
         ran(passing(topic), log, tmp_path / "job")
 

@@ -15,7 +15,7 @@ from tests.formats import json_records
 from tests.oracles import json_oracle
 
 import millstream as ms
-from millstream.engine.continuous.frames import Taking, as_json, output_frame
+from millstream.engine.continuous.frames import SourceFrame, as_json, output_frame
 from millstream.engine.continuous.json import EXTRA, GOOD, JsonColumns
 from millstream.errors import InvalidSpec
 from millstream.formats.json.decode import decode
@@ -193,7 +193,7 @@ def test_a_transform_runs_without_python_or_not_at_all(spark: SparkSession) -> N
     def made(function: Any) -> Any:
         output, read = stream.transform(function).to(ms.Topic("out")), stream.node
         assert isinstance(read, Read)
-        return output_frame(output, {read: Taking("rows", read, 0).rows(raw)})
+        return output_frame(output, {read: SourceFrame("rows", read, 0).rows(raw)})
 
     assert made(doubled).collect()[0]["value"] == '{"x":4,"twice":8}'
     for function in (in_python, in_arrow):

@@ -25,9 +25,9 @@ class Starting:
     """A Spark that is there or not, and knows whether it was wanted."""
 
     def __init__(self, *, there: bool) -> None:
-        self.there, self.wanted = there, False
+        self.ready, self.wanted = there, False
 
-    def want(self) -> None:
+    def start(self) -> None:
         self.wanted = True
 
 
@@ -58,7 +58,7 @@ def test_until_spark_is_there_much_goes_in_small_batches_and_spark_is_wanted() -
     assert (lane, limited, spark.wanted) == ("narrow", True, True)
     assert rows(chosen) == pytest.approx(NARROW_ROWS, abs=10)
     assert all(a == MANY["bids"][p][0] for p, (a, _) in chosen["bids"].items())
-    spark.there = True
+    spark.ready = True
     assert made.choose(MANY)[0] == "wide"
 
 
@@ -105,6 +105,6 @@ def test_what_spark_began_runs_again_without_it() -> None:
 
 def test_the_narrow_lane_is_found_by_the_name_that_earlier_versions_stored() -> None:
     began = Intent("i", 1, 0, 1, 0, "narrow", False, {})
-    assert Intent.of({**began.body(), "lane": "short"}) == began
+    assert Intent.from_json({**began.to_json(), "lane": "short"}) == began
     assert lane_name("short") == lane_name("narrow") == "narrow"
     assert lane_name("wide") == "wide"

@@ -1,4 +1,4 @@
-"""Going back: the same answers once more, in new outputs or in the old ones, whatever is killed."""
+"""Rewind: the same results again, in new outputs or the same ones, whatever is killed."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from millstream.engine.checkpoint import checkpoint, housekeeping
 from millstream.engine.checkpoint.checkpoint import Checkpoint
 from millstream.engine.recovery import unfinished_rewind
 from millstream.engine.recovery.lost import skip_lost
-from millstream.engine.recovery.rewind import Rewinding
-from millstream.engine.recovery.unfinished_rewind import POINTS, Going
+from millstream.engine.recovery.rewind import Rewinder
+from millstream.engine.recovery.unfinished_rewind import POINTS, Rewind
 from millstream.errors import AlreadyRunning, Damaged, DataGone, InvalidInput, NotFound
 from millstream.metrics.facts import moment_of
 
@@ -38,7 +38,7 @@ class Outside(Environment):
         self.again: list[tuple[str, int | None, int]] = []
         self.taken: list[str] = []
 
-    def there(self, sinks: Sequence[Sink]) -> list[str]:
+    def existing(self, sinks: Sequence[Sink]) -> list[str]:
         return [sink.name for sink in sinks if sink.name in self.taken]
 
     def writer(self, name: str, job: str) -> Any:
@@ -69,8 +69,8 @@ def job(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) ->
     return job
 
 
-def rewind(job: Small, to: To, *, into: str | None = None, again: bool = False) -> Going:
-    opened = Rewinding(job.pipeline, Checkpoint(job.folder), job.environment)
+def rewind(job: Small, to: To, *, into: str | None = None, again: bool = False) -> Rewind:
+    opened = Rewinder(job.pipeline, Checkpoint(job.folder), job.environment)
     return opened.rewind(to, into=into, again=again)
 
 
@@ -159,7 +159,7 @@ def test_numbers_are_never_used_twice_and_what_was_left_is_no_target(job: Small)
     assert set(panes(job).values()) <= {1, 2, 3, 4}
 
 
-@pytest.mark.parametrize("point", [p for p in POINTS if p != "a sink has gone back"])
+@pytest.mark.parametrize("point", [p for p in POINTS if p != "a sink was rewound"])
 def test_a_rewind_into_new_outputs_killed_at_any_step_is_done_or_not(
     job: Small, point: str
 ) -> None:
@@ -252,7 +252,7 @@ def test_every_commit_that_history_keeps_can_be_gone_back_to(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checkpoint, "FULL_EVERY", 4)
-    monkeypatch.setattr(housekeeping, "EVERY", 3)
+    monkeypatch.setattr(housekeeping, "SWEEP_EVERY", 3)
     job = Small(tmp_path / "checkpoint", spark)
     job.pipeline = ms.Pipeline("small", *job.pipeline.outputs, history="8 hours")
     job.environment = Outside()

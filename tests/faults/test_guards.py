@@ -316,7 +316,7 @@ def test_windows_to_two_sinks_are_the_same_in_both(small: Small) -> None:
 def test_rows_staged_by_tasks_that_ran_twice_are_swept_while_the_job_runs(
     small: Small, monkeypatch: Patch
 ) -> None:
-    monkeypatch.setattr(housekeeping, "EVERY", 1)
+    monkeypatch.setattr(housekeeping, "SWEEP_EVERY", 1)
     with small.run() as engine:
         orphan = small.folder / "staged" / "000000000002-9-1-0-results-feed.arrow"
         orphan.touch()

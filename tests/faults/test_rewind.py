@@ -182,7 +182,7 @@ def test_sinks_that_go_back_killed_at_each_step_lose_and_double_nothing(job: Job
 
 def test_new_outputs_of_a_killed_rewind_hold_what_a_fresh_run_gives(job: Job) -> None:
     old = job.tables(), job.sent()
-    for point in ("after rewind", "a sink has gone back"):
+    for point in ("after rewind", "a sink was rewound"):
         job.rewind("--to", "start", "--into", "-2", hold=point)
     job.run("finished")
 

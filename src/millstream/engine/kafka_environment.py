@@ -116,7 +116,7 @@ class KafkaEnvironment:
             on_step=_told, idle_seconds=self._calm,
         )  # fmt: skip
 
-    def there(self, sinks: Sequence[Sink]) -> list[str]:
+    def existing(self, sinks: Sequence[Sink]) -> list[str]:
         """Those of these places that are there already, as people call them."""
         from millstream.kafka.admin.topics import Topics
 

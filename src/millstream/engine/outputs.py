@@ -10,7 +10,7 @@ import pyarrow as pa
 from millstream.engine.checkpoint.staging import unstage
 from millstream.engine.dead_letters.refused import Guard
 from millstream.engine.dead_letters.side_outputs import SideOutputs
-from millstream.engine.redirected_sinks import elsewhere
+from millstream.engine.redirected_sinks import with_suffix
 from millstream.errors import Damaged
 from millstream.plan.side_outputs import named_sinks
 from millstream.sinks.keys import accepts_retractions
@@ -64,7 +64,7 @@ class Outputs:
         return found
 
     def _placed(self, sink: Sink) -> Sink:
-        return elsewhere(sink, self._suffix) if self._suffix else sink
+        return with_suffix(sink, self._suffix) if self._suffix else sink
 
     def open(self, job: str, written: Mapping[str, str]) -> None:
         """Open the writers of the outputs: earlier runs are shut out, ledgers read.
@@ -139,9 +139,9 @@ class Outputs:
 
     def sink_of(self, staged: StagedFiles) -> Sink:
         """Where staged rows go: an output's sink, a step's `rest`, `dead`, or a default place."""
-        if staged.door == "dead":
+        if staged.kind == "dead":
             return self._placed(self._side.dead())
-        if staged.door == "late":
+        if staged.kind == "late":
             rest = self._rests[staged.output]
             assert not isinstance(rest, Discard)
             return self._placed(self._side.late(rest))
@@ -153,11 +153,11 @@ class Outputs:
                 for table in unstage(folder, entry):
                     yield table if replaces else _given(table)
 
-        output = self._outputs[staged.output] if staged.door == "result" else None
+        output = self._outputs[staged.output] if staged.kind == "result" else None
         keys, table = (output.keys, output.table) if output else ((), False)
         replaces = accepts_retractions(sink) or table
         name = staged.output + self._suffix
-        return Staged(name, staged.door, sink, keys, staged.rows, tables, is_table=table)
+        return Staged(name, staged.kind, sink, keys, staged.rows, tables, is_table=table)
 
     def close(self) -> None:
         """Let go of all writers."""

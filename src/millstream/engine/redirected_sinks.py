@@ -15,12 +15,12 @@ from millstream.sources.files.files import Files
 from millstream.sources.kafka.topic import Topic
 
 
-def elsewhere(sink: Sink, suffix: str) -> Sink:
+def with_suffix(sink: Sink, suffix: str) -> Sink:
     """A sink whose topic, table or path has this at its end.
 
     Charts and tables on the page stay: their rows are told apart by their output's name.
 
-    >>> elsewhere(Topic("hot"), "-2").name
+    >>> with_suffix(Topic("hot"), "-2").name
     'hot-2'
 
     Raises:

@@ -88,4 +88,4 @@ def test_an_intent_names_what_it_leaves_out_and_reads_back() -> None:
     bad = isolation.Bad("a", 0, 6, "it raised")
     less = without(whole, [bad], "tumbling(k)")
     assert less.sources["a"].skips == {0: {6: ("tumbling(k)", "it raised")}}
-    assert Intent.of(less.body()) == less
+    assert Intent.from_json(less.to_json()) == less

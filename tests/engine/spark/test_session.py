@@ -14,7 +14,7 @@ HERE = cast("Any", "a session")
 
 
 def is_there(spark: Spark) -> bool:
-    return spark.there
+    return spark.ready
 
 
 class Slow:
@@ -35,9 +35,9 @@ class Slow:
 
 def test_a_session_that_is_there_is_there() -> None:
     spark = Spark.of(HERE)
-    spark.want()
+    spark.start()
 
-    assert spark.there
+    assert spark.ready
     assert spark.get() is HERE
 
 
@@ -45,15 +45,15 @@ def test_nothing_starts_before_it_is_wanted() -> None:
     start = Slow()
     spark = Spark(start)
 
-    assert not spark.there
+    assert not spark.ready
     assert start.threads == []
 
 
 def test_it_starts_once_beside_the_work() -> None:
     start = Slow()
     spark = Spark(start)
-    spark.want()
-    spark.want()
+    spark.start()
+    spark.start()
     assert not is_there(spark)
     start.go.set()
 
@@ -81,7 +81,7 @@ def test_waiting_is_told_and_can_be_ended() -> None:
             raise KeyboardInterrupt
 
     spark = Spark(start, waiting)
-    spark.want()
+    spark.start()
     with pytest.raises(KeyboardInterrupt):
         spark.get()
     start.go.set()
@@ -92,11 +92,11 @@ def test_waiting_is_told_and_can_be_ended() -> None:
 def test_a_start_that_failed_is_told_to_whoever_asks_next() -> None:
     start = Slow(SetupFailed("Spark needs memory", got="none"))
     spark = Spark(start)
-    spark.want()
+    spark.start()
     start.go.set()
     start.threads[0].join()
 
     with pytest.raises(SetupFailed, match="Spark needs memory"):
-        assert spark.there
+        assert spark.ready
     with pytest.raises(SetupFailed, match="Spark needs memory"):
         spark.get()

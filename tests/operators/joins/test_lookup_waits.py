@@ -19,7 +19,7 @@ from millstream.engine.checkpoint.checkpoint import Checkpoint
 from millstream.engine.checkpoint.fault_points import POINTS
 from millstream.engine.lanes.planner import Sizing
 from millstream.engine.recovery import unfinished_rewind
-from millstream.engine.recovery.rewind import Rewinding
+from millstream.engine.recovery.rewind import Rewinder
 from millstream.errors import InvalidSpec
 from millstream.sources.rows_reader import RowsReader
 from millstream.sources.spec import TooMuch
@@ -335,7 +335,7 @@ def looked_up(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPat
 
 
 def rewind(shop: Shop, to: Any, *, into: str | None = None) -> None:
-    opened = Rewinding(shop.pipeline, Checkpoint(shop.folder), shop.environment)
+    opened = Rewinder(shop.pipeline, Checkpoint(shop.folder), shop.environment)
     opened.rewind(to, into=into, again=into is None)
 
 
