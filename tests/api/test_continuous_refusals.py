@@ -58,7 +58,7 @@ CASES: list[tuple[str, Callable[[], object], str, str]] = [
     ("the batch clock", lambda: passing(bids().with_columns(late="now() - ts")),
      "SQL without now()", "_timestamp"),
     ("a corrected clock", lambda: passing(bids().correct_clock(event="ts", sent="sent")),
-     "needs times as they come", "correct_clock"),
+     "needs uncorrected times", "correct_clock"),
 ]  # fmt: skip
 
 

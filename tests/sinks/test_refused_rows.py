@@ -298,7 +298,7 @@ def test_dead_retry_leaves_results_alone_and_says_so(
     rows = TopicDeadLetters(environment.name, Cluster(environment.address))
     [(found, state)] = rows.rows(Selection())
     assert (found.result_of, state) == ("table", "waiting")
-    with pytest.raises(InvalidInput, match="results that the output 'table' could not take"):
+    with pytest.raises(InvalidInput, match="results that the output 'table' rejected"):
         rows.retry(Selection(), [environment.topic])
     assert len(environment.records(environment.topic)) == 1
     assert rows.drop(Selection()).waiting.total() == 1

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.faults.small_world import Crash, Small, tell_the_world
+from tests.faults.small_world import Crash, Small, install_fault_points
 
 import millstream as ms
 from millstream.engine.checkpoint.checkpoint import Checkpoint
@@ -141,7 +141,7 @@ def test_no_event_is_read_before_the_table_whatever_the_cuts_crashes_and_restart
     chance, table = random.Random(11), prices()
     found = events().lookup(table, on="k", how="left")
     shop = Shop(tmp_path / "job", spark, found, table.changes())
-    tell_the_world(shop.environment, monkeypatch)
+    install_fault_points(shop.environment, monkeypatch)
     shop.events()
     shop.prices()
     shop.lane = lane
@@ -325,9 +325,9 @@ def test_a_log_that_has_become_shorter_lets_events_go_when_it_is_read(
 def looked_up(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Shop:
     """A job that has read part of its table, and has been told to go back."""
     shop = Shop(tmp_path / "job", spark, events().lookup(prices(), on="k", how="left"))
-    tell_the_world(shop.environment, monkeypatch)
+    install_fault_points(shop.environment, monkeypatch)
     monkeypatch.setattr(
-        unfinished_rewind, "reached", lambda point, number: shop.environment.tell(point)
+        unfinished_rewind, "reached", lambda point, number: shop.environment.reach(point)
     )
     shop.events()
     shop.prices()
