@@ -154,9 +154,7 @@ def test_drafts_of_killed_writers_are_ignored_and_removed(
     assert not [
         path for path in drafts if path.exists() and path.parent.name in ("runs", "batches")
     ]
-    assert list(small.folder.glob("batches/.0000000009*")), (
-        "a recent draft may still be in use and stays"
-    )
+    assert list(small.folder.glob("batches/.0000000009*")), "recent drafts stay"
 
 
 def test_a_writer_whose_draft_was_removed_returns_false(

@@ -1,4 +1,4 @@
-"""A changed byte in a broker's files stops the job, which continues after it with --skip-damaged."""
+"""A changed byte in a broker's files stops a job, which continues with --skip-damaged."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A disk that takes no more, at each write: one sentence, and afterwards nothing is lost or twice.
+"""A full disk at each write: a clear error, and afterwards no row is lost or doubled.
 
-The limit is the kernel's own (RLIMIT_FSIZE), set for this process at a step of the
-protocol: from there on no file may grow by a byte.
+The limit is the kernel's (RLIMIT_FSIZE), set for this process at a step of the protocol: from
+there on no file can grow.
 """
 
 from __future__ import annotations

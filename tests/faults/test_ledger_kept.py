@@ -43,7 +43,7 @@ def forget(stage: Stage) -> None:
     admin.delete_consumer_groups([ledger])[ledger].result(30)
 
 
-def test_an_idle_job_writes_its_ledger_entry_again(
+def test_an_idle_job_rewrites_its_ledger_entry(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(topic_writer, "_REFRESH_SECONDS", 2.0)

@@ -1,6 +1,6 @@
 """Rewind with every kind of sink, killed with -9 at each of its steps: nothing lost, nothing twice.
 
-The answers are compared with a count in plain Python.
+The results are compared with a count in plain Python.
 """
 
 from __future__ import annotations

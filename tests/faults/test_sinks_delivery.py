@@ -17,7 +17,7 @@ from tests.faults.driver import DELAY, SCHEMA, SIZE
 from tests.faults.small_world import TOPIC, Environment, Small, install_fault_points
 
 import millstream as ms
-from millstream.engine import environment as world_module
+from millstream.engine import kafka_environment as environment_module
 from millstream.engine.kafka_environment import KafkaEnvironment
 from millstream.errors import InvalidSpec
 
@@ -67,7 +67,7 @@ class Job:
         self.small = Small(folder / "checkpoint", spark, pipeline)
         environment = self.small.environment = Outside(delivery)
         install_fault_points(environment, patch)
-        patch.setattr(world_module, "reached", lambda point, number: environment.reach(point))
+        patch.setattr(environment_module, "reached", lambda point, number: environment.reach(point))
 
     def run(self, crash: str) -> None:
         """Run a batch, crash in the second one, then run to the finish."""
