@@ -171,8 +171,8 @@ class Small:
             yield engine
             engine.close()
         finally:
-            if hasattr(engine, "_ahead"):
-                engine._ahead.close()  # a killed process would take its threads with it
+            if hasattr(engine, "_prefetcher"):
+                engine._prefetcher.close()  # a killed process would take its threads with it
             engine.checkpoint.close()
 
     def step(self) -> None:

@@ -28,4 +28,4 @@ def cluster(own_home: None) -> Iterator[ThrowAwayBrokers]:
 def three(cluster: ThrowAwayBrokers) -> Iterator[ThrowAwayBrokers]:
     """The cluster, whole before and after."""
     yield cluster
-    cluster.mend()
+    cluster.repair()

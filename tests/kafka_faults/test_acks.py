@@ -30,6 +30,6 @@ def test_each_kind_of_acknowledgement_loses_what_it_may_and_no_more(
         harm.update(unseen=none.lost_unseen, lost=leader.acknowledged_and_lost, twice=plain.twice)
         if all(harm.values()):
             break
-        three.mend()
+        three.repair()
 
     assert all(harm.values()), harm

@@ -192,6 +192,6 @@ def test_every_broker_dies_in_turn(three: ThrowAwayBrokers, stage: Stage) -> Non
         for node in (1, 2, 3, 1):
             three[node].kill()
             stage.more()
-            three.mend()
+            three.repair()
             stage.more()
     stage.assert_right()

@@ -76,7 +76,7 @@ def test_a_broker_that_dies_is_told_and_what_it_lacks_is_counted(
     assert {topic, only} <= {info.name for info in log.topics.list()}
     log.fill(topic, [b"while one is down"])
     assert log.values(topic) == [b"while one is down"]
-    three.mend()
+    three.repair()
     assert log.topics.describe(only).partitions[0].leader == 2, "what had one copy is led again"
 
 
