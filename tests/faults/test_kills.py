@@ -12,7 +12,7 @@ import pytest
 from tests.faults.running import Run
 from tests.faults.verdicts import Report, differences, verdict_on
 
-from millstream.engine.checkpoint.fault_points import AHEAD, POINTS
+from millstream.engine.checkpoint.fault_points import PREFETCHED, POINTS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,9 +59,9 @@ def kill_with_prefetched_rows(config: Config, feed: Feed, folder: Path) -> None:
         job.arm("before commit")
         feed.send()
         job.wait_held("before commit")
-        job.arm(AHEAD)
+        job.arm(PREFETCHED)
         feed.send()
-        job.wait_held(AHEAD)
+        job.wait_held(PREFETCHED)
         job.kill()
 
 

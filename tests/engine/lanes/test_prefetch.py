@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.engine.prefetch_log import LogPrefetchReader, PrefetchableReader, until
 from tests.faults.small_world import Log
 
-from millstream.engine.checkpoint.fault_points import AHEAD
+from millstream.engine.checkpoint.fault_points import PREFETCHED
 from millstream.engine.lanes import prefetch
 from millstream.engine.lanes.prefetch import (
     Piece,
@@ -136,7 +136,7 @@ def test_all_that_has_come_meanwhile_is_handed_over(fed: Fed, found: list[str]) 
 
     assert taken.left == {}
     assert [rows.report.rows for rows in taken.rows] == [3]
-    assert found == [AHEAD]
+    assert found == [PREFETCHED]
 
 
 def test_a_batch_that_ends_inside_a_piece_reads_for_itself_and_so_does_nobody_twice(

@@ -19,7 +19,7 @@ POINTS = (
     "before commit", "in the middle of writing commit", "after commit",
 )  # fmt: skip
 
-AHEAD = "with rows read ahead"  # in another thread, at any moment of a batch
+PREFETCHED = "with rows prefetched"  # in another thread, at any moment of a batch
 
 _FOLDER = os.environ.get("MILLSTREAM_HOLD")
 
