@@ -41,7 +41,7 @@ CASES: list[tuple[str, Callable[[], object], str, str]] = [
     ("a window", lambda: passing(windows()), "got tumbling(auction)", "micro-batch"),
     ("rows behind a window", lambda: passing(windows().where("n > 1")), "tumbling", "micro-batch"),
     ("distinct", lambda: passing(bids().distinct(by="auction")), "distinct(auction)", "mode="),
-    ("ordered", lambda: passing(bids().ordered()), "got ordered", "remember nothing"),
+    ("ordered", lambda: passing(bids().ordered()), "got ordered", "needs steps without state"),
     ("a source of memory", lambda: passing(ms.read(ms.Memory("rows", schema="x long"))),
      "needs topics as sources", "Memory"),
     ("files", lambda: passing(ms.read(ms.Files("in", format="json", schema="x long"))),
