@@ -219,7 +219,7 @@ def test_a_second_checkpoint_for_the_same_output_is_refused_and_can_take_over(
     feed.send()
     with pytest.raises(Fenced), running(config) as rows:  # noqa: PT012
         until(lambda: rows, "a first batch")
-        with pytest.raises(AlreadyRunning, match="give this pipeline another name"):
+        with pytest.raises(AlreadyRunning, match="rename this pipeline"):
             run(other, until="caught_up")
         feed.send()
         until(lambda: sum(rows) > rows[0], "rows after the second was refused")

@@ -148,7 +148,7 @@ def test_a_delta_table_with_other_writers_is_not_changed(tmp_path: Path) -> None
     writer = reopened(sink)
     assert writer.rewind_obstacle(1, "intent 1") is None
     write_deltalake(tmp_path / "lake", pa.table({"k": [9]}), mode="append")
-    assert "others have written" in str(writer.rewind_obstacle(1, "intent 1"))
+    assert "other writers have changed" in str(writer.rewind_obstacle(1, "intent 1"))
     assert "does not go back to batch 7" in str(writer.rewind_obstacle(7, "unknown"))
 
 
