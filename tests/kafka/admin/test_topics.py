@@ -20,7 +20,7 @@ BAD_NAMES = ["", " ", "a b", "a/b", "a\n", "ü", ".", "..", "x" * 250, "a*", Non
 NOWHERE = "127.0.0.1:1"
 
 
-def test_a_topic_is_made_listed_described_changed_and_deleted(log: Log, topic: str) -> None:
+def test_a_topic_is_created_listed_described_changed_and_deleted(log: Log, topic: str) -> None:
     made = log.topics.create(
         topic, partitions=3, retention="1 day", settings={"preallocate": False, "segment.ms": 1000}
     )
