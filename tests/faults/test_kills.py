@@ -12,7 +12,7 @@ import pytest
 from tests.faults.running import Run
 from tests.faults.verdicts import Report, differences, verdict_on
 
-from millstream.engine.checkpoint.fault_points import PREFETCHED, POINTS
+from millstream.engine.checkpoint.fault_points import POINTS, PREFETCHED
 
 if TYPE_CHECKING:
     from pathlib import Path
