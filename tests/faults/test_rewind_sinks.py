@@ -107,7 +107,7 @@ def test_a_folder_without_recorded_parts_goes_back_only_between_its_files(
         path.unlink()
     why = writer.rewind_obstacle(5, "intent 5")
     assert why is not None
-    assert f"one file for the batches 1 to {TOGETHER}, and nothing says which" in why
+    assert f"one file for the batches 1 to {TOGETHER}, without recorded parts" in why
     assert writer.rewind_obstacle(0, None) is None
     writer.rewind(TOGETHER, f"intent {TOGETHER}", "mark")
     assert files(tmp_path / "out") == list(range(1, TOGETHER + 1))
@@ -149,7 +149,7 @@ def test_a_delta_table_with_other_writers_is_not_changed(tmp_path: Path) -> None
     assert writer.rewind_obstacle(1, "intent 1") is None
     write_deltalake(tmp_path / "lake", pa.table({"k": [9]}), mode="append")
     assert "other writers have changed" in str(writer.rewind_obstacle(1, "intent 1"))
-    assert "does not go back to batch 7" in str(writer.rewind_obstacle(7, "unknown"))
+    assert "does not reach back to batch 7" in str(writer.rewind_obstacle(7, "unknown"))
 
 
 def test_charts_and_live_tables_lose_the_rows_of_later_batches() -> None:
