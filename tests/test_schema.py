@@ -106,7 +106,7 @@ def test_a_schema_is_a_sequence_of_fields() -> None:
         ("a array long", "`<` after array here; got 'long'"),
         ("a map<int>", "a comma between the map's key and value here; got '>'"),
         ("a decimal(39,2)", "1 to 38 digits"),
-        ("a decimal(2,3)", "no more after the point than in all"),
+        ("a decimal(2,3)", "a scale that is not larger"),
         ("a decimal(x)", "a precision, a whole number here; got 'x)'"),
         ("a long not", "`null` after `not` here; got the end of the text"),
         ("a long comment x", "a comment in single quotes here; got 'x'"),

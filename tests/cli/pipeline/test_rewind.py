@@ -135,7 +135,7 @@ def test_a_job_continues_after_a_damaged_record_batch_with_skip_damaged(
         stopped = millstream("run", file, *folder, "--until", "caught-up")
         assert stopped.code == 6
         assert f"{topic}/0 needs an intact record batch at offset {offset}; got" in stopped.err
-        assert "go on behind that batch by `millstream run … --skip-damaged`" in stopped.err
+        assert "continue after that batch by `millstream run … --skip-damaged`" in stopped.err
     continued = millstream.ok("run", file, *folder, "--until", "caught-up", "--skip-damaged")
     skipped = f"{topic}/0: damaged offsets {offset} to {offset + 1} (up to 2 records) are skipped"
     assert f"warning: {skipped}" in continued.err

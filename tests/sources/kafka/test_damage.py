@@ -1,4 +1,4 @@
-"""What a broker sends that cannot be: one sentence with topic, partition and offset."""
+"""Invalid responses of a broker raise errors with topic, partition and offset."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import google_crc32c
 import pytest
 from tests.kafka.batch_writing import CODECS, Whole, Written, packed
-from tests.kafka.fake_broker import Told, broker
+from tests.kafka.fake_broker import FetchResponse, broker
 
 from millstream.errors import DamagedLog, MillstreamError, Unavailable
 from millstream.kafka.settings import Cluster
@@ -24,9 +24,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topic_wire, "_TIMEOUT", 0.5)
 
 
-def read(told: Told, **more: Any) -> list[int]:
+def read(response: FetchResponse, **more: Any) -> list[int]:
     """The offsets read from 1000 on."""
-    with broker(told, **more) as address:
+    with broker(response, **more) as address:
         fetcher = WireFetcher(Cluster(address), "t")
         try:
             tables = fetcher.read({0: (1000, 1040)}, COLUMNS)
@@ -36,7 +36,7 @@ def read(told: Told, **more: Any) -> list[int]:
 
 
 def made(raw: bytes, codec: str = "none", **more: Any) -> bytes:
-    """A batch with these bytes for its forty records, and the right checksum."""
+    """A batch with these bytes as its forty records, and a valid checksum."""
     whole = bytearray(Whole(1000, RECORDS, codec, **more).bytes())
     whole[61:] = packed(raw, codec)
     return summed(whole)
@@ -52,15 +52,15 @@ def raw(*records: bytes) -> bytes:
     return b"".join(one.raw() for one in RECORDS[: 40 - len(records)]) + b"".join(records)
 
 
-def test_what_is_whole_is_read() -> None:
-    assert read(Told(made(raw()))) == list(range(1000, 1040))
+def test_an_intact_batch_is_read() -> None:
+    assert read(FetchResponse(made(raw()))) == list(range(1000, 1040))
 
 
-def test_a_damaged_marker_ends_what_follows_before_it() -> None:
-    """A marker of a transaction is looked into although its offset is not asked for."""
+def test_following_stops_before_a_damaged_control_batch() -> None:
+    """A control batch is decompressed although its offset is not requested."""
     marker = bytearray(Whole(2000, RECORDS[:1], "gzip").bytes())
-    marker[22] = 0x20 | 3  # a control batch that says LZ4 and holds gzip
-    with broker(Told(made(raw()) + summed(marker))) as address:
+    marker[22] = 0x20 | 3  # a control batch with the codec LZ4 and gzip data
+    with broker(FetchResponse(made(raw()) + summed(marker))) as address:
         fetcher = WireFetcher(Cluster(address), "t")
         found = fetcher.following({0: 1000}, COLUMNS, least=1, most=1 << 20)
         assert found is not None
@@ -96,11 +96,11 @@ LAST = {
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("last", LAST.values(), ids=LAST)
-def test_records_that_do_not_fit_their_batch_are_refused_with_its_place(
+def test_records_that_do_not_fit_their_batch_are_refused_with_its_offset(
     last: bytes, codec: str
 ) -> None:
     with pytest.raises(DamagedLog, match="t/0 needs an intact record batch at offset 1000; got "):
-        read(Told(made(raw(last), codec)))
+        read(FetchResponse(made(raw(last), codec)))
 
 
 def header(place: int, form: str, value: int) -> bytes:
@@ -130,9 +130,9 @@ HEADERS = {
 
 
 @pytest.mark.parametrize("batch", HEADERS.values(), ids=HEADERS)
-def test_a_header_that_does_not_fit_is_refused_with_its_place(batch: bytes) -> None:
+def test_an_inconsistent_header_is_refused_with_its_offset(batch: bytes) -> None:
     with pytest.raises(DamagedLog, match=r"t/0 needs an intact record batch at offset (1000|900)"):
-        read(Told(batch))
+        read(FetchResponse(batch))
 
 
 PACKED = {
@@ -145,24 +145,26 @@ PACKED = {
 
 @pytest.mark.parametrize("codec", [codec for codec in CODECS if codec != "none"])
 @pytest.mark.parametrize("broken", PACKED.values(), ids=PACKED)
-def test_what_cannot_be_unpacked_is_refused_with_its_place(broken: Any, codec: str) -> None:
+def test_records_that_cannot_be_decompressed_are_refused_with_their_offset(
+    broken: Any, codec: str
+) -> None:
     whole = bytearray(Whole(1000, RECORDS, codec).bytes())
     whole[61:] = broken(codec)
     with pytest.raises(DamagedLog, match="t/0 needs an intact record batch at offset 1000; got "):
-        read(Told(summed(whole)))
+        read(FetchResponse(summed(whole)))
 
 
 @pytest.mark.parametrize("claim", [b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\xff\xff\x01"])
-def test_snappy_that_claims_gigabytes_is_refused_before_there_is_memory_for_them(
+def test_snappy_data_that_claims_gigabytes_is_refused_before_memory_is_allocated(
     claim: bytes,
 ) -> None:
     whole = bytearray(Whole(1000, RECORDS, "snappy").bytes())
     whole[61:] = claim + b"\0x"
     with pytest.raises(DamagedLog, match="offset 1000; got "):
-        read(Told(summed(whole)))
+        read(FetchResponse(summed(whole)))
 
 
-def test_a_record_beyond_the_largest_there_may_be_is_refused(
+def test_a_record_over_the_size_limit_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from millstream.kafka.protocol import record_batches
@@ -171,50 +173,52 @@ def test_a_record_beyond_the_largest_there_may_be_is_refused(
     monkeypatch.setattr(record_batches, "PIECE", 1 << 18)
     large = (Written(0, b"x" * (1 << 19)), Written(1, b"x" * (1 << 21)))
     with pytest.raises(DamagedLog, match=r"a record of 209\d+ bytes, where at most 1048576 are"):
-        read(Told(Whole(1000, large, "zstd").bytes()))
+        read(FetchResponse(Whole(1000, large, "zstd").bytes()))
 
 
 WRONG = {
-    "another partition": Told(made(raw()), partition=3),
-    "another topic": Told(made(raw()), topic="other"),
-    "a partition twice": Told(made(raw()), twice=True),
+    "another partition": FetchResponse(made(raw()), partition=3),
+    "another topic": FetchResponse(made(raw()), topic="other"),
+    "a partition twice": FetchResponse(made(raw()), twice=True),
 }
 
 
-@pytest.mark.parametrize("told", WRONG.values(), ids=WRONG)
-def test_an_answer_about_something_else_is_refused_with_what_was_asked(told: Told) -> None:
+@pytest.mark.parametrize("response", WRONG.values(), ids=WRONG)
+def test_a_response_for_another_partition_is_refused_and_names_the_request(
+    response: FetchResponse,
+) -> None:
     with pytest.raises(Unavailable, match=r"'t'.* about .* \(partition 0 at offset 1000\)"):
-        read(told)
+        read(response)
 
 
 ABSURD = {
-    "more bytes than there are": Told(made(raw()), records_size=1 << 30),
-    "aborted transactions without end": Told(made(raw()), aborted=2**31 - 1),
-    "fewer bytes than there are": Told(made(raw()), records_size=70),
+    "more bytes than there are": FetchResponse(made(raw()), records_size=1 << 30),
+    "aborted transactions without end": FetchResponse(made(raw()), aborted=2**31 - 1),
+    "fewer bytes than there are": FetchResponse(made(raw()), records_size=70),
 }
 
 
-@pytest.mark.parametrize("told", ABSURD.values(), ids=ABSURD)
-def test_an_answer_that_does_not_fit_itself_ends_in_one_sentence(told: Told) -> None:
+@pytest.mark.parametrize("response", ABSURD.values(), ids=ABSURD)
+def test_an_inconsistent_response_raises_a_millstream_error(response: FetchResponse) -> None:
     with pytest.raises(MillstreamError, match="t"):
-        read(told)
+        read(response)
 
 
 @pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 1 << 20), ("127.0.0.1", -1),
                                             ("x" * 300, 9092)])  # fmt: skip
-def test_a_leader_at_no_address_is_one_that_is_not_there(host: str, port: int) -> None:
+def test_a_leader_with_an_invalid_address_is_unavailable(host: str, port: int) -> None:
     with pytest.raises(Unavailable, match="a broker at"):
-        read(Told(made(raw())), host=host, port=port)
+        read(FetchResponse(made(raw())), host=host, port=port)
 
 
-def test_a_broker_that_finds_damage_itself_is_believed() -> None:
+def test_a_batch_that_the_broker_reports_as_corrupt_is_damaged() -> None:
     with pytest.raises(DamagedLog, match="t/0 needs an intact record batch at offset 1000"):
-        read(Told(b"", error=2))
+        read(FetchResponse(b"", error=2))
 
 
-def test_times_beyond_what_microseconds_can_say_are_the_last_there_is() -> None:
+def test_timestamps_beyond_the_range_of_microseconds_are_clamped() -> None:
     late = Whole(1000, (Written(0, b"x"),) * 1, first_stamp=2**62).bytes()
-    with broker(Told(late)) as address:
+    with broker(FetchResponse(late)) as address:
         fetcher = WireFetcher(Cluster(address), "t")
         [table] = fetcher.read({0: (1000, 1001)}, COLUMNS)
         fetcher.close()
