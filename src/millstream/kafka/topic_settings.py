@@ -88,8 +88,8 @@ def texts(
         if name in named:
             raise InvalidInput(
                 f"the topic setting {name} needs to be given once",
-                got="it among the settings and by its own argument",
-                do="leave one out",
+                got="it in settings= and as an argument",
+                do="omit one",
             )
     return {name: text(name, value) for name, value in {**(settings or {}), **named}.items()}
 

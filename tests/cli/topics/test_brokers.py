@@ -105,8 +105,8 @@ def test_the_one_broker_is_listed_and_nothing_can_be_added_to_it(millstream: Com
     ("words", "told"),
     [
         (["--to", "1,x"], "--to needs numbers of brokers with commas between; got '1,x'"),
-        (["--to", "7"], "a move needs brokers that are up; got broker 7; there are 1"),
-        (["--to", "1", "--replicas", "2"], "at least as many brokers as copies, 2"),
+        (["--to", "7"], "a move needs brokers that are up; got broker 7; choose one of 1"),
+        (["--to", "1", "--replicas", "2"], "at least as many brokers as replicas, 2"),
     ],
 )
 def test_a_move_that_cannot_be_is_refused(
