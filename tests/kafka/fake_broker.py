@@ -1,4 +1,4 @@
-"""A broker on the loopback that answers what a test tells it to, true or not."""
+"""A fake broker on the loopback, with responses chosen by the test, valid or not."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _FETCH = 1
 
 
 @dataclass(frozen=True)
-class Told:
-    """What it says of a partition; `records_size` is claimed, where that is not the true one."""
+class FetchResponse:
+    """A response about one partition; `records_size` is its size field, by default the true one."""
 
     records: bytes
     partition: int = 0
@@ -29,7 +29,7 @@ class Told:
     twice: bool = False
 
     def bytes(self) -> bytes:
-        """The answer to a fetch, without its length and number."""
+        """The response, without its size and correlation id."""
         size = len(self.records) if self.records_size is None else self.records_size
         part = struct.pack(">ihqqqiii", self.partition, self.error, self.high, self.high, 0,
                            self.aborted, -1, size) + self.records  # fmt: skip
@@ -43,7 +43,7 @@ def _text(text: str) -> bytes:
 
 
 def metadata(host: str, port: int, topic: str = "t") -> bytes:
-    """One broker, which leads the one partition of a topic."""
+    """A Metadata response: one broker, which leads the only partition of a topic."""
     broker = struct.pack(">i", 1) + _text(host) + struct.pack(">ih", port, -1)
     partition = struct.pack(">hii", 0, 0, 1) + 3 * struct.pack(">i", 0)
     head = struct.pack(">ii", 0, 1) + broker + struct.pack(">hi", -1, 1)
@@ -52,14 +52,14 @@ def metadata(host: str, port: int, topic: str = "t") -> bytes:
 
 
 class Log:
-    """A partition whose bytes a test changes between fetches; like a broker, it answers with the
-    batches from the one that holds the offset on, as far as their headers say."""
+    """A partition whose bytes a test changes between fetches. Like a broker, it returns the batches
+    from the requested offset on, according to their headers."""
 
     def __init__(self) -> None:
         self.records = b""
 
     def answer(self, offset: int) -> bytes:
-        """The answer to a fetch from this offset."""
+        """The response to a fetch from this offset."""
         at, records = 0, self.records
         while at + 61 <= len(records):
             base, size = struct.unpack_from(">qi", records, at)
@@ -67,11 +67,11 @@ class Log:
             if min(base, size - 1, last) < 0 or base + last >= offset:
                 break
             at += 12 + size
-        return Told(records[at:]).bytes()
+        return FetchResponse(records[at:]).bytes()
 
 
-def _asked_for(fetch: bytes) -> int:
-    """The offset that a Fetch request of version 11 for one partition names."""
+def _requested_offset(fetch: bytes) -> int:
+    """The offset in a Fetch request of version 11 for one partition."""
     (client,) = struct.unpack_from(">h", fetch, 8)
     topics = 10 + client + 25
     (name,) = struct.unpack_from(">h", fetch, topics + 4)
@@ -80,31 +80,33 @@ def _asked_for(fetch: bytes) -> int:
 
 
 @contextmanager
-def broker(told: Told | Log, *, host: str = "127.0.0.1", port: int | None = None) -> Iterator[str]:
-    """Its address. It says that the partition is led by that host and port: its own, as a rule."""
+def broker(
+    response: FetchResponse | Log, *, host: str = "127.0.0.1", port: int | None = None
+) -> Iterator[str]:
+    """The broker's address. Its metadata name `host` and `port`, by default its own, as leader."""
 
     def serve(connection: socket.socket) -> None:
         with connection, suppress(OSError):
             while len(size := connection.recv(4, socket.MSG_WAITALL)) == 4:
-                asked = connection.recv(int.from_bytes(size), socket.MSG_WAITALL)
-                kind, _, number = struct.unpack_from(">hhi", asked)
+                request = connection.recv(int.from_bytes(size), socket.MSG_WAITALL)
+                kind, _, number = struct.unpack_from(">hhi", request)
                 if kind != _FETCH:
                     answer = metadata(host, port or own)
-                elif isinstance(told, Log):
-                    answer = told.answer(_asked_for(asked))
+                elif isinstance(response, Log):
+                    answer = response.answer(_requested_offset(request))
                 else:
-                    answer = told.bytes()
+                    answer = response.bytes()
                 answer = struct.pack(">i", number) + answer
                 connection.sendall(struct.pack(">i", len(answer)) + answer)
 
     def listen() -> None:
-        while not over.is_set():
+        while not stopping.is_set():
             with suppress(TimeoutError):
                 connection, _ = server.accept()
                 connection.settimeout(None)
                 threading.Thread(target=serve, args=(connection,), daemon=True).start()
 
-    over = threading.Event()
+    stopping = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(0.02)
         own = server.getsockname()[1]
@@ -113,5 +115,5 @@ def broker(told: Told | Log, *, host: str = "127.0.0.1", port: int | None = None
         try:
             yield f"127.0.0.1:{own}"
         finally:
-            over.set()
+            stopping.set()
             thread.join(10)

@@ -8,7 +8,7 @@ from typing import Any
 import google_crc32c
 import pytest
 from tests.kafka.batch_writing import CODECS, Whole, Written, packed
-from tests.kafka.fake_broker import Told, broker
+from tests.kafka.fake_broker import FetchResponse, broker
 
 from millstream.errors import DamagedLog, MillstreamError, Unavailable
 from millstream.kafka.settings import Cluster
@@ -24,7 +24,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topic_wire, "_TIMEOUT", 0.5)
 
 
-def read(told: Told, **more: Any) -> list[int]:
+def read(told: FetchResponse, **more: Any) -> list[int]:
     """The offsets read from 1000 on."""
     with broker(told, **more) as address:
         fetcher = WireFetcher(Cluster(address), "t")
@@ -53,14 +53,14 @@ def raw(*records: bytes) -> bytes:
 
 
 def test_what_is_whole_is_read() -> None:
-    assert read(Told(made(raw()))) == list(range(1000, 1040))
+    assert read(FetchResponse(made(raw()))) == list(range(1000, 1040))
 
 
 def test_a_damaged_marker_ends_what_follows_before_it() -> None:
     """A marker of a transaction is looked into although its offset is not asked for."""
     marker = bytearray(Whole(2000, RECORDS[:1], "gzip").bytes())
     marker[22] = 0x20 | 3  # a control batch that says LZ4 and holds gzip
-    with broker(Told(made(raw()) + summed(marker))) as address:
+    with broker(FetchResponse(made(raw()) + summed(marker))) as address:
         fetcher = WireFetcher(Cluster(address), "t")
         found = fetcher.following({0: 1000}, COLUMNS, least=1, most=1 << 20)
         assert found is not None
@@ -100,7 +100,7 @@ def test_records_that_do_not_fit_their_batch_are_refused_with_its_place(
     last: bytes, codec: str
 ) -> None:
     with pytest.raises(DamagedLog, match="t/0 needs an intact record batch at offset 1000; got "):
-        read(Told(made(raw(last), codec)))
+        read(FetchResponse(made(raw(last), codec)))
 
 
 def header(place: int, form: str, value: int) -> bytes:
@@ -132,7 +132,7 @@ HEADERS = {
 @pytest.mark.parametrize("batch", HEADERS.values(), ids=HEADERS)
 def test_a_header_that_does_not_fit_is_refused_with_its_place(batch: bytes) -> None:
     with pytest.raises(DamagedLog, match=r"t/0 needs an intact record batch at offset (1000|900)"):
-        read(Told(batch))
+        read(FetchResponse(batch))
 
 
 PACKED = {
@@ -149,7 +149,7 @@ def test_what_cannot_be_unpacked_is_refused_with_its_place(broken: Any, codec: s
     whole = bytearray(Whole(1000, RECORDS, codec).bytes())
     whole[61:] = broken(codec)
     with pytest.raises(DamagedLog, match="t/0 needs an intact record batch at offset 1000; got "):
-        read(Told(summed(whole)))
+        read(FetchResponse(summed(whole)))
 
 
 @pytest.mark.parametrize("claim", [b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\xff\xff\x01"])
@@ -159,7 +159,7 @@ def test_snappy_that_claims_gigabytes_is_refused_before_there_is_memory_for_them
     whole = bytearray(Whole(1000, RECORDS, "snappy").bytes())
     whole[61:] = claim + b"\0x"
     with pytest.raises(DamagedLog, match="offset 1000; got "):
-        read(Told(summed(whole)))
+        read(FetchResponse(summed(whole)))
 
 
 def test_a_record_beyond_the_largest_there_may_be_is_refused(
@@ -171,31 +171,31 @@ def test_a_record_beyond_the_largest_there_may_be_is_refused(
     monkeypatch.setattr(record_batches, "PIECE", 1 << 18)
     large = (Written(0, b"x" * (1 << 19)), Written(1, b"x" * (1 << 21)))
     with pytest.raises(DamagedLog, match=r"a record of 209\d+ bytes, where at most 1048576 are"):
-        read(Told(Whole(1000, large, "zstd").bytes()))
+        read(FetchResponse(Whole(1000, large, "zstd").bytes()))
 
 
 WRONG = {
-    "another partition": Told(made(raw()), partition=3),
-    "another topic": Told(made(raw()), topic="other"),
-    "a partition twice": Told(made(raw()), twice=True),
+    "another partition": FetchResponse(made(raw()), partition=3),
+    "another topic": FetchResponse(made(raw()), topic="other"),
+    "a partition twice": FetchResponse(made(raw()), twice=True),
 }
 
 
 @pytest.mark.parametrize("told", WRONG.values(), ids=WRONG)
-def test_an_answer_about_something_else_is_refused_with_what_was_asked(told: Told) -> None:
+def test_an_answer_about_something_else_is_refused_with_what_was_asked(told: FetchResponse) -> None:
     with pytest.raises(Unavailable, match=r"'t'.* about .* \(partition 0 at offset 1000\)"):
         read(told)
 
 
 ABSURD = {
-    "more bytes than there are": Told(made(raw()), records_size=1 << 30),
-    "aborted transactions without end": Told(made(raw()), aborted=2**31 - 1),
-    "fewer bytes than there are": Told(made(raw()), records_size=70),
+    "more bytes than there are": FetchResponse(made(raw()), records_size=1 << 30),
+    "aborted transactions without end": FetchResponse(made(raw()), aborted=2**31 - 1),
+    "fewer bytes than there are": FetchResponse(made(raw()), records_size=70),
 }
 
 
 @pytest.mark.parametrize("told", ABSURD.values(), ids=ABSURD)
-def test_an_answer_that_does_not_fit_itself_ends_in_one_sentence(told: Told) -> None:
+def test_an_answer_that_does_not_fit_itself_ends_in_one_sentence(told: FetchResponse) -> None:
     with pytest.raises(MillstreamError, match="t"):
         read(told)
 
@@ -204,17 +204,17 @@ def test_an_answer_that_does_not_fit_itself_ends_in_one_sentence(told: Told) -> 
                                             ("x" * 300, 9092)])  # fmt: skip
 def test_a_leader_at_no_address_is_one_that_is_not_there(host: str, port: int) -> None:
     with pytest.raises(Unavailable, match="a broker at"):
-        read(Told(made(raw())), host=host, port=port)
+        read(FetchResponse(made(raw())), host=host, port=port)
 
 
 def test_a_broker_that_finds_damage_itself_is_believed() -> None:
     with pytest.raises(DamagedLog, match="t/0 needs an intact record batch at offset 1000"):
-        read(Told(b"", error=2))
+        read(FetchResponse(b"", error=2))
 
 
 def test_times_beyond_what_microseconds_can_say_are_the_last_there_is() -> None:
     late = Whole(1000, (Written(0, b"x"),) * 1, first_stamp=2**62).bytes()
-    with broker(Told(late)) as address:
+    with broker(FetchResponse(late)) as address:
         fetcher = WireFetcher(Cluster(address), "t")
         [table] = fetcher.read({0: (1000, 1001)}, COLUMNS)
         fetcher.close()
