@@ -31,11 +31,15 @@ def test_the_oracle_agrees_with_kafkas_test_vectors() -> None:
 
 
 @given(st.binary(max_size=40), st.integers(1, 200))
-def test_a_key_goes_to_the_partition_that_the_java_client_chooses(key: bytes, partitions: int) -> None:
+def test_a_key_goes_to_the_partition_that_the_java_client_chooses(
+    key: bytes, partitions: int
+) -> None:
     assert partition_of(key, partitions) == java_partition(key, partitions)
 
 
-def test_records_are_stored_in_the_partition_that_the_java_client_chooses(log: Log, topic: str) -> None:
+def test_records_are_stored_in_the_partition_that_the_java_client_chooses(
+    log: Log, topic: str
+) -> None:
     log.topics.create(topic, partitions=7)
     keys = [*VECTORS, b"", *(b"key-%d" % i for i in range(200))]
     with Producer(log.address) as producer:
@@ -70,7 +74,9 @@ def test_round_robin_ignores_keys(log: Log, topic: str) -> None:
     assert sorted(placed) == [0, 0, 1, 1, 2]
 
 
-def test_a_user_partitioner_gets_the_bytes_of_the_key_and_the_partition_count(log: Log, topic: str) -> None:
+def test_a_user_partitioner_gets_the_bytes_of_the_key_and_the_partition_count(
+    log: Log, topic: str
+) -> None:
     log.topics.create(topic, partitions=4)
     seen = []
 

@@ -378,9 +378,7 @@ def test_each_api_has_its_name_in_kafka() -> None:
 
 @pytest.mark.parametrize("api", REQUESTS, ids=kafka.name_of)
 @given(data=st.data(), correlation_id=INT32)
-def test_a_request_matches_the_schema(
-    api: Api, data: st.DataObject, correlation_id: int
-) -> None:
+def test_a_request_matches_the_schema(api: Api, data: st.DataObject, correlation_id: int) -> None:
     request, values = data.draw(REQUESTS[api])
 
     assert request.api == api

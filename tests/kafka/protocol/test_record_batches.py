@@ -1,4 +1,4 @@
-"""Record batches parsed all at once, against batches written by hand."""
+"""The vectorised parser of record batches, compared with batches written by hand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from millstream.kafka.protocol import batch_headers, decompression, record_batch
 from millstream.kafka.protocol.batch_headers import Aborted, BadBatch, UnknownFormat
 from millstream.kafka.protocol.record_batches import Records, pieces
 
-# bytes that look like the beginning of a record, and such that do not
+# Some of these bytes look like the beginning of a record.
 PAYLOADS = st.one_of(
     st.none(),
     st.binary(max_size=40),
@@ -50,7 +50,7 @@ def logs(draw: st.DrawFn) -> list[Whole]:
 def records(
     fetched: memoryview, aborted: Aborted, first: int, end: int, *, keys: bool = False
 ) -> Records:
-    """All pieces in one."""
+    """All pieces, concatenated."""
     whole = batch_headers.batches(fetched)
     found = list(pieces(fetched, whole, aborted, first, end, keys=keys))
     none: list[pa.Array] = [pa.array([], pa.binary())]
@@ -235,7 +235,7 @@ def test_aborted_transactions_and_markers_are_not_read() -> None:
     assert found.next == 8
 
 
-def test_the_mark_of_another_producer_does_not_end_an_aborted_transaction() -> None:
+def test_the_marker_of_another_producer_does_not_end_an_aborted_transaction() -> None:
     log = [
         Whole(0, (Written(0, b"gone"),), producer=8),
         Whole(1, (), producer=9, control=0),
@@ -247,7 +247,7 @@ def test_the_mark_of_another_producer_does_not_end_an_aborted_transaction() -> N
     assert len(records(whole, [(8, 0), (9, 1)], 0, 100).offsets) == 0
 
 
-def test_batches_of_the_old_format_are_left_to_another_client() -> None:
+def test_batches_of_an_old_format_raise_unknown_format() -> None:
     whole = bytearray(Whole(0, (Written(0, b"x"),)).bytes())
     whole[16] = 1
 
@@ -255,7 +255,7 @@ def test_batches_of_the_old_format_are_left_to_another_client() -> None:
         records(memoryview(bytes(whole)), [], 0, 10)
 
 
-def test_python_calls_do_not_follow_the_records() -> None:
+def test_python_calls_do_not_grow_with_the_number_of_records() -> None:
     import sys
 
     def calls(count: int) -> int:
