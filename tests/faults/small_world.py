@@ -171,7 +171,7 @@ class Small:
             engine.close()
         finally:
             if hasattr(engine, "_ahead"):
-                engine._ahead.close()  # threads end with the process they belong to
+                engine._prefetcher.close()  # threads end with the process they belong to
             engine.checkpoint.close()
 
     def step(self) -> None:

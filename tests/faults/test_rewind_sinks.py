@@ -10,7 +10,7 @@ from deltalake import DeltaTable, write_deltalake
 from tests.sinks.batches import opened, staged
 
 import millstream as ms
-from millstream.engine.redirected_sinks import elsewhere
+from millstream.engine.redirected_sinks import with_suffix
 from millstream.errors import InvalidInput
 from millstream.sinks.files.files import FilesSink
 from millstream.sinks.files.writer import TOGETHER, committed
@@ -183,12 +183,12 @@ def test_a_place_that_is_taken_is_named(tmp_path: Path) -> None:
 
 def test_every_sink_with_a_place_has_one_elsewhere() -> None:
     url = "postgresql://localhost/none"
-    assert elsewhere(ms.Topic("hot", key="k"), "-2") == ms.Topic("hot-2", key="k")
-    assert elsewhere(ms.Postgres("s.hot", url=url), "-2") == ms.Postgres("s.hot-2", url=url)
-    assert elsewhere(ms.Sqlite("a.db", "t", key="k"), "_2") == ms.Sqlite("a.db", "t_2", key="k")
-    assert elsewhere(ms.Files("out/", format="csv", schema="k long"), "-2") == ms.Files(
+    assert with_suffix(ms.Topic("hot", key="k"), "-2") == ms.Topic("hot-2", key="k")
+    assert with_suffix(ms.Postgres("s.hot", url=url), "-2") == ms.Postgres("s.hot-2", url=url)
+    assert with_suffix(ms.Sqlite("a.db", "t", key="k"), "_2") == ms.Sqlite("a.db", "t_2", key="k")
+    assert with_suffix(ms.Files("out/", format="csv", schema="k long"), "-2") == ms.Files(
         "out-2", format="csv", schema="k long"
     )
-    assert elsewhere(ms.Delta("lake/hot"), "-2") == ms.Delta("lake/hot-2")
+    assert with_suffix(ms.Delta("lake/hot"), "-2") == ms.Delta("lake/hot-2")
     with pytest.raises(InvalidInput, match="rewind with --again instead"):
-        elsewhere(ms.Function(print), "-2")
+        with_suffix(ms.Function(print), "-2")

@@ -1,4 +1,4 @@
-"""Pipelines run: planned, written down, computed, sent, committed; the same after any crash.
+"""Runs pipelines batch by batch, with the same results after any crash.
 
 plan → intent → run (lane) → prepared → sinks → commit
 """

@@ -1,6 +1,6 @@
 """One batch through all its stages: from an intent to a prepared record.
 
-for each stage: lane.read → watermarks → lane.close → what it emitted, for the next stages
+for each stage: lane.read → watermarks → lane.close → its results, for the next stages
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class BatchRun:
     def failed(self) -> Stage | None:
         """The stage that is running, if its rows come from sources alone.
 
-        Later stages take results in: no single record is to blame for those.
+        Later stages also read results, which cannot be traced to single records.
         """
         stage = self._current
         if stage is None or not all(isinstance(leaf, Read) for leaf in stage.leaves):
@@ -95,7 +95,7 @@ class BatchRun:
         self._run_stage(stage)
 
     def run(self) -> Prepared:
-        """Run all stages in order; each takes in what those before it emitted."""
+        """Run all stages in order; each reads the results of earlier ones."""
         steps: dict[str, dict[str, Any]] = {}
         for stage in self.typed.stages.stages:
             began = time.perf_counter()
@@ -138,7 +138,7 @@ class BatchRun:
         }  # fmt: skip
 
     def _run_stage(self, stage: Stage) -> tuple[StageRead, tuple[int, ...], StageResult]:
-        """What the stage read, the watermarks that follow from it, and the stage's result."""
+        """What the stage read, the watermarks after it, and its result."""
         self._current = stage
         work = self._work(stage)
         read = self.lane.read(work)
@@ -148,7 +148,7 @@ class BatchRun:
         sides = self._advance(stage)
         return read, sides, self.lane.close(work, read, work.batch_time(sides))
 
-    # -- what a stage gets --------------------------------------------------------
+    # -- input of a stage ---------------------------------------------------------
 
     def _work(self, stage: Stage) -> Work:
         sources = {leaf: self._source_work(stage, leaf)
@@ -185,7 +185,7 @@ class BatchRun:
         )
 
     def _prefetched(self, name: str, ranges: Ranges) -> Prefetched | None:
-        """Prefetched rows of a source; the prefetcher goes on where this batch ends."""
+        """Prefetched rows of a source; the prefetcher continues where this batch ends."""
         if self.prefetcher is None:
             return None
         planned = self.intent.sources[name]
@@ -231,7 +231,7 @@ class BatchRun:
         return self._known(stage).of_sides(len(stage.sides))
 
     def _advance(self, stage: Stage) -> tuple[int, ...]:
-        """The watermark of each side once this batch's rows are in."""
+        """The watermark of each side after this batch's rows."""
         names = self.typed.stages.names
         watermarks = NodeWatermarks(
             source=lambda read: self._source(names[read]).watermark,
@@ -254,10 +254,10 @@ class BatchRun:
             self.head.sources.get(name, _NEW), self.intent, name, times, delay=delay
         )
 
-    # -- what a stage leaves ------------------------------------------------------
+    # -- output of a stage -------------------------------------------------------
 
     def _settle(self, stage: Stage, sides: tuple[int, ...], result: StageResult) -> None:
-        """Keep a stage's result, for the stages after it and for the prepared record."""
+        """Keep a stage's result for later stages and for the prepared record."""
         if result.late:
             self._output(stage.name, "late", result.late)
         for output in stage.outputs:
@@ -271,14 +271,14 @@ class BatchRun:
             self._flows[stage.step] = (entries, self.typed.flow(stage.step))
 
     def _output(self, name: str, kind: str, files: list[StagedFile]) -> int:
-        """Have files sent to an output; how many rows they hold."""
+        """Add staged files of an output; returns how many rows they hold."""
         if files:
             entries = tuple(file.entry for file in files)
             self._outputs.append(StagedFiles(name, kind, rows_of(files), entries))
         return rows_of(files)
 
     def _stage_bad(self, stage: Stage, read: StageRead) -> int:
-        """Stage the bad records whole, as they are in the log; how many there were."""
+        """Stage bad records with their raw bytes; returns how many there were."""
         staged: list[StagedFile] = []
         for source, found in read.sources.items():
             name = self.typed.stages.names[source]
@@ -294,7 +294,7 @@ class BatchRun:
         return self._output(stage.name, "dead", staged)
 
     def _stage_refused(self, stage: Stage, result: StageResult) -> int:
-        """Stage the rows that an output's sink can never take; how many there were."""
+        """Stage rows that an output's sink can never accept; returns how many there were."""
         rows = 0
         for output in stage.outputs:
             files = result.refused_by(output.name)
@@ -319,7 +319,7 @@ class BatchRun:
             f'the pipeline needs every record of {read.source.name} to be good (on_bad="stop")',
             got=f"a bad one at partition {first['partition']}, offset {first['offset']}: "
             f"{first['reason']}",
-            do='fix the producer and rewind, or have bad rows set aside with on_bad="dead"',
+            do='fix the producer and rewind, or set bad rows aside with on_bad="dead"',
         )
 
     def _changed(self, stage: Stage, sides: tuple[int, ...], result: StageResult) -> StepChange:

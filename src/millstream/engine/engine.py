@@ -2,9 +2,9 @@
 
     plan → intent → run → prepared → sinks → commit
 
-A batch begins only from a commit. A redo before `prepared` runs again with the same
-ranges and clock; after it nothing is computed again: staged rows go to the sinks that
-lack them.
+Every batch starts from a commit. After a crash before `prepared`, the batch runs again with
+the same ranges and clock. After `prepared` nothing is computed again: the staged rows go to the
+sinks that do not have them yet.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 
 ROUNDS = 3
-ON_DRIVER = 20_000  # records of a trial that need no Spark tasks
+ON_DRIVER = 20_000  # records; smaller trials run in the narrow lane
 
 
 class Engine:
@@ -80,7 +80,7 @@ class Engine:
     ) -> None:
         self.pipeline, self.checkpoint, self._environment = pipeline, checkpoint, environment
         self.typed = Typed(cut(pipeline.outputs), spark.get() if spark.there else None)
-        self.doors = Outputs(pipeline, self.typed.stages, environment, checkpoint.folder)
+        self.outputs = Outputs(pipeline, self.typed.stages, environment, checkpoint.folder)
         self.head, self.fingerprint = Head(), fingerprint(pipeline)
         self.declared: dict[str, int] = {}
         self.ends: Ends | None = None
@@ -89,15 +89,15 @@ class Engine:
         self._sizing = sizing or Sizing(pipeline.batch / 1e6)
         self._lanes = Lanes(spark, self._sizing, forced=lane)
         self._tables = TablesFirst.of(pipeline.outputs, self.typed.stages)
-        self._limited = self._left = self._reads_ahead = False
+        self._limited = self._left = self._prefetches = False
         self._attempts = 0
         self._begun: Intent | None = None
-        self._held = ExitStack()
+        self._resources = ExitStack()
 
     def open(self, *, take_over: bool = False) -> Facts | None:
-        """Become the owner, shut earlier runs out, and finish the batch they had in hand.
+        """Take the checkpoint's lock, fence earlier runs, and finish their last batch.
 
-        Returns the facts of that batch, if there was one. If it fails, nothing stays open.
+        Returns the facts of that batch if it was unfinished. On an error everything is closed.
         """
         try:
             return self._opened(take_over=take_over)
@@ -106,7 +106,7 @@ class Engine:
             raise
 
     def _opened(self, *, take_over: bool) -> Facts | None:
-        self._held.callback(self.checkpoint.close)
+        self._resources.callback(self.checkpoint.close)
         self.checkpoint.open(self.pipeline.name, self.pipeline.buckets, take_over=take_over)
         finish_rewind(self.checkpoint, self.pipeline, self._environment)
         self.head = self.checkpoint.head()
@@ -117,15 +117,15 @@ class Engine:
         self._decoders = {name: decoder_of(self.typed.stages, name, self._environment.ahead(read))
                           for name, read in reads.items()}  # fmt: skip
         self._idle_trackers = {name: IdleTracker(read.idle) for name, read in reads.items()}
-        self._ahead = Prefetcher(self._readers, self._decoders)
-        self._held.callback(self._ahead.close)
+        self._prefetcher = Prefetcher(self._readers, self._decoders)
+        self._resources.callback(self._prefetcher.close)
         self._merger = Merger(str(self.checkpoint.incarnation), of=self.checkpoint.buckets)
-        self._held.callback(self._merger.close)
+        self._resources.callback(self._merger.close)
         self._housekeeping = Housekeeping(self.checkpoint, self.pipeline.history, self._merger)
-        self.doors.into(self.head.rewound.suffix if self.head.rewound else "")
+        self.outputs.into(self.head.rewound.suffix if self.head.rewound else "")
         self._next = self.checkpoint.next_batch()
-        self._held.callback(self.doors.close)
-        self.doors.open(self.checkpoint.job, self.head.written)
+        self._resources.callback(self.outputs.close)
+        self.outputs.open(self.checkpoint.job, self.head.written)
         pending = self.checkpoint.pending(self.head)
         facts = None
         if pending is not None:
@@ -139,26 +139,26 @@ class Engine:
         return facts
 
     def close(self) -> None:
-        """Let go of everything, last taken first; the next run goes on from the last commit."""
-        self._held.close()
+        """Close everything in reverse order; the next run continues from the last commit."""
+        self._resources.close()
 
     def _reader(self, name: str, read: Read) -> Reader:
         reader = self._environment.reader(name, read)
-        self._held.callback(reader.close)
+        self._resources.callback(reader.close)
         return reader
 
     @property
-    def had_room(self) -> bool:
-        """Whether the last batch left nothing that the next one could take at once."""
+    def caught_up(self) -> bool:
+        """Whether the last batch took everything that was waiting."""
         return not self._left
 
     def step(self, *, finish: bool = False, always: bool = False) -> Facts | None:
-        """One batch over what is there; None if there is nothing to read, close or fire.
+        """Run one batch; None if there is nothing to read, close or fire.
 
-        A step after one that failed tries that batch again, with the same intent.
+        After a failed step, the next step retries that batch with the same intent.
         """
         began = time.perf_counter()
-        self.doors.refresh()
+        self.outputs.refresh()
         intent = self._begun or self._plan(finish=finish, always=always)
         if intent is None:
             return None
@@ -174,19 +174,19 @@ class Engine:
     # -- plan -----------------------------------------------------------------
 
     def end_here(self, *, final: bool) -> None:
-        """From now on read no further than what is there now.
+        """Read no further than the current ends of the sources.
 
-        With `final` these are the ends of the sources for good: every intent holds them,
-        and a later run finds them; those that an earlier run fixed stay.
+        With `final`, the ends are part of every intent, so that later runs keep them; ends that
+        an earlier run fixed are kept.
         """
         now = {name: {p: b for p, (_, b) in ranges.items()}
                for name, ranges in self.waiting().items()}  # fmt: skip
         fixed = self.head.ends if final else None
         self.ends, self._final = {**now, **(fixed or {})}, final
-        self._ahead.stop()
+        self._prefetcher.stop()
 
     def waiting(self) -> dict[str, Ranges]:
-        """What has not been read yet, per source and partition."""
+        """The ranges that are not read yet, per source and partition."""
         return self._waiting({name: reader.extent() for name, reader in self._readers.items()})
 
     def _waiting(self, extents: Mapping[str, Extent]) -> dict[str, Ranges]:
@@ -203,7 +203,11 @@ class Engine:
         return self.head.sources[name].next if name in self.head.sources else {}
 
     def check_sources(self) -> None:
-        """Raise DataGone unless what the sources hold is what has been read, and what follows."""
+        """Check the sources against the last commit.
+
+        Raises:
+            DataGone: a source was recreated, or no longer has the records to read next.
+        """
         self._check_sources({name: reader.extent() for name, reader in self._readers.items()})
 
     def _check_sources(self, extents: Mapping[str, Extent]) -> None:
@@ -214,11 +218,11 @@ class Engine:
                 check_extent(topic, extent, known.next, known.identity)
 
     def _check_ranges(self, intent: Intent) -> None:
-        """An intent that is run again finds the rows it was made for."""
-        for name, told in intent.sources.items():
+        """Check that the sources still have the records of an intent that runs again."""
+        for name, planned in intent.sources.items():
             topic = self.typed.stages.reads[name].source.name
-            starts = {p: a for p, (a, _) in told.ranges.items()}
-            check_extent(topic, self._readers[name].extent(), starts, told.identity)
+            starts = {p: a for p, (a, _) in planned.ranges.items()}
+            check_extent(topic, self._readers[name].extent(), starts, planned.identity)
 
     def _plan(self, *, finish: bool, always: bool) -> Intent | None:
         extents = {name: reader.extent() for name, reader in self._readers.items()}
@@ -249,9 +253,9 @@ class Engine:
             for name in waiting
         }
         batch, self._next = self._next, self._next + 1
-        self._reads_ahead = lane == "narrow" and self.ends is None and not (self._left or finish)
-        if not self._reads_ahead:
-            self._ahead.stop()
+        self._prefetches = lane == "narrow" and self.ends is None and not (self._left or finish)
+        if not self._prefetches:
+            self._prefetcher.stop()
         return Intent(uuid.uuid4().hex, batch, self.head.batch, self.checkpoint.incarnation,
                       clock, lane, finish, sources, self.ends if self._final else None,
                       rewound.again(waiting, finish=finish) if rewound else None,
@@ -267,7 +271,7 @@ class Engine:
     # -- run, sinks, commit ----------------------------------------------------
 
     def _prepared(self, intent: Intent) -> tuple[Intent, Prepared]:
-        """Run an intent, or one that ends earlier where not all of it can be read."""
+        """Run an intent; if not all of it can be read, a shorter one instead."""
         while True:
             try:
                 return self._accepted(intent)
@@ -276,12 +280,12 @@ class Engine:
             name = self.typed.stages.names[cut.read]
             shorter = shortened(intent, name, cut, declared=self.declared.get(name, MIN_TIME))
             shorter = self._tables.held_back(intent, shorter, self.declared)
-            self._limited, self._reads_ahead = True, False
-            self._ahead.stop()
+            self._limited, self._prefetches = True, False
+            self._prefetcher.stop()
             intent = self._again(shorter)
 
     def _again(self, intent: Intent) -> Intent:
-        """An intent in the place of the one in hand, of which nothing was prepared."""
+        """Replace the current intent, of which nothing was prepared yet."""
         batch, self._next = self._next, self._next + 1
         new = replace(intent, id=uuid.uuid4().hex, batch=batch,
                       incarnation=self.checkpoint.incarnation)  # fmt: skip
@@ -289,7 +293,7 @@ class Engine:
         return self._begun
 
     def _accepted(self, intent: Intent) -> tuple[Intent, Prepared]:
-        """Run an intent; where user code cannot take some rows, one without them."""
+        """Run an intent; if user code raises, run it again without the rows at fault."""
         for _ in range(ROUNDS):
             run = self._batch(intent)
             try:
@@ -307,7 +311,7 @@ class Engine:
         return self.checkpoint.prepare(prepared)
 
     def _without_bad(self, intent: Intent, stage: Stage, error: UserCodeFailed) -> Intent:
-        """A new intent for the same rows, less those that a stage cannot take."""
+        """A new intent that skips the rows for which a stage raises."""
 
         def trial(pieces: Sequence[Piece]) -> None:
             size = sum(piece.size for piece in pieces)
@@ -331,8 +335,8 @@ class Engine:
             merger=self._merger,
             attempt=f"{self._attempts}",
             stop_at_bad=self.pipeline.on_bad == "stop",
-            prefetcher=self._ahead if self._reads_ahead else None,
-            guards=self.doors.guards(),
+            prefetcher=self._prefetcher if self._prefetches else None,
+            guards=self.outputs.guards(),
         )
 
     def _finish(
@@ -357,7 +361,7 @@ class Engine:
     def _sent(self, intent: Intent, prepared: Prepared, phases: dict[str, float]) -> dict[str, str]:
         mark = time.perf_counter()
         self.checkpoint.owned()
-        written = self.doors.send(intent, prepared, self.checkpoint.staged)
+        written = self.outputs.send(intent, prepared, self.checkpoint.staged)
         phases["sinks"] = time.perf_counter() - mark
         return written
 
@@ -366,8 +370,8 @@ class Engine:
         self._sizing.learn(sizes, seconds, limited=self._limited)
 
     def _settle(self, intent: Intent, prepared: Prepared, after: Head) -> None:
-        for name, told in intent.sources.items():
-            if any(b > a for a, b in told.ranges.values()):
+        for name, planned in intent.sources.items():
+            if any(b > a for a, b in planned.ranges.values()):
                 self._idle_trackers[name].restart_drift(intent.clock, after.sources[name].watermark)
             self._readers[name].progress(after.sources[name].next)
         for node, kernel in self.typed.kernels.items():
@@ -379,10 +383,10 @@ class Engine:
         self._housekeeping.after(prepared, after)
 
     def finished(self) -> bool:
-        """Whether the job has been brought to its end."""
+        """Whether the job ran until its input was finished."""
         return self.head.finished
 
     def rebase(self, clock: int) -> None:
-        """Start counting idle time from this clock (`Drive` sets its clock for the first time)."""
+        """Count idle time from this clock on (when `Drive` first sets its clock)."""
         for tracker in self._idle_trackers.values():
             tracker.restart(clock)

@@ -1,4 +1,4 @@
-"""What lies outside the engine: the log, the sinks, the time."""
+"""What the engine needs from outside: sources, sinks and the clock."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ if TYPE_CHECKING:
 
 
 class Environment(Protocol):
-    """The real one, or that of a test."""
+    """`KafkaEnvironment`, or that of a test."""
 
     def reader(self, name: str, read: Read) -> Reader:
         """A source opened for this run."""
 
     def writer_of(self, sink: Sink) -> str:
-        """Which writer takes rows for a sink; those with the same name commit together."""
+        """The name of a sink's writer; sinks of one writer commit together."""
 
     def writer(self, name: str, job: str) -> Writer:
-        """That writer, opened for this run."""
+        """The writer of that name, opened for this run."""
 
     def clock(self) -> int:
         """Now, in microseconds."""
 
     def ahead(self, read: Read) -> int | None:
-        """How far in the future the event time of a row may be; None: no matter how far."""
+        """How far in the future the event time of a row may be; None for no limit."""

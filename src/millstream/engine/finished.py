@@ -1,4 +1,4 @@
-"""A finished job that is run again: with nothing new it does nothing, else it stops."""
+"""A finished job that is run again does nothing, or stops if its input or pipeline changed."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
     from millstream.plan.fingerprint import Fingerprint
 
 _NEW = (
-    "another --checkpoint DIR (checkpoint=…) begins a new job: give the pipeline "
+    "another --checkpoint DIR (checkpoint=…) starts a new job: give the pipeline "
     "another name and other outputs, or let it take these over (--take-over, take_over=True)"
 )
 _AGAIN = (
-    "`millstream rewind FILE --to start` runs over everything again, with --again (the same "
+    "`millstream rewind FILE --to start` processes everything again, with --again (the same "
     "outputs) or --into SUFFIX (new ones); " + _NEW
 )
 _SHOWN = 5
 
 
 def refuse_another_pipeline(folder: Path, head: Head, now: Fingerprint) -> None:
-    """Stop before anything is opened if the pipeline is not the one that came to its end.
+    """Stop before anything is opened if another pipeline finished the job.
 
     Raises:
-        AlreadyFinished: it says what has changed, and the choices.
+        AlreadyFinished: with the changes and the choices.
     """
     if not head.finished or head.ended is None:
         return
@@ -41,10 +41,10 @@ def refuse_another_pipeline(folder: Path, head: Head, now: Fingerprint) -> None:
 
 
 def refuse_more_after_the_end(engine: Engine) -> None:
-    """Stop if the sources hold other rows than those that were there at the finish.
+    """Stop if the sources have changed since the job finished.
 
     Raises:
-        AlreadyFinished: it says where, and the choices.
+        AlreadyFinished: with the changes and the choices.
     """
     folder = engine.checkpoint.folder
     try:
@@ -52,7 +52,7 @@ def refuse_more_after_the_end(engine: Engine) -> None:
         waiting = engine.waiting()
     except DataGone as error:
         raise _stopped(folder, "its input as it was", f"{error.need}: {error.got}", _NEW) from error
-    # Offsets, not records: the marks that end transactions take one each.
+    # Offsets, not records: transaction markers take one each.
     new = {name: sum(b - a for a, b in ranges.values()) for name, ranges in waiting.items()}
     if any(new.values()):
         found = ", ".join(f"up to {count} in {name}" for name, count in new.items() if count)
@@ -60,8 +60,8 @@ def refuse_more_after_the_end(engine: Engine) -> None:
 
 
 def nothing_done(folder: Path) -> str:
-    """The sentence of a run that found nothing to do."""
-    return f"the job in {folder} is finished, and nothing new has come: nothing was done"
+    """The message of a run that found nothing to do."""
+    return f"the job in {folder} is finished and has no new input: nothing was done"
 
 
 def _stopped(folder: Path, need: str, got: str, do: str) -> AlreadyFinished:

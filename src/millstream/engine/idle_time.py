@@ -1,4 +1,4 @@
-"""For how long a run has had nothing to do: that no row comes means something only then."""
+"""How long a run has been idle: since when every look for work found none."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ _FRESH = 2.0
 
 
 class IdleTime:
-    """Told by the run after each look for work; asked from any thread.
+    """Updated by the run after each look for work; read from any thread.
 
-    A run that does not come round to look, because a batch is long or a system is down, is not
-    calm: slow reading is no silence.
+    A run that has not looked for a while, because a batch is long or a system is down, is busy and
+    not idle.
     """
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class IdleTime:
         self._looks = None if found else (self._looks[0] if self._looks else now, now)
 
     def seconds(self) -> float:
-        """Since when nothing was to be done; 0 while that is not so."""
+        """How long there has been nothing to do; 0 if the run is busy."""
         looks = self._looks
         if looks is None or time.monotonic() - looks[1] > _FRESH:
             return 0.0

@@ -1,4 +1,4 @@
-"""A running pipeline: started, watched, stopped."""
+"""A running pipeline: how it is started, waited for and stopped."""
 
 from __future__ import annotations
 
@@ -52,19 +52,19 @@ _LOOK = 0.5
 
 
 class _StoppedWaiting(Exception):
-    """Asked to end while waiting for something outside."""
+    """The job was stopped while it waited for another system."""
 
 
 class Job:
     """One run of a pipeline in this process.
 
-    `stop()` ends it after the batch in hand; nothing is lost or repeated either way.
-    `folder` is its checkpoint: the one that was named, the pipeline's own, or, where all its
-    sources and sinks are `Memory`, one that is removed when the run ends. `late` and `dead` are
-    the late and bad rows of this run; `warn` is called with a summary of them at its end.
-    `on_batch` hears each batch's facts and how many records wait per source, `on_phase`
-    what the run is about to do; both are called from the run's own thread. `turned` is when
-    (seconds since the epoch) the run last came round to look for work.
+    `stop()` ends it after the current batch; nothing is lost or repeated either way.
+    `folder` is its checkpoint: the given one, the pipeline's default, or, if all sources and
+    sinks are `Memory`, one that is removed when the run ends. `late` and `dead` count the late
+    and bad rows of this run; `warn` is called with a summary of them at its end.
+    `on_batch` is called with each batch's facts and the lag per source, `on_phase` with what the
+    run does next; both are called from the run's own thread. `turned` is when (seconds since the
+    epoch) the run last looked for work.
     """
 
     def __init__(
@@ -83,19 +83,19 @@ class Job:
         if until not in (None, "caught_up", "finished"):
             raise InvalidSpec('until needs "caught_up", "finished" or None', got=repr(until))
         _refuse_endless(pipeline, until)
-        _refuse_of_batches(pipeline, until, lane)
+        _refuse_batch_options(pipeline, until, lane)
         alone = checkpoint is None and in_memory(pipeline)
         self.throw_away = ThrowAway(pipeline) if alone else None
         self.folder = self.throw_away.folder if self.throw_away else _folder(pipeline, checkpoint)
         self._aside, self._warn = SetAside(pipeline), warn
         self._until, self._on_batch, self._take_over = until, on_batch, take_over
         self._on_phase = on_phase or (lambda phase: None)
-        self._checkpoint, self._calm = Checkpoint(self.folder), IdleTime()
+        self._checkpoint, self._idle_time = Checkpoint(self.folder), IdleTime()
         self._environment = KafkaEnvironment(
             pipeline.name, kafka, folder=self.folder,
             take_over=take_over, owned=self._checkpoint.owned,
             epoch=lambda: self._checkpoint.incarnation, waiting=self._wait,
-            delivery=pipeline.delivery, calm=self._calm.seconds,
+            delivery=pipeline.delivery, idle_seconds=self._idle_time.seconds,
         )  # fmt: skip
         self._lane = None if lane is None else lane_name(lane)
         self._pipeline, self._waited = pipeline, False
@@ -112,13 +112,13 @@ class Job:
 
     @property
     def continuous(self) -> bool:
-        """Whether rows pass as they come instead of in batches."""
+        """Whether the pipeline runs in continuous mode."""
         return self._pipeline.mode == CONTINUOUS
 
     def run(self) -> None:
-        """Run until the end that was asked for, or until `stop()`.
+        """Run to the end that `until` names, or until `stop()`.
 
-        Afterwards `reached_end` says whether it was the end that was asked for.
+        Afterwards `reached_end` says whether the run reached that end.
         """
         if self.continuous:
             self._run_continuous()
@@ -146,7 +146,7 @@ class Job:
             self._run(engine)
 
     def _spark(self) -> Spark:
-        """A session, or one that starts when a batch is for it, where none is needed before."""
+        """A Spark session; if no stage needs one, it starts with the first wide batch."""
         stages = cut(self._pipeline.outputs)
         spark = Spark(lambda: session(sql=in_java(stages)), self._wait)
         if self._lane == "wide" or existing() is not None or not without_spark(stages):
@@ -158,7 +158,7 @@ class Job:
 
     @contextmanager
     def _beating(self) -> Iterator[None]:
-        """Say for the length of the block that this run is alive."""
+        """Send heartbeats during the block."""
         beating = threading.Thread(target=self._beat, name="beat", daemon=True)
         beating.start()
         try:
@@ -175,7 +175,7 @@ class Job:
             told=self._on_batch or (lambda facts, lag: None), phase=self._on_phase,
             turn=self._turn, stop=self._stop,
         )  # fmt: skip
-        with self._beating(), _old_objects_left_alone():
+        with self._beating(), _frozen_objects():
             self.reached_end = self._continuous.run(
                 take_over=self._take_over, caught_up=self._until == "caught_up"
             )
@@ -193,9 +193,9 @@ class Job:
             raise
         try:
             if recovered is not None:
-                self._tell(engine, recovered)
+                self._report(engine, recovered)
             self._on_phase("running")
-            with _old_objects_left_alone():
+            with _frozen_objects():
                 self.reached_end = self._loop(engine, recovered=recovered is not None)
         finally:
             engine.close()
@@ -213,30 +213,30 @@ class Job:
             self._turn()
             began = time.monotonic()
             facts = engine.step()
-            self._calm.looked(found=facts is not None)
+            self._idle_time.looked(found=facts is not None)
             if self._waited:
                 self._waited = False
                 self._on_phase("running")
             if facts is not None:
-                self._tell(engine, facts)
-                if self._until is None and engine.had_room:
+                self._report(engine, facts)
+                if self._until is None and engine.caught_up:
                     self._stop.wait(max(0.0, began + self._pause - time.monotonic()))
             elif self._until == "caught_up":
                 return True
             elif self._until == "finished":
                 facts = engine.step(finish=True)
                 assert facts is not None
-                self._tell(engine, facts)
+                self._report(engine, facts)
                 return True
             else:
                 self._stop.wait(_POLL)
         return False
 
     def _wait(self, why: str) -> None:
-        """Told by what lies outside; the next step that comes back says that it is over.
+        """Report why the run waits for another system; the end of the next step ends the wait.
 
-        Whoever is to end does not wait: the batch in hand is left as a crash would leave it, and
-        the next run goes on with it.
+        A stopped job does not wait: it leaves the current batch as a crash would, and the next run
+        continues with it.
         """
         if self._stop.is_set():
             raise _StoppedWaiting
@@ -245,21 +245,21 @@ class Job:
 
     @property
     def late(self) -> int:
-        """How many rows of this run came too late."""
+        """How many rows of this run were late."""
         return self._aside.late
 
     @property
     def dead(self) -> int:
-        """How many rows of this run no step could take."""
+        """How many rows of this run were bad."""
         return self._aside.dead
 
-    def _tell(self, engine: Engine, facts: Facts) -> None:
+    def _report(self, engine: Engine, facts: Facts) -> None:
         self._aside.count(facts)
         if self._on_batch is not None:
             self._on_batch(facts, self._lag(engine))
 
     def _lag(self, engine: Engine) -> dict[str, int]:
-        """How many records wait; the ends of the topics are asked for twice a second at most."""
+        """How many records wait; the ends of the topics are read at most twice a second."""
         if time.monotonic() - self._looked >= _LOOK:
             self._seen = engine.waiting()
             self._looked = time.monotonic()
@@ -270,7 +270,7 @@ class Job:
         return lag
 
     def positions(self) -> dict[str, dict[int, int]] | None:
-        """What has been read and committed: the next offset per source and partition."""
+        """The next offset per source and partition, as committed."""
         if self._continuous is not None:
             return self._continuous.positions()
         head = None if self._engine is None else self._engine.head
@@ -287,7 +287,7 @@ class Job:
         """Run in a thread of this process."""
         if self._thread is not None:
             raise MillstreamError("a job starts once", got="a second start()",
-                                  do="make another with pipeline.start()")  # fmt: skip
+                                  do="start another with pipeline.start()")  # fmt: skip
         self._thread = threading.Thread(target=self._guarded, name=self._pipeline.name, daemon=True)
         self._thread.start()
 
@@ -298,21 +298,21 @@ class Job:
             self._error = error
 
     def stop(self) -> None:
-        """End after the batch in hand; at once where that waits for something outside."""
+        """End after the current batch, or at once if it waits for another system."""
         self._stop.set()
 
     def ended(self, timeout: float = 0.0) -> bool:
-        """Whether a started job has ended, waiting so many seconds for it to."""
+        """Whether a started job has ended; waits up to `timeout` seconds for it."""
         if self._thread is None:
             return False
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
     def wait(self, timeout: float | None = None) -> None:
-        """Until it has ended; raises what it raised.
+        """Wait until it has ended; raises the error that ended it.
 
         Raises:
-            TimeoutError: it is still running after so many seconds.
+            TimeoutError: it is still running after `timeout` seconds.
         """
         if self._thread is not None:
             self._thread.join(timeout)
@@ -323,9 +323,9 @@ class Job:
 
 
 @contextmanager
-def _old_objects_left_alone() -> Iterator[None]:
-    """Let Python look for cycles among new objects only: to look through all that libraries have
-    made by now takes some fifty milliseconds each time, in the middle of a batch."""
+def _frozen_objects() -> Iterator[None]:
+    """Exclude existing objects from garbage collection: a collection that scans the objects of all
+    imported libraries takes about fifty milliseconds in the middle of a batch."""
     gc.freeze()
     try:
         yield
@@ -338,10 +338,9 @@ def _folder(pipeline: Pipeline, checkpoint: str | Path | None) -> Path:
 
 
 def run(pipeline: Pipeline, *, until: Until = None, **options: object) -> None:
-    """Run a pipeline here and now.
+    """Run a pipeline in this thread.
 
-    Options: `kafka`, `checkpoint`, `lane`, `take_over`, `on_batch`, `on_phase`, as Job
-    takes them.
+    Options: `kafka`, `checkpoint`, `lane`, `take_over`, `on_batch`, `on_phase`, as for Job.
     """
     job = Job(pipeline, until=until, **options)  # type: ignore[arg-type]
     job.run()
@@ -356,7 +355,7 @@ def start(pipeline: Pipeline, **options: object) -> Job:
     return job
 
 
-def _refuse_of_batches(pipeline: Pipeline, until: Until, lane: str | None) -> None:
+def _refuse_batch_options(pipeline: Pipeline, until: Until, lane: str | None) -> None:
     """A continuous run has no lanes and never finishes: it has nothing to close."""
     if pipeline.mode != CONTINUOUS:
         return
@@ -365,11 +364,11 @@ def _refuse_of_batches(pipeline: Pipeline, until: Until, lane: str | None) -> No
     if until == "finished":
         raise InvalidSpec(f'mode="{CONTINUOUS}" needs an end that rows can reach',
                           got='until="finished"',
-                          do='say "caught_up": nothing is open that could close')  # fmt: skip
+                          do='use "caught_up": it has no windows to close')  # fmt: skip
 
 
 def _refuse_endless(pipeline: Pipeline, until: Until) -> None:
-    """A window over everything says nothing unless something makes it."""
+    """A window over everything emits only by a trigger or at the finish."""
     if until == "finished":
         return
     for node in ancestry(pipeline.outputs):

@@ -1,4 +1,4 @@
-"""The real world: topics in Kafka, sinks outside, the wall clock."""
+"""The environment of real runs: topics in Kafka, sinks in other systems, the wall clock."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MEMORY = "memory"
 
 
 class KafkaEnvironment:
-    """Sources are topics of one cluster; answers go to its topics and to systems outside it."""
+    """Sources and topics of one Kafka cluster, and sinks in any system."""
 
     def __init__(
         self,
@@ -44,20 +44,20 @@ class KafkaEnvironment:
         epoch: Callable[[], int] = lambda: 0,
         waiting: Callable[[str], None] = lambda why: None,
         delivery: Delivery = "exactly_once",
-        calm: Callable[[], float] = lambda: 0.0,
+        idle_seconds: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._pipeline, self._kafka, self._take_over = pipeline, kafka, take_over
         self._folder = folder
         self._owned, self._epoch, self._waiting = owned, epoch, waiting
         self._delivery: Delivery = delivery
-        self._calm = calm
+        self._idle_seconds = idle_seconds
         self._sinks: dict[str, list[OpenSink]] = {}
         self._resolved: Cluster | None = None
         self._ledger: dict[str, str] = {}
 
     @property
     def cluster(self) -> Cluster:
-        """The cluster meant, looked up when it is first needed."""
+        """The Kafka cluster, resolved when it is first needed."""
         from millstream.kafka.settings import Cluster
 
         if self._resolved is None:
@@ -78,9 +78,9 @@ class KafkaEnvironment:
         )  # fmt: skip
 
     def writer_of(self, sink: Sink) -> str:
-        """All topics of the cluster commit together, and so do the sinks of one system.
+        """One writer for all topics of the cluster, one for the sinks of each other system.
 
-        A writer serves the sinks that were asked about before it was opened.
+        A writer serves the sinks for which this was called before the writer was opened.
         """
         if isinstance(sink, Topic):
             return KAFKA
@@ -113,11 +113,11 @@ class KafkaEnvironment:
         return Opening(
             self._pipeline, job, self._epoch(), sinks, take_over=self._take_over,
             delivery=self._delivery, on_wait=self._waiting, check_owned=self._owned,
-            on_step=_told, idle_seconds=self._calm,
+            on_step=lambda point: reached(point, 0), idle_seconds=self._idle_seconds,
         )  # fmt: skip
 
-    def there(self, sinks: Sequence[Sink]) -> list[str]:
-        """Those of these places that are there already, as people call them."""
+    def existing(self, sinks: Sequence[Sink]) -> list[str]:
+        """The topics, tables and paths of these sinks that exist already, as readable names."""
         from millstream.kafka.admin.topics import Topics
 
         found = []
@@ -139,9 +139,5 @@ class KafkaEnvironment:
         return time.time_ns() // 1000
 
     def ahead(self, read: Read) -> int | None:
-        """What the pipeline says."""
+        """The `ahead` of the source."""
         return read.ahead
-
-
-def _told(point: str) -> None:
-    reached(point, 0)

@@ -1,4 +1,4 @@
-"""The doors rows leave by: outputs, late rows and dead rows, each with its sink and writer."""
+"""Where rows go: outputs, late rows and dead rows, each with its sink and writer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 from millstream.engine.checkpoint.staging import unstage
 from millstream.engine.dead_letters.refused import Guard
 from millstream.engine.dead_letters.side_outputs import SideOutputs
-from millstream.engine.redirected_sinks import elsewhere
+from millstream.engine.redirected_sinks import with_suffix
 from millstream.errors import Damaged
 from millstream.plan.side_outputs import named_sinks
 from millstream.sinks.keys import accepts_retractions
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Outputs:
-    """Every sink of a pipeline, with the writers that serve them for one run."""
+    """Every sink of a pipeline, with their writers for one run."""
 
     def __init__(
         self, pipeline: Pipeline, stages: Stages, environment: Environment, folder: Path
@@ -43,11 +43,11 @@ class Outputs:
         self._job = self._suffix = ""
 
     def into(self, suffix: str) -> None:
-        """From now on every sink has this at the end of its topic, table or path."""
+        """Append this suffix to the topic, table or path of every sink from now on."""
         self._suffix = suffix
 
     def sinks(self) -> dict[str, list[Sink]]:
-        """Every sink that the pipeline names by its writer, in the order they are listed."""
+        """Every sink that the pipeline names, per writer, in the order they are listed."""
         pipeline = self._pipeline
         named = named_sinks(pipeline.outputs, pipeline.dead)
         found: dict[str, list[Sink]] = {}
@@ -57,19 +57,19 @@ class Outputs:
         return found
 
     def defaults(self) -> dict[str, list[Sink]]:
-        """The sinks of late and bad rows for which none was named, by their writers."""
+        """The default sinks of late and bad rows, per writer."""
         found: dict[str, list[Sink]] = {}
         for sink in map(self._placed, self._side.defaults()):
             found.setdefault(self._environment.writer_of(sink), []).append(sink)
         return found
 
     def _placed(self, sink: Sink) -> Sink:
-        return elsewhere(sink, self._suffix) if self._suffix else sink
+        return with_suffix(sink, self._suffix) if self._suffix else sink
 
     def open(self, job: str, written: Mapping[str, str]) -> None:
-        """Open the writers of the outputs: earlier runs are shut out, ledgers read.
+        """Open the writers of the outputs: fence earlier runs and read the ledgers.
 
-        The default places of late and bad rows are opened when something goes there.
+        The default sinks of late and bad rows are opened with their first row.
         """
         self._job, self._expected = job, dict(written)
         named = self.sinks()
@@ -79,20 +79,20 @@ class Outputs:
 
     def _writer(self, name: str) -> Writer:
         if name not in self._last:
-            if name in self._writers:  # one that could not recover, tried again
+            if name in self._writers:  # its recovery failed: try again with a fresh one
                 self._writers.pop(name).close()
             writer = self._writers[name] = self._environment.writer(name, self._job)
             self._last[name] = writer.recover(self._expected.get(name))
         return self._writers[name]
 
     def send(self, intent: Intent, prepared: Prepared, folder: Path) -> dict[str, str]:
-        """Send a prepared batch to every writer that lacks it, in the order the outputs are
-        listed; returns who has which intent.
+        """Send a prepared batch to every writer that does not have it yet, in the order of the
+        outputs; returns the intent that each writer has.
 
-        Only `exactly_once` says so in the commit, and compares it with what it finds.
+        Only `exactly_once` stores that in the commit, and compares it with the ledgers.
 
         Raises:
-            Damaged: a writer has taken a batch that the checkpoint knows nothing of.
+            Damaged: a ledger names a batch that is not in the checkpoint.
         """
         parts: dict[str, list[Staged]] = {}
         for staged in prepared.outputs:
@@ -109,7 +109,7 @@ class Outputs:
         return dict.fromkeys(parts, intent.id) if self._pipeline.delivery == "exactly_once" else {}
 
     def guards(self) -> tuple[Guard, ...]:
-        """What is known of the rows that the sinks of outputs can never take."""
+        """Checks for rows that the sinks of outputs can never accept."""
         found = []
         for name, output in self._outputs.items():
             sink = self._placed(output.sink)
@@ -120,25 +120,24 @@ class Outputs:
         return tuple(found)
 
     def refresh(self) -> None:
-        """Keep ledgers alive that nothing has been written to for long."""
+        """Refresh ledgers before they expire."""
         for writer in self._writers.values():
             if isinstance(writer, RefreshesLedger):
                 writer.refresh()
 
     def _refuse_unknown(self, name: str) -> None:
-        """What was written last is what the last commit says, or rows would be written again."""
+        """Stop if a ledger is ahead of the checkpoint: rows would be written twice."""
         if self._last[name] not in (None, self._expected.get(name)):
             raise Damaged(
                 f"the checkpoint needs the records of every batch that {name} has taken",
                 got=f"a ledger that names the intent {self._last[name]}, which is not in it",
-                do="restore the newest copy of the checkpoint: going on from this one would "
+                do="restore the newest copy of the checkpoint: this one would "
                 "write rows again; `millstream rewind … --into SUFFIX` writes to new outputs; "
-                "a job that has run at_most_once begins anew with another "
-                "--checkpoint",
+                "a job that has run at_most_once needs a fresh --checkpoint",
             )
 
     def sink_of(self, staged: StagedFiles) -> Sink:
-        """Where staged rows go: an output's sink, a step's `rest`, `dead`, or a default place."""
+        """Where staged rows go: an output's sink, a step's `rest`, `dead`, or a default."""
         if staged.door == "dead":
             return self._placed(self._side.dead())
         if staged.door == "late":
@@ -151,7 +150,7 @@ class Outputs:
         def tables() -> Iterator[pa.Table]:
             for entry in staged.files:
                 for table in unstage(folder, entry):
-                    yield table if replaces else _given(table)
+                    yield table if replaces else _without_retractions(table)
 
         output = self._outputs[staged.output] if staged.door == "result" else None
         keys, table = (output.keys, output.table) if output else ((), False)
@@ -160,18 +159,16 @@ class Outputs:
         return Staged(name, staged.door, sink, keys, staged.rows, tables, is_table=table)
 
     def close(self) -> None:
-        """Let go of all writers."""
+        """Close all writers."""
         for writer in self._writers.values():
             writer.close()
 
 
-def _given(rows: pa.Table) -> pa.Table:
-    """The panes of a window for a sink that only appends: it cannot take back what it has.
+def _without_retractions(rows: pa.Table) -> pa.Table:
+    """Rows for a sink that only appends: retractions only if a column marks them (`retract`).
 
-    A row that is retracted goes there only where its stream marks it so (`retract`). What comes
-    here without that mark are windows that begin elsewhere now (sessions absorbed by others,
-    windows of rows): any other stream that takes rows back is refused while building
-    (`plan/sink_checks.py`).
+    Unmarked ones are panes of windows whose start has moved (merged sessions, windows of rows).
+    Any other stream with retractions is refused while building (`plan/sink_checks.py`).
     """
     if "_sign" not in rows.column_names or "retract" in rows.column_names:
         return rows

@@ -1,4 +1,4 @@
-"""The same sink at another place: what `rewind --into SUFFIX` writes to."""
+"""The sinks that `rewind --into SUFFIX` writes to."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from millstream.sources.files.files import Files
 from millstream.sources.kafka.topic import Topic
 
 
-def elsewhere(sink: Sink, suffix: str) -> Sink:
-    """A sink whose topic, table or path has this at its end.
+def with_suffix(sink: Sink, suffix: str) -> Sink:
+    """The sink with the suffix on its topic, table or path.
 
-    Charts and tables on the page stay: their rows are told apart by their output's name.
+    Charts and tables on the page stay the same: their rows are stored per output name, which has
+    the suffix.
 
-    >>> elsewhere(Topic("hot"), "-2").name
+    >>> with_suffix(Topic("hot"), "-2").name
     'hot-2'
 
     Raises:
-        InvalidInput: it has no place that could be another.
+        InvalidInput: the sink has no name or path.
     """
     if isinstance(sink, Movable):
         return sink.into(suffix)
@@ -36,5 +37,5 @@ def elsewhere(sink: Sink, suffix: str) -> Sink:
         return replace(sink, path=os.fspath(sink.path).rstrip("/") + suffix)
     if isinstance(sink, Chart | LiveTable):
         return sink
-    raise InvalidInput("new outputs need sinks that name a topic, a table or a path",
+    raise InvalidInput("new outputs need sinks with a topic, a table or a path",
                        got=repr(sink), do="rewind with --again instead")  # fmt: skip

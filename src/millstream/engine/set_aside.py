@@ -1,4 +1,4 @@
-"""Late and bad rows of one run: how many, and where they are if they went to files."""
+"""Late and bad rows of one run: how many, and where they are if they are kept in files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SHOWN = 200
 
 
 class SetAside:
-    """What one run of a pipeline has set aside."""
+    """The late and bad rows that one run of a pipeline has set aside."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._name = pipeline.name
@@ -29,12 +29,12 @@ class SetAside:
         self.late = self.dead = 0
 
     def count(self, facts: Facts) -> None:
-        """One more batch."""
+        """Add a batch."""
         self.late += facts.late
         self.dead += facts.dead
 
     def summary(self, folder: Path) -> str | None:
-        """How many rows went to files of a checkpoint, and where; None if none did."""
+        """How many rows are kept in files of a checkpoint, and where; None if there are none."""
         if not self._in_files or not (self.late or self.dead):
             return None
         suffix = suffix_of(folder)
@@ -58,7 +58,7 @@ def _counted(count: int, what: str) -> str:
 
 
 def _reason(kept: KeptRows) -> str:
-    """Why the newest of them is there."""
+    """The reason of the newest kept row."""
     record = kept.newest()
     row = None if record is None else opened(record)
     return "unknown" if row is None else row.reason[:_SHOWN]

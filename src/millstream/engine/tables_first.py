@@ -1,8 +1,8 @@
-"""Tables before events: what `lookup` reads its rows from is read first, to a fixed end.
+"""Tables before events: a job reads the tables of its lookups first, to a fixed end.
 
-The end is the one that the table's source had when the job first looked at it. It is part of every
+The end is where the table's source ended when the job first read its extent. It is part of every
 intent and every commit, so a crash, a restart or a rewind does not move it. Until a batch reaches
-it, the sources of the events give nothing to batches: their rows stay unread in the log.
+it, the sources of the events are not read: their rows wait in the log.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ if TYPE_CHECKING:
 
 @dataclass
 class TablesFirst:
-    """Which sources wait for which, by name, and the ends that are waited for."""
+    """Which sources wait for which tables, by name, and the ends of the tables."""
 
     waits: Mapping[str, frozenset[str]]
     ends: Ends = field(default_factory=dict)
 
     @classmethod
     def of(cls, outputs: Sequence[Output], stages: Stages) -> TablesFirst:
-        """What the lookups of a pipeline ask for."""
+        """From the lookups of a pipeline."""
         found = waits(ancestry(outputs))
         return cls({stages.names[source]: frozenset(stages.names[table] for table in tables)
                     for source, tables in found.items()})  # fmt: skip
 
     def find(self, known: Ends, waiting: Mapping[str, Ranges]) -> None:
-        """Fix the ends of tables: as the last commit has them, else where they are now."""
+        """Fix the ends of tables: those of the last commit, else the current ones."""
         for name in {table for tables in self.waits.values() for table in tables}:
             now = {partition: end for partition, (_, end) in waiting[name].items()}
             self.ends.setdefault(name, known.get(name, now))
 
     def marks(self, marks: Ends) -> Ends:
-        """How far a rewound job reads first: tables to their ends, as events wait for that."""
+        """How far a rewound job reads first: at least to the ends of its tables."""
         names = marks.keys() | self.ends.keys()
         return {name: _furthest(marks.get(name, {}), self.ends.get(name, {})) for name in names}
 
@@ -58,7 +58,7 @@ class TablesFirst:
     ) -> tuple[Chosen, frozenset[str]]:
         """The lane and ranges of a batch, and which sources have unread rows but wait.
 
-        A batch that brings a table to its end may hold events, too: it takes the table in first.
+        A batch that reads a table to its end may also have events: it processes the table first.
         """
         held: frozenset[str] = frozenset()
         while True:
@@ -75,11 +75,11 @@ class TablesFirst:
                 return found, held
             held |= more
 
-    def held_back(self, meant: Intent, shorter: Intent, declared: Mapping[str, int]) -> Intent:
-        """A shorter intent in the place of the one that was meant: where it no longer brings a
-        table to its end, the sources that wait for that table are not read either."""
+    def held_back(self, planned: Intent, shorter: Intent, declared: Mapping[str, int]) -> Intent:
+        """The shorter version of a planned intent: if it no longer reads a table to its end, it
+        does not read the sources that wait for that table either."""
         while True:
-            early = {name for name in shorter.sources if _ends_early(name, meant, shorter)}
+            early = {name for name in shorter.sources if _ends_early(name, planned, shorter)}
             held = [
                 name
                 for name, tables in self.waits.items()
@@ -100,7 +100,7 @@ class TablesFirst:
     def _reached(
         self, table: str, chosen: Mapping[str, Ranges], waiting: Mapping[str, Ranges]
     ) -> bool:
-        """Whether a batch reads a table to its end, or as far as its log goes if that is less."""
+        """Whether a batch reads a table to its end, or to the end of its log if that is earlier."""
         for partition, (at, there) in waiting[table].items():
             _, until = chosen[table].get(partition, (at, at))
             if until < min(self.ends[table].get(partition, at), there):
@@ -108,8 +108,8 @@ class TablesFirst:
         return True
 
 
-def _ends_early(name: str, meant: Intent, shorter: Intent) -> bool:
-    before, ends = meant.sources[name].ranges, meant.table_ends.get(name, {})
+def _ends_early(name: str, planned: Intent, shorter: Intent) -> bool:
+    before, ends = planned.sources[name].ranges, planned.table_ends.get(name, {})
     return any(until < min(before[partition][1], ends.get(partition, until))
                for partition, (_, until) in shorter.sources[name].ranges.items())  # fmt: skip
 

@@ -1,10 +1,10 @@
-"""How a batch advances event time: of its sources, and of everything computed from them.
+"""How a batch advances the watermarks of its sources, and of everything computed from them.
 
-    intent, what was read of each source --> sources_after --> watermarks of sources
-    those, results of earlier steps -- unions, inputs of a step --> NodeWatermarks
+    intent, largest event times of each source --> source_after --> watermarks of sources
+    these and the watermarks of earlier steps --> NodeWatermarks --> inputs of a step
 
 Idle sources do not delay others: an idle side of a union is left out of the minimum, and an idle
-input of a step advances with the other inputs. Everything here is a function of plain values.
+input of a step advances with the other inputs. All functions here are pure.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def source_after(
     known: SourceState, intent: Intent, name: str, times: Mapping[int, int], *, delay: int
 ) -> SourceState:
-    """A source after a batch; `times` has the largest event time read of each partition."""
+    """A source after a batch; `times` has the largest event time of each partition read."""
     planned = intent.sources[name]
     largest = dict(known.times)
     for partition, time in times.items():
@@ -50,7 +50,7 @@ def source_after(
 
 @dataclass(frozen=True)
 class NodeWatermarks:
-    """Watermarks of nodes: `source` gives those of reads, `emitted` those of what steps emit."""
+    """Watermarks of nodes, from those of sources (`source`) and of steps' results (`emitted`)."""
 
     source: Callable[[Read], int]
     emitted: Callable[[Stateful], int]
@@ -68,10 +68,10 @@ class NodeWatermarks:
         return self.of(node.inputs[0])
 
     def sides(self, trees: Sequence[Node], before: Sequence[int]) -> tuple[int, ...]:
-        """The watermark of each input of a step: never behind its watermark `before`.
+        """The watermark of each input of a step: never less than its watermark `before`.
 
-        An input that was idle may come back behind what the others have reached. A table, whose
-        watermark follows the clock, does not advance idle streams.
+        An input that was idle may resume behind the others. A table, whose watermark follows the
+        clock, does not advance idle streams.
         """
         reached = [self.of(tree) for tree in trees]
         awake = [at for tree, at in zip(trees, reached, strict=True)
@@ -83,7 +83,7 @@ class NodeWatermarks:
         )
 
     def silent(self, node: Node) -> bool:
-        """Whether everything a node takes rows from is idle."""
+        """Whether all sources of a node are idle."""
         if isinstance(node, Read):
             return self.idle(node)
         return bool(node.inputs) and all(self.silent(below) for below in node.inputs)
@@ -92,8 +92,8 @@ class NodeWatermarks:
 def declared_by_clock(
     reads: Mapping[str, Read], declared: Mapping[str, int], clock: int, ended: Collection[str]
 ) -> dict[str, int]:
-    """The least watermark of each source: as it was declared, or, of a table whose log is read to
-    its end, the batch clock less its delay, so that a quiet table does not delay others."""
+    """The least watermark of each source: the declared one, or, for a table whose log is read to
+    its end, the batch clock minus its delay, so that an idle table does not delay others."""
     least = {name: declared.get(name, MIN_TIME) for name in reads}
     for name, read in reads.items():
         if read.changes is not None and name in ended:
@@ -102,7 +102,7 @@ def declared_by_clock(
 
 
 def reads_all(chosen: Ranges, waiting: Ranges, extent: Extent) -> bool:
-    """Whether a batch over these ranges leaves nothing unread that is in the source now."""
+    """Whether a batch over these ranges reads the source to its current end."""
     return all(chosen.get(p, (a, a))[1] >= extent.end[p] for p, (a, _) in waiting.items())
 
 
@@ -113,7 +113,7 @@ def something_due(
     declared: Mapping[str, int],
     clock: int,
 ) -> bool:
-    """Whether the clock alone, or a declared watermark, lets something close or fire."""
+    """Whether the clock or a declared watermark alone lets a step close or fire."""
     if any(state.wake <= clock for state in head.steps.values()):
         return True
     names, moved = typed.stages.names, {}
@@ -132,7 +132,7 @@ def something_due(
 def _rows_due(
     typed: Typed, head: Head, moved: Mapping[str, int], idle: Callable[[Read], bool]
 ) -> bool:
-    """Whether a step holds rows that leave once its sources' watermarks have moved so far."""
+    """Whether a step holds rows that it emits at these watermarks of its sources."""
     names = typed.stages.names
     emitted: dict[Stateful, int] = {}
     watermarks = NodeWatermarks(lambda read: moved[names[read]], emitted.__getitem__, idle)

@@ -1,1 +1,1 @@
-"""What batches did, in figures: facts, instances of operators, progress lines."""
+"""Metrics of batches: facts, instances of operators, progress lines."""

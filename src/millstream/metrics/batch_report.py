@@ -1,4 +1,4 @@
-"""What a batch is said to have been, and what of it is worth a warning."""
+"""Builds the facts of batches, and their alerts about late and bad rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MINUTE = 60_000_000
 
 
 class BatchReporter:
-    """Makes the facts of batches; remembers a minute of them for shares of late rows."""
+    """Builds the facts of batches; keeps those of a minute for shares of late and bad rows."""
 
     def __init__(self, stages: Stages, bad_above: float | None = None) -> None:
         self._bad_above = bad_above
@@ -40,59 +40,59 @@ class BatchReporter:
         self, intent: Intent, prepared: Prepared, after: Head, seconds: float,
         phases: dict[str, float],
     ) -> Facts:  # fmt: skip
-        """What this batch was."""
-        told, runs = prepared.facts, [run for step in after.steps.values() for run in step.runs]
-        steps = told.get("steps", {})
+        """The facts of a batch."""
+        counts, runs = prepared.facts, [run for step in after.steps.values() for run in step.runs]
+        steps, read = counts.get("steps", {}), counts.get("sources", {})
         return Facts(
             batch=intent.batch,
-            rows=told["rows"],
-            late=told["late"],
-            dead=told["dead"],
+            rows=counts["rows"],
+            late=counts["late"],
+            dead=counts["dead"],
             lane=intent.lane,
             watermarks={name: moment_of(s.watermark) for name, s in after.sources.items()},
             outputs={o.output: o.rows for o in prepared.outputs if o.door == "result"},
-            bytes=told["bytes"],
-            extra=told["extra"],
+            bytes=counts["bytes"],
+            extra=counts["extra"],
             seconds=seconds,
             phases=phases,
             state_rows=sum(run.rows for run in runs),
             state_bytes=sum(run.bytes for run in runs),
-            read=told.get("read", {}),
-            steps={name: {**one, **_remembered(after, name, one.get("instances", ()))}
+            read=counts.get("read", {}),
+            steps={name: {**one, **_state_after(after, name, one.get("instances", ()))}
                    for name, one in steps.items()},
             held_by={name: _slowest(state, intent.sources[name].idle)
                      for name, state in after.sources.items() if name in intent.sources},
             alerts=self._alerts(intent.clock, steps),
             clock=moment_of(intent.clock),
             behind=sum(one.get("behind", 0) for one in steps.values()),
-            ahead=told.get("ahead", 0),
-            sources={name: self._source(name, state, intent, told.get("sources", {}).get(name, ()))
+            ahead=counts.get("ahead", 0),
+            sources={name: self._source(name, state, intent, read.get(name, ()))
                      for name, state in after.sources.items() if name in intent.sources},
         )  # fmt: skip
 
     def _source(
         self, name: str, state: SourceState, intent: Intent, read: Sequence[Instance]
     ) -> dict[str, Any]:
-        """A source's partitions: what each gave, how far its event time has come, who is idle."""
+        """A source's partitions: rows, watermark and idleness of each."""
         idle = intent.sources[name].idle
         delay = self._delays[name]
-        gave = {one["instance"]: one for one in read}
+        active = {one["instance"]: one for one in read}
         silent = {"where": "", **dict.fromkeys(COUNTS, 0)}
         instances = [
-            {**silent, "instance": str(p), **gave.pop(str(p), {}),
+            {**silent, "instance": str(p), **active.pop(str(p), {}),
              "watermark": _iso(before(state.times[p], delay)) if p in state.times else None,
              "idle": p in idle}
-            for p in _shown_partitions(state, gave)
+            for p in _shown_partitions(state, active)
         ]  # fmt: skip
         return {"idle": list(idle[:MOST]), "idle_partitions": len(idle),
                 "partitions": len(state.next),
-                "instances": [*instances, *gave.values()]}  # fmt: skip
+                "instances": [*instances, *active.values()]}  # fmt: skip
 
     def refuse_too_many_bad(self, clock: int, facts: Facts) -> None:
-        """Stop the job when too many of a minute's rows were bad; what is committed stays.
+        """Stop the job if too many rows of the last minute were bad; commits are kept.
 
         Raises:
-            InvalidInput: more than `bad_above` of them.
+            InvalidInput: more than `bad_above` of the rows were bad.
         """
         if self._bad_above is None:
             return
@@ -103,12 +103,12 @@ class BatchReporter:
         if rows and dead / rows > self._bad_above:
             raise InvalidInput(
                 f"the pipeline needs at most {self._bad_above:.1%} bad rows a minute (bad_above)",
-                got=f"{dead:,} of {rows:,}, which are among the dead rows",
-                do="see them with `millstream dead list`, mend their producer, and run it again",
+                got=f"{dead:,} of {rows:,}; they are among the dead rows",
+                do="see them with `millstream dead list`, fix the producer, and run it again",
             )
 
     def _alerts(self, clock: int, steps: dict[str, dict[str, Any]]) -> tuple[str, ...]:
-        """Steps of whose rows too many were late in the last minute of the batch clock."""
+        """Alerts about steps with too many late rows in the last minute of the batch clock."""
         if not self._limits:
             return ()
         self._minute.append((clock, steps))
@@ -125,7 +125,7 @@ class BatchReporter:
 
 
 def _slowest(state: SourceState, idle: tuple[int, ...]) -> int | None:
-    """The partition that holds a source's watermark back, if one does."""
+    """The partition that holds back a source's watermark, if there is one."""
     awake = {p: state.times.get(p) for p in state.next if p not in idle}
     silent = [p for p, time in awake.items() if time is None]
     if silent:
@@ -133,17 +133,17 @@ def _slowest(state: SourceState, idle: tuple[int, ...]) -> int | None:
     return min(awake, key=lambda p: (awake[p], p), default=None)
 
 
-def _shown_partitions(state: SourceState, gave: Mapping[str, Instance]) -> list[int]:
-    """Of a source with very many partitions those that gave rows, and those furthest behind."""
+def _shown_partitions(state: SourceState, read: Mapping[str, Instance]) -> list[int]:
+    """The partitions to show: all, or if there are many, the active and the slowest ones."""
     if len(state.next) <= MOST:
         return sorted(state.next)
     slow = sorted(state.next, key=lambda p: (state.times.get(p, MIN_TIME), p))
-    active = [p for p in slow if str(p) in gave]
+    active = [p for p in slow if str(p) in read]
     return sorted(list(dict.fromkeys([slow[0], *active, *slow]))[:MOST])
 
 
-def _remembered(head: Head, name: str, instances: Sequence[Instance]) -> dict[str, Any]:
-    """What a step holds after a batch; nothing for a stage that ends in outputs."""
+def _state_after(head: Head, name: str, instances: Sequence[Instance]) -> dict[str, Any]:
+    """The state of a step after a batch; empty for a stage without a step."""
     step = head.steps.get(name)
     if step is None:
         return {}

@@ -1,4 +1,4 @@
-"""What one batch was: counts, watermarks, lane, times. Kept in its commit, shown to people."""
+"""The facts of one batch: counts, watermarks, lane, times. Stored in its commit."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Facts:
-    """The facts of one batch: `rows` were read, `late` and `dead` left by those doors.
+    """The facts of one batch: how many `rows` were read, and how many were `late` or `dead`.
 
-    Changes of a table that were late were applied all the same; they count as late.
-    `read` has the rows per source; `steps` per stage the rows in and out, late and dead, those
-    behind the watermark that were used all the same, the seconds it took, what it remembers
-    afterwards, and all that per instance; `sources` per source what its partitions gave, how far
-    each has come, and which are idle; `held_by` the partition that holds its watermark back;
-    `ahead` how many rows had been read before the batch began; `alerts` what is worth a warning.
+    Late changes of a table are counted as late, though they are applied. `read` has the rows per
+    source; `steps` has per stage the rows in and out, late and dead rows, rows behind the watermark
+    that were still used, seconds and size of state, in total and per instance; `sources` has per
+    source the rows, watermark and idleness of its partitions; `held_by` is the partition that holds
+    back the watermark; `ahead` counts the rows that were read before the batch started; `alerts`
+    are warnings.
     """
 
     batch: int
@@ -49,7 +49,7 @@ class Facts:
         return getattr(self, name)
 
     def body(self) -> dict[str, Any]:
-        """As JSON: times as ISO text."""
+        """The facts as JSON, with times as ISO text."""
         body = asdict(self)
         body["watermarks"] = {
             name: None if at is None else at.isoformat() for name, at in self.watermarks.items()
@@ -64,7 +64,7 @@ def lane_name(stored: str) -> str:
 
 
 def moment_of(micros: int) -> datetime | None:
-    """A time as people read it; None before the beginning, the last one at the end of time."""
+    """A time in microseconds as a datetime; None for no time, the maximum at the end of time."""
     if micros == MIN_TIME:
         return None
     if micros == END_OF_TIME:

@@ -1,12 +1,11 @@
-"""Instances: one operator at one place, and what it did there in a batch.
+"""Instances: the parallel copies of an operator, and what each did in a batch.
 
     a source     one instance per partition
-    a step       `take n` per task that takes rows in, `buckets a-b` per part of its state;
+    a step       `take n` per task that reads rows, `buckets a-b` per part of its state;
                  in the narrow lane both are one instance, on the driver
 
-What `take` gives is what the `buckets` take in: where rows are added up before they are
-exchanged, that is fewer than came in. Figures of tasks are their own account of themselves and
-count once, however often a task was run.
+The output of `take` is the input of `buckets`: with partial aggregation it has fewer rows than the
+input of `take`. A task that ran several times is counted once.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ OTHERS = "others"
 
 
 def worker_name() -> str:
-    """Where this code runs: on the driver, or in which worker."""
+    """Where this code runs: the driver, or the host and process id of a worker."""
     from pyspark import TaskContext
 
     return DRIVER if TaskContext.get() is None else f"{socket.gethostname()} {os.getpid()}"
 
 
 def input_name() -> str:
-    """The name of the instance that takes rows in by this Spark task."""
+    """The name of the instance that reads rows in this Spark task."""
     from pyspark import TaskContext
 
     task = TaskContext.get()
@@ -49,12 +48,12 @@ def buckets_name(buckets: tuple[int, int]) -> str:
 
 
 def instance(name: str, **counts: float) -> Instance:
-    """One instance, here, with what it did; what is not said is none."""
+    """One instance in this process; counts that are not given are 0."""
     return {"instance": name, "where": worker_name(), **dict.fromkeys(COUNTS, 0), **counts}
 
 
 def add(known: dict[str, Instance], one: Instance) -> None:
-    """Take in one more account of an instance."""
+    """Add the counts of an instance."""
     before = known.get(one["instance"])
     if before is None:
         known[one["instance"]] = dict(one)
@@ -67,7 +66,7 @@ def add(known: dict[str, Instance], one: Instance) -> None:
 
 
 def bounded(instances: Iterable[Instance], most: int = MOST) -> list[Instance]:
-    """At most so many, those with the most rows; what the others did, as one."""
+    """At most `most` instances: those with the most rows, and the sum of the others."""
     found = list(instances)
     if len(found) <= most:
         return found
@@ -81,7 +80,7 @@ def bounded(instances: Iterable[Instance], most: int = MOST) -> list[Instance]:
 
 
 def source_instances(report: Report) -> list[Instance]:
-    """The partitions of a source, with what was read of each in a batch."""
+    """The partitions of a source as instances, with the rows of a batch."""
     made = []
     for partition, part in sorted(report.parts.items()):
         made.append({
@@ -93,19 +92,19 @@ def source_instances(report: Report) -> list[Instance]:
 
 
 def with_state(instances: Iterable[Mapping[str, Any]], state: StepState) -> list[Instance]:
-    """The instances of a step with what each remembers after a batch.
+    """The instances of a step with the size of the state of each after a batch.
 
-    A file of state that lies across several instances is shared out by buckets.
+    The size of a file that spans several instances is divided by buckets.
     """
-    told = []
+    found = []
     for one in instances:
         buckets = one.get("buckets")
-        held = {} if buckets is None else _held(state, buckets[0], buckets[1])
-        told.append({**{name: value for name, value in one.items() if name != "buckets"}, **held})
-    return told
+        size = {} if buckets is None else _state_size(state, buckets[0], buckets[1])
+        found.append({**{name: value for name, value in one.items() if name != "buckets"}, **size})
+    return found
 
 
-def _held(state: StepState, low: int, high: int) -> dict[str, int]:
+def _state_size(state: StepState, low: int, high: int) -> dict[str, int]:
     rows = size = 0.0
     for run in state.runs:
         for segment in run.segments:

@@ -1,8 +1,8 @@
-"""How a run is going, for those who watch: one line per batch, or one line that lives.
+"""The progress of a run: one line per batch, or one line that is updated.
 
     batch 12 · narrow · 4,210 rows/s · lag 0 · watermark 2026-01-01 00:00:20 · late 0 · dead 0 · …
 
-Late and dead rows are added up over the run, so that nobody has to have watched.
+Late and dead rows are totals of the run.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from rich.console import Console
 
     from millstream.metrics.facts import Facts
@@ -30,7 +28,7 @@ _PATIENCE = 4.0
 
 
 class Progress:
-    """What the batches of one run add up to."""
+    """Totals over the batches of one run."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -39,7 +37,7 @@ class Progress:
         self.batches = self.rows = self.written = self.late = self.dead = self.lag = 0
 
     def add(self, facts: Facts, lag: dict[str, int]) -> None:
-        """One more batch has been committed."""
+        """Add a committed batch."""
         now = self._clock()
         self.last, self.lag = facts, sum(lag.values())
         self.batches += 1
@@ -53,7 +51,7 @@ class Progress:
 
     @property
     def rate(self) -> float:
-        """Rows per second over the last batches, from where the first of them began."""
+        """Rows per second over the batches of the last seconds."""
         if not self._recent:
             return 0.0
         ended, first = self._recent[0]
@@ -61,7 +59,7 @@ class Progress:
         return sum(facts.rows for _, facts in self._recent) / span if span > 0 else 0.0
 
     def line(self) -> str:
-        """The last batch, and how the run stands."""
+        """The last batch, with the lag and the totals of late and dead rows."""
         facts = self.last
         if facts is None:
             return "no batch yet"
@@ -79,7 +77,7 @@ class Progress:
         return " · ".join(parts)
 
     def total(self) -> str:
-        """The run in a few words."""
+        """The totals as one line."""
         return (
             f"{_counted(self.rows, 'row')} read in {_counted(self.batches, 'batch', 'batches')}, "
             f"{self.written:,} written, {self.late:,} late, {self.dead:,} dead"
@@ -87,9 +85,9 @@ class Progress:
 
 
 class ProgressDisplay(ABC):
-    """A run shown while it goes on: a thread looks after what has not been said yet.
+    """Shows the progress of a run; a thread refreshes it.
 
-    As a context manager: what is still unsaid at the end is said then.
+    As a context manager, it shows the last batch at the end.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -102,13 +100,13 @@ class ProgressDisplay(ABC):
         self._ticker = threading.Thread(target=self._tick, name="progress", daemon=True)
 
     def phase(self, doing: str) -> None:
-        """The run is about to do this, and it may take a while."""
+        """The run enters a phase that may take a while."""
         with self._lock:
             self._doing, self._since = doing, self._clock()
             self._began(doing)
 
     def batch(self, facts: Facts, lag: dict[str, int]) -> None:
-        """A batch has been committed."""
+        """A batch was committed."""
         with self._lock:
             self._doing = None
             self.progress.add(facts, lag)
@@ -132,27 +130,22 @@ class ProgressDisplay(ABC):
         self._ticker.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._end.set()
         self._ticker.join()
 
 
 class PlainLines(ProgressDisplay):
-    """For logs and pipes: a line per batch, at most one in two seconds, the last one always.
+    """For logs and pipes: a line per batch, at most one every two seconds, and always the last one.
 
-    What takes long is said again after four seconds, then ever more rarely.
+    A long phase is repeated after four seconds, then at doubling intervals.
     """
 
     def __init__(self, say: Say, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(clock)
         self._say = say
-        self._unsaid = False
-        self._said_at = float("-inf")
+        self._pending = False
+        self._last_line = float("-inf")
         self._patience = _PATIENCE
 
     def _began(self, doing: str) -> None:
@@ -160,42 +153,37 @@ class PlainLines(ProgressDisplay):
         self._say(f"{doing} …")
 
     def _committed(self, facts: Facts, lag: dict[str, int]) -> None:
-        self._unsaid = True
+        self._pending = True
         self._refresh()
 
     def _refresh(self) -> None:
         now = self._clock()
-        if self._unsaid and now - self._said_at >= _EVERY:
-            self._unsaid, self._said_at = False, now
+        if self._pending and now - self._last_line >= _EVERY:
+            self._pending, self._last_line = False, now
             self._say(self.progress.line())
         elif self._doing is not None and now - self._since >= self._patience:
             self._patience *= 2
             self._say(f"{self._doing} … ({now - self._since:.0f} s)")
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        super().__exit__(kind, error, trace)
-        if self._unsaid:
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        if self._pending:
             self._say(self.progress.line())
 
 
 class EveryBatch(PlainLines):
-    """For programs: each batch is handed on whole; only what takes long is talked about."""
+    """For programs: passes on the facts of each batch, and prints only long phases."""
 
-    def __init__(self, say: Say, give: Callable[[Facts, dict[str, int]], None]) -> None:
+    def __init__(self, say: Say, on_batch: Callable[[Facts, dict[str, int]], None]) -> None:
         super().__init__(say)
-        self._give = give
+        self._on_batch = on_batch
 
     def _committed(self, facts: Facts, lag: dict[str, int]) -> None:
-        self._give(facts, lag)
+        self._on_batch(facts, lag)
 
 
 class LiveLine(ProgressDisplay):
-    """For a terminal: one line that is always the newest."""
+    """For a terminal: one line that is updated in place."""
 
     def __init__(self, console: Console) -> None:
         from rich.live import Live
@@ -222,18 +210,13 @@ class LiveLine(ProgressDisplay):
         self._live.start()
         return super().__enter__()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        super().__exit__(kind, error, trace)
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
         self._live.stop()
 
 
 def watermark(facts: Facts) -> str:
-    """The slowest source's watermark, as people read it: in UTC, to the second."""
+    """The watermark of the slowest source as text: in UTC, to the second."""
     known = [at for at in facts.watermarks.values() if at is not None]
     if len(known) < len(facts.watermarks) or not known:
         return "not yet"
@@ -242,7 +225,7 @@ def watermark(facts: Facts) -> str:
 
 
 def size(count: int) -> str:
-    """Bytes as people read them.
+    """A number of bytes with its unit.
 
     >>> size(80_512)
     '80.5 kB'

@@ -1,6 +1,6 @@
-"""Real parts for tests: `Drive` runs a pipeline by hand, `broker()` is a Kafka of one's own,
-`brokers()` one of several nodes, `postgres()` a PostgreSQL of one's own, `SinkSuite` the checks
-that a sink of one's own passes.
+"""Tools for tests: `Drive` runs a pipeline step by step, `broker()` and `brokers()` start a real
+Kafka of one or several nodes, `postgres()` a real PostgreSQL, and `SinkSuite` has the checks that
+every sink has to pass.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Import on first use: naming one part must not load the others."""
+    """Import on first use, so that using one tool does not load the others."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

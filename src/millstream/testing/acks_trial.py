@@ -1,8 +1,8 @@
-"""What each kind of acknowledgement can lose: tried by killing a leader, and counted.
+"""Measures what each kind of acknowledgement can lose, by killing a leader.
 
-Four producers write to four topics that the same broker leads and the same two follow. First one
-follower is held still, then both, then the leader is killed and the followers go on. So there are
-records that only the leader had, and records that a follower had but nobody had acknowledged.
+Four producers write to four topics with the same leader and the same two followers. First one
+follower is paused, then both, then the leader is killed and the followers resume. So there are
+records that only the leader had, and records that a follower had but that were not acknowledged.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SOME = 20
 
 @dataclass(frozen=True)
 class Kind:
-    """A way to produce."""
+    """The settings of a producer."""
 
     title: str
     acks: Acks
@@ -51,12 +51,11 @@ KINDS = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one producer's records.
+    """What happened to one producer's records.
 
-    `lost_unseen` were reported as sent and are not there though nobody promised anything
-    (acks 0); `acknowledged_and_lost` were promised and are not there; `refused` were reported
-    as failed; `twice` are there more than once. Times are of records sent before the fault,
-    when everything had warmed up.
+    `lost_unseen` were reported as sent and are missing, which acks=0 allows;
+    `acknowledged_and_lost` were acknowledged and are missing; `refused` were reported as failed;
+    `twice` are stored more than once. Times are of records sent between warm-up and fault.
     """
 
     acks: str
@@ -70,7 +69,7 @@ class Outcome:
 
 
 class _Writer(threading.Thread):
-    """Sends numbers at a steady pace until it is told to end, and notes what is acknowledged."""
+    """Sends numbers at a steady pace until `ending` is set, and records acknowledgements."""
 
     def __init__(self, address: str, topic: str, kind: Kind, pause: float) -> None:
         super().__init__(name=topic, daemon=True)
@@ -82,12 +81,12 @@ class _Writer(threading.Thread):
         self._pause = pause
         self._producer = Producer(
             address, acks=kind.acks, idempotent=kind.idempotent, linger="0 ms",
-            on_delivery=self._heard,
+            on_delivery=self._delivered,
             settings={"delivery.timeout.ms": 60_000, "request.timeout.ms": 5_000,
                       "socket.timeout.ms": 10_000, "retry.backoff.ms": 100},
         )  # fmt: skip
 
-    def _heard(self, delivery: Delivery) -> None:
+    def _delivered(self, delivery: Delivery) -> None:
         value = delivery.value or b""
         if delivery.error is None:
             self.answered[value] = time.monotonic()
@@ -101,13 +100,13 @@ class _Writer(threading.Thread):
                     value = str(len(self.sent)).encode()
                     self.sent[value] = time.monotonic()
                     producer.send(self.topic, value, partition=0)
-                    self._listen(producer)
+                    self._wait(producer)
                 producer.flush("90 seconds")
         except MillstreamError:
-            return  # what was refused is in `refused`
+            return  # `refused` has the records
 
-    def _listen(self, producer: Producer) -> None:
-        """Until the next record is due; asking what is acknowledged has the reports served."""
+    def _wait(self, producer: Producer) -> None:
+        """Wait until the next record is due; reading `acknowledged` serves delivery reports."""
         until = time.monotonic() + self._pause
         while time.monotonic() < until:
             _ = producer.acknowledged
@@ -122,18 +121,18 @@ def trial(
     pause: float = 0.01,
     say: Callable[[str], None] | None = None,
 ) -> list[Outcome]:
-    """Kill the leader under these producers, and tell what became of their records.
+    """Kill the leader under these producers, and count what happened to tsuccessor records.
 
-    `quiet` is for how many seconds all is well before, when everything has warmed up; `pause` the
-    time between two records. The killed broker is started again.
+    `quiet` is the time in seconds between warm-up and fault, `pause` the time between two records.
+    The killed broker is started again.
     """
-    tell = say or (lambda _: None)
+    report = say or (lambda _: None)
     topics = Topics(cluster.address)
     writers = []
     for number, kind in enumerate(kinds):
         name = f"acks-{number}-{time.time_ns()}"
         topics.create(name)
-        _put(cluster, name)
+        _assign(cluster, name)
         writers.append(_Writer(cluster.address, name, kind, pause))
     for writer in writers:
         writer.start()
@@ -142,9 +141,9 @@ def trial(
     warm = time.monotonic()
     time.sleep(quiet)
     measured = (warm, time.monotonic())
-    tell("the second follower stands still; then both; then the leader is killed")
-    _hurt(cluster, writers)
-    tell("waiting for another leader")
+    report("pausing the second follower, then both, then killing the leader")
+    _inject_fault(cluster, writers)
+    report("waiting for another leader")
     _await_leaders(topics, [writer.topic for writer in writers])
     time.sleep(0.5)
     for writer in writers:
@@ -155,26 +154,26 @@ def trial(
     return [_outcome(cluster.address, writer, measured) for writer in writers]
 
 
-def _put(cluster: ThrowAwayBrokers, topic: str) -> None:
-    """Have the topic led by the first node and followed by the others, in that order."""
+def _assign(cluster: ThrowAwayBrokers, topic: str) -> None:
+    """Make the first node the topic's leader and the others its followers, in that order."""
     from millstream.kafka.admin.brokers import Brokers
 
     Brokers(cluster.address).move(topic, _NODES)
     _await_leaders(Topics(cluster.address), [topic], leader=_NODES[0])
 
 
-def _hurt(cluster: ThrowAwayBrokers, writers: Sequence[_Writer]) -> None:
-    """Let the heir have records that nobody acknowledged, then the leader ones that nobody has."""
-    leader, heir, last = (cluster[node] for node in _NODES)
+def _inject_fault(cluster: ThrowAwayBrokers, writers: Sequence[_Writer]) -> None:
+    """Create records that only the leader has, and unacknowledged ones on its successor."""
+    leader, successor, last = (cluster[node] for node in _NODES)
     last.pause()
-    before = [_stored(heir, writer) for writer in writers]
-    _await(lambda: all(map(gt, [_stored(heir, writer) for writer in writers], before)))
-    heir.pause()
-    heard = [len(writer.answered) for writer in writers if writer.kind.acks != "all"]
-    enough = [count + _SOME for count in heard]
+    before = [_stored(successor, writer) for writer in writers]
+    _await(lambda: all(map(gt, [_stored(successor, writer) for writer in writers], before)))
+    successor.pause()
+    acknowledged = [len(writer.answered) for writer in writers if writer.kind.acks != "all"]
+    enough = [count + _SOME for count in acknowledged]
     _await(lambda: all(map(gt, [len(w.answered) for w in writers if w.kind.acks != "all"], enough)))
     leader.kill()
-    heir.resume()
+    successor.resume()
     last.resume()
 
 
@@ -184,10 +183,10 @@ def _stored(node: ThrowAwayBroker, writer: _Writer) -> int:
     return sum(part.stat().st_size for part in parts)
 
 
-def _await(true: Callable[[], bool], seconds: float = _MOMENT) -> None:
-    """Some time for something to hold; a moment is less than it takes to be missed."""
+def _await(condition: Callable[[], bool], seconds: float = _MOMENT) -> None:
+    """Wait a while for a condition; by default less than the session timeout of a broker."""
     until = time.monotonic() + seconds
-    while not true() and time.monotonic() < until:
+    while not condition() and time.monotonic() < until:
         time.sleep(0.02)
 
 

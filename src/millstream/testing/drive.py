@@ -1,5 +1,4 @@
-"""`Drive`: a real pipeline on a local Spark session, with topics in memory and a clock of
-one's own."""
+"""`Drive`: runs a pipeline step by step, with topics in memory and a manual clock."""
 
 from __future__ import annotations
 
@@ -18,11 +17,10 @@ from millstream.errors import InvalidInput
 from millstream.metrics.facts import lane_name
 from millstream.sources.plain_json import as_json
 from millstream.sources.spec import OpenSource, SourceOpening, log_name
-from millstream.testing.memory_log import Left, MemoryLog, MemoryReader, RecordingWriter
+from millstream.testing.memory_log import Emitted, MemoryLog, MemoryReader, RecordingWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from types import TracebackType
 
     from millstream.api.pipeline import Pipeline
     from millstream.metrics.facts import Facts
@@ -35,7 +33,7 @@ _DAY = 86_400_000_000
 
 
 class Drive:
-    """Runs a pipeline by hand, one batch at a time.
+    """Runs a pipeline step by step, one batch at a time.
 
     >>> with Drive(pipeline) as drive:                            # doctest: +SKIP
     ...     drive.feed("bids", [{"auction": 1, "ts": "2026-01-01 00:00:01"}])
@@ -50,7 +48,7 @@ class Drive:
             raise InvalidInput('lane needs "wide", "narrow" or None', got=repr(lane))
         self._pipeline, self._lane = pipeline, None if lane is None else lane_name(lane)
         self._folder = Path(tempfile.mkdtemp(prefix="millstream-drive-"))
-        self._environment = _World(self._folder / "checkpoint")
+        self._environment = _DriveEnvironment(self._folder / "checkpoint")
         self._seen: dict[tuple[str, str], int] = {}
         try:
             self._engine = self._open()
@@ -76,10 +74,10 @@ class Drive:
         key: bytes | None = None,
         headers: Sequence[tuple[str, bytes | None]] | None = None,
     ) -> None:
-        """Append records to a topic in memory: dicts as JSON, bytes as they are, None without
-        a value. `timestamp`, `key` and `headers` are those of each record.
+        """Append records to a topic in memory: dicts as JSON, bytes unchanged, None for no value.
 
-        A partition is there from the first time it is fed, be it with no row.
+        `timestamp`, `key` and `headers` are set on each record. Feeding a partition creates it,
+        even without rows.
         """
         self._named(source, "feed")
         if type(partition) is not int or partition < 0:
@@ -96,7 +94,7 @@ class Drive:
             self._environment.log.append(source, partition, {**record, "value": value})
 
     def _named(self, source: str, step: str) -> list[str]:
-        """The reads of a topic, each by its own name; a topic may be read more than once."""
+        """The names of a topic's reads; a topic may be read more than once."""
         reads = self._engine.typed.stages.reads
         found = [name for name, read in reads.items() if read.source.name == source]
         if not found:
@@ -106,7 +104,7 @@ class Drive:
         return found
 
     def step(self) -> Facts:
-        """One batch over all that was fed; its facts."""
+        """Run one batch over everything fed so far; returns its facts."""
         facts = self._engine.step(always=True)
         assert facts is not None
         return facts
@@ -117,9 +115,9 @@ class Drive:
             self._engine.declared[name] = micros_of(time)
 
     def clock(self, time: Time) -> None:
-        """Move the batch clock; it starts at the epoch and never goes back.
+        """Set the batch clock; it starts at the epoch and never goes back.
 
-        The first move away from the epoch sets the clock: no silence has passed by it.
+        The first move away from the epoch does not count as idle time.
         """
         now = micros_of(time)
         if now < self._environment.now:
@@ -129,36 +127,36 @@ class Drive:
         self._environment.now = now
 
     def rows(self, output: str) -> list[dict[str, Any]]:
-        """The rows that left for an output since the last call, by batch, key and window."""
+        """The rows emitted to an output since the last call, by batch, key and window."""
         if output not in {o.name for o in self._pipeline.outputs}:
             known = ", ".join(o.name for o in self._pipeline.outputs)
             raise InvalidInput("rows needs an output of the pipeline", got=repr(output),
                                do=f"name one of {known}")  # fmt: skip
-        return self._taken("result", output)
+        return self._new_rows("result", output)
 
     def late(self) -> list[dict[str, Any]]:
-        """The rows that left by the late door since the last call, in their envelope."""
-        return self._taken("late", None)
+        """The late rows since the last call, with origin, watermark and windows."""
+        return self._new_rows("late", None)
 
     def dead(self) -> list[dict[str, Any]]:
-        """The rows that left by the dead door since the last call, raw, with the reason."""
-        return self._taken("dead", None)
+        """The bad rows since the last call, raw, with the reason."""
+        return self._new_rows("dead", None)
 
-    def _taken(self, door: str, output: str | None) -> list[dict[str, Any]]:
-        key, batches = (door, output or ""), self._environment.left
+    def _new_rows(self, kind: str, output: str | None) -> list[dict[str, Any]]:
+        key, batches = (kind, output or ""), self._environment.emitted
         new = batches[self._seen.get(key, 0) :]
         self._seen[key] = len(batches)
         return [
             row
             for batch in new
             for part in batch
-            if part.door == door and output in (None, part.output)
+            if part.kind == kind and output in (None, part.output)
             for row in part.rows
         ]
 
     def restart(self, pipeline: Pipeline | None = None) -> None:
-        """Drop everything but the checkpoint, and go on from it; with another pipeline, as
-        after a change of the user's file. A batch that had failed is run first."""
+        """Restart from the checkpoint, optionally with a changed pipeline. A batch that failed
+        runs first."""
         if pipeline is not None:
             _need_pipeline(pipeline)
             self._pipeline = pipeline
@@ -168,38 +166,32 @@ class Drive:
         self._engine.declared = declared
 
     def finish(self) -> Facts:
-        """The end of input: every watermark goes to the end of time, everything closes."""
+        """End the input: every watermark goes to the end of time, and everything closes."""
         facts = self._engine.step(finish=True)
         assert facts is not None
         return facts
 
     def close(self) -> None:
-        """Let go of the checkpoint; the Spark session stays for the next one."""
+        """Remove the checkpoint; the Spark session stays open."""
         self._engine.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
-class _World:
-    """Topics in memory, other sources as they are, sinks that remember, a clock that moves
-    when it is told."""
+class _DriveEnvironment:
+    """Topics in memory, other sources unchanged, sinks that record rows, and a manual clock."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.log = MemoryLog()
         self.now = 0
         self.ledger: dict[str, str] = {}
-        self.left: list[list[Left]] = []
+        self.emitted: list[list[Emitted]] = []
         self.outputs: tuple[Output, ...] = ()
 
     def reader(self, name: str, read: Read) -> Reader:
@@ -212,7 +204,7 @@ class _World:
         return "drive"
 
     def writer(self, name: str, job: str) -> Writer:
-        return RecordingWriter(self.ledger, self.left, self.outputs)
+        return RecordingWriter(self.ledger, self.emitted, self.outputs)
 
     def clock(self) -> int:
         return self.now

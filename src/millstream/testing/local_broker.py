@@ -16,8 +16,7 @@ from millstream.testing.watchdog import watched
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-# Housekeeping without the minutes between its rounds: a test of retention or compaction waits
-# for the broker to look, not for the clock.
+# Short intervals, so that tests of retention and compaction do not wait for minutes.
 QUICK: Mapping[str, str | int] = {
     "log.initial.task.delay.ms": 100,
     "log.retention.check.interval.ms": 200,
@@ -27,7 +26,7 @@ QUICK: Mapping[str, str | int] = {
 
 
 class ThrowAwayBroker:
-    """A broker that can be hurt: killed, paused and started again on the same folder and port."""
+    """A broker that can be killed, paused and started again on the same folder and port."""
 
     def __init__(
         self,
@@ -50,23 +49,23 @@ class ThrowAwayBroker:
         return local.status(self.folder)
 
     def kill(self) -> None:
-        """SIGKILL: as a crash, nothing is flushed or said."""
+        """SIGKILL, like a crash: nothing is flushed."""
         local.kill(self.folder)
 
     def stop(self) -> None:
-        """SIGTERM, and wait for the clean end."""
+        """SIGTERM, and wait for the clean shutdown."""
         local.stop(self.folder)
 
     def start(self) -> None:
-        """Bring it back after `kill` or `stop`: the same records, the same address."""
+        """Start it after `kill` or `stop`, with the same records and address."""
         local.start(self.folder, settings=self._settings, seat=self._seat)
 
     def pause(self) -> None:
-        """SIGSTOP: connections stay open and nothing is answered."""
+        """SIGSTOP: connections stay open, but get no answers."""
         local.pause(self.folder)
 
     def resume(self) -> None:
-        """SIGCONT: go on where `pause` stopped."""
+        """SIGCONT: continue after `pause`."""
         local.resume(self.folder)
 
 
@@ -78,31 +77,31 @@ def broker(
     relayed: tuple[int, int] | None = None,
     timeout: float = 60,
 ) -> Iterator[ThrowAwayBroker]:
-    """A real Kafka broker on a free port, in a folder of its own; both are gone afterwards.
+    """A real Kafka broker on a free port and in a temporary folder, removed afterwards.
 
         with broker() as b:
             producer = Producer(b.address)
 
-    It ends with the block, and with the process that runs it, even when that is killed. Retention
-    and compaction look for work several times a second.
+    It ends with the block or with this process, even if that is killed. Retention and compaction
+    run several times a second.
 
     Args:
         port: of 127.0.0.1, instead of a free one.
         settings: Kafka broker settings, such as `{"num.partitions": 4}`.
-        relayed: a second port to listen on, and the one that clients of it are told instead:
-            that of a relay of yours, between them and the broker.
-        timeout: seconds it gets to answer.
+        relayed: a second port to listen on, and the port that the broker advertises for it:
+            that of your relay between clients and broker.
+        timeout: seconds until it has to answer.
     """
     seat = None if relayed is None else Seat({1: free_port()}, relayed=relayed)
-    told = {**QUICK, **(settings or {})}
+    merged = {**QUICK, **(settings or {})}
     folder = Path(tempfile.mkdtemp(prefix="millstream-broker-"))
     with watched(folder, "broker"):
         try:
-            status = local.start(folder, port=port, settings=told, seat=seat, timeout=timeout)
+            status = local.start(folder, port=port, settings=merged, seat=seat, timeout=timeout)
         except MillstreamError as error:
-            error.add_note(_end_of_log(folder))  # the file itself goes with the folder
+            error.add_note(_end_of_log(folder))  # the file is removed with the folder
             raise
-        yield ThrowAwayBroker(status, told, seat)
+        yield ThrowAwayBroker(status, merged, seat)
 
 
 def _end_of_log(folder: Path) -> str:

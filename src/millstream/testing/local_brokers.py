@@ -20,7 +20,7 @@ _LOOK = 0.1
 
 
 class ThrowAwayNode(ThrowAwayBroker):
-    """One broker of a cluster, to be hurt."""
+    """One broker of a cluster."""
 
     def __init__(
         self, number: int, status: local.BrokerStatus, settings: Mapping[str, str | int]
@@ -29,12 +29,12 @@ class ThrowAwayNode(ThrowAwayBroker):
         self.number = number
 
     def start(self) -> None:
-        """Bring it back after `kill` or `stop`: the same records, the same address."""
+        """Start it after `kill` or `stop`, with the same records and address."""
         cluster.start_node(self.number, self.folder.parent, settings=self._settings)
 
 
 class ThrowAwayBrokers:
-    """A cluster whose nodes can be killed, paused and started again, each by its number."""
+    """A cluster whose nodes can be killed, paused and started again, by their number."""
 
     def __init__(self, status: cluster.ClusterStatus, settings: Mapping[str, str | int]) -> None:
         assert status.address is not None
@@ -48,24 +48,24 @@ class ThrowAwayBrokers:
         return self.nodes[node]
 
     def add(self) -> ThrowAwayNode:
-        """One broker more, which holds nothing yet."""
+        """Add a broker, which has no partitions yet."""
         number = cluster.add(self.folder, settings=self._settings)
         status = cluster.status(self.folder).nodes[number]
         self.nodes[number] = ThrowAwayNode(number, status, self._settings)
         return self.nodes[number]
 
     def revive(self) -> None:
-        """Every node runs again, those that were down started side by side."""
+        """Resume paused nodes and start those that are down, all at once."""
         for node in self.nodes.values():
             node.resume()
         if cluster.status(self.folder).down:
             cluster.start(self.folder, settings=self._settings)
 
-    def mend(self, *, timeout: float = 180) -> None:
-        """Bring everything back: every node runs, and every partition is in sync on all of its.
+    def repair(self, *, timeout: float = 180) -> None:
+        """Start every node, and wait until all replicas of every partition are in sync.
 
         Raises:
-            TimeoutError: some partition is still not, after `timeout` seconds.
+            TimeoutError: a partition is not in sync after `timeout` seconds.
         """
         from millstream.kafka.admin.topics import Topics
 
@@ -89,8 +89,8 @@ def _behind(topics: object) -> list[str]:
             for part in topic.partitions
             if part.leader is None or set(part.isr) != set(part.replicas)
         ]
-    except MillstreamError as trouble:
-        return [str(trouble)]
+    except MillstreamError as error:
+        return [str(error)]
 
 
 @contextmanager
@@ -100,22 +100,22 @@ def brokers(
     settings: Mapping[str, str | int] | None = None,
     timeout: float = 120,
 ) -> Iterator[ThrowAwayBrokers]:
-    """A real Kafka of several brokers on free ports; all of it is gone afterwards.
+    """A real Kafka of several brokers on free ports, removed afterwards.
 
         with brokers(3) as cluster:
             topics = Topics(cluster.address)
             cluster[1].kill()
 
-    Topics are kept on three brokers and acknowledged by at least two, unless they say otherwise.
-    It ends with the block, and with the process that runs it, even when that is killed.
+    By default topics have three replicas and `min.insync.replicas` of two. It ends with the block
+    or with this process, even if that is killed.
 
     Args:
         count: how many; the first three are controllers too.
         settings: Kafka broker settings, such as `{"num.partitions": 4}`.
-        timeout: seconds they get to answer.
+        timeout: seconds until they have to answer.
     """
-    told = {**QUICK, **(settings or {})}
+    merged = {**QUICK, **(settings or {})}
     folder = Path(tempfile.mkdtemp(prefix="millstream-brokers-"))
     with watched(folder, "brokers"):
-        status = cluster.start(folder, brokers=count, settings=told, timeout=timeout)
-        yield ThrowAwayBrokers(status, told)
+        status = cluster.start(folder, brokers=count, settings=merged, timeout=timeout)
+        yield ThrowAwayBrokers(status, merged)

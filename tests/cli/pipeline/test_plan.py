@@ -18,7 +18,7 @@ def test_a_plan_shows_steps_and_both_lanes(tmp_path: Path, offline: Command) -> 
 
     assert "  3. tumbling(auction)  from 2\n" in said.out
     assert (
-        "physical plan, wide lane: a batch of more than 4 MiB, once Spark is there: it starts when "
+        "physical plan, wide lane: a batch of more than 4 MiB, once Spark runs: it starts when "
         "64 MiB wait\n"
     ) in said.out
     assert "one Kafka transaction per batch, from the driver: bids.out, bids.late, bids.dead" in (
@@ -44,9 +44,9 @@ def test_a_plan_says_where_its_sql_runs(tmp_path: Path, offline: Command) -> Non
     )
 
     assert wide == {
-        "tumbling(a)": "as Arrow columns, in the Python workers: no row goes to the Java for it",
+        "tumbling(a)": "as Arrow columns, in the Python workers: no row goes to the JVM for it",
         "tumbling(a)#2": "by Spark, in the same tasks",
-        "x": "as Arrow columns, in the Python workers: no row goes to the Java for it",
+        "x": "as Arrow columns, in the Python workers: no row goes to the JVM for it",
         "y": "as Arrow columns in the Python workers, where types allow it, else by Spark",
         "z": None,
     }

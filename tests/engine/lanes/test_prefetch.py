@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.engine.following import AheadReader, LogPrefetchReader, until
+from tests.engine.prefetch_log import LogPrefetchReader, PrefetchableReader, until
 from tests.faults.small_world import Log
 
 from millstream.engine.checkpoint.fault_points import AHEAD
@@ -19,10 +19,10 @@ from millstream.engine.lanes.prefetch import (
     Piece,
     Prefetched,
     Prefetcher,
-    SourceAhead,
+    SourcePrefetcher,
     Track,
+    concat_rows,
     fits,
-    together,
 )
 from millstream.schema import Schema
 from millstream.sources.decode import Decoder
@@ -52,10 +52,10 @@ class Fed:
 
     def __init__(self) -> None:
         self.log = Log()
-        self.reader = AheadReader(self.log, TOPIC)
+        self.reader = PrefetchableReader(self.log, TOPIC)
         for partition in (0, 1):
             self.log.partition(TOPIC, partition)
-        self.source = SourceAhead(TOPIC, lambda: self.reader.prefetch_reader(()), DECODER)
+        self.source = SourcePrefetcher(TOPIC, lambda: self.reader.prefetch_reader(()), DECODER)
         self.at = {0: 0, 1: 0}
 
     def feed(self, partition: int, rows: int) -> None:
@@ -103,7 +103,7 @@ def counted(report: Report) -> tuple[Any, ...]:
 
 def whole(fed: Fed, taken: Prefetched, ranges: Ranges) -> Rows:
     parts = [*taken.rows, *([read(fed, taken.left)] if taken.left or not taken.rows else [])]
-    return together(parts, partitions=len(ranges))
+    return concat_rows(parts, partitions=len(ranges))
 
 
 @settings(max_examples=25, deadline=None)
@@ -250,7 +250,7 @@ def test_the_thread_ends_with_its_run(fed: Fed) -> None:
 
 
 def test_a_source_is_prefetched_unless_its_rows_depend_on_the_batch_clock() -> None:
-    reader = AheadReader(Log(), TOPIC)
+    reader = PrefetchableReader(Log(), TOPIC)
     clocked = Prefetcher({TOPIC: reader}, {TOPIC: replace(DECODER, ahead=1, by_clock=True)})
     plain = Prefetcher({TOPIC: reader}, {TOPIC: DECODER})
     try:
@@ -259,7 +259,7 @@ def test_a_source_is_prefetched_unless_its_rows_depend_on_the_batch_clock() -> N
         assert threads() == []
         for _ in range(2):
             plain.take(TOPIC, {}, Track({0: 0}, None))
-        assert threads() == [f"ahead {TOPIC}"]
+        assert threads() == [f"prefetch {TOPIC}"]
     finally:
         clocked.close()
         plain.close()
@@ -267,7 +267,7 @@ def test_a_source_is_prefetched_unless_its_rows_depend_on_the_batch_clock() -> N
 
 
 def threads() -> list[str]:
-    return [one.name for one in threading.enumerate() if one.name.startswith("ahead ")]
+    return [one.name for one in threading.enumerate() if one.name.startswith("prefetch ")]
 
 
 def test_a_piece_fits_only_the_very_beginning_of_ranges(fed: Fed) -> None:

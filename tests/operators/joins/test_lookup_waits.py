@@ -276,7 +276,7 @@ def test_events_that_wait_keep_a_job_from_being_finished(
     with shop.run() as engine:
         engine.step(finish=True)
         assert not engine.finished()
-        assert not engine.had_room
+        assert not engine.caught_up
     assert shop.positions() == {"e": 0, "p": 3}
     shop.finish()
     assert shop.positions() == {"e": 60, "p": 3}

@@ -8,7 +8,7 @@ import pytest
 from tests.sinks.alerting import alert, batch, opened_writer
 
 import millstream as ms
-from millstream.engine.redirected_sinks import elsewhere
+from millstream.engine.redirected_sinks import with_suffix
 from millstream.errors import InvalidInput, InvalidSpec
 
 if TYPE_CHECKING:
@@ -79,6 +79,6 @@ def test_a_condition_that_does_not_fit_the_types_stops_the_job(receiver: Receive
 
 def test_a_rewind_into_new_outputs_keeps_alerts_and_refuses_mails() -> None:
     sink = ms.Alert("slow", when="n > 5")
-    assert elsewhere(sink, "-2") is sink
+    assert with_suffix(sink, "-2") is sink
     with pytest.raises(InvalidInput, match="--again"):
-        elsewhere(ms.Email("ops@example.com"), "-2")
+        with_suffix(ms.Email("ops@example.com"), "-2")

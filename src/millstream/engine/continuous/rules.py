@@ -156,7 +156,7 @@ _DIRECT = {
     "steps and sent",
 }
 _BY_SPARK = {
-    "processes": "the driver (Python and its Java), Spark tasks in the Java or in executors; "
+    "processes": "the driver (Python and its JVM), Spark tasks in the JVM or in executors; "
     "no Python workers",
     "transports": "Kafka to tasks and tasks to Kafka over TCP",
     "Spark jobs": "one query of Structured Streaming in real-time mode per output",

@@ -8,7 +8,7 @@ from millstream.engine.dead_letters.files import DeadFiles
 from millstream.engine.dead_letters.kept_rows import KeptRows
 from millstream.engine.dead_letters.side_outputs import SideOutputs, kept_in
 from millstream.engine.dead_letters.topic import DeadRows
-from millstream.engine.redirected_sinks import elsewhere
+from millstream.engine.redirected_sinks import with_suffix
 from millstream.errors import InvalidInput
 from millstream.plan.side_outputs import uses_kafka
 from millstream.sources.files.files import Files
@@ -35,7 +35,7 @@ def dead_letters(
     sink = SideOutputs(pipeline, folder).dead()
     if not isinstance(sink, Topic | Files):
         raise _elsewhere(sink)
-    sink = elsewhere(sink, suffix) if suffix else sink
+    sink = with_suffix(sink, suffix) if suffix else sink
     if isinstance(sink, Topic):
         return DeadRows(pipeline.name, cluster(), topic=sink.name)
     assert isinstance(sink, Files)

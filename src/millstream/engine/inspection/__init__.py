@@ -1,1 +1,1 @@
-"""Looking at pipelines and checkpoints without running: types, comparisons, physical plans."""
+"""Types, physical plans and checkpoints of pipelines, without running them."""

@@ -1,7 +1,7 @@
-"""A pipeline against its checkpoint: per step kept, new, dropped or refused.
+"""Compares a pipeline with its checkpoint: each step is kept, new, dropped or refused.
 
-State belongs to a step's name and spec. A step whose spec has changed cannot use the
-state it finds, and says so before anything runs.
+State belongs to a step's name and spec. A step whose spec has changed cannot use its old state,
+and is refused before anything runs.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 
 def spec_of(node: Stateful, typed: Typed) -> dict[str, Any]:
-    """What a step's state depends on, as it is kept beside the state.
+    """What a step's state depends on, as stored beside the state.
 
-    A kernel can be made from it again (`engine/inspection/inspect.py`): state is readable without
-    the pipeline that wrote it.
+    `engine/inspection/inspect.py` can build the kernel from it: state is readable without the
+    pipeline that wrote it.
     """
     sides = next(typed.columns[stage] for stage in typed.stages.stages if stage.step is node)
     if isinstance(node, Join):
@@ -80,9 +80,9 @@ def spec_of(node: Stateful, typed: Typed) -> dict[str, Any]:
 
 
 def _panes(node: Aggregated) -> dict[str, Any] | None:
-    """What of a trigger and a late policy the state depends on: not when, only what is shown.
+    """What of a trigger and a late policy the state depends on: what panes show, not when.
 
-    Where sessions merge, or rows are retracted, it depends on whether anything is shown early.
+    If sessions merge, or rows are retracted, it also depends on whether there are early panes.
     """
     if node.policy is None or isinstance(node.window, Sliding):
         return None
@@ -94,7 +94,7 @@ def _panes(node: Aggregated) -> dict[str, Any] | None:
 
 
 def _types(columns: pa.Schema, names: list[str]) -> str:
-    """The columns a step's state is made from, as DDL text."""
+    """The columns that a step's state is computed from, as DDL text."""
     used = pa.schema([(name, columns.field(name).type) for name in dict.fromkeys(names)])
     return Schema.from_arrow(used).ddl()
 
@@ -102,11 +102,10 @@ def _types(columns: pa.Schema, names: list[str]) -> str:
 def compared(checkpoint: Checkpoint, typed: Typed) -> dict[str, str]:
     """Each step of the pipeline and of the checkpoint: kept, new, dropped or refused.
 
-    A step of which nothing is remembered any more, since the job was rewound to its start, is
-    new whatever its spec was.
+    A step without state, after a rewind to the start, is new even if its spec has changed.
     """
     verdicts: dict[str, str] = {}
-    remembered = _remembered(checkpoint)
+    with_state = _steps_with_state(checkpoint)
     for name, node in typed.stages.steps.items():
         path = checkpoint.state_folder(name) / "spec"
         if not path.exists():
@@ -115,7 +114,7 @@ def compared(checkpoint: Checkpoint, typed: Typed) -> dict[str, str]:
             verdicts[name] = "new"
         else:
             known = durable.read(path, "spec")["spec"]
-            other = "refused" if remembered is None or name in remembered else "new"
+            other = "refused" if with_state is None or name in with_state else "new"
             verdicts[name] = "kept" if known == spec_of(node, typed) else other
     for folder in sorted((checkpoint.folder / "state").iterdir()):
         if (folder / "spec").exists():
@@ -124,8 +123,8 @@ def compared(checkpoint: Checkpoint, typed: Typed) -> dict[str, str]:
     return verdicts
 
 
-def _remembered(checkpoint: Checkpoint) -> set[str] | None:
-    """The steps that have state; None where a batch in hand may give any of them some."""
+def _steps_with_state(checkpoint: Checkpoint) -> set[str] | None:
+    """The steps that have state; None if an unfinished batch may add state to any step."""
     head = checkpoint.head()
     later = [batch for batch in checkpoint.batches("intent") if batch > head.batch]
     return None if later or not head.batch else set(head.steps)
@@ -137,10 +136,10 @@ def refuse_changes(checkpoint: Checkpoint, typed: Typed) -> None:
     refused = [name for name, verdict in verdicts.items() if verdict == "refused"]
     if refused:
         raise InvalidSpec(
-            f"the checkpoint {checkpoint.folder} needs its steps as they were",
+            f"the checkpoint {checkpoint.folder} needs unchanged steps",
             got=f"another spec for {', '.join(refused)}",
-            do="give the step a new name= to begin it anew, or use another --checkpoint; "
-            "`millstream check` shows what fits",
+            do="give the step a new name= to start without state, or use another --checkpoint; "
+            "`millstream check` compares the steps",
         )
     for name, node in typed.stages.steps.items():
         body = {"step": name, "spec": spec_of(node, typed)}

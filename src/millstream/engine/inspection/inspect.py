@@ -1,7 +1,7 @@
-"""Looking at a checkpoint without running anything: its commits, its steps, one key's state.
+"""Reads a checkpoint without running anything: its commits, its steps, one key's state.
 
-Nothing is made, locked or changed, so a job may run meanwhile: what is told is true for
-the batch it names.
+Nothing is created, locked or changed, so a job may run at the same time: results hold for the
+batch that they name.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ _TRIES = 5
 
 
 class LookedAt(Checkpoint):
-    """A checkpoint that is only looked at."""
+    """A checkpoint opened for reading only."""
 
     def state_folder(self, step: str, table: str | None = None) -> Path:
-        """Where a step's spec or runs lie, if there are any."""
+        """The folder of a step's spec or state runs; it may not exist."""
         folder = self.folder / "state" / folder_name(step)
         return folder if table is None else folder / table
 
@@ -76,8 +76,8 @@ def looked_at(folder: Path) -> LookedAt:
 def commits(
     checkpoint: Checkpoint, last: int | None = None, before: int | None = None
 ) -> list[Row]:
-    """What each batch was, oldest first; the last so many (of those before a batch), or all that
-    are still kept."""
+    """The facts of each batch, oldest first: the `last` ones, or all that are still kept, if given
+    only those of batches before `before`."""
     numbers = [n for n in checkpoint.batches("commit") if before is None or n < before]
     rows = []
     for number in numbers if last is None else numbers[-last:] if last else []:
@@ -95,7 +95,7 @@ def commits(
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """What the steps remember after one batch."""
+    """The state of the steps after one batch."""
 
     batch: int
     at: Any
@@ -103,7 +103,7 @@ class States:
 
 
 def states(checkpoint: Checkpoint) -> States:
-    """Per step what its state holds; `rows` counts each run by itself."""
+    """The size of each step's state; `rows` is the sum over its state runs."""
     head = _head(checkpoint)
     rows = [
         {
@@ -121,11 +121,11 @@ def states(checkpoint: Checkpoint) -> States:
 
 
 def of_key(checkpoint: Checkpoint, step: str, key: Mapping[str, str]) -> States:
-    """What a step remembers of one key: per open window its aggregates so far.
+    """A step's state of one key: per open window its aggregates so far.
 
     Raises:
-        NotFound: no such step in the checkpoint.
-        InvalidInput: the key names other columns, or a value is not of its type.
+        NotFound: the checkpoint has no such step.
+        InvalidInput: the key has other columns, or a value is not of its column's type.
     """
     head = _head(checkpoint)
     if step not in head.steps:
@@ -150,18 +150,18 @@ def _head(checkpoint: Checkpoint) -> Head:
 
 
 def _swept(error: Damaged) -> bool:
-    """Whether a record is simply gone: the job that runs meanwhile has newer ones."""
+    """Whether a record was deleted because the running job has written newer ones."""
     return isinstance(error.__cause__, FileNotFoundError)
 
 
 def spec_on_disk(checkpoint: Checkpoint, step: str) -> Row:
-    """The spec a step's state was written with."""
+    """The spec of the step that wrote the state."""
     spec: Row = durable.read(checkpoint.state_folder(step) / "spec", "spec")["spec"]
     return spec
 
 
 def kernel_from(spec: Mapping[str, Any]) -> Kernel:
-    """The kernel that wrote a state, from the spec beside it."""
+    """The kernel that wrote a state, from the stored spec."""
     import pyarrow as pa
 
     from millstream.engine.kernels.kernels import ORIGIN_FIELDS
@@ -199,11 +199,11 @@ def kernel_from(spec: Mapping[str, Any]) -> Kernel:
 
 
 def _nothing(_visit: Visit) -> None:
-    """Stands for a user's function where its state is only looked at."""
+    """Replaces the user's function, which reading state does not call."""
 
 
 def _policy(panes: Mapping[str, Any] | None) -> Policy | None:
-    """A policy under which state has the shape it was written in."""
+    """A policy with which the kernel has the state columns that were stored."""
     if panes is None:
         return None
     early = Each() if panes.get("early") else None
@@ -212,7 +212,7 @@ def _policy(panes: Mapping[str, Any] | None) -> Policy | None:
 
 
 def _floor(state: StepState) -> int:
-    """Below what a step has forgotten everything, by its first table."""
+    """The time below which a step has dropped all state, by its first table."""
     return next((manifest.floor for manifest in state.manifests.values()), MIN_TIME)
 
 
@@ -221,7 +221,7 @@ def _key_arrays(spec: Mapping[str, Any], key: Mapping[str, str]) -> list[pa.Arra
 
     columns, names = Schema.parse(spec["input"]).arrow(), spec["keys"]
     if not names:
-        raise InvalidInput("asking by key needs a step with keys", got=f"a step of kind "
+        raise InvalidInput("reading state by key needs a step with keys", got=f"a step of kind "
                            f"{spec['kind']}, which has none", do="leave out --key")  # fmt: skip
     if set(names) != set(key):
         raise InvalidInput(f"the key needs {', '.join(names)}", got=", ".join(key) or "nothing",
@@ -241,7 +241,7 @@ def _key_arrays(spec: Mapping[str, Any], key: Mapping[str, str]) -> list[pa.Arra
 def _of_key(
     checkpoint: Checkpoint, step: str, state: StepState, kernel: Kernel, wanted: list[pa.Array]
 ) -> Iterator[pa.Table]:
-    """The rows of one key: only its bucket is read, but for events that wait for a table."""
+    """The rows of one key, from its bucket; events that wait for a table may be in any bucket."""
     import numpy as np
     import pyarrow as pa
 
@@ -257,7 +257,7 @@ def _of_key(
     views = {}
     for name, table_spec in kernel.tables.items():
         folder, manifest = checkpoint.state_folder(step, name), state.manifest(name)
-        any_bucket = "join" in spec and name == WAITING  # events wait in any bucket
+        any_bucket = "join" in spec and name == WAITING
         views[name] = View(folder, _as_stored(table_spec, folder, manifest), manifest.runs,
                            floor=manifest.floor, of=checkpoint.buckets,
                            buckets=(0, checkpoint.buckets) if any_bucket
@@ -273,7 +273,7 @@ def _of_key(
 
 
 def stored_columns(folder: Path, manifest: Manifest) -> list[str] | None:
-    """The columns of a table as its files have them; None if it has no files."""
+    """The columns of a table's files; None if it has no files."""
     from millstream.state.runs.runs import open_segment
 
     for run in manifest.runs:
@@ -282,7 +282,7 @@ def stored_columns(folder: Path, manifest: Manifest) -> list[str] | None:
 
 
 def _as_stored(spec: StateSpec, folder: Path, manifest: Manifest) -> StateSpec:
-    """The spec with its values in the order of the files: the record beside them sorts names."""
+    """The spec with its values in the order of the files: the stored spec sorts them by name."""
     names = stored_columns(folder, manifest)
     if names is None:
         return spec
@@ -290,7 +290,7 @@ def _as_stored(spec: StateSpec, folder: Path, manifest: Manifest) -> StateSpec:
 
 
 def _as_answers(kind: str, kernel: Kernel, views: Mapping[str, View]) -> Iterator[pa.Table]:
-    """State as its users know it: what would leave if everything closed now; else the keys."""
+    """State as users know it: the results if everything closed now, or the rows per key."""
     from millstream.engine.kernels.tables import TABLE_KINDS
     from millstream.operators.tables.aggregate_kernel import TableAggregateKernel
 
@@ -299,7 +299,7 @@ def _as_answers(kind: str, kernel: Kernel, views: Mapping[str, View]) -> Iterato
         return
     if kind not in ("distinct", "process", *TABLE_KINDS):
         for table in kernel.run([[]], views, BatchTime(MIN_TIME, END_OF_TIME, 0)).results:
-            yield _standing(table)
+            yield _without_retracted(table)
         return
     import pyarrow as pa
 
@@ -312,8 +312,7 @@ def _as_answers(kind: str, kernel: Kernel, views: Mapping[str, View]) -> Iterato
         yield table
 
 
-def _standing(table: pa.Table) -> pa.Table:
-    """Without the rows that a kernel takes back."""
+def _without_retracted(table: pa.Table) -> pa.Table:
     if "_sign" not in table.column_names:
         return table
     import pyarrow.compute as pc
@@ -345,14 +344,14 @@ def verdicts(folder: Path, pipeline: str, typed: Typed) -> list[Row]:
 
 
 _WHY = {
-    "kept": "goes on with its state",
-    "new": "begins without state",
-    "dropped": "no longer in the pipeline; its state stays and is not used",
+    "kept": "continues with its state",
+    "new": "starts without state",
+    "dropped": "no longer in the pipeline; its state is kept and not used",
 }
 
 
 def changed(known: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """In which words two specs differ: `window 10 seconds → 20 seconds`."""
+    """How two specs differ, as text: `window 10 seconds → 20 seconds`."""
     words = [
         f"{word} {_shown(word, known.get(word))} → {_shown(word, now.get(word))}"
         for word in dict.fromkeys([*known, *now])

@@ -1,4 +1,4 @@
-"""How a pipeline runs: per lane the tasks, the shuffle and the files of each stage."""
+"""The physical plan: tasks, shuffle and files of each stage, per lane."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ if TYPE_CHECKING:
 
 Outline = dict[str, Any]
 
-# How each lane is spread over processes; the three kinds of parallelism by their names.
+# How each lane is distributed over processes, and its three kinds of parallelism.
 _WIDE = {
-    "processes": "the driver (Python and its Java), Spark tasks in the Java or in executors, "
+    "processes": "the driver (Python and its JVM), Spark tasks in the JVM or in executors, "
     "Python workers beside them",
-    "transports": "Kafka to Python workers over TCP; to the Java and back as Arrow over a socket "
+    "transports": "Kafka to Python workers over TCP; to the JVM and back as Arrow over a socket "
     "where Spark runs SQL; map to reduce in Arrow files; results, late and dead rows in staged "
     "files",
-    "Spark jobs": "two per stage with a step: a narrow one up to the shuffle, one behind it",
+    "Spark jobs": "two per stage with a step: one up to the shuffle, one after it",
     "data": "a task per range of offsets before the shuffle, a task per range of buckets after it",
-    "pipelined": "read, decode, SQL and partial aggregates pass block by block through one task",
+    "pipelined": "read, decode, SQL and partial aggregates run block by block in one task",
     "task": "state merges beside the batch; stages one after the other",
 }
 _SHORT = {
-    "processes": "the driver (Python, and its Java where Spark has started)",
-    "transports": "Kafka to the driver over TCP; to the Java and back as Arrow over a socket where "
+    "processes": "the driver (Python, and its JVM where Spark has started)",
+    "transports": "Kafka to the driver over TCP; to the JVM and back as Arrow over a socket where "
     "Spark runs SQL; results, late and dead rows in staged files",
     "Spark jobs": "none to read; one for SQL where Spark runs it",
     "data": "one thread over all ranges of offsets and all buckets",
-    "pipelined": "nothing: each step takes the whole batch",
+    "pipelined": "nothing: each step processes the whole batch",
     "task": "state merges beside the batch; stages one after the other",
 }
-# Where SQL runs; with settings of one's own that change what it means, always in Spark.
+# Where SQL runs. If Spark settings change its meaning, it always runs in Spark.
 _SQL_WIDE = {
-    "arrow": "as Arrow columns, in the Python workers: no row goes to the Java for it",
+    "arrow": "as Arrow columns, in the Python workers: no row goes to the JVM for it",
     "spark": "by Spark, in the same tasks",
     "both": "of some inputs as Arrow columns in the Python workers, of others by Spark",
     "either": "as Arrow columns in the Python workers, where types allow it, else by Spark",
@@ -63,9 +63,9 @@ _SQL_SHORT = {
 
 
 def outlined(pipeline: Pipeline) -> list[Outline]:
-    """Both lanes, each with when it is taken and what it does for every stage.
+    """Both lanes, each with when it is used and what it does for every stage.
 
-    A continuous pipeline has one way for every row instead.
+    A continuous pipeline has no lanes: all rows take the same path.
     """
     stages = cut(pipeline.outputs)
     if pipeline.mode == continuous_rules.MODE:
@@ -73,8 +73,8 @@ def outlined(pipeline: Pipeline) -> list[Outline]:
         return [{"lane": pipeline.mode, "when": "every row", "runs": runs, "stages": []}]
     edge, where = f"{NARROW_BYTES >> 20} MiB", foreseen(stages)
     later = without_spark(stages)
-    start = f", once Spark is there: it starts when {SPARK_BYTES >> 20} MiB wait" if later else ""
-    before = ", and all of them before Spark is there" if later else ""
+    start = f", once Spark runs: it starts when {SPARK_BYTES >> 20} MiB wait" if later else ""
+    before = ", and every batch until Spark runs" if later else ""
     return [
         {
             "lane": "wide",
@@ -94,7 +94,7 @@ def outlined(pipeline: Pipeline) -> list[Outline]:
 
 
 def as_text(pipeline: Pipeline) -> str:
-    """The outline as text, and how a batch leaves."""
+    """The outline as text, with how the sinks of a batch commit."""
     lines = []
     for lane in outlined(pipeline):
         lines += ["", f"physical plan, {lane['lane']} lane: {lane['when']}"]
@@ -106,18 +106,18 @@ def as_text(pipeline: Pipeline) -> str:
 
 
 def leaving(pipeline: Pipeline) -> list[str]:
-    """How a batch leaves: which sinks see it together."""
+    """Which sinks receive a batch together."""
     if pipeline.mode == continuous_rules.MODE:
         return continuous_rules.leaving(pipeline)
     stages = cut(pipeline.outputs)
-    ways: dict[str, list[str]] = {}
+    groups: dict[str, list[str]] = {}
     for name, sink in _leaving_by(pipeline, stages):
-        ways.setdefault(_together(sink), []).append(name)
-    return [f"{how}: {', '.join(dict.fromkeys(names))}" for how, names in ways.items()]
+        groups.setdefault(_together(sink), []).append(name)
+    return [f"{how}: {', '.join(dict.fromkeys(names))}" for how, names in groups.items()]
 
 
 def _leaving_by(pipeline: Pipeline, stages: Stages) -> list[tuple[str, Sink]]:
-    """Every sink, topics first, with the name it is shown by."""
+    """Every sink, topics first, with the name that plans show."""
     side = SideOutputs(pipeline, Path())
     rests = [step.rest for step in stages.steps.values() if not isinstance(step.rest, Discard)]
     found: list[tuple[str, Sink]] = [(output.name, output.sink) for output in pipeline.outputs]
@@ -128,11 +128,11 @@ def _leaving_by(pipeline: Pipeline, stages: Stages) -> list[tuple[str, Sink]]:
 
 
 def _together(sink: Sink) -> str:
-    """How the rows of a sink become visible."""
+    """With which other sinks the rows of a sink become visible."""
     if isinstance(sink, Topic):
         return "one Kafka transaction per batch, from the driver"
     if isinstance(sink, Memory):
-        return "in this process only, gone with it"
+        return "in this process only, lost with it"
     if isinstance(sink, Chart | LiveTable):
         return "then one transaction in the page's own store"
     return f"then the {type(sink).__name__} sinks of one system together"

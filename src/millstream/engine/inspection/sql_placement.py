@@ -1,4 +1,4 @@
-"""Where the SQL of each stage will run, as far as it can be told without Spark."""
+"""Where the SQL of each stage will run, as far as that is known without Spark."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Where = Literal["none", "arrow", "spark", "both", "either"]
 
 
 def foreseen(stages: Stages) -> dict[Stage, Where]:
-    """Of each stage: whether its SQL runs as Arrow columns, in Spark, or both, input by input.
+    """Whether each stage's SQL runs as Arrow columns, in Spark, or both, input by input.
 
-    "either" where that hangs on types that only Spark can tell.
+    "either" means that it depends on types that only Spark can derive.
     """
     flows: dict[Stateful, pa.Schema | None] = {}
     found: dict[Stage, Where] = {}
@@ -32,7 +32,7 @@ def foreseen(stages: Stages) -> dict[Stage, Where]:
 
 
 def in_java(stages: Stages) -> bool:
-    """Whether rows may pass through Java: where SQL or a function is for Spark to run."""
+    """Whether Spark may run some of the SQL or functions, so that rows pass through the JVM."""
     return any(where not in ("none", "arrow") for where in foreseen(stages).values())
 
 

@@ -1,4 +1,4 @@
-"""Types, checked by Spark before anything runs: what does not fit is told by its own step."""
+"""Types, checked by Spark before anything runs; an error names the step that causes it."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def analysed(pipeline: Pipeline, spark: SparkSession) -> Typed:
     """The pipeline with its types.
 
     Raises:
-        InvalidSpec: types do not fit; it names the step and its SQL.
-        UserCodeFailed: a function of the user's raised; it shows the user's own frame.
+        InvalidSpec: types do not fit; the error names the step and its SQL.
+        UserCodeFailed: a user function raised; the error shows the user's line.
     """
     with analysed_by(Spark.of(spark), pipeline):
         return Typed(cut(pipeline.outputs), spark)
@@ -35,7 +35,7 @@ def analysed(pipeline: Pipeline, spark: SparkSession) -> Typed:
 
 @contextmanager
 def analysed_by(spark: Spark, pipeline: Pipeline) -> Iterator[None]:
-    """Turn what Spark says about a pipeline's types into a sentence about one step."""
+    """Turn Spark's errors about types into errors that name the step."""
     try:
         yield
     except UserCodeFailed as error:
@@ -47,11 +47,11 @@ def analysed_by(spark: Spark, pipeline: Pipeline) -> Iterator[None]:
         if not is_sparks(error):
             raise
         step = _first_that_fails(pipeline, spark.get())
-        raise InvalidSpec(f"{step} needs types that fit", got=_said(error)) from error
+        raise InvalidSpec(f"{step} needs types that fit", got=_message(error)) from error
 
 
 def _first_that_fails(pipeline: Pipeline, spark: SparkSession) -> str:
-    """The step Spark refuses though it takes all before it."""
+    """The first step that Spark refuses."""
     for node in ancestry(pipeline.outputs):
         try:
             Typed(cut([Output(node, Memory("analysis"), "analysis", ())]), spark)
@@ -62,6 +62,6 @@ def _first_that_fails(pipeline: Pipeline, spark: SparkSession) -> str:
     return f"the pipeline {pipeline.name!r}"
 
 
-def _said(error: Exception) -> str:
-    """What Spark said, without the trace and the plan below it."""
+def _message(error: Exception) -> str:
+    """Spark's message, without the trace and the plan below it."""
     return str(error).strip().splitlines()[0].split(" SQLSTATE:")[0]

@@ -1,4 +1,4 @@
-"""Whether a pipeline can run before Spark is there, or without it."""
+"""Whether a pipeline can run before Spark has started, or without Spark."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 
 def without_spark(stages: Stages) -> bool:
-    """Whether Arrow runs every stateless step, with the meaning that SQL has here."""
-    return not (in_java(stages) or _own_meaning())
+    """Whether Arrow can run every stateless step: no Spark setting changes the meaning of SQL."""
+    return not (in_java(stages) or _custom_settings())
 
 
-def _own_meaning() -> bool:
-    """Whether somebody may have given SQL another meaning, by settings of Spark's."""
-    there = existing()
-    if there is not None:
-        return not usual(there)
-    told = [os.environ.get("SPARK_CONF_DIR"), os.environ.get("SPARK_HOME")]
-    folders = [Path(told[0])] if told[0] else [Path(told[1], "conf")] if told[1] else []
-    files = [folder / "spark-defaults.conf" for folder in folders]
-    return "PYSPARK_SUBMIT_ARGS" in os.environ or any(file.exists() for file in files)
+def _custom_settings() -> bool:
+    """Whether settings of Spark may change the meaning of SQL."""
+    session = existing()
+    if session is not None:
+        return not usual(session)
+    home = os.environ.get("SPARK_HOME")
+    folder = os.environ.get("SPARK_CONF_DIR") or (home and f"{home}/conf")
+    defaults = folder and Path(folder, "spark-defaults.conf").exists()
+    return bool(defaults) or "PYSPARK_SUBMIT_ARGS" in os.environ

@@ -1,1 +1,1 @@
-"""Which kernel runs a step, once the types of its columns are known."""
+"""Chooses the kernel of each step, once the types of its columns are known."""

@@ -1,4 +1,4 @@
-"""Which kernel runs a join, and what of a join its state depends on."""
+"""Kernels of joins, and what of a join its state depends on."""
 
 from __future__ import annotations
 
@@ -34,20 +34,17 @@ _LEFT, _RIGHT = (SIDES[0], WAITING), (SIDES[1], VERSIONS, CURRENT)
 
 
 def join_kernel(step: Join, sides: Sequence[pa.Schema]) -> Kernel:
-    """The kernel over rows of these columns, those of the left and those of the right.
-
-    `_time` is among them if they have an event time.
-    """
+    """The kernel of a join over these columns, left and right, with `_time` for event time."""
     assert isinstance(step, Joined | Enriched | JoinedTables)
     return _kernel(step.spec, sides, [_time(node) for node in step.inputs])
 
 
 def join_spec(step: Join, sides: Sequence[pa.Schema]) -> dict[str, Any]:
-    """What a join's state depends on, as it is kept beside the state."""
+    """What a join's state depends on, as stored beside the state."""
     assert isinstance(step, Joined | Enriched | JoinedTables)
     left, right = (Schema.from_arrow(_users(columns)).ddl() for columns in sides)
     body = told(step.spec)
-    body.pop("plan", None)  # state is the same by any plan
+    body.pop("plan", None)  # every plan has the same state
     if step.spec.suffix is None:
         del body["suffix"]
     times = [told(_time(node)) for node in step.inputs]
@@ -64,10 +61,10 @@ def join_spec(step: Join, sides: Sequence[pa.Schema]) -> dict[str, Any]:
 
 
 def join_kernel_from(spec: Mapping[str, Any]) -> Kernel:
-    """The kernel that wrote a join's state, from the spec beside it.
+    """The kernel that wrote a join's state, from the stored spec.
 
     Raises:
-        InvalidSpec: an earlier version wrote it, which kept other columns.
+        InvalidSpec: an earlier version wrote it, with other columns.
     """
     times = made(spec["times"])
     if spec["join"][IS] == Interval.__name__ and all(times) and KEEPS not in spec:
@@ -82,7 +79,7 @@ def join_kernel_from(spec: Mapping[str, Any]) -> Kernel:
 
 
 def kept_rows(spec: Mapping[str, Any], views: Mapping[str, View]) -> Iterator[pa.Table]:
-    """The rows a join keeps, with the side they are of, under the names of the left's keys."""
+    """The rows a join keeps, with their side; keys have the names of the left side."""
     join = made(spec["join"])
     names = {theirs: ours for ours, theirs in join.on}
     lefts = Schema.parse(spec["input"]).names

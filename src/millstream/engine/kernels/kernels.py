@@ -1,4 +1,4 @@
-"""From the nodes of a graph to the kernels that run them, once column types are known."""
+"""Kernels for the nodes of a graph, once column types are known."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ ORIGIN_FIELDS = (
 class Typed:
     """A pipeline whose column types are known: schemas per stage, kernels per step.
 
-    SQL is analysed by Spark against empty rows, so a wrong type is found before the
-    first batch. `arrow` has the steps of each side that will run without Spark. Without
-    `spark` all of them do (`without_spark`).
+    Spark analyses the SQL with empty rows, so a wrong type is found before the first batch.
+    `arrow` has the steps of each side that run without Spark. Without `spark`, all steps do
+    (`without_spark`).
     """
 
     def __init__(self, stages: Stages, spark: SparkSession | None) -> None:
@@ -82,11 +82,11 @@ class Typed:
             self._check_formats(stage)
 
     def leaving(self, stage: Stage) -> list[str]:
-        """The user's columns of what leaves a stage for its outputs."""
+        """The user columns of a stage's output."""
         return [name for name in self.made(stage).names if not name.startswith("_")]
 
     def made(self, stage: Stage) -> pa.Schema:
-        """The columns of what leaves a stage: those of its step, or of the rows themselves."""
+        """The columns of a stage's output: those of its step, or of its rows if it has none."""
         step = stage.step
         return self.columns[stage][0] if step is None else self.kernels[step].output()
 
@@ -98,7 +98,7 @@ class Typed:
                 output.sink.wire().check(Schema.from_arrow(user))
 
     def flow(self, step: Stateful) -> pa.Schema:
-        """What a step's results look like to a later stage."""
+        """The columns in which a later stage reads a step's results."""
         return flow_of(step, self.kernels[step])
 
     def _in_arrow(self, side: Side, columns: pa.Schema) -> ArrowSteps | None:
@@ -134,7 +134,7 @@ class Typed:
 
 
 def decoder_of(stages: Stages, name: str, ahead: int | None = None) -> RecordDecoder:
-    """How the records of a source become rows; `ahead` limits how far in the future they may be."""
+    """The decoder of a source; `ahead` limits how far in the future its rows may be."""
     read = stages.reads[name]
     decoder = Decoder(
         source=list(stages.reads).index(name),
@@ -151,7 +151,7 @@ def decoder_of(stages: Stages, name: str, ahead: int | None = None) -> RecordDec
 
 
 def _hidden(stages: Stages, read: Read) -> tuple[str, ...]:
-    """The hidden columns that steps directly after a read name."""
+    """The hidden columns that the steps directly after a read use."""
     wanted: set[str] = set()
     for stage in stages.stages:
         for node in [node for tree in stage.trees for node in _nodes(tree)]:
@@ -164,7 +164,7 @@ def _hidden(stages: Stages, read: Read) -> tuple[str, ...]:
 
 
 def flow_of(step: Stateful, kernel: Kernel) -> pa.Schema:
-    """What the results of a step look like to a later stage."""
+    """The columns in which a later stage reads the results of a step."""
     own = [field for field in kernel.output() if field.name not in ORIGIN]
     sign = [pa.field(SIGN, pa.int8())] if step.corrects else []
     time = [pa.field(TIME, pa.int64())] if step.time == HIDDEN_TIME else []
@@ -172,7 +172,7 @@ def flow_of(step: Stateful, kernel: Kernel) -> pa.Schema:
 
 
 def kernel_of(step: Stateful, sides: Sequence[pa.Schema]) -> Kernel:
-    """The kernel of a step over rows of these columns, those of each input."""
+    """The kernel of a step; `sides` are the columns of each input."""
     timed = [_timed(columns, node) for columns, node in zip(sides, step.inputs, strict=True)]
     if isinstance(step, Join):
         return join_kernel(step, timed)
@@ -197,14 +197,14 @@ def kernel_of(step: Stateful, sides: Sequence[pa.Schema]) -> Kernel:
 
 
 def _timed(columns: pa.Schema, node: Node) -> pa.Schema:
-    """The columns of a node's rows as kernels get them: with `_time`, if they have one."""
+    """The columns of a node's rows for kernels: with `_time` if there is an event time."""
     time = [pa.field(TIME, pa.int64())] if node.time else []
     return pa.schema([*(field for field in columns if field.name != TIME), *time])
 
 
 def _check_keys(stage: Stage, columns: list[str]) -> None:
-    """Refuse what building cannot see after `transform`: a record key that is not there, rows
-    that are retracted without saying so."""
+    """Checks that need column names after `transform`: record keys exist, retractions are marked
+    for sinks that only append."""
     for output in stage.outputs:
         if not output.table:
             refuse_unmarked(output.input, output.sink, columns)

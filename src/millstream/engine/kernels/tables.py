@@ -1,4 +1,4 @@
-"""Which kernel runs a step of a table."""
+"""Kernels of table steps."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TABLE_KINDS = ("current", "latest", "agg", "fold", "changes")
 def table_kernel(
     step: CurrentRows | TableAggregated | FoldedRows | TableChanges, columns: pa.Schema
 ) -> Kernel:
-    """The kernel over rows of these columns, `_time` among them if they have an event time."""
+    """The kernel of a table step over these columns, with `_time` for event time."""
     if isinstance(step, CurrentRows):
         made = DatabaseKernel if step.spec.database else CurrentKernel
         return made(step.spec, columns)
@@ -42,7 +42,7 @@ def table_kernel(
 
 
 def stored_table_kernel(spec: Mapping[str, Any], columns: pa.Schema) -> Kernel:
-    """The kernel that wrote a state, from the spec beside it: only to look at what it wrote."""
+    """The kernel that wrote a state, from the stored spec; only for reading that state."""
     keys = tuple(spec["keys"])
     if spec["kind"] == "agg":
         aggregates = {name: from_json(body) for name, body in spec["aggregates"]}
@@ -56,5 +56,5 @@ def stored_table_kernel(spec: Mapping[str, Any], columns: pa.Schema) -> Kernel:
 
 
 def _unchanged(state: Row, _row: Row) -> Row:
-    """Stands for a user's function where its state is only looked at."""
+    """Replaces the user's function, which reading state does not call."""
     return state

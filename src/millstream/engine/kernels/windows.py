@@ -1,4 +1,4 @@
-"""Which kernel runs a window: the fastest one that can say what was asked."""
+"""Kernels of windows: the fastest one that supports the trigger and the late policy."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def window_kernel(
     policy: Policy | None = None,
     retractable: bool = False,
 ) -> Kernel:
-    """The kernel of a window over rows of a schema, `_time` among its columns if they have one."""
+    """The kernel of a window over rows of a schema, with `_time` for event time."""
     if isinstance(window, Tumbling | Hopping | Everything):
         return _fixed(window, keys, aggregates, schema, policy, retractable=retractable)
     if isinstance(window, Session):
@@ -60,7 +60,7 @@ def _by_rows(
     schema: pa.Schema,
     policy: Policy | None,
 ) -> Kernel:
-    """Windows that rows make: added up blindly unless they are shown before they close."""
+    """Windows bounded by rows; with early panes they need the kernel that reads its state."""
     if policy is not None:
         trigger = policy.trigger or Trigger()
         return RowPanesKernel(_touching(window, schema), keys, aggregates, schema, trigger)
@@ -86,7 +86,7 @@ def _fixed(
     *,
     retractable: bool,
 ) -> Kernel:
-    """Windows of fixed bounds: blind sums where each window is shown only once."""
+    """Windows of fixed bounds; several panes per window need the panes kernel."""
     if isinstance(window, Everything) or (policy and (policy.trigger or policy.keep)):
         trigger, keep = (policy.trigger, policy.keep) if policy else (None, 0)
         kernel: Kernel = PanesKernel(window, keys, aggregates, schema, trigger=trigger, keep=keep,

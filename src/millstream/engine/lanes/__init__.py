@@ -1,5 +1,5 @@
-"""Two lanes, one engine: the same decoder, SQL, kernels and files, run wide or narrow.
+"""Two lanes with the same decoder, SQL, kernels and files.
 
-wide    Spark tasks decode, shuffle and run kernels; for many bytes
-narrow  the driver fetches and runs kernels, Spark runs the SQL; for small batches
+wide    Spark tasks decode, shuffle and run kernels; for large batches
+narrow  the driver fetches and runs kernels; for small batches
 """

@@ -1,7 +1,7 @@
-"""In which lane a batch runs, and how much it takes: by its size, and by whether Spark is there.
+"""The lane and the size of a batch: by what waits, and by whether Spark has started.
 
-Spark starts when more waits than the driver does in the time it takes to start, and beside the
-work: until it is there, batches stay small and run on the driver.
+Spark starts when more waits than the driver processes in the time Spark takes to start. Until it
+is ready, batches stay small and run on the driver.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 class Lanes:
-    """The lanes of a run; `forced` is the one that all batches take."""
+    """The lanes of a run; `forced` names the lane of all batches."""
 
     def __init__(self, spark: Spark, sizing: Sizing, *, forced: str | None) -> None:
         self._spark, self._sizing, self._forced = spark, sizing, forced
         self._made: dict[str, Lane] = {"narrow": NarrowLane(spark)}
 
     def choose(self, waiting: Mapping[str, Ranges]) -> tuple[str, dict[str, Ranges], bool]:
-        """The lane and the ranges of a batch, and whether something had to be left."""
+        """The lane and the ranges of a batch, and whether something is left over."""
         chosen, limited = choose_ranges(waiting, self._sizing)
         lane = self._forced or choose_lane(chosen, self._sizing)
         if lane == "wide" and not self._forced and self._sizing.limited and not self._spark.there:
@@ -41,10 +41,10 @@ class Lanes:
         return lane, chosen, limited
 
     def soonest(self, intent: Intent) -> Intent:
-        """An intent of a run before this one, in the lane that can run it first.
+        """An intent of a previous run, in the lane that can run it first.
 
-        Both lanes give the same answers, and nobody has seen those it gave before. The planner
-        of that run has bounded its bytes.
+        Both lanes give the same results, and none were sent to sinks yet. The planner of that run
+        has bounded its bytes.
         """
         if self._forced or self._spark.there:
             return intent

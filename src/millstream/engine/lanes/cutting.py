@@ -1,8 +1,8 @@
-"""A batch that ends earlier than it was meant to.
+"""Batches that are cut short.
 
-How many bytes a range of offsets holds, and whether all of it can be read, is known once it has
-been read. A batch whose ranges hold more than the driver is to hold, or a damaged record batch,
-becomes a shorter one before anything of it was prepared: a new intent from the same commit.
+The size of a range of offsets, and whether all of it can be read, is known only after reading it.
+If the ranges exceed the driver's limit, or contain a damaged record batch, a shorter batch replaces
+this one before anything is prepared: a new intent from the same commit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class CutShort(Exception):
-    """What is read of a source has to end at these offsets; `why`, where it is for damage."""
+    """The batch has to end at these offsets of a source; `why` is the damage, if any."""
 
     def __init__(self, read: Read, ends: Offsets, why: DamagedLog | None = None) -> None:
         super().__init__(str(why or ends))
@@ -33,22 +33,22 @@ class CutShort(Exception):
 
 @runtime_checkable
 class ChecksRecords(Protocol):
-    """A reader whose records may be damaged."""
+    """A reader that can check its records for damage."""
 
     def check(self, ranges: Ranges) -> None:
-        """Read these ranges for nothing.
+        """Read these ranges only to check them.
 
         Raises:
-            DamagedLog: some of them cannot be read.
+            DamagedLog: a part of them cannot be read.
         """
 
     def behind_damage(self, partition: int, offset: int, end: int) -> int | None:
-        """Where reading can go on, if the record batch at this offset is damaged."""
+        """Where reading can continue, if the record batch at this offset is damaged."""
 
 
 @contextmanager
 def reading(read: Read) -> Iterator[None]:
-    """What a reader cannot read of its ranges cuts the batch short."""
+    """Turn the errors of a reader into `CutShort`."""
     try:
         yield
     except TooMuch as more:
@@ -60,8 +60,8 @@ def reading(read: Read) -> Iterator[None]:
 def cut_by(
     error: CutShort | DamagedLog, stages: Stages, readers: Mapping[str, Reader], intent: Intent
 ) -> CutShort:
-    """Where a batch has to end. Of damage that a Spark task has met only a sentence comes here:
-    it is looked for once more."""
+    """Where a batch has to end. Spark tasks report damage only as text, so its place is searched
+    again on the driver."""
     if isinstance(error, CutShort):
         return error
     for name, read in stages.reads.items():
@@ -82,15 +82,14 @@ def _at(read: Read, error: DamagedLog) -> CutShort:
 
 
 def shortened(intent: Intent, name: str, cut: CutShort, *, declared: int) -> Intent:
-    """The same intent, ending earlier in one source: it is not read to its end, and nothing
-    is finished.
+    """The same intent with earlier ends in one source, and without the finish.
 
     Raises:
-        DamagedLog: the damage is where the batch begins.
+        DamagedLog: the damage is at the start of the batch.
     """
-    told = intent.sources[name]
-    ranges = {p: (a, max(a, min(b, cut.ends.get(p, b)))) for p, (a, b) in told.ranges.items()}
+    planned = intent.sources[name]
+    ranges = {p: (a, max(a, min(b, cut.ends.get(p, b)))) for p, (a, b) in planned.ranges.items()}
     if cut.why is not None and any(ranges[p][1] == ranges[p][0] for p in cut.ends):
         raise cut.why
-    shorter = replace(told, ranges=ranges, declared=declared)
+    shorter = replace(planned, ranges=ranges, declared=declared)
     return replace(intent, finish=False, sources={**intent.sources, name: shorter})

@@ -1,7 +1,7 @@
 """The shuffle between the two jobs of a wide batch: Arrow files, one per task that read rows.
 
-A file holds the record batches of all parts of the state, one part after the other. It
-lives as long as its batch: nothing durable names it.
+A file holds the record batches of all parts of the state, one part after the other. It is deleted
+after its batch, and no checkpoint record names it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Exchanged:
-    """One task's file: for which side of the step, and how many record batches each part has.
+    """One task's file: the side of the step, and the number of record batches per part.
 
     With `broadcast` the file has one part, which every part of the state reads.
     """
@@ -53,7 +53,7 @@ def write(
 def sides(
     folder: Path, exchanged: Sequence[Exchanged], part: int | None = None, *, count: int = 1
 ) -> list[list[pa.Table]]:
-    """The tables that one part of the state takes in, or all of them, by side of the step.
+    """The exchanged tables for one part of the state, or for all of them, by side of the step.
 
     A step has `count` sides; broadcast tables are one more side after them.
     """
@@ -73,6 +73,6 @@ def sides(
 
 
 def remove(folder: Path, exchanged: Sequence[Exchanged]) -> None:
-    """Remove files that the batch has taken in."""
+    """Remove the files after the batch."""
     for one in exchanged:
         (folder / one.file).unlink(missing_ok=True)

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from millstream.event_time.batch_time import BatchTime
     from millstream.operators.kernel import Prepared
 
-FLOW = -1  # the source number of results; the last of `Work.sources` names the steps they come from
+FLOW = -1  # the source number of results; the last of `Work.source_names` names their steps
 
 
 def with_time(rows: pa.Table, time: tuple[str, int] | None) -> pa.Table:
-    """The rows with `_time`, the event time in microseconds, where the stream has one."""
+    """The rows with `_time`, the event time in microseconds, if the stream has one."""
     if time is None or "_time" in rows.column_names:
         return rows
     column = rows[time[0]].cast(pa.int64())
@@ -50,7 +50,7 @@ def prepare(
 ) -> tuple[Prepared, StageResult]:
     """Before the shuffle: the partial results of some rows; late rows are staged.
 
-    Changes of a table that are behind its watermark count as late, though they are applied.
+    Changes of a table behind its watermark are counted as late but applied.
     """
     rows = with_time(rows, step.times[side])
     prepared = step.kernel.prepare(rows, batch_time, side)
@@ -76,7 +76,7 @@ def _stage_late(
     files: Files,
     sources: Sequence[str],
 ) -> None:
-    """Stage late rows for `rest`; only count them if the user discards them."""
+    """Stage late rows for `rest`, or only count them if the user discards them."""
     if not step.rest:
         result.discarded += sum(part.rows.num_rows for part in late)
         return
@@ -118,7 +118,7 @@ def execute(
 
 
 def _within_years(results: pa.Table) -> pa.Table:
-    """Clip the bounds of windows to the years 1 to 9999, which every reader understands."""
+    """Clip the bounds of windows to the years 1 to 9999, the range that all sinks support."""
     for name in ("window_start", "window_end"):
         if name in results.column_names and results.num_rows:
             column = results[name].cast(pa.int64())
@@ -137,8 +137,8 @@ def read_flow(
 ) -> Iterator[pa.Table]:
     """The rows that an earlier stage of this batch emitted into one file, each with its origin.
 
-    A row that passed a step unchanged keeps the origin it came with. The origin of a result is
-    made of its time and its keys: the same in every lane and however the batches are cut.
+    A row that passed a step unchanged keeps its origin. The origin of a result is built from its
+    time and its keys: the same in every lane, however the batches are cut.
     """
     for table in unstage(files.staged, entry):
         rows = table if "_source" in table.column_names else _with_origin(table, keys)
@@ -157,12 +157,12 @@ def _with_origin(results: pa.Table, keys: Sequence[str]) -> pa.Table:
 
 
 def without_origin(names: Iterable[str]) -> tuple[str, ...]:
-    """The user's columns among these."""
+    """The user columns among these."""
     return tuple(name for name in names if name not in ORIGIN and not name.startswith("_"))
 
 
 def leaving(rows: pa.Table, time: tuple[str, int] | None, columns: Sequence[str]) -> pa.Table:
-    """The columns of an output that has no step before it, with the event time beside them."""
+    """The columns of an output without a stateful step, with the event time beside them."""
     more = [name for name in ("_time", "_sign") if name in rows.column_names]
     rows = with_time(rows, time)
     names = dict.fromkeys([*columns, *(["_time"] if time else []), *more])

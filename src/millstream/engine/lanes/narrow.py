@@ -1,4 +1,4 @@
-"""The narrow lane: rows come to the driver as Arrow, and kernels run there. No shuffle."""
+"""The narrow lane: the driver reads rows as Arrow and runs the kernels. No shuffle."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from millstream.engine.lanes.cutting import reading
 from millstream.engine.lanes.execution import execute, leaving, prepare, read_flow, without_origin
-from millstream.engine.lanes.prefetch import together
+from millstream.engine.lanes.prefetch import concat_rows
 from millstream.engine.lanes.results import SourceRead, StageRead, StageResult
 from millstream.engine.spark.failures import user_code
 from millstream.engine.spark.frames import build, packed, unpacked
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class NarrowLane:
-    """Runs a stage on the driver, with Spark for SQL that needs it."""
+    """Runs a stage on the driver; Spark only runs SQL that needs it."""
 
     name = "narrow"
 
@@ -33,7 +33,7 @@ class NarrowLane:
         self._spark = spark
 
     def read(self, work: Work) -> StageRead:
-        """Fetch, decode, SQL, and the partial results of the step."""
+        """Fetch and decode rows, run SQL, and compute the partial results of the step."""
         began, read = time.perf_counter(), StageRead()
         tables: dict[Node, pa.Table] = {}
         for leaf in work.sources:
@@ -82,7 +82,7 @@ class NarrowLane:
 
 
 def _decoded(leaf: Read, work: Work, read: StageRead) -> pa.Table:
-    """The rows of a source, fetched and decoded by the first stage of the batch that reads them."""
+    """The rows of a source, fetched and decoded once per batch."""
     source = work.sources[leaf]
     if source.rows is not None:
         return source.rows
@@ -95,7 +95,7 @@ def _decoded(leaf: Read, work: Work, read: StageRead) -> pa.Table:
             raw = source.reader.table(left, source.decoder.more)
         parts.append(source.decoder(raw, source.context))
         parts[-1].report.took(time.perf_counter() - began, DRIVER)
-    rows = together(parts, partitions=len(source.ranges))
+    rows = concat_rows(parts, partitions=len(source.ranges))
     if source.reports:
         read.sources[leaf] = SourceRead(rows.report, work.files.stage("bad", [rows.bad]))
     read.decoded[leaf] = rows.good
@@ -110,7 +110,7 @@ def _leave(work: Work, rows: pa.Table, read: StageRead) -> None:
 
 
 def _prepare(step: Step, work: Work, rows: list[pa.Table], read: StageRead) -> None:
-    """The partial results of each side; those for every part of the state are one more side."""
+    """The partial results of each side; broadcast ones are one more side."""
     batch_time, broadcast = work.batch_time(), []
     for side, table in enumerate(rows):
         prepared, result = prepare(step, table, batch_time, work.files, work.source_names, side)
@@ -123,7 +123,7 @@ def _prepare(step: Step, work: Work, rows: list[pa.Table], read: StageRead) -> N
 
 
 def _one_instance(work: Work, read: StageRead, result: StageResult, seconds: float) -> None:
-    """The stage has one instance: it takes all rows in and owns all buckets."""
+    """The stage has one instance, which reads all rows and owns all buckets."""
     counts = {"in": result.rows_in, "out": result.rows_out, "late": result.late_rows,
               "dead": read.bad_records, "seconds": seconds}  # fmt: skip
     if work.step is None:

@@ -1,8 +1,8 @@
-"""The planner: which ranges a batch takes, how large it is, in which lane it runs.
+"""The planner: which ranges a batch reads, how large it is, in which lane it runs.
 
-A batch is sized in bytes so that it takes about as long as the pipeline's `batch` says;
-what is left waits in the log. Small batches run in the narrow lane, large ones wide. Where all
-is read, the next batch begins at once, or a moment later if `batch` allows that.
+A batch is sized in bytes so that it takes about as long as the pipeline's `batch`; the rest waits
+in the log. Small batches run in the narrow lane, large ones in the wide lane. After a batch that
+took everything, the next one starts at once, or after a pause if `batch` is longer than a second.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from millstream.sources.spec import Extent, Offsets, Ranges
 
 NARROW_BYTES = 4 << 20
-SPARK_BYTES = 64 << 20  # waiting: less is done before Spark has started
+SPARK_BYTES = 64 << 20  # of input: less is processed before Spark has started
 _FIRST = 4 << 20
 _LEAST, _MOST = 4 << 20, 192 << 20
 _RISE, _FALL = 8, 2
@@ -26,9 +26,9 @@ _AT_ONCE, _SHARE, _LONGEST = 1.0, 0.1, 2.0
 
 @dataclass(slots=True)
 class Sizing:
-    """How many bytes a batch may have, learnt from those before it.
+    """How many bytes a batch may have, learned from previous batches.
 
-    Without `limited`, a batch takes all there is.
+    Without `limited`, a batch takes everything.
     """
 
     target: float
@@ -41,9 +41,9 @@ class Sizing:
     ) -> None:
         """After a batch: bytes and rows per source, and how long it took.
 
-        The budget follows the speed seen, which small batches make look lower than it is: it
-        rises to eight times what it was at most, and falls to half. A batch that was not
-        limited by it teaches nothing about speed, unless it was slow.
+        The budget follows the measured speed, which small batches underestimate. Per batch it
+        rises at most eightfold and falls at most to half. A batch that the budget did not limit
+        changes it only if it was slow.
         """
         total = 0
         for name, (size, rows) in source_bytes.items():
@@ -59,28 +59,28 @@ class Sizing:
             self.budget = min(max(wanted, _LEAST), _MOST)
 
     def bytes_of(self, name: str, rows: int) -> float:
-        """What so many records of a source weigh, as far as is known."""
+        """The estimated size of so many records of a source."""
         return rows * self.record.get(name, _UNKNOWN_RECORD)
 
 
 def pause_of(target: float) -> float:
-    """Seconds from the beginning of a batch that has taken all there was to that of the next one.
+    """Seconds from the start of a batch that took everything to the start of the next one.
 
-    None for a `batch` of up to a second; of what is beyond, a tenth, two seconds at most: rows
-    that gather meanwhile share what a batch costs.
+    Zero for a `batch` of up to a second; beyond that, a tenth of the rest, at most two seconds.
+    The rows that gather in a pause share the fixed cost of a batch.
     """
     return min(max(0.0, target - _AT_ONCE) * _SHARE, _LONGEST)
 
 
 def following(extent: Extent, known: Offsets) -> Offsets:
-    """Where reading goes on in each partition; new partitions begin at their start."""
+    """Where reading continues in each partition; new partitions are read from their start."""
     return {p: known.get(p, extent.first[p]) for p in sorted(extent.end)}
 
 
 def choose_ranges(waiting: Mapping[str, Ranges], sizing: Sizing) -> tuple[dict[str, Ranges], bool]:
-    """What of the waiting ranges fits one batch, and whether something had to be left.
+    """The part of the waiting ranges that fits one batch, and whether something is left over.
 
-    All partitions give the same share of what they hold, so that none falls behind.
+    Every partition gives the same share of its records, so that none falls behind.
     """
     total = _bytes(waiting, sizing)
     share = 1.0 if not sizing.limited or total <= sizing.budget else sizing.budget / total
@@ -95,17 +95,17 @@ def choose_ranges(waiting: Mapping[str, Ranges], sizing: Sizing) -> tuple[dict[s
 
 
 def choose_lane(chosen: Mapping[str, Ranges], sizing: Sizing) -> str:
-    """Short for few bytes, wide for many."""
+    """Narrow for few bytes, wide for many."""
     return "narrow" if _bytes(chosen, sizing) <= NARROW_BYTES else "wide"
 
 
 def worth_spark(waiting: Mapping[str, Ranges], sizing: Sizing) -> bool:
-    """Whether so much waits that it pays to start Spark for it."""
+    """Whether enough waits to start Spark for it."""
     return _bytes(waiting, sizing) > SPARK_BYTES
 
 
 def narrowed(sizing: Sizing) -> Sizing:
-    """The same, but for batches of the narrow lane."""
+    """The same sizing with the limit of the narrow lane."""
     return replace(sizing, budget=min(sizing.budget, NARROW_BYTES))
 
 

@@ -1,13 +1,13 @@
-"""Prefetching: while one batch runs, the records after it are fetched and decoded in a thread.
+"""Prefetching: while one batch runs, a thread fetches and decodes the records after it.
 
     batch n takes its rows; the records after them are read -- take() --> batch n + 1
 
 Prefetched rows are a copy of what the log holds: checkpoint records do not mention them, and a
-crash loses nothing. The planner chooses the ranges of a batch without looking at them. A batch gets
-prefetched pieces only if they are the beginning of its ranges and of the same topic; everything
-else is dropped, and the batch reads for itself.
+crash loses nothing. The planner chooses the ranges of a batch without them. A batch gets prefetched
+pieces only if they match the start of its ranges and come from the same topic; all others are
+dropped, and the batch reads those records itself.
 
-Only the narrow lane prefetches: wide batches are fetched and decoded in Spark's tasks.
+Only the narrow lane prefetches: wide batches are fetched and decoded in Spark tasks.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
     from millstream.sources.decode import RecordDecoder, Skips
     from millstream.sources.spec import Offsets, PrefetchReader, Ranges, Reader
 
-LEAST = 128 << 10  # bytes in the log: fewer are cheaper to read in their batch
+LEAST = 128 << 10  # bytes in the log: the batch itself reads fewer at less cost
 MOST = NARROW_BYTES  # bytes of one source that are kept
-_PLACES = [("_partition", "ascending"), ("_offset", "ascending")]
+_ORDER = [("_partition", "ascending"), ("_offset", "ascending")]
 _END_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """Where a batch ends in a source, of which topic, and which of its records it skips.
+    """Where a batch ends in a source, the topic's identity, and the records it skips.
 
-    Records are prefetched whole: a batch that skips some has to decode its rows itself.
+    Prefetching skips no records: a batch that does has to decode its rows itself.
     """
 
     ends: Offsets
@@ -52,7 +52,7 @@ class Track:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Prefetched rows, and exactly which records they are."""
+    """Prefetched rows, and the ranges of their records."""
 
     ranges: Ranges
     rows: Rows
@@ -61,18 +61,18 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Prefetched:
-    """The prefetched rows at the beginning of a batch's ranges, and the ranges left to read."""
+    """The prefetched rows at the start of a batch's ranges, and the ranges left to read."""
 
     rows: tuple[Rows, ...]
     left: Ranges
 
 
-class SourceAhead:
+class SourcePrefetcher:
     """One source, prefetched by one thread.
 
-    The thread reads on after the last batch that has called `take`. What it reads for a track that
-    was replaced meanwhile is dropped. It ignores errors: the batch that reads the same records will
-    report them.
+    The thread continues after the last batch that called `take`. Rows read for a track that was
+    replaced in the meantime are dropped. It ignores errors: the batch that reads the same records
+    will report them.
     """
 
     def __init__(
@@ -84,11 +84,11 @@ class SourceAhead:
         self._at: Offsets = {}
         self._pieces: list[Piece] = []
         self._over = False
-        self._thread = threading.Thread(target=self._run, name=f"ahead {name}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"prefetch {name}", daemon=True)
         self._thread.start()
 
     def take(self, ranges: Ranges, track: Track) -> Prefetched:
-        """The prefetched beginning of these ranges; from now on what follows them is read."""
+        """The prefetched start of these ranges; prefetching continues at their end."""
         with self._changed:
             at = {partition: first for partition, (first, _) in ranges.items()}
             taken: list[Piece] = []
@@ -96,22 +96,22 @@ class SourceAhead:
             while usable and self._pieces and fits(self._pieces[0], at, ranges):
                 taken.append(self._pieces.pop(0))
                 at |= _ends(taken[-1])
-            if not self._goes_on(track):
-                self._leave(track)
+            if not self._continues(track):
+                self._reset(track)
             self._changed.notify_all()
         left = {p: (at[p], end) for p, (_, end) in ranges.items() if at[p] < end}
         return Prefetched(tuple(piece.rows for piece in taken), left)
 
     def stop(self) -> None:
-        """Drop everything, and read nothing until the next `take`."""
+        """Drop all pieces, and read nothing until the next `take`."""
         with self._changed:
-            self._leave(None)
+            self._reset(None)
 
     def close(self) -> None:
-        """End the thread; one that waits for a broker ends later by itself."""
+        """End the thread; if it waits for a broker, it ends when that wait is over."""
         with self._changed:
             self._over = True
-            self._leave(None)
+            self._reset(None)
         self._thread.join(_END_SECONDS)
 
     def _same(self, track: Track) -> bool:
@@ -122,14 +122,14 @@ class SourceAhead:
             and known.ends.keys() == track.ends.keys()
         )
 
-    def _goes_on(self, track: Track) -> bool:
-        """Whether the pieces, or the next read, begin where this track ends."""
+    def _continues(self, track: Track) -> bool:
+        """Whether the pieces, or the next read, start where this track ends."""
         here = dict(self._at)
         for piece in reversed(self._pieces):
             here |= {partition: first for partition, (first, _) in piece.ranges.items()}
         return self._same(track) and here == track.ends
 
-    def _leave(self, track: Track | None) -> None:
+    def _reset(self, track: Track | None) -> None:
         self._track, self._pieces = track, []
         self._at = {} if track is None else dict(track.ends)
         self._changed.notify_all()
@@ -151,7 +151,7 @@ class SourceAhead:
             reader.close()
 
     def _wanted(self) -> tuple[Track, Offsets, int] | None:
-        """What to read next, once there is something; None at the end."""
+        """Wait for something to read; None when closed."""
         with self._changed:
             while not self._over:
                 room = MOST - sum(piece.bytes for piece in self._pieces)
@@ -175,7 +175,7 @@ class SourceAhead:
             if self._track is not track:
                 return
             if gone:
-                self._leave(None)
+                self._reset(None)
             if piece is None or not starts_at(piece, self._at):
                 return
             self._pieces.append(piece)
@@ -188,19 +188,19 @@ def _ends(piece: Piece) -> Offsets:
 
 
 def starts_at(piece: Piece, at: Mapping[int, int]) -> bool:
-    """Whether a piece begins at these offsets."""
+    """Whether a piece starts at these offsets."""
     return all(at.get(partition) == first for partition, (first, _) in piece.ranges.items())
 
 
 def fits(piece: Piece, at: Mapping[int, int], ranges: Ranges) -> bool:
-    """Whether a piece begins exactly there, and ends within these ranges."""
+    """Whether a piece starts at these offsets and ends within these ranges."""
     return starts_at(piece, at) and all(
         end <= ranges[partition][1] for partition, (_, end) in piece.ranges.items()
     )
 
 
 class Prefetcher:
-    """All sources of a run that can be prefetched: their rows do not depend on the batch clock."""
+    """Prefetches all sources of a run whose rows do not depend on the batch clock."""
 
     def __init__(
         self, readers: Mapping[str, Reader], decoders: Mapping[str, RecordDecoder]
@@ -211,21 +211,21 @@ class Prefetcher:
             if isinstance(reader, Prefetchable) and not decoders[name].needs_clock
         }
         self._decoders = decoders
-        self._sources: dict[str, SourceAhead] = {}
+        self._sources: dict[str, SourcePrefetcher] = {}
 
     def take(self, name: str, ranges: Ranges, track: Track) -> Prefetched:
-        """The prefetched beginning of a batch's ranges; from now on what follows them is read."""
+        """The prefetched start of a batch's ranges; prefetching continues at their end."""
         reader = self._readers.get(name)
         if reader is None:
             return Prefetched((), ranges)
         if name not in self._sources:
             decoder = self._decoders[name]
             opened = partial(reader.prefetch_reader, decoder.more)
-            self._sources[name] = SourceAhead(name, opened, decoder)
+            self._sources[name] = SourcePrefetcher(name, opened, decoder)
         return self._sources[name].take(ranges, track)
 
     def stop(self) -> None:
-        """Drop everything; nothing is read until the next `take`."""
+        """Drop all pieces, and read nothing until the next `take`."""
         for source in self._sources.values():
             source.stop()
 
@@ -235,7 +235,7 @@ class Prefetcher:
             source.close()
 
 
-def together(parts: Sequence[Rows], *, partitions: int) -> Rows:
+def concat_rows(parts: Sequence[Rows], *, partitions: int) -> Rows:
     """Rows that were read in several parts, as one."""
     if len(parts) == 1:
         return parts[0]
@@ -244,7 +244,7 @@ def together(parts: Sequence[Rows], *, partitions: int) -> Rows:
     for part in parts:
         report.add(part.report)
     return Rows(
-        good if partitions == 1 else good.sort_by(_PLACES),
+        good if partitions == 1 else good.sort_by(_ORDER),
         pa.concat_tables([part.bad for part in parts]),
         report,
     )

@@ -1,7 +1,7 @@
-"""What a lane returns to the batch: first what it read of a stage, then the stage's result.
+"""What a lane returns to the batch: first what it read for a stage, then the stage's result.
 
-Tasks report with the same dataclass as whole stages, and `add` sums them up. Results travel from
-Spark's tasks to the driver as JSON; the rows themselves are in staged files and state segments.
+Tasks and whole stages use the same dataclass, and `add` sums the tasks up. Spark tasks return it to
+the driver as JSON; the rows themselves are in staged files and state segments.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class StageResult:
     """What one task of a stage did, or all of its tasks together.
 
     `results` go to sinks, `flow` to later stages, `late` to `rest=`; `refused` are results that a
-    sink can never take; `exchanged` are partial results on their way to the kernels. `segments`
-    and `floors` change the step's state tables. The step may still emit event times from `held`
-    on, and may fire at the batch clock `wake` without new rows.
+    sink can never accept; `exchanged` are partial results for the kernels. `segments` and `floors`
+    change the step's state tables. The step may still emit event times from `held` on, and may fire
+    at the batch clock `wake` without new rows.
 
-    `behind` counts rows behind the watermark that were used all the same, `applied` late changes
-    of a table, `discarded` late rows that nobody keeps, `unplaced` rows that belong to no window.
+    `behind` counts rows behind the watermark that were still used, `applied` late changes of a
+    table, `discarded` late rows that are dropped, `unplaced` rows that belong to no window.
     """
 
     results: list[StagedFile] = field(default_factory=list)
@@ -64,7 +64,7 @@ class StageResult:
         return total
 
     def add(self, other: StageResult) -> None:
-        """Take in what another task did."""
+        """Add the result of another task."""
         self.results += other.results
         self.flow += other.flow
         self.late += other.late
@@ -85,31 +85,31 @@ class StageResult:
 
     @property
     def rows_out(self) -> int:
-        """How many rows left, those that a sink refused among them."""
+        """How many rows were emitted, including those that a sink refused."""
         return rows_of(self.results)
 
     @property
     def late_rows(self) -> int:
-        """How many rows were late, whatever happened to them."""
+        """How many rows were late: staged, discarded or applied."""
         return rows_of(self.late) + self.discarded + self.applied
 
     def files_of(self, output: str) -> list[str]:
-        """The files of one output's rows; without those that its sink refuses."""
+        """The files of one output's rows, without rows that its sink refuses."""
         own = {refused.file: refused.kept for refused in self.refused if refused.output == output}
         files = [own.get(file.entry, file) for file in self.results]
         return [file.entry for file in files if file is not None]
 
     def refused_by(self, output: str) -> list[StagedFile]:
-        """The files of the rows that an output's sink can never take."""
+        """The files of the rows that an output's sink refuses."""
         return [refused.rows for refused in self.refused if refused.output == output]
 
     def to_json(self) -> dict[str, Any]:
-        """The fields that hold something."""
+        """The fields that are not empty."""
         return {name: value for name, value in asdict(self).items() if value not in ([], {})}
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Self:
-        """Read back what `to_json` gave."""
+        """The inverse of `to_json`."""
         files = {name: [StagedFile(*file) for file in body.get(name, ())]
                  for name in ("results", "flow", "late")}  # fmt: skip
         return cls(**{
@@ -124,13 +124,13 @@ class StageResult:
 
 @dataclass
 class SourceRead:
-    """What was read of one source: the decoder's report, and the places of bad records."""
+    """What was read of one source: the decoder's report, and files with bad records."""
 
     report: Report = field(default_factory=Report)
     bad: list[StagedFile] = field(default_factory=list)
 
     def add(self, other: SourceRead) -> None:
-        """Take in what another task read."""
+        """Add what another task read."""
         self.report.add(other.report)
         self.bad += other.bad
 
@@ -139,10 +139,10 @@ class SourceRead:
 class StageRead:
     """What a lane read for one stage, before the watermark of the batch is known.
 
-    `sources` has the facts that move watermarks, `result` what is already done: late rows,
-    results of stages without a step, exchange files. `sides` holds partial results for the kernel
+    `sources` has the reports that advance watermarks, `result` what is already done: late rows,
+    results of stages without a step, exchange files. `sides` are partial results for the kernel
     that stay in memory; `decoded` the rows of sources, for later stages that read them too;
-    `prefetched` counts rows that had been read before the batch began.
+    `prefetched` counts rows that were read before the batch started.
     """
 
     sources: dict[Read, SourceRead] = field(default_factory=dict)

@@ -1,8 +1,8 @@
-"""What runs inside Spark's Python workers, as plain importable objects.
+"""The functions that run in Spark's Python workers, as importable classes.
 
-Each is called once per partition with its record batches, and returns one row: the JSON of its
-`StageResult`. Files are written under unique names, and only what a finished task reports counts:
-a task that is run twice, by a retry or by speculation, leaves nothing but an orphan.
+Spark calls each once per partition with its record batches; it returns one row, the JSON of its
+`StageResult`. Files have unique names, and only those that a finished task returns are used: a task
+that runs twice, by a retry or by speculation, leaves an orphaned file and nothing else.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ SliceReads = dict[Slice, SourceRead]
 def begin_task() -> None:
     """Called first in every task.
 
-    Spark's daemon collects garbage after each one: 40 ms for the modules alone. Once they are
+    Spark's daemon collects garbage after each task: 40 ms for the modules alone. Once they are
     imported, they are excluded from collections.
     """
     if len(_begun) < _IMPORTING_TASKS:
@@ -61,11 +61,11 @@ def begin_task() -> None:
 
 @dataclass(frozen=True)
 class Decode:
-    """Raw records in, rows out; bad ones are staged, and the report goes to the driver.
+    """Decodes raw records; stages bad ones and sends the report to the driver.
 
-    Reports are kept by the first record of a slice: a slice that is read twice (by a retry, by
-    speculation, on both sides of a union) reports the same twice and counts once. With `steps`
-    the rows that come out have passed them.
+    The first record of a slice identifies its report: a slice that is read twice (by a retry, by
+    speculation, on both sides of a union) is reported twice and counted once. `steps` are applied
+    to the decoded rows.
     """
 
     decoder: PerRun[RecordDecoder]
@@ -80,7 +80,7 @@ class Decode:
     def tables(
         self, batches: Iterable[pa.RecordBatch], source: SourceRead | None = None
     ) -> Iterator[pa.Table]:
-        """Chunks of rows; what was read is added to `source`, and in the end reported."""
+        """Chunks of rows; adds to `source` what was read, and reports it at the end."""
         source, bad, first = SourceRead() if source is None else source, [], None
         decode, steps = self.decoder.value, None if self.steps is None else self.steps.value
         mark = time.perf_counter()
@@ -104,7 +104,7 @@ class Decode:
 
 @dataclass(frozen=True)
 class Flow:
-    """Rows an earlier stage staged, from a frame that lists their files; after `steps`."""
+    """Reads rows that an earlier stage staged, from a frame of file names; applies `steps`."""
 
     files: Files
     columns: pa.Schema
@@ -122,7 +122,7 @@ class Flow:
 
 @dataclass(frozen=True)
 class Exchange:
-    """Rows in; partial results, cut by the part of the state that owns their keys, into a file."""
+    """Writes partial results to a file, split by the part of the state that owns their keys."""
 
     step: Step
     side: int
@@ -164,7 +164,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Close:
-    """The exchanged rows of one part of the state, through the kernel."""
+    """Runs the kernel over the exchanged rows of one part of the state."""
 
     step: Step
     batch_time: BatchTime
@@ -188,7 +188,7 @@ class Close:
 
 @dataclass(frozen=True)
 class Leave:
-    """Rows that go to outputs as they are: staged."""
+    """Stages the rows of a stage without a stateful step."""
 
     files: Files
     time: tuple[str, int] | None
@@ -208,7 +208,7 @@ class Leave:
 
 
 def _by_this_task(result: StageResult, counts: Mapping[str, float], began: float) -> StageResult:
-    """The result with the instance that this task is."""
+    """The result with this task as its instance."""
     one = instance(input_name(), **counts, seconds=time.perf_counter() - began)
     result.instances = {one["instance"]: one}
     return result
@@ -217,14 +217,14 @@ def _by_this_task(result: StageResult, counts: Mapping[str, float], began: float
 def _rows(
     batches: Iterable[pa.RecordBatch], decode: Decode | None, source: SourceRead
 ) -> Iterator[pa.Table]:
-    """Chunks of the rows that come in, decoded if there is a decoder."""
+    """Chunks of the input rows, decoded if there is a decoder."""
     if decode is not None:
         return decode.tables(batches, source)
     return (table.combine_chunks() for table in chunks(batches))
 
 
 def chunks(batches: Iterable[pa.RecordBatch], size: int = CHUNK_BYTES) -> Iterator[pa.Table]:
-    """Record batches joined, without a copy, to tables large enough for a kernel."""
+    """Record batches combined, without a copy, into tables large enough for a kernel."""
     waiting: list[pa.RecordBatch] = []
     held = 0
     for batch in batches:
@@ -245,7 +245,7 @@ def owned(pid: int, buckets: int, parallel: int) -> tuple[int, int]:
 
 
 def parted(exchange: pa.Table, buckets: int, parallel: int) -> list[pa.Table]:
-    """An exchange table cut by the part of the state that owns its keys."""
+    """An exchange table split by the part of the state that owns its keys."""
     if parallel == 1:
         return [exchange]
     hashes = hashes_of(exchange)
@@ -254,7 +254,7 @@ def parted(exchange: pa.Table, buckets: int, parallel: int) -> list[pa.Table]:
 
 
 def _within(hashes: NDArray[np.uint64], mine: tuple[int, int], buckets: int) -> NDArray[np.int64]:
-    """The places of the hashes in a range of buckets, which may be empty."""
+    """The indexes of the hashes in a range of buckets, which may be empty."""
     if mine[0] == mine[1]:
         return np.zeros(0, np.int64)
     least, greatest = hash_range(mine, buckets)
@@ -262,10 +262,10 @@ def _within(hashes: NDArray[np.uint64], mine: tuple[int, int], buckets: int) -> 
 
 
 def reported(result: StageResult) -> pa.RecordBatch:
-    """A task's result as the row it returns."""
+    """A task's result as the row that it returns."""
     return pa.record_batch([pa.array([json.dumps(result.to_json())])], names=["part"])
 
 
 def read_report(part: str) -> StageResult:
-    """The result that a task returned."""
+    """The inverse of `reported`."""
     return StageResult.from_json(json.loads(part))

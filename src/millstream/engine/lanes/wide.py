@@ -1,7 +1,7 @@
-"""The wide lane: Spark tasks decode and combine, exchange files by key, kernels over them.
+"""The wide lane: Spark tasks decode and combine rows, exchange files by key, and run kernels.
 
-The first Spark job reads the rows of a batch. Its reports say how far every partition's event time
-has come; then the kernels run over what was exchanged and close what the watermark allows: on the
+The first Spark job reads the rows of a batch. Its reports have the largest event time of every
+partition. Then the kernels run over the exchanged rows and close what the watermark allows: on the
 driver if that is little, else in a second job over the parts of the state.
 """
 
@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 
 class _BySlice(AccumulatorParam[SliceReads]):
-    """What tasks read, by slice: a slice that is reported twice counts once."""
+    """What tasks read, by slice: a slice that is reported twice is counted once."""
 
     def zero(self, value: SliceReads) -> SliceReads:
         return {}
@@ -72,7 +72,7 @@ class WideLane:
         self._per_run: dict[int, PerRun[object]] = {}
 
     def read(self, work: Work) -> StageRead:
-        """Read the rows in one Spark job, up to exchange files."""
+        """Read the rows in one Spark job, which writes exchange files."""
         read = StageRead()
         if work.empty:
             return read
@@ -99,7 +99,7 @@ class WideLane:
         return result
 
     def _job(self, work: Work, place: int, slices: Accumulator[SliceReads]) -> DataFrame:
-        """The job that reads one side: up to exchange files, or straight to staged outputs."""
+        """The job that reads one side and writes exchange files, or staged rows without a step."""
         frame, decode = self._rows(work, place, slices)
         if work.step is None:
             columns = without_origin(work.columns[0].names)
@@ -111,7 +111,7 @@ class WideLane:
     def _rows(
         self, work: Work, place: int, slices: Accumulator[SliceReads]
     ) -> tuple[DataFrame, Decode | None]:
-        """The rows of a side; raw ones with their decoder, if they need no Spark SQL."""
+        """The rows of a side; raw records with their decoder if they need no Spark SQL."""
         side = work.stage.sides[place]
         steps = self._steps(work, place)
         direct = side.bare or steps is not None
@@ -149,7 +149,7 @@ class WideLane:
         return None if steps is None else self._shared(steps)
 
     def _shared(self, value: T) -> PerRun[T]:
-        """The value as tasks take it: pickled once for all batches of the run."""
+        """The value for tasks, pickled once for all batches of the run."""
         return cast("PerRun[T]", self._per_run.setdefault(id(value), PerRun(value)))
 
     def _closed(
@@ -165,7 +165,7 @@ class WideLane:
 
 
 def _to_read(step: Step, exchanged: Sequence[Exchanged], batch_time: BatchTime) -> int:
-    """About how many bytes the kernel will read: what was exchanged, and what closes."""
+    """About how many bytes the kernel will read: exchanged rows and state to close."""
     after = [batch_time.after_of(side) for side in range(step.sides)]
     closing = sum(segment.bytes for table, due in dues(step.kernel, after).items()
                   for run in step.manifests[table].runs for segment in run.segments

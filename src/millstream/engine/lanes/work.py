@@ -1,4 +1,4 @@
-"""What a lane gets for one stage of one batch: plain values, without a way back to the batch."""
+"""What a lane gets for one stage of one batch: plain values, without a reference to the batch."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Files:
-    """How the files of one attempt are named: batch, incarnation and attempt are in each name."""
+    """Names the files of one attempt, by batch, incarnation and attempt."""
 
     staged: Path
     stem: str
@@ -47,12 +47,12 @@ class Files:
         return f"{self.stem}-{what}-{uuid.uuid4().hex[:12]}.arrow"
 
     def stage(self, what: str, tables: Iterable[pa.Table]) -> list[StagedFile]:
-        """Write rows that wait for a sink or a later stage; no file if there are none."""
+        """Write rows for a sink or a later stage; no file if there are none."""
         file = self._stage(what, tables)
         return [] if file is None else [file]
 
     def stage_results(self, rows: Iterable[tuple[pa.Table, pa.Table]]) -> StageResult:
-        """Stage results, without those that a sink can never take: see `refused.staged`."""
+        """Stage results, and separately those that a sink refuses: see `refused.staged`."""
         file, found = refused.staged(
             self._stage, lambda entry: unstage(self.staged, entry), self.guards, rows
         )
@@ -64,7 +64,7 @@ class Files:
 
 @dataclass(frozen=True)
 class Step:
-    """A stateful step as tasks need it: its kernel, where its state is, what it emits."""
+    """A stateful step for tasks: its kernel, its state files, and which results it emits."""
 
     name: str
     kernel: Kernel
@@ -81,7 +81,7 @@ class Step:
         return len(self.times)
 
     def views(self, buckets: tuple[int, int]) -> dict[str, View]:
-        """The state of the keys in these buckets, table by table."""
+        """The state of the keys in these buckets, per table."""
         shared = self.kernel.shared if isinstance(self.kernel, Replicates) else ()
         return {
             table: View(self.folders[table], spec, known.runs, floor=known.floor,
@@ -96,9 +96,8 @@ class Step:
 class SourceWork:
     """What a stage reads of one source.
 
-    `reports` is false where an earlier stage has reported the same records; `rows` are these
-    records decoded, if an earlier stage has left them; `prefetched` what was read before the batch
-    began.
+    `reports` is false if an earlier stage has reported the same records; `rows` are the decoded
+    records, if an earlier stage has kept them; `prefetched` are rows read before the batch started.
     """
 
     reader: Reader
@@ -114,9 +113,9 @@ class SourceWork:
 class Work:
     """One stage of one batch.
 
-    `sources` are read from outside, `flows` are the files of earlier stages of this batch.
-    `columns`, `before` and `arrow` have one entry for each side of the stage: its columns, its
-    watermark when the batch began, and its stateless steps if they need no Spark.
+    `flows` are the files of earlier stages of this batch. `columns`, `before` and `arrow` have one
+    entry for each side of the stage: its columns, its watermark when the batch began, and its
+    stateless steps if they need no Spark.
     """
 
     stage: Stage
@@ -133,31 +132,31 @@ class Work:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing comes in: no range holds a record, no stage before it emitted."""
+        """Whether there is no input: no range has a record, and no earlier stage emitted rows."""
         return all(self.silent(side) for side in self.stage.sides)
 
     def silent(self, side: Side) -> bool:
-        """Whether nothing comes in by one side."""
+        """Whether one side has no input."""
         return not any(
             self.sources[leaf].ranges if isinstance(leaf, Read) else self.flows[leaf][0]
             for leaf in side.leaves
         )
 
     def batch_time(self, after: tuple[int, ...] | None = None) -> BatchTime:
-        """When this stage happens; without `after`, while its watermarks are not known yet."""
+        """Watermarks and clock of this stage; without `after`, its new watermarks are not known."""
         after = self.before if after is None else after
         sides = tuple(zip(self.before, after, strict=True)) if len(after) > 1 else ()
         return BatchTime(min(self.before), min(after), self.clock, self.since, sides)
 
     @property
     def output_time(self) -> tuple[str, int] | None:
-        """The event time of rows that go to outputs with no step before them."""
+        """The event time of rows that go to outputs without a stateful step."""
         time = self.stage.trees[0].time
         return None if time is None else (time.column, time.shift)
 
 
 class Lane(Protocol):
-    """A way to run a stage. Between the two calls the batch advances the watermarks."""
+    """One way to run a stage. Between the two calls the batch advances the watermarks."""
 
     def read(self, work: Work) -> StageRead:
         """Fetch, decode and transform the rows, up to the partial results of the step.
@@ -166,4 +165,4 @@ class Lane(Protocol):
         """
 
     def close(self, work: Work, read: StageRead, batch_time: BatchTime) -> StageResult:
-        """Run the step's kernels over the partial results, and close what the time allows."""
+        """Run the step's kernel over the partial results, and close what the watermark allows."""

@@ -51,8 +51,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class Places(Protocol):
     """A world that can tell whether new outputs are new."""
 
-    def there(self, sinks: Sequence[Sink]) -> list[str]:
-        """Those of these places that are there already, as people call them."""
+    def existing(self, sinks: Sequence[Sink]) -> list[str]:
+        """The topics, tables and paths of these sinks that exist already, as readable names."""
 
 
 @dataclass(frozen=True)
@@ -281,7 +281,7 @@ class Rewinding:
 
     def _check_places(self, doors: Outputs) -> None:
         sinks = [sink for some in doors.sinks().values() for sink in some]
-        taken = cast("Places", self._environment).there(sinks)
+        taken = cast("Places", self._environment).existing(sinks)
         if taken:
             raise InvalidInput("rewind --into needs outputs that are not there yet",
                                got=", ".join(taken), do="choose another suffix")  # fmt: skip

@@ -36,7 +36,7 @@ class LogPrefetchReader:
         self.closed = True
 
 
-class AheadReader(LogReader):
+class PrefetchableReader(LogReader):
     """A topic of the small world that can be read ahead."""
 
     def prefetch_reader(self, more: Sequence[str]) -> LogPrefetchReader:

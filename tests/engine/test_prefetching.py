@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
-from tests.engine.following import AheadReader, until
+from tests.engine.prefetch_log import PrefetchableReader, until
 from tests.faults.small_world import TOPIC, Crash, Environment, Small, tell_the_world
 
 import millstream as ms
@@ -35,8 +35,8 @@ Patch = pytest.MonkeyPatch
 class AheadWorld(Environment):
     """The small world, with topics that can be read ahead."""
 
-    def reader(self, name: str, read: Read) -> AheadReader:
-        return AheadReader(self.log, name)
+    def reader(self, name: str, read: Read) -> PrefetchableReader:
+        return PrefetchableReader(self.log, name)
 
 
 class Reading(Small):
@@ -61,7 +61,10 @@ class Reading(Small):
 
     def all_read(self, engine: Engine) -> None:
         """Until all there is has been read ahead."""
-        source, reader = engine._ahead._sources[TOPIC], AheadReader(self.environment.log, TOPIC)
+        source, reader = (
+            engine._prefetcher._sources[TOPIC],
+            PrefetchableReader(self.environment.log, TOPIC),
+        )
         until(lambda: source._at == reader.extent().end, "all rows read ahead")
 
     def warmed(self, engine: Engine) -> None:
@@ -166,9 +169,9 @@ def test_a_topic_made_anew_gives_none_of_the_old_ones_rows(reading: Reading) -> 
         reading.feed_at(engine, "before commit")
         reading.feed()
         stepped(engine)
-        assert TOPIC in engine._ahead._sources
+        assert TOPIC in engine._prefetcher._sources
         track = prefetch.Track({0: 60, 1: 60}, "second")
-        assert engine._ahead.take(TOPIC, {0: (36, 60), 1: (36, 60)}, track).rows == ()
+        assert engine._prefetcher.take(TOPIC, {0: (36, 60), 1: (36, 60)}, track).rows == ()
 
 
 def test_a_job_that_crashes_anywhere_with_rows_read_ahead_loses_and_repeats_nothing(
