@@ -1,6 +1,6 @@
 """Fuzzes the reader of record batches with mutated batches, under a memory limit.
 
-`python -m tests.kafka.mutations SEED COUNT [broker]` ends with 0 if each of so many mutated
+`python -m tests.kafka.mutations SEED COUNT [broker]` exits with 0 if each of COUNT mutated
 fetches gave exactly the records that the oracle finds in it, or the one error where the oracle
 finds none. With `broker` they come over a socket, through the client that pipelines read with.
 Arrow's own allocator reserves addresses by the gigabyte: ARROW_DEFAULT_MEMORY_POOL is "system".
@@ -155,8 +155,8 @@ def found(fetched: bytes) -> Outcome:
 
 
 def agree(found: Outcome, meant: Outcome, fetched: bytes) -> bool:
-    """Whether the client of pipelines is right. It may refuse a batch that lies where no broker
-    puts one, and times that microseconds cannot hold are the nearest that they can."""
+    """Whether the client of pipelines is right. It may refuse a batch at an offset where no
+    broker stores one; times out of the range of microseconds become the nearest in range."""
     if isinstance(meant, str) or found == "damaged":
         return found == meant or (found == "damaged" and not _placed(fetched))
     held = [(offset, min(max(stamp, -FURTHEST), FURTHEST), key, value)

@@ -262,8 +262,8 @@ OFFSETS = SqlOffsets(sqlite3.connect(":memory:"), "r")
         ({"delivery": "at_least_once"}, 'delivery="at_least_once" needs a group'),
         ({"delivery": "exactly_once"}, "needs offsets=, and offsets= needs it"),
         ({"offsets": OFFSETS, "group": "g"}, "needs offsets=, and offsets= needs it"),
-        ({"delivery": "at_most_once", "group": "g", "commit": "auto"}, "leave commit out"),
-        ({"delivery": "exactly_once", "offsets": OFFSETS, "commit": "manual"}, "leave commit out"),
+        ({"delivery": "at_most_once", "group": "g", "commit": "auto"}, "omit commit"),
+        ({"delivery": "exactly_once", "offsets": OFFSETS, "commit": "manual"}, "omit commit"),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(

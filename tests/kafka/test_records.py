@@ -75,7 +75,7 @@ def test_text_and_memoryviews_are_encoded() -> None:
 
 
 def test_a_mapping_is_refused_as_key() -> None:
-    with pytest.raises(InvalidInput, match="equal keys must be equal bytes"):
+    with pytest.raises(InvalidInput, match="equal keys need equal bytes"):
         encode_key({"a": 1})
 
 

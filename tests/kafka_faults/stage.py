@@ -76,7 +76,7 @@ class Stage:
 
     @contextmanager
     def writing(self, pause: float = 0.004) -> Iterator[None]:
-        """A producer writes rows meanwhile; afterwards the notes are complete."""
+        """A producer writes rows during the block; after it, the notes are complete."""
         arguments = {"kafka": self.writes_to or self.kafka, "topic": self.topic,
                  "notes": str(self.notes), "pause": pause}  # fmt: skip
         with subprocess.Popen(
@@ -91,7 +91,7 @@ class Stage:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """The job runs meanwhile; its error is stored in `error`."""
+        """The job runs during the block; its error is stored in `error`."""
         job = self.job(on_batch=lambda facts, lag: self.rows.append(facts.rows),
                        on_phase=self.phases.append)  # fmt: skip
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import re
 from typing import TYPE_CHECKING
 
 from millstream.errors import InvalidInput
+from millstream.kafka import topic_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,10 +69,4 @@ def _text(name: object, value: object) -> str:
             got="it in settings=",
             do="use Cluster(address, {...}) or a MILLSTREAM_KAFKA_ variable",
         )
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
-        return str(value)
-    raise InvalidInput(
-        f"the client setting {name} needs text, a number or a boolean", got=repr(value)
-    )
+    return topic_settings.text(name, value, kind="client")

@@ -17,6 +17,7 @@ from millstream.kafka.clients.client_settings import ClientSetting, client_setti
 from millstream.kafka.clients.consuming.assignment import Reader
 from millstream.kafka.clients.consuming.consumer_options import (
     Start,
+    checked_count,
     checked_isolation,
     checked_start,
     checked_topics,
@@ -155,8 +156,7 @@ class Consumer:
         `timestamp` (microseconds, UTC) and `headers` (a list of name and value). No batch is
         empty.
         """
-        if not isinstance(rows, int) or isinstance(rows, bool) or rows < 1:
-            raise InvalidInput("rows needs a whole number from 1 on", got=repr(rows))
+        checked_count(rows, "rows")
         self._check_open()
         return self._batches(rows, positive_micros(wait, what="wait") / 1e6)
 

@@ -71,6 +71,12 @@ def checked_isolation(isolation: str) -> bool:
     return isolation == "read_committed"
 
 
+def checked_count(count: int, what: str) -> int:
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise InvalidInput(f"{what} needs a whole number from 1 on", got=repr(count))
+    return count
+
+
 def chosen(
     slots: Sequence[Slot], partitions: Sequence[int] | None, *, grouped: bool
 ) -> Sequence[Slot]:

@@ -45,7 +45,7 @@ def mode_of(
         raise InvalidInput(
             f'delivery="{delivery}" decides when positions are committed',
             got=f"commit={commit!r} as well",
-            do="leave commit out",
+            do="omit commit",
         )
     if offsets is not None:
         return "stored"

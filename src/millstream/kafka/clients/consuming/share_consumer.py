@@ -14,7 +14,7 @@ from millstream.duration import Duration, positive_micros
 from millstream.errors import InvalidInput, MillstreamError
 from millstream.kafka.admin.topic_info import slots_of
 from millstream.kafka.clients.client_settings import ClientSetting, client_settings
-from millstream.kafka.clients.consuming.consumer_options import checked_topics
+from millstream.kafka.clients.consuming.consumer_options import checked_count, checked_topics
 from millstream.kafka.clients.consuming.share_settings import apply_settings, share_settings
 from millstream.kafka.librdkafka import ANSWER_TIME, Link, close_at_exit
 from millstream.kafka.names import check_group
@@ -91,15 +91,13 @@ class ShareConsumer:
     ) -> None:
         self.topics = checked_topics(topics)
         self.group = check_group(group)
-        if isinstance(most, bool) or not isinstance(most, int) or most < 1:
-            raise InvalidInput("most needs a whole number from 1 on", got=repr(most))
         group_settings = share_settings(
             start=start, lock=lock, attempts=attempts, isolation=isolation
         )
         config = {
             "group.id": self.group,
             "share.acknowledgement.mode": "explicit",
-            "max.poll.records": str(most),
+            "max.poll.records": str(checked_count(most, "most")),
             **READ_ANY_SIZE,
             **client_settings(settings),
         }
@@ -228,7 +226,7 @@ class ShareConsumer:
         """Add to the next request; releasing a record whose lock has expired may be refused.
 
         A refusal undoes all acknowledgements of the partition in the same request, so those that
-        may be refused have a request of their own.
+        may be refused go into a separate request.
         """
         expired = how == _RELEASE and time.monotonic() > record.until
         if expired != bool(self._expired):

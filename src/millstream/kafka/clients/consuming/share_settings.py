@@ -9,6 +9,7 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from millstream.duration import Duration, positive_micros
 from millstream.errors import InvalidInput
+from millstream.kafka.clients.consuming.consumer_options import checked_count, checked_isolation
 from millstream.kafka.librdkafka import ANSWER_TIME, Link
 
 if TYPE_CHECKING:
@@ -38,17 +39,12 @@ def share_settings(
     """
     if start not in ("start", "end"):
         raise InvalidInput('start needs "start" or "end"', got=repr(start))
-    if isolation not in ("read_committed", "read_uncommitted"):
-        raise InvalidInput(
-            'isolation needs "read_committed" or "read_uncommitted"', got=repr(isolation)
-        )
+    checked_isolation(isolation)
     found = {_START: "earliest" if start == "start" else "latest", _ISOLATION: isolation}
     if lock is not None:
         found[_LOCK] = str(max(1, positive_micros(lock, what="lock") // 1000))
     if attempts is not None:
-        if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:
-            raise InvalidInput("attempts needs a whole number from 1 on", got=repr(attempts))
-        found[_ATTEMPTS] = str(attempts)
+        found[_ATTEMPTS] = str(checked_count(attempts, "attempts"))
     return found
 
 
