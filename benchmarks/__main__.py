@@ -57,7 +57,7 @@ ALONE: Mapping[str, Callable[[], None]] = {
 
 
 def ends_on_sigterm() -> None:
-    """Let a benchmark that is stopped take its engines and its broker with it."""
+    """Make SIGTERM end the benchmark together with its engines and its broker."""
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
 
 
@@ -90,7 +90,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def taking_part(named: str, *, whole: bool) -> tuple[str, ...]:
-    """The engines of a run: millstream beside those named, else those of every day or all."""
+    """The engines of a run: millstream and those named, or the default engines, or all."""
     otherwise = ENGINES if whole else tuple(e for e in ENGINES if e not in WHEN_NAMED)
     beside = named.split(",") if named else otherwise
     return tuple(e for e in ENGINES if e == "millstream" or e in beside)

@@ -1,4 +1,4 @@
-"""Why an engine is left out of a row: shown in its cell of the page."""
+"""Why an engine is excluded from a row, as shown on the page."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from benchmarks import peers
 from benchmarks.processes import WHEN_NAMED
 
 _NO_COLUMNS = dict.fromkeys(WHEN_NAMED, "decodes record by record, not to columns: q1 measures it")
-_CHECK = {"duckdb": "computes the answer that the others are held against"}
-_NO_STATE = dict.fromkeys(("spark-rocksdb", "flink-rocksdb"), "the store plays no part in it")
+_CHECK = {"duckdb": "computes the answer that the others are compared with"}
+_NO_STATE = dict.fromkeys(("spark-rocksdb", "flink-rocksdb"), "does not use the store")
 _NO_AS_OF = dict.fromkeys(("spark-heap", "spark-rocksdb"), "no as-of join in its streaming")
 WHY_NOT = {
     "decode": _NO_COLUMNS | _NO_STATE,
@@ -31,8 +31,8 @@ WHY_NOT = {
 
 
 def why_not(row: str, engine: str) -> str:
-    """The reason why this engine is left out of a row; empty if it can be measured.
+    """Why this engine is excluded from a row; empty if it can be measured.
 
-    A peer's environment is made if it is not there; if that fails, it is the reason.
+    The environment of another engine is created if missing; if that fails, it is the reason.
     """
     return WHY_NOT.get(row, {}).get(engine, "") or peers.hindrance(engine)

@@ -1,4 +1,4 @@
-"""A backlog drained with little memory: 2 GB of bids through a window, a driver heap of 1 GB."""
+"""A backlog drained with little memory: 2 GB of bids through a window, with a heap of 1 GB."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HEAP = os.environ.get("MILLSTREAM_DRIVER_MEMORY", "1g")
 
 
 def backlog(engines: tuple[str, ...]) -> bool:
-    """Whether millstream comes to the end, and the most memory its processes had."""
+    """Whether millstream drains the backlog, and the peak memory of its processes."""
     load, size = _load()
     out = f"out-{uuid.uuid4().hex[:8]}"
     with broker() as running:
@@ -51,7 +51,7 @@ def backlog(engines: tuple[str, ...]) -> bool:
 
 
 def _load() -> tuple[Load, int]:
-    """The load whose bids have the requested size, judged by its first block."""
+    """A load whose bids have the requested size, estimated from its first block."""
     block = next(blocks(Load(200_000), "bids"))
     each = sum(map(len, block)) / len(block)
     load = Load(int(MEGABYTES * 1e6 / each * 50 / 46))

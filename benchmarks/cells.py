@@ -74,17 +74,17 @@ def decode(engines: tuple[str, ...]) -> bool:
 
 
 def bids(events: int) -> int:
-    """How many of so many events are bids."""
+    """The number of bids among `events` events."""
     return drained_of(events, ["bids"])
 
 
 def drained_of(events: int, kinds: Iterable[str]) -> int:
-    """How many of so many events are of these kinds."""
+    """The number of events of these kinds."""
     return sum(events * SHARES[kind] // sum(SHARES.values()) for kind in kinds)
 
 
 def filled(address: str, like: Load | None = None) -> tuple[str, str]:
-    """The topic and the one to warm up on, each over the same span of event time."""
+    """The topic and the warm-up topic, over the same span of event time."""
     keys = (like or Load(0)).keys
     topic, rate = fill(address, Load(EVENTS, keys=keys, density=density(EVENTS)))
     warm, _ = fill(address, Load(WARM, keys=keys, density=density(WARM), seed=8))
@@ -93,7 +93,7 @@ def filled(address: str, like: Load | None = None) -> tuple[str, str]:
 
 
 def density(events: int) -> int:
-    """Events a second of event time, so that a set spans the same time whatever its size."""
+    """Events per second of event time, so that every size spans the same time."""
     return max(1, min(DENSEST, events // SPAN))
 
 
@@ -104,7 +104,7 @@ def turns(
     keys: int = Load(0).keys,
     kinds: tuple[str, ...] = ("bids",),
 ) -> bool:
-    """Let the engines that can do a row take turns at it; whether every cell is right.
+    """Run the engines of a row in turns; return whether every cell is right.
 
     Those in `ONCE`, which take minutes for what others do in seconds, have the first round only.
     """
@@ -143,7 +143,7 @@ def _speed(rounds: list[Round], count: int) -> str:
 
 
 def _ratio(name: str, rounds: dict[str, list[Round]]) -> str:
-    """How much millstream does for the CPU-seconds this engine takes, if both are right."""
+    """How much millstream processes in the CPU-seconds of this engine, if both are right."""
     ours, theirs = rounds.get("millstream", []), rounds[name]
     if name == "millstream" or not ours or not (right(ours) and right(theirs)):
         return ""

@@ -1,4 +1,4 @@
-"""Latency of one row, Kafka to Kafka, with nothing to remember: continuous mode and a plain loop.
+"""Latency of a stateless row, Kafka to Kafka: continuous mode and a plain loop.
 
 So many records a second in an open loop; a row's latency is the moment a reader has it minus
 the scheduled time of its sending (known to a millisecond). The work is the same: decode JSON,
@@ -59,7 +59,7 @@ def continuous_rates(engines: tuple[str, ...]) -> bool:
 def _row(
     row: str, engines: tuple[str, ...], rates: tuple[int, ...], partitions: tuple[int, ...]
 ) -> bool:
-    del engines  # the loop is the only other one that has a mode like this
+    del engines  # the loop is the only other engine with such a mode
     settings = {"RATES": rates, "PARTITIONS": partitions, "FEED_SECONDS": FEED_SECONDS,
                 "WARM_SECONDS": WARM_SECONDS, "keys": KEYS}  # fmt: skip
     with broker() as running:
@@ -110,7 +110,7 @@ def _cell(engine: str, address: str, rate: int, partitions: int) -> Round:
 
 
 def _due(rate: int, partitions: int, start: float) -> Due:
-    """How many rows are to come, by key and scheduled millisecond."""
+    """The expected number of rows, by key and scheduled millisecond."""
     due: Due = {}
     for number in range(rate * FEED_SECONDS):
         key = number // partitions % KEYS
@@ -123,7 +123,7 @@ def _due(rate: int, partitions: int, start: float) -> Due:
 def _judged(
     seen: Iterable[tuple[float, bytes]], due: Due, warm: float
 ) -> tuple[list[float], Check, int]:
-    """The latencies after the warm-up in milliseconds, the check, and how many were repeated."""
+    """The latencies after the warm-up in milliseconds, the check, and the number of repeats."""
     found: Due = {}
     after, rows, wrong = [], 0, 0
     for at, value in seen:

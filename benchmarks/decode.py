@@ -35,7 +35,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """The median of some rounds of one decoder over one kind of record."""
+    """The median over the rounds of one decoder and one kind of record."""
 
     records: str
     engine: str
@@ -48,7 +48,7 @@ class Rate:
 
 
 def bids(count: int, *, times: str = "text", seed: int = 1) -> tuple[list[bytes], list[Any]]:
-    """Records of about 150 bytes, and the values they hold; `times` is text or millis."""
+    """Records of about 150 bytes, and their values; `times` is text or millis."""
     rng = random.Random(seed)
     records: list[bytes] = []
     rows: list[Any] = []
@@ -76,7 +76,7 @@ def bids(count: int, *, times: str = "text", seed: int = 1) -> tuple[list[bytes]
 
 
 def run(rows: int = 200_000, rounds: int = 5) -> list[Rate]:
-    """Every decoder over every kind of record, in turn within each round."""
+    """Measure every decoder on every kind of record, in turns within each round."""
     rates: list[Rate] = []
     for kind, records, good in _kinds(rows):
         engines = _engines(records, peers=kind in ("text times", "millis times"))
@@ -96,7 +96,7 @@ def run(rows: int = 200_000, rounds: int = 5) -> list[Rate]:
 
 
 def _kinds(rows: int) -> list[tuple[str, list[bytes], list[Any]]]:
-    """Ordinary records, and those that lead off the fastest path."""
+    """Ordinary records, and those that do not take the fastest path."""
     text, meant = bids(rows)
     millis, _ = bids(rows, times="millis")
     extra = [record.replace(b'{"', b'{"extra":"x","', 1) for record in text]
@@ -114,7 +114,7 @@ def _kinds(rows: int) -> list[tuple[str, list[bytes], list[Any]]]:
 
 
 def _engines(records: list[bytes], *, peers: bool) -> dict[str, tuple[int, Callable[[], object]]]:
-    """By name, how many rows a call takes, and the call."""
+    """By name: the number of rows per call, and the call."""
     values = pa.array(records, pa.binary())
     count = len(records)
     engines: dict[str, tuple[int, Callable[[], object]]] = {

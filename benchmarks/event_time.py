@@ -1,6 +1,6 @@
 """The event-time rows: hopping windows, sessions, distinct, drained from topic to topic.
 
-Each answer is held against DuckDB's, which groups the same records by SQL of its own.
+Each answer is compared with DuckDB's, which groups the same records in SQL.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SESSION = f"""
 
 
 class Expected:
-    """Every window of a topic, and which of them must have left."""
+    """Every window of a topic, and whether its result is due."""
 
     def __init__(self, address: str, topic: str, sql: str, key: str) -> None:
         self._address, self._key, self._db = address, key, duckdb.connect()
@@ -52,7 +52,7 @@ class Expected:
         self._db.execute(f"create table due as from expected where last < {_MARK}")
 
     def check(self, out: str) -> Check:
-        """Compare an output topic: every window right, once, none of the due ones missing."""
+        """Compare an output topic: every window right and once, no due window missing."""
         self._db.execute("drop table if exists got")
         loaded(self._db, "got", written(self._address, out), _GOT.format(key=self._key))
         return {
@@ -70,7 +70,7 @@ class Expected:
 
 
 class Once:
-    """The keys of a topic, each of which leaves once, as a row that came."""
+    """The keys of a topic, each of which is expected once, with one of its rows."""
 
     def __init__(self, address: str, topic: str) -> None:
         self._address, self._db = address, duckdb.connect()

@@ -1,4 +1,4 @@
-"""Feeds that go on while an engine runs: a paced one for latency, batches for growth."""
+"""Feeds that run beside an engine: a paced one for latency, batches for growth."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Feed:
         return self._keys
 
     def settle(self) -> None:
-        """Have the disk take what loading has left to be written, so that batches do not wait."""
+        """Flush what loading has written, so that batches do not wait for the disk."""
         os.sync()
 
     def batch(self, rows: int) -> int:
@@ -68,7 +68,7 @@ def pace(
 ) -> dict[str, float]:
     """Send `rate` records a second from `start` on, each with its scheduled time as event time.
 
-    An open loop: a record that leaves late keeps its scheduled time, so that the delay counts.
+    An open loop: a record that is sent late keeps its scheduled time, so that the delay counts.
     Above 2,000 a second those due within half a millisecond leave together. Says how many were
     sent, how far behind its schedule the latest of them left (`behind`), and how long after its
     schedule the broker had still not taken one (`untaken`), both in seconds.

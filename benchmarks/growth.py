@@ -1,4 +1,4 @@
-"""What a small batch costs as state grows: 10,000 rows over a per-key count.
+"""The cost of a small batch as state grows: 10,000 rows over a per-key count.
 
 The state is loaded through the engine itself, one record per key, and the disk has taken all of
 it: a kernel that still writes slows every `fsync`. Then batches follow one at a time, each a

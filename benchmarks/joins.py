@@ -1,6 +1,6 @@
-"""The rows of joins: two topics of bids joined within a second, and bids with their price then.
+"""Joins: two topics of bids joined within a second, and bids as of a table of prices.
 
-Each answer is held against DuckDB's, which joins the same records by SQL of its own. There is no
+Each answer is compared with DuckDB's, which joins the same records in SQL. There is no
 as-of join in Spark's streaming; Flink calls it a temporal join.
 """
 
@@ -37,7 +37,7 @@ _AS_OF = """select l.auction, l.bidder, r.price from ours l
 
 
 class Pairs:
-    """The rows a join of two topics gives: how many of each there must be."""
+    """The expected rows of a join of two topics, and how many of each."""
 
     def __init__(self, address: str, topics: tuple[str, str], sql: str) -> None:
         self._address, self._db = address, duckdb.connect()
@@ -46,7 +46,7 @@ class Pairs:
         self._db.execute(f"create table expected as select *, count(*) n from ({sql}) group by all")
 
     def check(self, out: str, *, more: bool = False) -> Check:
-        """Compare an output topic; there may be `more` than what must have left."""
+        """Compare an output topic; there may be `more` rows than those that are due."""
         self._db.execute("drop table if exists got")
         loaded(self._db, "got", written(self._address, out), _GOT)
         self._db.execute("create or replace table counted as "

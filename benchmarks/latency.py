@@ -1,4 +1,4 @@
-"""Latency of a window, Kafka to Kafka: when a reader sees its row, after the window's end.
+"""Latency of a window, Kafka to Kafka: from its end until a reader has its row.
 
 So many records a second over ten keys in an open loop; event time is the scheduled time of
 sending; windows of 100 ms, no watermark delay. A row's latency is the moment a
@@ -47,7 +47,7 @@ PATIENCE = 60.0
 
 @dataclass(frozen=True)
 class Paced:
-    """What is fed, and the workload; the first `warm` of its `seconds` do not count."""
+    """The feed and the workload; the first `warm` of its `seconds` do not count."""
 
     engine: str
     rate: int
@@ -101,7 +101,7 @@ def _line(rounds: list[Round]) -> str:
 
 
 def windowed(paced: Paced, address: str) -> Round:
-    """Windows over a paced feed: what they took after their ends, what they cost, the check."""
+    """Windows over a paced feed: their latency, their cost, and the check."""
     spec = {"window": f"{paced.window_ms} milliseconds", "delay": "0 seconds",
             "batch": f"{paced.batch_ms} milliseconds"}  # fmt: skip
     with topics(address, paced.partitions) as (topic, out):
@@ -135,7 +135,7 @@ def windowed(paced: Paced, address: str) -> Round:
 
 
 def _batches(figures: dict[str, Any]) -> Round:
-    """Of the later half of the batches that read something: how long and how large they were."""
+    """Duration and size of the non-empty batches in the second half."""
     batches = [batch for batch in figures["batches"] if batch["rows"]]
     settled = batches[len(batches) // 2 :]
     phases = settled[0].get("phases", {}) if settled else {}

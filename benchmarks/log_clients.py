@@ -1,6 +1,6 @@
-"""The log's clients beside bare loops over confluent-kafka: same bytes, same broker, in turns.
+"""The Kafka clients, compared with loops over confluent-kafka: same bytes, same broker, in turns.
 
-Ways take turns and each round gives one ratio, so that a noisy machine disturbs both sides of
+They take turns and each round gives one ratio, so that a noisy machine disturbs both sides of
 it; the median over the rounds is printed, of the wall clock and of the CPU time of this process
 (which others on the machine disturb less). Every way counts what it moved and must agree.
 """
@@ -112,7 +112,7 @@ def consume() -> None:
 
 
 def start() -> None:
-    """How long a newcomer waits: `import millstream`, `millstream --help`, a ready broker."""
+    """Start-up times: `import millstream`, `millstream --help`, a ready broker."""
     commands = {
         "python -c pass": [sys.executable, "-c", "pass"],
         "import millstream": [sys.executable, "-c", "import millstream"],

@@ -1,4 +1,4 @@
-"""What work costs: wall time, CPU-seconds, bytes written and memory of a process tree."""
+"""Measures wall time, CPU-seconds, bytes written and memory of a process tree."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def measured() -> Iterator[Cost]:
 
 
 class Spent:
-    """What a process tree has spent since this was made: time, CPU-seconds, bytes to disks."""
+    """What a process tree has used since a start: time, CPU-seconds, bytes written."""
 
     def __init__(self) -> None:
         self._began = time.perf_counter()
         self._cpu, self._written = tree_cpu(), tree_written()
 
     def so_far(self) -> dict[str, float]:
-        """All, by name."""
+        """All figures by name."""
         elapsed = time.perf_counter() - self._began
         return {"elapsed": elapsed, "cpu": tree_cpu() - self._cpu,
                 "written": tree_written() - self._written}  # fmt: skip

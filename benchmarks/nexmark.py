@@ -31,7 +31,7 @@ _NAMES = np.array(["Peter", "Paul", "Luke", "John", "Saul", "Vicky", "Kate", "Ju
 
 @dataclass(frozen=True)
 class Load:
-    """What is generated: how many events, over how many keys, how dense in event time."""
+    """What to generate: the number of events and keys, and the density in event time."""
 
     events: int
     keys: int = 100_000
@@ -39,7 +39,7 @@ class Load:
     seed: int = 7
 
     def name(self, kind: str) -> str:
-        """The topic a kind of events goes to."""
+        """The topic of a kind of events."""
         return f"{kind}-{self.events}-{self.keys}-{self.density}-{self.seed}"
 
 
@@ -83,7 +83,7 @@ def _frame(
 def run_of(count: int, partitions: int) -> int:
     """How many records in a row go to one partition: few enough that each gets some of any time.
 
-    A partition without records, or with old ones alone, holds back every watermark.
+    A partition without records, or with only old ones, holds back every watermark.
     """
     return max(1, min(RUN, count // (partitions * RUNS)))
 

@@ -56,7 +56,7 @@ def chunks(address: str, topic: str) -> Iterator[pa.Table]:
 
 
 def written(address: str, out: str) -> Iterator[pa.Table]:
-    """What an engine has written, in pieces; nothing if it never made its topic."""
+    """The output of an engine, in pieces; empty if it never created its topic."""
     try:
         yield from chunks(address, out)
     except Unreadable as failure:
@@ -65,7 +65,7 @@ def written(address: str, out: str) -> Iterator[pa.Table]:
 
 
 def loaded(db: duckdb.DuckDBPyConnection, name: str, tables: Iterator[pa.Table], sql: str) -> None:
-    """Make a table of what the SQL makes of each piece, called `piece` in it."""
+    """Create a table from the SQL's result for each piece, which is called `piece` in it."""
     made = False
     for piece in tables:
         db.register("piece", piece)
@@ -99,7 +99,7 @@ class Windows:
         self.due: int = self._one("select count(*) from due")
 
     def check(self, out: str) -> Check:
-        """Compare an output topic: every window right, once, and none of the due ones missing."""
+        """Compare an output topic: every window right and once, no due window missing."""
         self._db.execute("drop table if exists got")
         columns = f"""select (value->>'auction')::bigint auction,
                       epoch_ms((value->>'window_start')::timestamptz) // {self.window_ms} w,
@@ -133,7 +133,7 @@ class Windows:
 
 
 def column_sums(address: str, topic: str) -> list[float]:
-    """Rows, and a sum over each of a bid's six columns, each taken from the text by its path."""
+    """The row count and the sums of a bid's six columns, extracted from the JSON text."""
     db = duckdb.connect()
     columns = """select (value->>'auction')::bigint auction, (value->>'bidder')::bigint bidder,
                         (value->>'price')::double price, value->>'channel' channel,
@@ -155,7 +155,7 @@ def check_sums(got: list[float], wanted: list[float]) -> Check:
 
 
 def duckdb_decode(address: str, topic: str) -> dict[str, Any]:
-    """How fast DuckDB turns the same bytes into columns, with two threads."""
+    """DuckDB's speed at decoding the same bytes to columns, with two threads."""
     db = _in_memory(address, topic)
     began, cpu = time.perf_counter(), time.process_time()
     sums = db.execute(f"""with rows as (select unnest(from_json(value, {_COLUMNS})) from raw)
@@ -165,7 +165,7 @@ def duckdb_decode(address: str, topic: str) -> dict[str, Any]:
 
 
 def duckdb_tumbling(address: str, topic: str, expected: Windows) -> dict[str, Any]:
-    """How fast DuckDB groups the same bytes into windows, with two threads; no output topic."""
+    """DuckDB's speed at grouping the same bytes into windows, with two threads; no output topic."""
     db = _in_memory(address, topic)
     began, cpu = time.perf_counter(), time.process_time()
     table = db.sql(f"""with rows as (select unnest(from_json(value, {_COLUMNS})) from raw)
@@ -182,7 +182,7 @@ def _in_memory(address: str, topic: str) -> duckdb.DuckDBPyConnection:
 
 
 class Counts:
-    """How many records each key of a topic has."""
+    """The number of records per key of a topic."""
 
     def __init__(self, address: str, topic: str) -> None:
         self._address, self._db = address, duckdb.connect()

@@ -1,4 +1,4 @@
-"""What the rows with a paced feed share: rounds, topics, the feed, the reader, CPU while it lasts.
+"""Shared by the rows with a paced feed: rounds, topics, the feed, the reader, CPU time.
 
 The feed is an open loop in a process of its own. A cell whose feed was more than a second behind
 its schedule is void: then it was the feed that was measured.
@@ -37,7 +37,7 @@ PERCENTILES = (50, 95, 99, 99.9)
 
 
 def numbers(name: str, default: str) -> tuple[int, ...]:
-    """The numbers of a variable of the environment, with commas between them."""
+    """The comma-separated numbers of an environment variable."""
     return tuple(int(one) for one in os.environ.get(name, default).split(","))
 
 
@@ -52,9 +52,9 @@ def in_turns(
     cells: Mapping[str, Callable[[], Round]],
     line: Callable[[list[Round]], str],
 ) -> bool:
-    """Measure all cells, round after round; whether every one of them is right.
+    """Measure all cells, round by round; return whether every cell is right.
 
-    A row that was broken off goes on where it was, as long as commit and settings are the same.
+    An interrupted row continues, if commit and settings are the same.
     """
     settings = {**settings, "ROUNDS": ROUNDS}
     found: dict[str, list[Round]] = {name: [] for name in cells}
@@ -76,7 +76,7 @@ def in_turns(
 
 @contextmanager
 def topics(address: str, partitions: int) -> Iterator[tuple[str, str]]:
-    """A topic to feed and one of one partition for the answers, for the length of a cell."""
+    """An input topic and an output topic of one partition, during a cell."""
     name = uuid.uuid4().hex[:8]
     fed_topic, out = f"in-{name}", f"out-{name}"
     there = Topics(address)
@@ -88,14 +88,14 @@ def topics(address: str, partitions: int) -> Iterator[tuple[str, str]]:
 
 
 def soon() -> float:
-    """A whole second that a feed still reaches after its process has started."""
+    """A whole second that is late enough for the feed's process to have started."""
     return math.ceil(time.time()) + 1.0
 
 
 def fed(
     address: str, topic: str, partitions: int, start: float, *, rate: int, keys: int, seconds: int
 ) -> dict[str, float]:
-    """Feed from a process of its own, and wait until it has ended."""
+    """Feed from a separate process, and wait for its end."""
     options = {"partitions": partitions, "rate": rate, "keys": keys, "start": start,
                "seconds": seconds}  # fmt: skip
     command = [sys.executable, "-m", "benchmarks.feeding", address, topic, json.dumps(options)]
@@ -108,20 +108,20 @@ def fed(
 
 
 def with_feed(check: Check, feed: Mapping[str, float]) -> Check:
-    """A check that finds a fault, too, in a feed that was too far behind its schedule."""
+    """The check with a further fault if the feed was too far behind its schedule."""
     late = round(feed["behind"] * 1000) if feed["behind"] > MOST_BEHIND else 0
     return {**check, "faults": {**check["faults"], "ms the feed was behind:": late}}
 
 
 def latencies(rounds: list[Round], form: str) -> str:
-    """The percentiles of a cell's latencies, for people."""
+    """The percentiles of a cell's latencies as text."""
     known = [one["latency_ms"] for one in rounds if one["latency_ms"]]
     names = known[0] if known else ()
     return ", ".join(f"{name} {spread([one[name] for one in known], form)} ms" for name in names)
 
 
 def feed_line(rounds: list[Round]) -> str:
-    """How far the feed of a cell was behind, for people."""
+    """The delay of a cell's feed as text."""
     behind, untaken = (
         max(1000 * one["feed"][name] for one in rounds) for name in ("behind", "untaken")
     )
@@ -129,7 +129,7 @@ def feed_line(rounds: list[Round]) -> str:
 
 
 class Spending(threading.Thread):
-    """What a process tree spends between two moments, in CPU-seconds; known after `join()`."""
+    """The CPU-seconds of a process tree between two times; known after `join()`."""
 
     def __init__(self, pid: int, begin: float, end: float) -> None:
         super().__init__(daemon=True)
@@ -159,7 +159,7 @@ class Reader:
         self._thread.start()
 
     def until(self, rows: int, seconds: float) -> list[tuple[float, bytes]]:
-        """What was seen, once it is so many rows, or so many seconds have passed."""
+        """The rows seen, once there are enough or the time is up."""
         deadline = time.monotonic() + seconds
         while len(self._rows) < rows and time.monotonic() < deadline:
             time.sleep(0.1)

@@ -1,7 +1,7 @@
-"""The kept results as a page of the docs: tables with the losing cells in them, and plots.
+"""Writes the stored results as a page of the docs: tables, also of lost rows, and plots.
 
 `python -m benchmarks.page` writes `docs/benchmarks.md` and `docs/pictures/bench-*.svg` from
-`benchmarks/results/*.json`; no figure on the page is written by hand.
+`benchmarks/results/*.json`; all figures are generated.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ SETTINGS = {
     "duckdb": "the same bytes in memory, two threads: the limit, no stream",
     "bytewax": "orjson, no cycle collector, two processes without state and one with it, "
     "no recovery store, one epoch, a frozen clock; in a join windows stay open for 60 s",
-    "quix": "one process, no cycle collector, RocksDB, no changelog topics, keyed through a topic "
-    "of its own, windows closed by partition without waiting for the slowest, commits every 5 s",
+    "quix": "one process, no cycle collector, RocksDB, no changelog topics, keyed through a "
+    "separate topic, windows closed per partition, commits every 5 s",
     "pathway": "two threads, static mode (it stops at the end of the topic) in steps of 3 s, "
     "windows by exactly_once_behavior and one reader, no persistence",
 }
@@ -55,32 +55,32 @@ _DECODE = {
     "duckdb": SETTINGS["duckdb"],
 }
 _PACED = {
-    "millstream": '`batch="1 second"`, which is the most; begins as soon as something is there',
+    "millstream": '`batch="1 second"` at most; starts as soon as there is input',
     "spark-heap": "heap store, 2 shuffle partitions, batch after batch without a pause",
     "spark-rocksdb": "the same with RocksDB, changelog checkpoints",
 }
 _CONTINUOUS = {
     "loop": "a consumer and a producer in Python (confluent-kafka), `linger.ms` 0",
-    "millstream": '`mode="continuous"`, which needs no Spark for SQL as simple as this',
+    "millstream": '`mode="continuous"`, without Spark, as the SQL is simple',
 }
 _SWEEP = {
-    "millstream": "`batch=` as said: how long a batch takes at most; beyond 1 s, up to a tenth of "
-    "it is waited for rows",
-    "spark-heap": "heap store, 2 shuffle partitions, `processingTime` as said",
+    "millstream": "`batch=` as given: the maximum length of a batch; beyond 1 s, up to a tenth of "
+    "it is spent waiting for rows",
+    "spark-heap": "heap store, 2 shuffle partitions, `processingTime` as given",
 }
 _GROWTH = {
-    "millstream": "a count per key in a window that stays open, every change kept",
+    "millstream": "a count per key in an open window, every change emitted",
     "spark-rocksdb": "a count per key without a window and without an output",
 }
 _READERS = {
-    "engine alone": "`millstream run`, nobody beside it",
+    "engine alone": "`millstream run` alone",
     "job": "a supervised job, with run log, page and metrics",
 }
 
 
 @dataclass(frozen=True)
 class Row:
-    """What a row measures, how it is shown, the workload of its engines."""
+    """What a row measures, how it is shown, and the settings of its engines."""
 
     about: str
     show: Callable[[rows.Shown], str] = rows.drained
@@ -95,7 +95,7 @@ def _without(*engines: str) -> dict[str, str]:
 _STREAMS = _without("duckdb")
 _AT_LEAST_ONCE = dict.fromkeys(_CONTINUOUS, "at least once")
 ROWS = {
-    "decode": Row("JSON of six fields to columns, each of which is summed up. Nothing is kept and "
+    "decode": Row("JSON of six fields to columns, each of which is summed. There is no state and "
                   "only the totals are reported: each engine is listed once, without a guarantee.",
                   settings=_DECODE, guarantees=dict.fromkeys(_DECODE, "–")),
     "q1": Row("Map: every bid in another currency.", settings=_STREAMS),
@@ -180,7 +180,7 @@ def main(results: Path = RESULTS, docs: Path = DOCS) -> None:
 
 
 def page(found: dict[str, Kept], pictures: Path) -> str:
-    """The page of these results, by row; plots are kept in a folder."""
+    """The page of these results; plots are written to a folder."""
     newest = max(found.values(), key=lambda kept: str(kept["at"]), default=None)
     versions = newest["versions"] if newest else {}
     parts = [_HEAD, _machines(found, versions), "## Aims\n", summary(found), _not_measured(found)]

@@ -1,7 +1,7 @@
 """The aims of the project, and whether the stored results reach them.
 
-Each has a figure of a kept row, a first aim and a next one. A figure of a void cell, or of one
-that was not measured, reaches nothing.
+Each has a figure of a stored row, a first aim and a next one. A void or unmeasured cell meets
+no aim.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ NOT_MEASURED, VOID = "not measured", "void"
 
 @dataclass(frozen=True)
 class Bound:
-    """What a figure is to be: at least this, or at most."""
+    """A lower or an upper bound of a figure."""
 
     least: float | None = None
     most: float | None = None
 
     def holds(self, figure: float) -> bool:
-        """Whether a figure is within it."""
+        """Whether a figure satisfies it."""
         return (self.least is None or figure >= self.least) and (
             self.most is None or figure <= self.most
         )
 
     def format(self, unit: str) -> str:
-        """For people."""
+        """As text."""
         sign, bound = ("≥", self.least) if self.least is not None else ("≤", self.most)
         return f"{sign} {bound:g}{unit}"
 
 
 @dataclass(frozen=True)
 class Aim:
-    """A figure of a row, against whom, and what it is to be."""
+    """A figure of a row, the engine to compare with, and its bounds."""
 
     row: str
     work: str
@@ -58,7 +58,7 @@ class Aim:
 
 
 def _times(kept: Kept, ours: str, theirs: str, figure: Callable[[Round], float]) -> Found:
-    """Their figure by ours, the median over the rounds."""
+    """The ratio of their figure to ours, the median over the rounds."""
     cells = kept["cells"]
     if ours not in cells or theirs not in cells:
         return NOT_MEASURED
@@ -69,7 +69,7 @@ def _times(kept: Kept, ours: str, theirs: str, figure: Callable[[Round], float])
 
 
 def _does(against: str) -> Callable[[Kept], Found]:
-    """How much more Millstream does for a CPU-second."""
+    """How much more Millstream processes per CPU-second."""
     return partial(_times, ours="millstream", theirs=against, figure=lambda one: one["cpu"])
 
 
@@ -78,12 +78,12 @@ def _by_duckdb(kept: Kept) -> Found:
 
 
 def _batch_by(theirs: str, ours: str) -> Callable[[Kept], Found]:
-    """Their time for a batch by ours."""
+    """The ratio of their time for a batch to ours."""
     return partial(_times, ours=ours, theirs=theirs, figure=lambda one: one["seconds"]["p50"])
 
 
 def _slowest(percentile: str) -> Callable[[Kept], Found]:
-    """Of Millstream's cells the one with the largest."""
+    """The largest value of Millstream's cells."""
 
     def found(kept: Kept) -> Found:
         ours = [rounds for name, rounds in kept["cells"].items() if name.startswith("millstream")]
@@ -107,14 +107,14 @@ def _back(kept: Kept) -> Found:
 
 
 def _watched(kept: Kept) -> Found:
-    """Percent that readers cost."""
+    """The cost of readers in percent."""
     watched = f"job, {kept['settings']['READERS']} readers"
     times = _times(kept, "engine alone", watched, lambda one: one["cpu_ms"])
     return times if isinstance(times, str) else 100 * (times - 1)
 
 
 def _drained(kept: Kept) -> Found:
-    """Gigabytes that went through."""
+    """Gigabytes processed."""
     return kept["settings"]["BACKLOG_MB"] / 1000 if right(kept["cells"]["millstream"]) else VOID
 
 

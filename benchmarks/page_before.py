@@ -1,4 +1,4 @@
-"""Peers beside what a prototype measured of them earlier, on the same kind of machine.
+"""Figures of other engines, compared with those that a prototype measured on a similar machine.
 
 A figure further than a fifth from the earlier one is explained.
 """
@@ -21,20 +21,21 @@ if TYPE_CHECKING:
 
 NEAR = 0.2
 _WARM = (
-    "cold there, with its start of about 3 s; here start and warm-up are left out, in its favour"
+    "measured cold there, with its start of about 3 s; here start and warm-up are excluded, in its "
+    "favour"
 )
 _WRITES = (
-    "there nothing was written (`blackhole`); here one session for two bids goes to Kafka, by a "
-    "sink that is at least once. With `blackhole` here, one round at 4be7eac: {}, within a fifth"
+    "there nothing was written (`blackhole`); here one session per two bids is written to Kafka "
+    "at least once. With `blackhole` here, one round at 4be7eac: {}, within a fifth"
 )
 _CLOSES = (
-    "there each record was followed, here the rows of windows of 100 ms: in append mode Spark "
-    "closes a window one batch after the one that has seen its end pass"
+    "there the latency of each record was measured, here that of windows of 100 ms: in append mode "
+    "Spark closes a window one batch after the watermark has passed its end"
 )
-_HEAD = """## Peers beside earlier figures
+_HEAD = """## Comparison with earlier figures
 
-A prototype measured some of these peers before, on the same kind of machine: do these figures show
-what they can do? Differences of more than a fifth are explained.
+A prototype measured some of these engines before, on the same kind of machine, which shows whether
+their figures here are plausible. Differences of more than a fifth are explained.
 
 | row | peer | figure | then | here | |
 |---|---|---|---|---|---|
@@ -43,7 +44,7 @@ what they can do? Differences of more than a fifth are explained.
 
 @dataclass(frozen=True)
 class Before:
-    """What a peer did then, and how to find it in a row's results."""
+    """An earlier figure of an engine, and where to find the current one."""
 
     row: str
     cell: str
@@ -53,7 +54,7 @@ class Before:
     why: str = ""
 
     def line(self, kept: Kept) -> str | None:
-        """A line of the table; None where the cell was not measured, or is void."""
+        """A line of the table; None if the cell is void or was not measured."""
         rounds = kept["cells"].get(self.cell, [])
         if not rounds or not right(rounds):
             return None
@@ -100,6 +101,6 @@ BEFORE = (
 
 
 def beside(found: dict[str, Kept]) -> str:
-    """The section; empty where none of them was measured."""
+    """The section; empty if no row was measured."""
     lines = [line for one in BEFORE if one.row in found and (line := one.line(found[one.row]))]
     return _HEAD + "\n".join(lines) + "\n" if lines else ""

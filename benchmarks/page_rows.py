@@ -1,7 +1,7 @@
 """Sections of the page: each kind of row as a table of its cells, with a plot.
 
-A cell is called by its engine and, behind a comma, by what else tells it apart. A void cell
-stays in the table with its reason, without figures, and is in no plot and no ratio.
+A cell is named after its engine and, after a comma, its variant. A void cell stays in the table
+with its reason, without figures, and is in no plot and no ratio.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LOADED = 2.0  # times the cores
 
 @dataclass(frozen=True)
 class Shown:
-    """A row that was measured, and what its section says besides."""
+    """A measured row, with the texts of its section."""
 
     row: str
     kept: Kept
@@ -46,16 +46,16 @@ class Shown:
 
     @property
     def absent(self) -> dict[str, str]:
-        """Engines that cannot do it, and why."""
+        """Excluded engines with the reasons."""
         return dict(self.kept.get("absent", {}))
 
     @property
     def right_cells(self) -> dict[str, list[Round]]:
-        """Those that count."""
+        """The cells that are not void."""
         return {name: rounds for name, rounds in self.cells.items() if right(rounds)}
 
     def drawn(self, name: str, plot: str) -> str:
-        """Keep a plot; the line that shows it."""
+        """Write a plot to a file; return the Markdown that shows it."""
         self.pictures.mkdir(parents=True, exist_ok=True)
         (self.pictures / f"bench-{name}.svg").write_text(plot)
         title = plot.partition("<title>")[2].partition("</title>")[0]
@@ -101,7 +101,7 @@ def latency(shown: Shown) -> str:
 
 
 def sweep(shown: Shown) -> str:
-    """What batches of each length cost and bring."""
+    """Cost and latency by the length of batches."""
     columns = {
         "CPU-s per million": _column(_cost, ",.1f"),
         "p50 ms": _column(_latency("p50"), ",.0f"),
@@ -118,7 +118,7 @@ def sweep(shown: Shown) -> str:
 
 
 def growth(shown: Shown) -> str:
-    """A batch's time by the keys that are open."""
+    """The time of a batch by the number of open keys."""
     columns = {
         "p50 ms": _column(_batch_ms("p50"), ",.0f"),
         "p95 ms": _column(_batch_ms("p95"), ",.0f"),
@@ -146,7 +146,7 @@ def recovery(shown: Shown) -> str:
 
 
 def readers(shown: Shown) -> str:
-    """CPU of a job for a thousand records, alone and looked at."""
+    """CPU of a job per thousand records, without and with readers of its page."""
     alone = next(iter(shown.cells.values()))
     base = _median(alone, lambda one: one["cpu_ms"]) or 1.0
     columns = {
@@ -207,7 +207,7 @@ def _column(figure: Figure, form: str) -> Column:
 
 
 def _ratio(shown: Shown, figure: Figure) -> Column:
-    """A cell's figure by that of Millstream's cell beside it, round by round."""
+    """A cell's figure divided by that of the corresponding cell of Millstream, per round."""
 
     def column(name: str, rounds: list[Round]) -> str:
         engine, comma, rest = name.partition(", ")
@@ -221,7 +221,7 @@ def _ratio(shown: Shown, figure: Figure) -> Column:
     return column
 
 
-# -- what all sections have -----------------------------------------------------
+# -- common to all sections -----------------------------------------------------
 
 
 def _bars(shown: Shown, title: str, figure: Figure, form: str) -> str:
@@ -233,7 +233,7 @@ def _bars(shown: Shown, title: str, figure: Figure, form: str) -> str:
 def _lines(
     shown: Shown, by: str, x_name: str, plots: dict[str, tuple[str, dict[str, Figure]]]
 ) -> list[str]:
-    """Plots over what tells the cells of an engine apart; without points there is none."""
+    """Plots over the variants of an engine; none without points."""
     made = []
     for kind, (y_name, figures) in plots.items():
         series: dict[str, list[tuple[float, float]]] = {}
@@ -258,7 +258,7 @@ def _place(by: str, name: str, one: Round) -> float:
 def _section(
     shown: Shown, columns: Mapping[str, Column], plots: list[str], what: str, apart: str = ""
 ) -> str:
-    """A table with a line for each cell; `apart` is what the second part of its name says."""
+    """A table with a line for each cell; `apart` is the title of the variants."""
     titles = ["engine", *([apart] if apart else []), "settings", "guarantee", *columns, "answer"]
     table = [_joined(titles), _joined(["---"] * len(titles))]
     for name, rounds in shown.cells.items():
@@ -288,7 +288,7 @@ def _missing(shown: Shown) -> str:
 
 
 def origin(shown: Shown, what: str) -> str:
-    """When, at which commit and on how quiet a machine a row was measured."""
+    """When a row was measured, at which commit, and on which machine under which load."""
     kept = shown.kept
     other = [f"{name} {number}" for name, number in kept["versions"].items()
              if number != shown.versions.get(name, number)]  # fmt: skip
@@ -305,12 +305,12 @@ def machine(kept: Kept) -> str:
 
 
 def commit(kept: Kept) -> str:
-    """The commit that was measured, with a + if something of it was changed."""
+    """The measured commit, with a + if there were uncommitted changes."""
     return str(kept["commit"]) + ("+" if kept.get("changed") else "")
 
 
 def rounds_of(kept: Kept) -> str:
-    """How many rounds the cells have, and which have fewer than the others."""
+    """The number of rounds, and the cells with fewer."""
     most = max(len(rounds) for rounds in kept["cells"].values())
     fewer = [f"{name} {len(rounds)}" for name, rounds in kept["cells"].items()
              if len(rounds) < most]  # fmt: skip
@@ -318,19 +318,19 @@ def rounds_of(kept: Kept) -> str:
 
 
 def caveats(kept: Kept) -> list[str]:
-    """Why the figures of a row are to be taken with care."""
+    """Caveats about the figures of a row."""
     doubts = []
     if min(len(rounds) for rounds in kept["cells"].values()) < ENOUGH_ROUNDS:
         doubts.append("fewer than five rounds")
     if is_loaded(kept):
         doubts.append("loaded machine")
     if commit(kept).endswith("+"):
-        doubts.append("with changes that are in no commit")
+        doubts.append("with uncommitted changes")
     return doubts
 
 
 def is_loaded(kept: Kept) -> bool:
-    """Whether more was to be done at the end of some round than twice what the cores can do."""
+    """Whether the load at the end of some round was above twice the cores."""
     return _load(kept) > LOADED * float(kept["machine"]["cores"])
 
 

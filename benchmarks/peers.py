@@ -1,4 +1,4 @@
-"""Peers that need an environment of their own: made once in the cache folder, by their names.
+"""Engines with their own environments, created once in the cache folder.
 
 They ask for other versions of our libraries; those never meet.
 """
@@ -30,7 +30,7 @@ def interpreter(module: str) -> str:
 
 
 def hindrance(engine: str) -> str:
-    """Why the environment of an engine cannot be made here; empty if it is there."""
+    """Why the environment of an engine cannot be created here; empty if it exists."""
     try:
         interpreter(engine.partition("-")[0])
     except subprocess.CalledProcessError as failed:
@@ -50,7 +50,7 @@ def connector() -> Path:
 
 
 def environment(module: str) -> Path:
-    """The folder of a peer's environment, made if it is not there."""
+    """The folder of an engine's environment, created if missing."""
     folder = cache_folder() / "peers" / "-".join((module, *_NEEDS[module][0].split("==")[1:]))
     if not (folder / "made").exists():
         print(f"making an environment for {' and '.join(_NEEDS[module])} …", flush=True)

@@ -1,4 +1,4 @@
-"""Plots as SVG, drawn by hand: bars, and lines over two logarithmic axes."""
+"""Plots as SVG: bars, and lines over two logarithmic axes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LEFT, _TOP, _PLOT_WIDTH, _PLOT_HEIGHT = 64, 26, 400, 200
 
 
 def bars(title: str, figures: Mapping[str, float], form: str = ",.0f") -> str:
-    """A label, a bar and its figure for each."""
+    """A bar chart with labels and figures."""
     left = 12 + CHARACTER * max(map(len, figures), default=0)
     longest = max(figures.values(), default=0.0) or 1.0
     room = WIDTH - left - 100
@@ -36,7 +36,7 @@ def bars(title: str, figures: Mapping[str, float], form: str = ",.0f") -> str:
 
 
 def lines(title: str, series: Mapping[str, Points], x_name: str, y_name: str) -> str:
-    """A line for each name through its points; both axes are logarithmic."""
+    """A line per name; both axes are logarithmic."""
     points = [point for line in series.values() for point in line]
     xs = sorted({x for x, _ in points})
     ticks = _ticks(min(y for _, y in points), max(y for _, y in points))
@@ -93,7 +93,7 @@ def _ticks(least: float, most: float) -> list[float]:
 
 
 def _scale(least: float, most: float, length: float) -> Callable[[float], float]:
-    """From a figure to its place on a logarithmic axis; in the middle if there is but one."""
+    """Map a figure to its position on a logarithmic axis; the middle if there is only one."""
     whole = math.log(most / least)
     return lambda figure: length * math.log(figure / least) / whole if whole else length / 2
 

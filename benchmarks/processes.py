@@ -1,4 +1,4 @@
-"""Engines run in processes of their own: started with a spec, read, ended."""
+"""Engines in separate processes: started with a spec, read, ended."""
 
 from __future__ import annotations
 
@@ -25,36 +25,36 @@ def work(
     spec: dict[str, Any],
     environment: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Have an engine do one piece of work; what it says of it."""
+    """Run one workload on an engine; return its report."""
     with working(engine, name, address, spec, environment) as engine_process:
         return engine_process.result()
 
 
 class Working:
-    """An engine at work."""
+    """A running engine."""
 
     def __init__(self, name: str, process: subprocess.Popen[str], errors: IO[str]) -> None:
         self.pid = process.pid
         self._name, self._process, self._errors = name, process, errors
 
     def await_ready(self) -> None:
-        """Until it says that it is running."""
+        """Wait until it reports that it is running."""
         self._said("ready")
 
     def stop(self) -> None:
-        """Ask it to end its work and report."""
+        """Request that it ends its work and reports."""
         assert self._process.stdin is not None
         self._process.stdin.write("stop\n")
         self._process.stdin.flush()
 
     def result(self) -> dict[str, Any]:
-        """Its figures, once it has ended."""
+        """Wait for its end; return its figures."""
         figures: dict[str, Any] = self._said("figures")
         self._process.wait()
         return figures
 
     def _said(self, what: str) -> Any:
-        """The next line of JSON that has this; whatever else it prints is passed over."""
+        """The next line of JSON with this key; other output is skipped."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.startswith(f'{{"{what}"'):
@@ -71,7 +71,7 @@ def working(
     spec: dict[str, Any],
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[Working]:
-    """An engine at one piece of work; it is killed if the block ends before it does."""
+    """Run an engine during the block; it is killed if it has not ended by then."""
     module, _, store = engine.partition("-")
     spec = {**spec, "store": store} if store else spec
     from benchmarks import peers
@@ -97,16 +97,16 @@ def working(
 
 
 def main(works: Mapping[str, Any]) -> None:
-    """What an engine's module does when it is run: `<work> <address> <json>`."""
+    """The main function of an engine's module: `<work> <address> <json>`."""
     name, address, spec = sys.argv[1:]
     print(json.dumps({"figures": works[name](address, json.loads(spec))}), flush=True)
 
 
 def ready() -> None:
-    """Said by an engine that is running."""
+    """Report, in an engine, that it is running."""
     print(json.dumps({"ready": True}), flush=True)
 
 
 def wait_for_stop() -> None:
-    """Wait, in an engine, until it is asked to end."""
+    """Wait, in an engine, for the request to end."""
     sys.stdin.readline()

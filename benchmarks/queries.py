@@ -1,5 +1,5 @@
 """Nexmark queries from topic to topic: filter and map (q1, q2), hot items (q5), the window's
-highest bid (q7), new sellers (q8). Each answer is held against DuckDB's own SQL.
+highest bid (q7), new sellers (q8). Each answer is compared with DuckDB's.
 
 q5 gives the largest number of bids an auction has per window (10 s every 2 s), q7 the bids whose
 price is the largest of their window of 10 s, q8 the persons that have opened an auction in the
@@ -92,7 +92,7 @@ QUERIES = {
 
 
 class Answer:
-    """The rows a query gives: those that may be there, and those that must."""
+    """The rows of a query: those that are allowed, and those that are due."""
 
     def __init__(self, address: str, query: Query, topics: dict[str, str]) -> None:
         self._address, self._query, self._db = address, query, duckdb.connect()
@@ -105,7 +105,7 @@ class Answer:
         self._db.execute(f"create table due as from expected where {due}")
 
     def check(self, out: str) -> Check:
-        """Compare an output topic, row by row with their numbers; doubles to twelve digits."""
+        """Compare an output topic row by row, with counts; doubles to twelve digits."""
         self._db.execute("drop table if exists got")
         loaded(self._db, "got", written(self._address, out), self._query.got)
         return {
@@ -120,7 +120,7 @@ class Answer:
 
 
 def _less(these: str, those: str, db: duckdb.DuckDBPyConnection) -> str:
-    """Rows of one table that the other has not, or not as often."""
+    """Rows of one table that the other lacks, or has less often."""
     described = db.execute(f"describe {these}").fetchall()
     columns = ", ".join(
         f"format('{{:.12g}}', {name})" if kind == "DOUBLE" else name for name, kind, *_ in described
@@ -129,7 +129,7 @@ def _less(these: str, those: str, db: duckdb.DuckDBPyConnection) -> str:
 
 
 def query(name: str, engines: tuple[str, ...]) -> bool:
-    """One query on the engines that take turns."""
+    """Run one query on the engines in turns."""
     asked = QUERIES[name]
     with broker() as running:
         topics, warm = _filled(running.address, asked)

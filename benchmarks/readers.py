@@ -1,4 +1,4 @@
-"""What readers of the page cost a job: its CPU alone, as a job with a page, and with 100 readers.
+"""The cost of the page's readers: CPU of a pipeline alone, as a job, and with 100 readers.
 
 The same windows over the same paced feed run three times: by `millstream run`, alone; as a
 supervised job, which writes a run log; and as a job whose page 100 readers watch (the jobs, this
@@ -60,7 +60,7 @@ pipeline = ms.Pipeline(
 
 
 def readers(engines: tuple[str, ...]) -> bool:
-    """CPU of the job for a thousand records: alone, as a job, and with readers."""
+    """CPU per thousand records: alone, as a job, and with readers."""
     del engines  # this row compares Millstream with itself
     cells: dict[str, list[Round]] = {ALONE: [], "job, no readers": [], WATCHED: []}
     with broker() as running:
@@ -146,7 +146,7 @@ def _running_as_job(folder: Path, file: Path, job: str, address: str) -> Iterato
 
 @contextmanager
 def _watching(folder: Path, job: str, topic: str, count: int) -> Iterator[None]:
-    """So many readers of the stack's page, in a process of their own."""
+    """Readers of the stack's page, in a separate process."""
     if not count:
         yield
         return
@@ -185,7 +185,7 @@ def _await(true: Callable[[], bool], what: str) -> None:
 
 
 async def _read_all(url: str, token: str, job: str, topic: str, count: int) -> None:
-    """Readers, each with a connection of its own, until this process is killed."""
+    """Readers, each with its own connection, until this process is killed."""
     paths = ("/api/stream", f"/api/jobs/{job}/stream", f"/api/topics/{topic}/follow")
     begun = asyncio.Semaphore(0)
     tasks = [

@@ -1,4 +1,4 @@
-"""`kill -9` of everything an engine runs, at peak: how long from its start to new answers.
+"""Recovery after `kill -9` of all processes of an engine at peak load.
 
 A topic is drained through windows of a second; when a third of the answers are there, and
 Millstream has its batches run by Spark, the whole process tree is killed and the engine started
@@ -90,7 +90,7 @@ def _until_wide(batches: Path) -> None:
 
 
 class _Reader:
-    """Counts the committed answers of a topic of one partition; what was aborted is none."""
+    """Counts the committed answers of a topic of one partition."""
 
     def __init__(self, address: str, topic: str) -> None:
         self.seen = 0
@@ -125,7 +125,7 @@ class _Reader:
 
 
 def _kill(pid: int) -> None:
-    """The whole tree at once, its Java and Python workers included."""
+    """Kill the whole process tree, including Java and Python workers."""
     root = psutil.Process(pid)
     tree = [*root.children(recursive=True), root]
     for process in tree:

@@ -1,4 +1,4 @@
-"""What a row found: printed for people, kept as JSON with all one needs to judge it."""
+"""The results of a row: printed, and stored as JSON with everything needed to judge them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Round = dict[str, Any]
 
 
 def faults(figures: Round) -> dict[str, int]:
-    """What a cell's check found wrong, by name; nothing for a right answer."""
+    """The faults of a cell by name; empty for a right answer."""
     return {name: count for name, count in figures["check"]["faults"].items() if count}
 
 
 def verdict(rounds: list[Round]) -> str:
-    """VOID and why, if any round of a cell gave a wrong answer or checked nothing."""
+    """VOID with the reason, if any round of a cell gave a wrong answer or checked nothing."""
     wrong = [f"{name} {count:,}" for one in rounds for name, count in faults(one).items()]
     if wrong:
         return f"VOID: {', '.join(wrong)}"
@@ -35,7 +35,7 @@ def verdict(rounds: list[Round]) -> str:
 
 
 def right(rounds: list[Round]) -> bool:
-    """Whether a cell counts."""
+    """Whether a cell is not void."""
     return verdict(rounds).startswith("right")
 
 
@@ -60,7 +60,7 @@ def keep(
     cells: dict[str, list[Round]],
     absent: dict[str, str] | None = None,
 ) -> bool:
-    """Write a row's results down, and why engines are absent; whether every cell is right."""
+    """Store a row's results; return whether every cell is right."""
     RESULTS.mkdir(exist_ok=True)
     record = {
         "row": row,
@@ -87,13 +87,13 @@ def keep(
 
 
 def commit() -> str:
-    """The commit that is measured, with a + if something of it was changed."""
+    """The measured commit, with a + if there are uncommitted changes."""
     changed = _git("status", "--porcelain", "--", "src", "benchmarks/*.py", "benchmarks/engines")
     return _git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
 
 
 def is_kept(row: str) -> bool:
-    """Whether a row was measured at this very commit."""
+    """Whether a row was measured at this commit."""
     path = RESULTS / f"{row}.json"
     measured_at = json.loads(path.read_text())["commit"] if path.exists() else ""
     return measured_at == commit() and not measured_at.endswith("+")

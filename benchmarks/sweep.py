@@ -1,4 +1,4 @@
-"""What the length of a batch costs and brings: 20,000 records a second, batches of 0.1 to 10 s.
+"""Cost and latency by the length of batches: 20,000 records a second, batches of 0.1 to 10 s.
 
 Count and sum over 1,000 keys in windows of a second, in an open loop. Spark starts a batch each
 interval (its trigger). Millstream's `batch=` is how long a batch may take when there is much to
@@ -48,7 +48,7 @@ def _cell(module: str, length: int, address: str) -> Round:
 
 
 def paced(module: str, length: int) -> Paced:
-    """The feed of one cell: long enough for batches of so many milliseconds."""
+    """The feed of one cell, long enough for several batches."""
     batches = math.ceil(LEAST_BATCHES * length / 1000)
     warm = max(WARM_SECONDS, batches)
     return Paced(module, RATE, PARTITIONS, keys=KEYS, window_ms=WINDOW_MS, batch_ms=length,

@@ -1,4 +1,4 @@
-"""Rounds of a row that has not come to its end: kept one by one, so that it can go on later."""
+"""Rounds of an unfinished row, stored one by one so that it can be continued."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Unfinished:
-    """The rounds measured so far, of the same commit and settings; others are forgotten."""
+    """The rounds measured so far with the same commit and settings; others are discarded."""
 
     def __init__(self, row: str, settings: dict[str, Any]) -> None:
         self._path = report.RESULTS / "unfinished" / f"{row}.json"
@@ -24,12 +24,12 @@ class Unfinished:
                 self._rounds = kept["rounds"]
 
     def round(self, engine: str, number: int) -> Round | None:
-        """A round measured before, if there is one."""
+        """A stored round, if there is one."""
         done = self._rounds.get(engine, [])
         return done[number] if number < len(done) else None
 
     def add(self, engine: str, figures: Round) -> None:
-        """Keep one more round of an engine."""
+        """Store a round of an engine."""
         self._rounds.setdefault(engine, []).append(figures)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         draft = self._path.with_suffix(".new")
@@ -38,5 +38,5 @@ class Unfinished:
         draft.replace(self._path)
 
     def end(self) -> None:
-        """The row has come to its end."""
+        """Mark the row as finished."""
         self._path.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
 """How often a search is clicked: searches and clicks joined within one hour.
 
-A search is clicked if a click follows it within the hour; one that nobody clicks counts too, as
-soon as the clicks' watermark proves that none can come any more. Run it as it stands:
+A search is clicked if a click follows it within the hour. A search without a click also counts,
+once the watermark of the clicks shows that none can follow. Run it:
 
     python examples/click_through.py
 
@@ -10,8 +10,8 @@ It drives the pipeline by hand, on topics in memory, and prints
     pasta   2026-01-01  1 searches, 0 clicked: 0 %
     pizza   2026-01-01  2 searches, 1 clicked: 50 %
 
-The second click on search 1 does not count again, and the click on search 3 comes a second too
-late for it. `millstream run examples/click_through.py` runs the same pipeline on real topics.
+The second click on search 1 does not count again, and the click on search 3 is a second too
+late. `millstream run examples/click_through.py` runs the same pipeline on real topics.
 """
 
 import millstream as ms

@@ -1,7 +1,7 @@
-"""Home timelines: who sees which tweets, kept as people tweet, delete, follow and unfollow.
+"""Home timelines: who sees which tweets, updated as people tweet, delete, follow and unfollow.
 
-Two tables, joined by the author, then gathered per reader. Nothing is recomputed: a
-change of either table changes just the timelines it concerns. Run it:
+Two tables are joined by author and aggregated per reader. Nothing is recomputed: a change of
+either table changes only the affected timelines. Run it:
 
     python examples/home_timelines.py
 

@@ -1,4 +1,4 @@
-"""A web shop: every page view is an event, and many want to know of it.
+"""A web shop: every page view is an event that several pipelines process.
 
 `millstream demo` runs both pipelines of this file and opens the shop. To run them by hand:
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import millstream as ms
 
 HERE = Path(__file__).parent
-MAIL = HERE / "mail-server"  # the demo has a mail server of its own, and writes its address there
+MAIL = HERE / "mail-server"  # the demo runs its own mail server, and writes its address there
 
 views = ms.read(
     ms.Topic(

@@ -1,7 +1,7 @@
-"""The tax on a sale: the rate of the day it was made, not of the day it is counted.
+"""The tax on a sale: the rate at the time of the sale, not at the time of processing.
 
 A rate is a row of a table that changes. `as_of` gives each sale the rate that was valid at the
-sale's own time; `lookup` the one the table has when the sale happens to be processed. Run it:
+sale's own time; `lookup` the one in the table when the sale is processed. Run it:
 
     python examples/tax_rate.py
 
@@ -13,8 +13,8 @@ It runs the same sales twice, as they happened and as a replay of the whole log,
     replay  lookup  sale 1 at 16 %, sale 2 at 16 %
 
 In the replay the table is read to its end before sale 1 is processed: its rate is already the
-new one. `as_of` does not care when it runs, because it looks at the times inside the data; that
-is why `millstream plan` calls `lookup` exempt from the promise on batch cuts.
+new one. `as_of` does not depend on when it runs, because it uses the times in the data. That is
+why `millstream plan` lists `lookup` as an exception: its results depend on the batches.
 """
 
 from typing import Any

@@ -40,7 +40,7 @@ hypothesis.settings.load_profile("millstream")
 
 
 class Rules:
-    """What a run may not hide, and what it says at its end."""
+    """What a run must report, during the run and at its end."""
 
     def __init__(self, skips: Path) -> None:
         entries = tomllib.loads(skips.read_text()).get("skip", []) if skips.exists() else []
@@ -110,7 +110,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Tests keep off the user's brokers and clusters; the cache of jars is shared with the user."""
+    """Tests do not use the user's brokers and clusters, but share the user's cache of jars."""
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("MILLSTREAM_KAFKA")]:
             patch.delenv(name)
@@ -129,7 +129,7 @@ def broker(own_home: None) -> Iterator[ThrowAwayBroker]:
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[ThrowAwayPostgres]:
-    """A real PostgreSQL for the whole run; each test has a database of its own."""
+    """A real PostgreSQL for the whole run; each test has its own database."""
     from millstream.testing import postgres
 
     with postgres() as running:
@@ -138,7 +138,7 @@ def postgres_server() -> Iterator[ThrowAwayPostgres]:
 
 @pytest.fixture
 def database(postgres_server: ThrowAwayPostgres) -> Iterator[str]:
-    """The address of an empty database nobody else uses."""
+    """The address of an empty database for this test only."""
     import psycopg
 
     name = f"t{uuid.uuid4().hex[:12]}"
@@ -150,14 +150,14 @@ def database(postgres_server: ThrowAwayPostgres) -> Iterator[str]:
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest) -> str:
-    """The name of a topic nobody else uses; the test makes the topic as it needs it."""
+    """The name of a topic for this test only; the test creates it."""
     words = re.sub(r"[^a-zA-Z0-9._-]+", "-", request.node.name)[:80]
     return f"{words}-{uuid.uuid4().hex[:8]}"
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """The one Spark session of this run, as pipelines get it."""
+    """The Spark session of this run, configured as for pipelines."""
     from millstream.engine.spark.session import session
 
     spark = session()

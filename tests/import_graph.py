@@ -1,6 +1,6 @@
 """Which module imports which, with imports inside functions counted, and the cycles among them.
 
-Imports under `if TYPE_CHECKING:` are left out: they do not happen when the program runs.
+Imports under `if TYPE_CHECKING:` are ignored: they do not happen at run time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The rules no linter knows, each a function from files to offences, each shown to find one.
+"""Rules beyond the linter, each a function from files to offences.
 
-A rule that finds nothing in the repository proves nothing until it has found something in a
-bad example: every rule here is tested twice.
+Every rule is tested twice: on the repository, where it must find nothing, and on a bad example,
+where it must find an offence.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def sources(folder: Path) -> Iterator[Path]:
 
 
 def long_files(folder: Path) -> list[str]:
-    """Modules that may hold more than one thought, without a reason in `LONG`; stale reasons."""
+    """Long modules without a reason in `LONG`, and stale reasons."""
     counts = {str(f.relative_to(folder)): len(f.read_text().splitlines()) for f in sources(folder)}
     return [
         f"{file}: {count} lines"
@@ -60,7 +60,7 @@ def long_files(folder: Path) -> list[str]:
 
 
 def crowded_folders(folder: Path) -> list[str]:
-    """Folders with more modules than a reader keeps apart; `__init__` is one of them."""
+    """Folders with too many modules; `__init__` counts."""
     return [
         f"{package}: {count} modules"
         for package in sorted({file.parent for file in sources(folder)})
@@ -74,7 +74,7 @@ def import_cycles(folder: Path) -> list[str]:
 
 
 def unordered_packages(folder: Path, contracts: list[dict[str, object]]) -> list[str]:
-    """Packages below a layer that no contract of import-linter gives a place beside each other."""
+    """Sibling packages whose order no contract of import-linter defines."""
     placed: dict[str, set[str]] = {}
     for contract in contracts:
         for container in _texts(contract.get("containers")):
@@ -99,7 +99,7 @@ def _has_siblings(package: Path) -> bool:
 
 
 def wide_signatures(folder: Path) -> list[str]:
-    """Functions with more parameters than a caller can hold; commands list options instead."""
+    """Functions with too many parameters; commands may have more, for their options."""
     return [
         f"{file}:{node.lineno} {node.name}: {offence}"
         for file in sources(folder)
@@ -125,7 +125,7 @@ def _width(arguments: ast.arguments, *, command: bool) -> Iterator[str]:
 
 
 def vague_names(folder: Path) -> list[str]:
-    """Modules and packages whose name says nothing of what is inside."""
+    """Modules and packages with a vague name."""
     return [
         str(file)
         for file in sources(folder)
@@ -134,7 +134,7 @@ def vague_names(folder: Path) -> list[str]:
 
 
 def undescribed_packages(folder: Path) -> list[str]:
-    """Packages whose docstring does not say what they are for."""
+    """Packages without a docstring that describes them."""
     return [
         str(file)
         for file in sources(folder)
@@ -218,7 +218,7 @@ def machine_places(folder: Path) -> list[str]:
 
 
 def heavy_imports(statement: str, path: Path) -> set[str]:
-    """The heavy packages a fresh Python has loaded after `statement`."""
+    """The heavy packages that a new Python process has imported after `statement`."""
     program = f"import sys; sys.path.insert(0, {str(path)!r}); {statement}; print(*sys.modules)"
     said = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
@@ -254,11 +254,11 @@ def test_every_package_has_its_place_in_a_contract() -> None:
     assert unordered_packages(SRC, settings["importlinter"]["contracts"]) == []
 
 
-def test_importing_millstream_wakes_nothing_heavy() -> None:
+def test_importing_millstream_imports_nothing_heavy() -> None:
     assert heavy_imports("import millstream", SRC) == set()
 
 
-def test_the_command_wakes_nothing_heavy_before_it_knows_what_to_do() -> None:
+def test_the_command_imports_nothing_heavy_before_it_is_parsed() -> None:
     assert heavy_imports("import millstream.cli.main", SRC) == set()
 
 
@@ -429,7 +429,7 @@ def test_an_import_of_a_module_or_of_another_package_is_fine(
         "def f():\n    from millstream.kafka import x",
     ],
 )
-def test_an_oracle_that_looks_at_its_subject_is_found(tmp_path: Path, statement: str) -> None:
+def test_an_oracle_that_imports_its_subject_is_found(tmp_path: Path, statement: str) -> None:
     written(tmp_path, {"oracle.py": statement, "fair.py": "import duckdb, millstreams"})
 
     assert len(imports_of("millstream", tmp_path)) == 1

@@ -1,4 +1,4 @@
-"""What the documents show is what happens: every Python example in them is run.
+"""Every Python example in the documents is run.
 
 The examples of one document run in order, as one program, in an empty folder, with a real broker
 as `MILLSTREAM_KAFKA`. An example that cannot run says why in the line above it:
@@ -32,7 +32,7 @@ _EXCUSE = re.compile(r"<!-- not run: (.+?) -->\s*\Z")
 
 
 def program(document: str) -> str:
-    """The examples of a document as one program, each on the line it has there."""
+    """The examples of a document as one program, each at its original line."""
     lines = [""] * (document.count("\n") + 1)
     for start, example in _examples(document):
         for offset, line in enumerate(example.splitlines()):

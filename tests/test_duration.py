@@ -1,4 +1,4 @@
-"""Durations: text and timedelta to whole microseconds, exactly, or a sentence."""
+"""Durations: text and timedelta to whole microseconds, exactly, or an error."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FOUR_CENTURIES = 400 * 365 * 86_400 * 1_000_000
         ("0.1 s", 100_000),
     ],
 )
-def test_a_duration_is_read_to_the_microsecond(written: str, expected: int) -> None:
+def test_a_duration_is_parsed_to_the_microsecond(written: str, expected: int) -> None:
     assert micros(written) == expected
 
 
@@ -48,7 +48,7 @@ def test_a_duration_is_read_to_the_microsecond(written: str, expected: int) -> N
     ["", "  ", "10", "seconds", "ten seconds", "10 parsecs", "10 seconds and", "1..5 s", "1e3 s",
      "10 s5", "- 5 s", "+5 s", "٣ x", "5 seconds, 3 ms", "ss", "10 sss"],
 )  # fmt: skip
-def test_what_is_no_duration_is_refused_with_the_value_and_the_units(written: str) -> None:
+def test_an_invalid_duration_is_refused_with_the_value_and_the_units(written: str) -> None:
     with pytest.raises(InvalidSpec) as refused:
         micros(written, what="watermark")
 
@@ -60,7 +60,7 @@ def test_what_is_no_duration_is_refused_with_the_value_and_the_units(written: st
 
 
 @pytest.mark.parametrize("written", ["0.5 us", "1.0000001 s", "0.0001 ms"])
-def test_what_is_finer_than_a_microsecond_is_refused_not_rounded(written: str) -> None:
+def test_a_duration_finer_than_a_microsecond_is_refused_not_rounded(written: str) -> None:
     with pytest.raises(InvalidSpec):
         micros(written)
 
@@ -77,7 +77,7 @@ def test_a_timedelta_is_exact_over_its_whole_range(value: timedelta) -> None:
 
 
 @given(st.integers(-FOUR_CENTURIES, FOUR_CENTURIES))
-def test_words_and_microseconds_are_each_others_inverse(length: int) -> None:
+def test_formatting_and_parsing_are_inverse(length: int) -> None:
     assert micros(text(length)) == length
 
 
@@ -91,15 +91,15 @@ def test_words_and_microseconds_are_each_others_inverse(length: int) -> None:
         (-90_000_000, "-1 minute -30 seconds"),
     ],
 )
-def test_the_words_are_the_shortest_exact_ones(length: int, expected: str) -> None:
+def test_a_duration_is_formatted_as_the_shortest_exact_text(length: int, expected: str) -> None:
     assert text(length) == expected
 
 
 @pytest.mark.parametrize("value", ["0 seconds", "-1 s", timedelta(0)])
-def test_where_a_length_is_needed_zero_and_less_are_refused(value: str | timedelta) -> None:
+def test_a_length_of_zero_or_less_is_refused(value: str | timedelta) -> None:
     with pytest.raises(InvalidSpec, match="size needs a duration above zero; got"):
         positive_micros(value, what="size")
 
 
-def test_a_length_above_zero_passes() -> None:
+def test_a_length_above_zero_is_accepted() -> None:
     assert positive_micros("1 us", what="size") == 1

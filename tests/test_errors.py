@@ -40,12 +40,12 @@ def test_a_message_is_need_got_and_do_in_one_sentence() -> None:
     [(None, None, "need"), ("it", None, "need; got it"), (None, "act", "need; act"),
      ("", None, "need; got ")],
 )  # fmt: skip
-def test_a_clause_without_words_is_left_out(got: str | None, do: str | None, expected: str) -> None:
+def test_an_empty_clause_is_omitted(got: str | None, do: str | None, expected: str) -> None:
     assert str(MillstreamError("need", got=got, do=do)) == expected
 
 
 @pytest.mark.parametrize("kind", OURS, ids=lambda kind: kind.__name__)
-def test_the_drawing_on_top_tells_the_truth(kind: type[MillstreamError]) -> None:
+def test_the_tree_in_the_docstring_matches_the_classes(kind: type[MillstreamError]) -> None:
     line = re.search(
         rf"^.*\b{kind.__name__} .*exit (\d+)(?: +\((\w+)\))?$", errors.__doc__ or "", re.M
     )
@@ -57,7 +57,7 @@ def test_the_drawing_on_top_tells_the_truth(kind: type[MillstreamError]) -> None
 
 
 @pytest.mark.parametrize("kind", OURS, ids=lambda kind: kind.__name__)
-def test_an_error_crosses_processes_whole(kind: type[MillstreamError]) -> None:
+def test_an_error_can_be_pickled(kind: type[MillstreamError]) -> None:
     error = kind("need", got="it", do="act")
 
     again = pickle.loads(pickle.dumps(error))
@@ -67,7 +67,7 @@ def test_an_error_crosses_processes_whole(kind: type[MillstreamError]) -> None:
     assert (again.need, again.got, again.do) == ("need", "it", "act")
 
 
-def test_nothing_is_drawn_that_does_not_exist() -> None:
+def test_the_tree_names_only_existing_classes() -> None:
     drawn = re.findall(r"^[ │├└─]+(\w+) .*exit \d+", errors.__doc__ or "", re.MULTILINE)
 
     assert sorted(drawn) == sorted(kind.__name__ for kind in OURS)

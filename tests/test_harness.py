@@ -1,4 +1,4 @@
-"""The rules of a run, seen from outside: pytest in a process of its own on small bad files."""
+"""The rules of a test run: pytest in a separate process, on small bad files."""
 
 from __future__ import annotations
 
@@ -163,14 +163,14 @@ def test_an_unknown_mark_fails_the_run(tmp_path: Path) -> None:
 SOAKING = "import pytest\n@pytest.mark.soak\ndef test_long(): ...\ndef test_short(): ..."
 
 
-def test_soak_tests_are_left_out_of_a_run_and_this_is_no_skip(tmp_path: Path) -> None:
+def test_soak_tests_are_deselected_and_not_skipped(tmp_path: Path) -> None:
     run = Run(tmp_path, SOAKING)
 
     assert run.code == 0, run.output
     assert "1 passed, 1 deselected" in run.output
 
 
-def test_soak_tests_run_when_asked_for(tmp_path: Path) -> None:
+def test_soak_tests_run_on_request(tmp_path: Path) -> None:
     run = Run(tmp_path, SOAKING, "-m", "soak", "-v")
 
     assert run.code == 0, run.output
@@ -212,7 +212,7 @@ def test_each_test_has_a_topic_name_of_its_own_that_kafka_accepts(tmp_path: Path
     assert run.code == 0, run.output
 
 
-def test_tests_do_not_see_the_users_home_nor_cluster(
+def test_tests_do_not_see_the_users_home_or_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MILLSTREAM_KAFKA", "the-users-cluster:9092")

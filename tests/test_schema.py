@@ -106,7 +106,7 @@ def test_a_schema_is_a_sequence_of_fields() -> None:
         ("a array long", "`<` after array here; got 'long'"),
         ("a map<int>", "a comma between the map's key and value here; got '>'"),
         ("a decimal(39,2)", "1 to 38 digits"),
-        ("a decimal(2,3)", "no more after the point than in all"),
+        ("a decimal(2,3)", "a scale that is not larger"),
         ("a decimal(x)", "a precision, a whole number here; got 'x)'"),
         ("a long not", "`null` after `not` here; got the end of the text"),
         ("a long comment x", "a comment in single quotes here; got 'x'"),
@@ -116,7 +116,7 @@ def test_a_schema_is_a_sequence_of_fields() -> None:
         ("", "a schema needs columns; got ''"),
     ],
 )
-def test_a_wrong_text_is_refused_with_its_place(text: str, sentence: str) -> None:
+def test_an_invalid_schema_text_is_refused_with_its_position(text: str, sentence: str) -> None:
     with pytest.raises(InvalidSpec) as refused:
         Schema.parse(text)
     assert sentence in str(refused.value)
@@ -135,7 +135,7 @@ def test_a_wrong_text_is_refused_with_its_place(text: str, sentence: str) -> Non
         (pa.date64(), "date"),
     ],
 )
-def test_arrow_types_of_the_same_meaning_are_understood(kind: pa.DataType, meant: str) -> None:
+def test_equivalent_arrow_types_are_accepted(kind: pa.DataType, meant: str) -> None:
     assert Schema.from_arrow(pa.schema([("x", kind)])) == Schema.parse(f"x {meant}")
 
 
@@ -163,7 +163,7 @@ def test_names_that_repeat_or_are_reserved_are_refused(names: list[str], sentenc
     assert sentence in str(refused.value)
 
 
-def test_other_names_pass() -> None:
+def test_other_names_are_accepted() -> None:
     check_names(["a", "b_", "window", "panes"], "select")
 
 

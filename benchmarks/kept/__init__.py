@@ -1,1 +1,1 @@
-"""Code of our own beside the libraries that could replace it; each module is run by hand."""
+"""Our own code, compared with libraries that could replace it; each module is run by hand."""

@@ -1,4 +1,4 @@
-"""Avro, Protobuf and CSV decoders beside the libraries that could replace them.
+"""Avro, Protobuf and CSV decoders, compared with libraries that could replace them.
 
 `python -m benchmarks.kept.formats [ROWS [CASE]]`. Input is one binary array, as a fetch from Kafka
 gives it: one buffer and offsets, with Confluent's header before each Avro or Protobuf record.
@@ -79,7 +79,7 @@ Decoder = Callable[[pa.Array], Any]  # to a table and the bad records, or to row
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One kind of record in one format, and the decoders that read it."""
+    """One kind of record in one format, and its decoders."""
 
     format: Format
     table: pa.Table
@@ -101,7 +101,7 @@ def run(rows: int, only: str = "") -> None:
 
 
 def _compare(case: Case, values: pa.Array, right: tuple[pa.Table, Bad]) -> None:
-    """Time the decoders in turn within each round."""
+    """Time the decoders in turns within each round."""
     few = values.slice(0, len(values) // 10)
     inputs = {name: few if name in _SLOW else values for name in case.decoders}
     taken: dict[str, list[float]] = {name: [] for name in inputs}
@@ -250,7 +250,7 @@ def _ours(format_: Format, schema: Schema) -> Decoder:
 
 
 def bisected(decode: Callable[[pa.Array], pa.Table], values: pa.Array) -> tuple[pa.Table, Bad]:
-    """A decoder that stops at a bad record, called again with halves of what it refused."""
+    """A decoder that fails on a bad record, applied to ever smaller halves to find it."""
     tables: list[pa.Table] = []
     bad: Bad = []
 
@@ -270,7 +270,7 @@ def bisected(decode: Callable[[pa.Array], pa.Table], values: pa.Array) -> tuple[
 
 @contextmanager
 def _panics_raised() -> Iterator[None]:
-    """A panic in Rust as an ordinary error, without the stack trace it prints."""
+    """Convert a panic in Rust to an ordinary error, without its stack trace."""
     kept, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 2)
     try:
@@ -286,7 +286,7 @@ def _panics_raised() -> Iterator[None]:
 
 
 def bodies(values: pa.Array, header: int) -> pa.Array:
-    """The records without their headers, again in one buffer."""
+    """The records without their headers, in one buffer."""
     sizes = np.diff(np.frombuffer(values.buffers()[1], np.int32, len(values) + 1,
                                   values.offset * 4)) - header  # fmt: skip
     offsets = np.zeros(len(values) + 1, np.int32)

@@ -39,7 +39,7 @@ def micros(value: Duration, *, what: str = "duration") -> int:
     -250000
 
     Raises:
-        InvalidSpec: the text is no duration, or is finer than a microsecond.
+        InvalidSpec: the text is not a duration, or is finer than a microsecond.
     """
     if isinstance(value, timedelta):
         return (value.days * 86_400 + value.seconds) * 1_000_000 + value.microseconds
@@ -64,7 +64,7 @@ def micros(value: Duration, *, what: str = "duration") -> int:
 
 
 def positive_micros(value: Duration, *, what: str) -> int:
-    """As `micros`, refusing what is not above zero."""
+    """As `micros`, for durations above zero."""
     length = micros(value, what=what)
     if length <= 0:
         raise InvalidSpec(f"{what} needs a duration above zero", got=repr(value))
@@ -72,7 +72,7 @@ def positive_micros(value: Duration, *, what: str) -> int:
 
 
 def not_negative_micros(value: Duration, *, what: str) -> int:
-    """As `micros`, refusing what is below zero."""
+    """As `micros`, for durations of zero or more."""
     length = micros(value, what=what)
     if length < 0:
         raise InvalidSpec(f"{what} needs a duration of zero or more", got=repr(value))
@@ -80,7 +80,7 @@ def not_negative_micros(value: Duration, *, what: str) -> int:
 
 
 def text(length: int) -> str:
-    """The shortest exact words for a length.
+    """The shortest exact text for a length.
 
     >>> text(90_000_000)
     '1 minute 30 seconds'

@@ -1,17 +1,17 @@
-"""Every error a user can meet, and what it means for the process that meets it.
+"""Every error that users see, and the exit code of a process that stops with it.
 
     MillstreamError            one sentence: need; got; do.           exit 1
     ├── InvalidSpec            a pipeline, schema or option is wrong  exit 3   (ValueError)
-    ├── InvalidInput           a value handed to a call is wrong      exit 2   (ValueError)
+    ├── InvalidInput           a value passed to a call is wrong      exit 2   (ValueError)
     ├── NotFound               a topic, file, job, step is missing    exit 4   (LookupError)
     ├── Unavailable            Kafka, Java, a network is not there    exit 5   (ConnectionError)
     ├── SetupFailed            the machine cannot be made ready       exit 5
     ├── AlreadyRunning         a second runner or broker is refused   exit 1
     ├── AlreadyFinished        a finished job has something to do     exit 1
     ├── Fenced                 another run has taken this job over    exit 1
-    ├── DataGone               rows vanished before they were read    exit 6
+    ├── DataGone               rows were deleted before they were read exit 6
     ├── Damaged                a stored file fails its checksum       exit 6
-    │   └── DamagedLog         a record batch of a topic does         exit 6
+    │   └── DamagedLog         a record batch of a topic is damaged   exit 6
     └── UserCodeFailed         the user's function or SQL raised      exit 1
 
 A message has three clauses: what is needed; what was got; what to do.
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 
 class MillstreamError(Exception):
-    """The parent of all: `str(error)` is one whole sentence for the user."""
+    """The base class; `str(error)` is one complete sentence for the user."""
 
     exit_code = 1
 
@@ -36,13 +36,13 @@ class MillstreamError(Exception):
 
 
 class InvalidSpec(MillstreamError, ValueError):
-    """A pipeline, schema or option cannot mean anything: `tumbling("0 seconds")`."""
+    """A pipeline, schema or option is invalid: `tumbling("0 seconds")`."""
 
     exit_code = 3
 
 
 class InvalidInput(MillstreamError, ValueError):
-    """A value handed to a command or call is wrong: `produce` with half a JSON."""
+    """A value passed to a command or call is invalid: `produce` with truncated JSON."""
 
     exit_code = 2
 
@@ -60,25 +60,25 @@ class Unavailable(MillstreamError, ConnectionError):
 
 
 class SetupFailed(MillstreamError):
-    """The machine cannot be made ready: no Java, no network, a full disk."""
+    """The machine lacks something that cannot be installed: no Java, no network, a full disk."""
 
     exit_code = 5
 
 
 class AlreadyRunning(MillstreamError):
-    """One folder, one broker; one job, one runner: the second is refused."""
+    """A folder has one broker, a job one process: the second is refused."""
 
 
 class AlreadyFinished(MillstreamError):
-    """A job that came to its end has new input, or is another pipeline now: a person decides."""
+    """A finished job has new input or a changed pipeline; the user must decide what to do."""
 
 
 class Fenced(MillstreamError):
-    """Another run has taken this job over; this one stops without a trace."""
+    """Another run has taken over this job; this one stops and writes nothing more."""
 
 
 class DataGone(MillstreamError):
-    """Records left the log before they were read, or the topic was made anew."""
+    """Records were deleted before they were read, or the topic was recreated."""
 
     exit_code = 6
 
@@ -90,10 +90,10 @@ class Damaged(MillstreamError):
 
 
 class DamagedLog(Damaged):
-    """A record batch of a topic is damaged: records before it can be read, those in it cannot.
+    """A record batch of a topic is damaged: the records before it can be read, its own cannot.
 
-    `place` is the partition, the first offset of the batch and the one behind it, as far as its
-    header can be trusted; None where only the sentence is known.
+    `place` is the partition, the first offset of the batch and the one after it, as far as its
+    header can be trusted; None if they are unknown.
     """
 
     def __init__(

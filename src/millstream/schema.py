@@ -1,9 +1,8 @@
-"""Schemas as values: Spark's column text in, names and types out, no Spark needed.
+"""Schemas as values: parses Spark's column text without Spark.
 
-`Schema.parse("auction long, price double not null, tags array<string>")` reads the
-text that Spark reads. Times are instants in UTC, kept to the microsecond; a
-`timestamp_ntz` is a wall clock without a zone. `varchar(n)` and `char(n)` are plain
-strings: their length is not enforced.
+`Schema.parse("auction long, price double not null, tags array<string>")` reads the same text as
+Spark. Times are instants in UTC with microseconds; a `timestamp_ntz` is a wall-clock time without a
+zone. `varchar(n)` and `char(n)` are plain strings: their length is not enforced.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ class Decimal:
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """Any number of elements of one type; an element may be null."""
+    """An array with elements of one type, which may be null."""
 
     element: Type
 
@@ -80,7 +79,7 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class Map:
-    """Keys, never null, to values that may be."""
+    """A map; its keys are never null, its values may be."""
 
     key: Type
     value: Type
@@ -91,7 +90,7 @@ class Map:
 
 @dataclass(frozen=True, slots=True)
 class Struct:
-    """Named parts, in order."""
+    """Named fields, in order."""
 
     fields: tuple[Field, ...]
 
@@ -128,7 +127,7 @@ class Schema:
         ('auction', 'price')
 
         Raises:
-            InvalidSpec: the text is no schema; the sentence names the place.
+            InvalidSpec: the text is not a schema; the message names the position.
         """
         if not isinstance(text, str) or not text.strip():
             raise InvalidSpec(
@@ -138,7 +137,7 @@ class Schema:
 
     @classmethod
     def from_arrow(cls, schema: pa.Schema) -> Schema:
-        """The schema of Arrow columns; what Spark cannot hold is refused by name."""
+        """The schema of Arrow columns; a column that Spark cannot hold is refused by name."""
         return cls(_from_arrow_fields(schema))
 
     @property
@@ -169,7 +168,7 @@ class Schema:
 
 
 def check_names(names: Iterable[str], what: str) -> None:
-    """Refuse names that repeat (Spark does not tell `a` from `A`) or belong to the engine.
+    """Refuse names that repeat (to Spark, `a` and `A` are equal) or are reserved.
 
     Raises:
         InvalidSpec: `what` (such as "select") would make such a column.
@@ -289,9 +288,7 @@ class _Reader:
                 scale = self._number("a scale")
             self._need(")", "`)`")
         if not (1 <= precision <= 38 and scale <= precision):
-            raise self._error(
-                "a decimal needs 1 to 38 digits, and no more after the point than in all", at
-            )
+            raise self._error("a decimal needs 1 to 38 digits, and a scale that is not larger", at)
         return Decimal(precision, scale)
 
     def _number(self, what: str) -> int:

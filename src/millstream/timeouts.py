@@ -1,4 +1,4 @@
-"""A call into a client library that may never come back, with an end to the waiting."""
+"""Timeouts for calls of client libraries that may never return."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 
 def bounded(call: Callable[[], Any], seconds: float) -> Any:
-    """What the call returns or raises, or TimeoutError after so many seconds.
+    """Return what the call returns, or raise what it raises; TimeoutError after `seconds`.
 
-    A call that does not come back keeps its thread and what it holds; the caller lets go
-    of the client it hangs in.
+    A call that does not return keeps its thread and resources; the caller drops the client
+    in which it hangs.
     """
     outcome: list[tuple[bool, Any]] = []
 

@@ -1,4 +1,4 @@
-"""Streams and pipelines as values: what each step leaves, without Spark and without Kafka."""
+"""Streams and pipelines as values: the result of each step, without Spark and Kafka."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def counted() -> ms.Stream:
     return bids().by("auction", "bidder").window(ms.tumbling("10 seconds")).agg(n=ms.count())
 
 
-def test_building_wakes_neither_spark_nor_kafka_nor_arrow() -> None:
+def test_building_imports_neither_spark_nor_kafka_nor_arrow() -> None:
     program = (
         "import sys, millstream as ms;"
         "s = ms.read(ms.Topic('t', schema='a long, ts timestamp'), time='ts').where('a > 1');"
@@ -57,7 +57,7 @@ def test_building_wakes_neither_spark_nor_kafka_nor_arrow() -> None:
         (counted().distinct(by="n"), ("auction", "bidder", "window_start", "window_end", "n")),
     ],
 )  # fmt: skip
-def test_each_step_leaves_the_columns_it_says(
+def test_each_step_has_the_expected_columns(
     stream: ms.Stream, columns: tuple[str, ...] | None
 ) -> None:
     assert stream.columns == columns
@@ -106,31 +106,31 @@ def test_the_event_time_follows_its_column(stream: ms.Stream, time: EventTime | 
         (bids().distinct(by=["price"]).select("*"), ("price",)),
     ],
 )
-def test_the_record_key_is_the_operators_as_long_as_it_is_whole(
+def test_the_record_key_is_the_operators_key_while_all_its_columns_remain(
     stream: ms.Stream, keys: tuple[str, ...]
 ) -> None:
     assert stream.to(ms.Topic("out")).keys == keys
     assert stream.to(ms.Memory("out")).keys == ()
 
 
-def test_a_key_that_was_asked_for_wins() -> None:
+def test_a_given_key_takes_precedence() -> None:
     assert counted().to(ms.Topic("out", key=["n"])).keys == ("n",)
 
 
-def test_an_output_is_called_after_its_sink_or_as_it_is_told() -> None:
+def test_an_output_has_the_name_of_its_sink_or_the_given_one() -> None:
     assert bids().to(ms.Topic("out")).name == "out"
     assert bids().to(ms.Topic("out"), name="mine").name == "mine"
     assert bids().to(ms.Memory()).name == "memory"
 
 
-def test_split_gives_each_condition_and_the_rest() -> None:
+def test_split_returns_a_stream_per_condition_and_the_rest() -> None:
     parts = bids().split(cheap="price < 10 -- euros", dear="price > 100")
 
     assert list(parts) == ["cheap", "dear", "rest"]
     assert all(part.columns == bids().columns for part in parts.values())
 
 
-def test_a_lambda_in_sql_binds_its_own_names() -> None:
+def test_the_parameters_of_a_lambda_in_sql_are_not_columns() -> None:
     made = bids().with_columns(n="aggregate(filter(tags, t -> t > 'a'), 0, (acc, t) -> acc + 1)")
 
     assert made.columns is not None
@@ -144,7 +144,7 @@ def test_hidden_columns_may_be_named_directly_after_read() -> None:
     assert made.columns == ("k", "h", "t", "s", "p", "o")
 
 
-def test_a_step_remembers_the_line_it_was_written_on() -> None:
+def test_a_step_records_the_line_of_the_call() -> None:
     made = bids().select("price")
     line = sys._getframe().f_lineno - 1
 
@@ -153,7 +153,7 @@ def test_a_step_remembers_the_line_it_was_written_on() -> None:
     assert "test_building" not in repr(made.node)
 
 
-def test_steps_are_named_by_kind_keys_and_place_or_as_they_were_told() -> None:
+def test_steps_are_named_by_kind_keys_and_position_or_have_the_given_name() -> None:
     one = bids()
     first, second = one.distinct(by="price"), one.distinct(by="price")
     third = one.distinct(by="price", name="distinct(price)#2")
@@ -167,7 +167,7 @@ def test_steps_are_named_by_kind_keys_and_place_or_as_they_were_told() -> None:
     ]  # fmt: skip
 
 
-def test_a_source_and_a_step_may_have_one_name_and_a_topic_be_read_twice() -> None:
+def test_a_source_and_a_step_may_have_the_same_name_and_a_topic_may_be_read_twice() -> None:
     one, two = bids(), bids()
     step = one.union(two).distinct(by="price", name="bids")
 
@@ -176,13 +176,13 @@ def test_a_source_and_a_step_may_have_one_name_and_a_topic_be_read_twice() -> No
     assert [names[s.node] for s in (one, two, step)] == ["bids", "bids#2", "bids"]  # type: ignore[index]
 
 
-def test_an_aggregate_may_be_called_name() -> None:
+def test_an_aggregate_column_may_be_named_name() -> None:
     made = bids().by("auction").window(ms.tumbling("1 s")).agg(name=ms.count())
 
     assert made.columns == ("auction", "window_start", "window_end", "name")
 
 
-def test_distinct_within_no_time_at_all_means_the_same_instant() -> None:
+def test_distinct_within_zero_seconds_compares_rows_of_the_same_instant() -> None:
     node = bids().distinct(by="price", within="0 seconds").node
 
     assert isinstance(node, Deduplicated)

@@ -1,4 +1,4 @@
-"""What continuous mode cannot run is told while building, with the reason."""
+"""Pipelines that continuous mode cannot run are refused while building, with the reason."""
 
 from __future__ import annotations
 
@@ -69,14 +69,16 @@ def _parted() -> ms.Stream:
 
 @pytest.mark.parametrize(("build", "words", "more"), [case[1:] for case in CASES],
                          ids=[case[0] for case in CASES])  # fmt: skip
-def test_it_is_refused_with_a_reason(build: Callable[[], object], words: str, more: str) -> None:
-    with pytest.raises(InvalidSpec) as told:
+def test_an_unsupported_pipeline_is_refused_with_a_reason(
+    build: Callable[[], object], words: str, more: str
+) -> None:
+    with pytest.raises(InvalidSpec) as raised:
         build()
-    assert words in str(told.value)
-    assert more in str(told.value)
+    assert words in str(raised.value)
+    assert more in str(raised.value)
 
 
-def test_what_it_can_run_is_built() -> None:
+def test_a_supported_pipeline_is_built() -> None:
     both = bids().union(bids("more")).where("price > 0").drop("sent")
     opened = both.transform(lambda frame: frame.withColumn("twice", frame["price"] * 2))
     assert passing(opened, bad_above=0.5, on_bad="stop").mode == "continuous"
@@ -88,6 +90,6 @@ def test_what_it_can_run_is_built() -> None:
 
 @pytest.mark.parametrize(("option", "words"), [({"until": "finished"}, "caught_up"),
                                                ({"lane": "narrow"}, "leave it out")])  # fmt: skip
-def test_a_run_has_no_lane_and_no_finish(option: dict[str, Any], words: str) -> None:
+def test_a_run_accepts_neither_lane_nor_finished(option: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidSpec, match=words):
         passing(bids()).run(**option)

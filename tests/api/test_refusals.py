@@ -1,4 +1,4 @@
-"""Every mistake that can be seen while building raises there, in one sentence: need; got; do."""
+"""Every mistake that can be found while building raises there: need; got; do."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def counted() -> ms.Stream:
 
 
 def wrong(value: object) -> Any:
-    """A value of a type that the signature forbids, as an untyped caller would hand it over."""
+    """A value of a type that the signature forbids, as an untyped caller may pass it."""
     return value
 
 
@@ -39,13 +39,13 @@ READS: list[tuple[str, Callable[[], object], str, str]] = [
     ("no source", lambda: ms.read(wrong("bids")), "'bids'", "ms.Topic"),
     ("a topic without a schema", lambda: ms.read(ms.Topic("bids")), "none", "schema="),
     ("an unknown time column", lambda: bids(time="tss"), "'tss'", "did you mean 'ts'?"),
-    ("a time column that is no text", lambda: bids(time=5), "5", "as text"),
+    ("a time column that is not a string", lambda: bids(time=5), "5", "as text"),
     ("a number as event time", lambda: bids(time="price"), "double", "price timestamp"),
     ("an array as event time", lambda: bids(time="tags"), "array<string>", "tags timestamp"),
-    ("no duration", lambda: bids(watermark="soon"), "'soon'", "seconds"),
+    ("an invalid duration", lambda: bids(watermark="soon"), "'soon'", "seconds"),
     ("a number as duration", lambda: bids(watermark=5), "5", "seconds"),
     ("a negative delay", lambda: bids(watermark="-1 second"), "'-1 second'", "zero or more"),
-    ("idle at once", lambda: bids(idle="0 seconds"), "'0 seconds'", "above zero"),
+    ("idle after zero seconds", lambda: bids(idle="0 seconds"), "'0 seconds'", "above zero"),
     ("negative ahead", lambda: bids(ahead=timedelta(days=-1)), "timedelta", "above zero"),
     (
         "a reserved column",
@@ -59,13 +59,13 @@ READS: list[tuple[str, Callable[[], object], str, str]] = [
     ),
     ("a topic's name", lambda: ms.Topic("a b"), "'a b'", "letters"),
     ("another format", lambda: ms.Topic("t", format=wrong("xml")), "'xml'", "json"),
-    ("no schema text", lambda: ms.Topic("t", schema=""), "''", "long"),
+    ("an empty schema", lambda: ms.Topic("t", schema=""), "''", "long"),
 ]  # fmt: skip
 
 STATELESS: list[tuple[str, Callable[[], object], str, str]] = [
     ("a misspelt column", lambda: bids().where("prise > 1"), "'prise'", "did you mean 'price'?"),
-    ("no SQL", lambda: bids().where("price >"), "'price >'", "as in Spark"),
-    ("nothing", lambda: bids().where(""), "''", "one SQL expression"),
+    ("invalid SQL", lambda: bids().where("price >"), "'price >'", "as in Spark"),
+    ("empty SQL", lambda: bids().where(""), "''", "one SQL expression"),
     ("a function as SQL", lambda: bids().where(wrong(len)), "<built-in", "as \""),
     ("a list as SQL", lambda: bids().where(wrong(["price > 0"])), "['price > 0']", "as \""),
     ("two expressions", lambda: bids().where("price > 0, auction"), "'price > 0, auction'", "one"),
@@ -89,7 +89,7 @@ STATELESS: list[tuple[str, Callable[[], object], str, str]] = [
     ("a name twice", lambda: bids().select("price", "auction as PRICE"), "twice", "another_name"),
     ("a reserved name", lambda: bids().select("ts as window_end"), "`window_end`", "choose"),
     ("an underscore", lambda: bids().select("price as _p"), "`_p`", "choose"),
-    ("a hidden column as it is", lambda: bids().select("_key"), "'_key'", '"_key as key"'),
+    ("a hidden column unrenamed", lambda: bids().select("_key"), "'_key'", '"_key as key"'),
     (
         "a hidden column later on",
         lambda: bids().where("price > 0").where("_offset > 1"),
@@ -97,21 +97,21 @@ STATELESS: list[tuple[str, Callable[[], object], str, str]] = [
     ),
     ("a hidden column in capitals", lambda: bids().where("_KEY is null"), "'_KEY'", "'_key'"),
     ("no column", lambda: bids().with_columns(), "none", "with_columns("),
-    ("the event time anew", lambda: bids().with_columns(ts="now()"), "event time", "another name"),
+    ("a new event time", lambda: bids().with_columns(ts="now()"), "event time", "another name"),
     ("the event time as TS", lambda: bids().with_columns(TS="now()"), "event time", "another name"),
-    ("an unknown column there", lambda: bids().with_columns(x="y + 1"), "'y'", "name one"),
+    ("with an unknown column", lambda: bids().with_columns(x="y + 1"), "'y'", "name one"),
     ("dropping nothing", lambda: bids().drop(), "none", "drop("),
-    ("dropping what is not there", lambda: bids().drop("pric"), "'pric'", "'price'"),
+    ("dropping an unknown column", lambda: bids().drop("pric"), "'pric'", "'price'"),
     ("dropping all", lambda: bids().select("price").drop("price"), "all of them", "keep one"),
     ("exploding a number", lambda: bids().explode("price"), "double", "array"),
     ("exploding a map", lambda: bids().where("price > 0").explode("who"), "map<", "map_entries"),
     ("transform without function", lambda: bids().transform(wrong("x")), "'x'", "withColumn"),
     ("union with a topic", lambda: bids().union(wrong(ms.Topic("b"))), "Topic", "other_stream"),
-    ("union of others", lambda: bids().union(bids().drop("price")), "price", "same columns"),
-    ("union of two times", lambda: bids().union(two_times()), "'ts' and 'ts2'", "same name"),
+    ("union of other columns", lambda: bids().union(bids().drop("price")), "price", "same columns"),
+    ("union of other times", lambda: bids().union(two_times()), "'ts' and 'ts2'", "same name"),
     ("split without condition", lambda: bids().split(), "none", "split("),
     ("split into rest", lambda: bids().split(rest="price > 1"), "rest=…", "'rest'"),
-    ("split by a name", lambda: bids().split(a="price > 1 as x"), "as x", "leave out"),
+    ("split by a named condition", lambda: bids().split(a="price > 1 as x"), "as x", "leave out"),
 ]  # fmt: skip
 
 
@@ -144,9 +144,9 @@ STATEFUL: list[tuple[str, Callable[[], object], str, str]] = [
     ("no aggregate", lambda: windowed().agg(), "none", "agg(n="),
     ("an aggregate not called", lambda: windowed().agg(n=ms.count), "<function", 'ms.sum("'),
     ("an unknown column", lambda: windowed().agg(n=ms.sum("prize")), "'prize'", "'price'"),
-    ("a sum of texts", lambda: windowed().agg(n=ms.sum("name")), "name string", "cast"),
+    ("a sum of strings", lambda: windowed().agg(n=ms.sum("name")), "name string", "cast"),
     (
-        "a mean of texts under another name",
+        "a mean of strings under another name",
         lambda: bids().select("auction", "name as label", "ts").where("auction > 1")
         .by("auction").window(ms.tumbling("1 s")).agg(n=ms.mean("label")),
         "label string", "cast",
@@ -158,14 +158,14 @@ STATEFUL: list[tuple[str, Callable[[], object], str, str]] = [
         lambda: counted().by("window_start").window(ms.tumbling("1 s")).agg(n=ms.count()),
         "`window_start`", "choose",
     ),
-    ("late into a text", lambda: windowed().late(rest=wrong("late")), "'late'", "ms.Topic"),
+    ("late into a string", lambda: windowed().late(rest=wrong("late")), "'late'", "ms.Topic"),
     ("distinct by nothing", lambda: bids().distinct(by=[]), "none", "distinct("),
     ("distinct by a number", lambda: bids().distinct(by=wrong(5)), "5", "distinct("),
-    ("distinct by a stranger", lambda: bids().distinct(by="bider"), "'bider'", "'bidder'"),
+    ("distinct by an unknown column", lambda: bids().distinct(by="bider"), "'bider'", "'bidder'"),
     ("distinct by a key twice", lambda: bids().distinct(by=["name", "name"]), "name", "once"),
-    ("distinct, no time", lambda: untimed().distinct(by="name", within="1 s"), "without", "time="),
-    ("distinct within the past", lambda: bids().distinct(by="name", within="-1 s"), "-1", "within"),
-    ("distinct to a text", lambda: bids().distinct(by="name", rest=wrong("x")), "'x'", "ms.Topic"),
+    ("distinct, untimed", lambda: untimed().distinct(by="name", within="1 s"), "without", "time="),
+    ("distinct, negative time", lambda: bids().distinct(by="name", within="-1 s"), "-1", "within"),
+    ("distinct, a string", lambda: bids().distinct(by="name", rest=wrong("x")), "'x'", "ms.Topic"),
     ("an empty name", lambda: bids().distinct(by="name", name=" "), "' '", "name="),
     ("a long name", lambda: windowed().agg("n" * 101, n=ms.count()), "nnn", "name="),
 ]  # fmt: skip
@@ -182,7 +182,7 @@ def sink(name: str = "out") -> ms.Topic:
 PIPELINES: list[tuple[str, Callable[[], object], str, str]] = [
     ("no sink", lambda: bids().to(wrong("out")), "'out'", "ms.Topic"),
     ("discard as a sink", lambda: bids().to(wrong(ms.discard)), "ms.discard", "ms.Topic"),
-    ("a key that is not there", lambda: bids().to(ms.Topic("out", key="k")), "'k'", "name one"),
+    ("an unknown key of a sink", lambda: bids().to(ms.Topic("out", key="k")), "'k'", "name one"),
     ("an output without a name", lambda: bids().to(sink(), name=""), "''", "leave it out"),
     ("no output", lambda: ms.Pipeline("p"), "()", ".to("),
     ("a stream as an output", lambda: ms.Pipeline("p", wrong(bids())), "Stream", ".to("),
@@ -215,7 +215,7 @@ ALL = [*READS, *STATELESS, *STATEFUL, *PIPELINES]
 @pytest.mark.parametrize(
     ("build", "got", "do"), [case[1:] for case in ALL], ids=[case[0] for case in ALL]
 )
-def test_a_mistake_is_told_while_building(build: Callable[[], object], got: str, do: str) -> None:
+def test_a_mistake_raises_while_building(build: Callable[[], object], got: str, do: str) -> None:
     with pytest.raises(InvalidSpec) as refused:
         build()
 
@@ -226,7 +226,7 @@ def test_a_mistake_is_told_while_building(build: Callable[[], object], got: str,
     assert "\n" not in sentence.replace("\\n", "")
 
 
-def test_the_error_comes_from_the_line_that_is_wrong() -> None:
+def test_the_traceback_ends_at_the_users_line() -> None:
     good = bids()
 
     with pytest.raises(InvalidSpec) as refused:

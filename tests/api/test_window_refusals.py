@@ -1,4 +1,4 @@
-"""Windows, triggers and late policies that cannot be meant: told while building."""
+"""Invalid windows, triggers and late policies raise while building."""
 
 from __future__ import annotations
 
@@ -26,70 +26,70 @@ def kept() -> ms.Stream:
 TUMBLING = ms.tumbling("10 seconds")
 CASES: list[tuple[str, Callable[[], object], str, str]] = [
     ("hopping without a step", lambda: ms.hopping("1 s", every="0 s"), "'0 s'", "above zero"),
-    ("hopping of too many slices", lambda: ms.hopping("1 day", every="7 ms"), "1 day", "divides"),
-    ("a zone that is none", lambda: ms.tumbling("1 day", zone="Mars/Base"), "Mars", "Berlin"),
-    ("hours of a zone", lambda: ms.tumbling("1 hour", zone="Asia/Kolkata"), "1 hour", "zone="),
+    ("hopping with too many slices", lambda: ms.hopping("1 day", every="7 ms"), "1 day", "divides"),
+    ("an unknown zone", lambda: ms.tumbling("1 day", zone="Mars/Base"), "Mars", "Berlin"),
+    ("hours in a zone", lambda: ms.tumbling("1 hour", zone="Asia/Kolkata"), "1 hour", "zone="),
     ("a third clock", lambda: ms.tumbling("1 s", clock=wrong("wall")), "'wall'", "event time"),
     ("a session without time", lambda: untimed().by("name").window(ms.session(gap="1 s")),
      "without", "time="),
     ("sliding without time", lambda: untimed().by("name").window(ms.sliding("1 s")),
      "without", "time="),
-    ("delta of a stranger", lambda: by_auction(ms.delta("prize", 3)), "'prize'", "'price'"),
-    ("punctuated by a stranger", lambda: by_auction(ms.punctuated("prize > 3")), "'prize'",
+    ("delta of an unknown column", lambda: by_auction(ms.delta("prize", 3)), "'prize'", "'price'"),
+    ("punctuated by an unknown column", lambda: by_auction(ms.punctuated("prize > 3")), "'prize'",
      "'price'"),
-    ("punctuated by a name", lambda: by_auction(ms.punctuated("price > 3 as x")), "as x",
+    ("punctuated by a named condition", lambda: by_auction(ms.punctuated("price > 3 as x")), "as x",
      "leave out"),
-    ("each of none", lambda: ms.each(0), "0", "each(100)"),
-    ("each of a text", lambda: ms.each(wrong("3")), "'3'", "each(100)"),
+    ("each of zero rows", lambda: ms.each(0), "0", "each(100)"),
+    ("each of a string", lambda: ms.each(wrong("3")), "'3'", "each(100)"),
     ("every never", lambda: ms.every("0 s"), "'0 s'", "above zero"),
-    ("when nothing", lambda: ms.when(""), "''", "when("),
-    ("any of none", ms.any_of, "()", "any_of("),
-    ("all of a text", lambda: ms.all_of(wrong("x")), "'x'", "all_of("),
-    ("early by a text", lambda: by_auction(TUMBLING).trigger(early=wrong("1 s")), "'1 s'",
+    ("an empty when", lambda: ms.when(""), "''", "when("),
+    ("any of nothing", ms.any_of, "()", "any_of("),
+    ("all of a string", lambda: ms.all_of(wrong("x")), "'x'", "all_of("),
+    ("early as a string", lambda: by_auction(TUMBLING).trigger(early=wrong("1 s")), "'1 s'",
      "ms.every"),
-    ("panes of another kind", lambda: by_auction(TUMBLING).trigger(panes=wrong("all")), "'all'",
+    ("unknown panes", lambda: by_auction(TUMBLING).trigger(panes=wrong("all")), "'all'",
      "accumulating"),
-    ("when over a stranger",
+    ("when with an unknown column",
      lambda: by_auction(TUMBLING).trigger(early=ms.when("m > 1")).agg(n=ms.count()), "m", "n"),
-    ("when beyond Arrow",
+    ("when with a function that Arrow lacks",
      lambda: by_auction(TUMBLING).trigger(early=ms.when("sqrt(n) > 1")).agg(n=ms.count()),
-     "SQRT", "aggregate of its own"),
-    ("when that is no SQL",
+     "SQRT", "compute it as another aggregate"),
+    ("when with invalid SQL",
      lambda: by_auction(TUMBLING).trigger(late=ms.when("n >")).agg(n=ms.count()), "'n >'",
      "correct"),
     ("a trigger on sliding", lambda: by_auction(ms.sliding("1 s")).trigger(early=ms.each()),
      "sliding", "emitted once per row"),
-    ("late panes of rows", lambda: by_auction(ms.rows(3)).trigger(late=ms.each()), "rows(3)",
+    ("late panes of rows(…)", lambda: by_auction(ms.rows(3)).trigger(late=ms.each()), "rows(3)",
      "in log order"),
-    ("late rows of rows", lambda: by_auction(ms.rows(3)).late(rest=ms.discard), "rows(3)",
+    ("rest of a rows window", lambda: by_auction(ms.rows(3)).late(rest=ms.discard), "rows(3)",
      "in log order"),
-    ("rows kept", lambda: by_auction(ms.rows(3)).late(keep="1 s"), "rows(3)",
+    ("keep of a rows window", lambda: by_auction(ms.rows(3)).late(keep="1 s"), "rows(3)",
      "in log order"),
-    ("sliding kept", lambda: by_auction(ms.sliding("1 s")).late(keep="1 s"), "sliding",
+    ("keep of a sliding window", lambda: by_auction(ms.sliding("1 s")).late(keep="1 s"), "sliding",
      "set rest="),
-    ("the batch clock kept", lambda: by_auction(ms.tumbling("1 s", clock="processing"))
+    ("keep of a processing-time window", lambda: by_auction(ms.tumbling("1 s", clock="processing"))
      .late(keep="1 s"), "processing", "no row is late"),
     ("keep below zero", lambda: by_auction(TUMBLING).late(keep="-1 s"), "'-1 s'", "zero or more"),
     ("an alert above two", lambda: by_auction(TUMBLING).late(alert_above=2), "2", "0.01"),
-    ("an alert above a text", lambda: by_auction(TUMBLING).late(alert_above=wrong("1")), "'1'",
+    ("an alert above a string", lambda: by_auction(TUMBLING).late(alert_above=wrong("1")), "'1'",
      "0.01"),
-    ("distinct of corrections", lambda: kept().distinct(by="n"), "keep", "leave keep= out"),
-    ("order of corrections", lambda: kept().ordered(), "keep", "leave keep= out"),
-    ("rows of corrections", lambda: kept().by("n").window(ms.rows(2)), "keep", "leave keep= out"),
+    ("distinct after corrections", lambda: kept().distinct(by="n"), "keep", "leave keep= out"),
+    ("ordered after corrections", lambda: kept().ordered(), "keep", "leave keep= out"),
+    ("rows(…) corrected", lambda: kept().by("n").window(ms.rows(2)), "keep", "leave keep= out"),
     ("corrections through SQL", lambda: kept().where("n > 1").distinct(by="n"), "keep",
      "leave keep= out"),
-    ("a sketch of corrections",
+    ("a sketch after corrections",
      lambda: kept().by("n").window(TUMBLING).agg(a=ms.approx_distinct("auction")), "keep",
      "exact"),
-    ("order without time", lambda: untimed().ordered(), "without", "time="),
-    ("order under no name", lambda: bids().ordered(name=""), "''", "leave it out"),
+    ("ordered without time", lambda: untimed().ordered(), "without", "time="),
+    ("ordered with an empty name", lambda: bids().ordered(name=""), "''", "leave it out"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("build", "got", "do"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
 )
-def test_a_window_that_cannot_be_is_told_while_building(
+def test_an_invalid_window_raises_while_building(
     build: Callable[[], object], got: str, do: str
 ) -> None:
     with pytest.raises(InvalidSpec) as refused:
@@ -102,7 +102,7 @@ def test_a_window_that_cannot_be_is_told_while_building(
     assert "\n" not in sentence
 
 
-def test_panes_are_columns_where_a_trigger_or_late_says_so() -> None:
+def test_a_trigger_or_late_adds_the_pane_columns() -> None:
     plain = by_auction(TUMBLING).agg(n=ms.count())
     late = by_auction(TUMBLING).late(rest=ms.discard).agg(n=ms.count())
     retracting = by_auction(TUMBLING).trigger(panes="retracting").agg(n=ms.count())

@@ -1,4 +1,4 @@
-"""A wrong answer makes a cell void: the benchmarks' checks, shown what they are to find."""
+"""The benchmarks' checks find wrong answers, which make a cell void."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def filled(address: str, rows: list[dict[str, Any]]) -> str:
     ],
     ids=["right", "one missing", "one twice", "a count", "a sum", "a key too many", "nothing"],
 )
-def test_windows_that_are_missing_repeated_or_wrong_are_found(
+def test_missing_repeated_and_wrong_windows_are_found(
     broker: ThrowAwayBroker, out: list[dict[str, Any]], faults: dict[str, int]
 ) -> None:
     expected = Windows(broker.address, filled(broker.address, BIDS), window_ms=1_000, delay_ms=0)
@@ -64,7 +64,7 @@ def test_windows_that_are_missing_repeated_or_wrong_are_found(
     ],
     ids=["right", "one missing", "a count", "one twice"],
 )
-def test_counts_that_are_missing_repeated_or_wrong_are_found(
+def test_missing_repeated_and_wrong_counts_are_found(
     broker: ThrowAwayBroker, out: list[tuple[int, int]], faults: dict[str, int]
 ) -> None:
     expected = Counts(broker.address, filled(broker.address, BIDS))
@@ -78,7 +78,7 @@ def test_a_sum_that_differs_by_more_than_its_order_is_wrong() -> None:
     assert check_sums([3, 10.0], [3, 10.1])["faults"] == {"wrong columns": 1}
 
 
-def test_a_cell_is_void_with_a_fault_in_any_round_and_with_nothing_to_check() -> None:
+def test_a_cell_is_void_after_a_fault_in_any_round_or_without_anything_to_check() -> None:
     good = {"check": {"checked": 5, "faults": {"wrong": 0}}}
     bad = {"check": {"checked": 5, "faults": {"wrong": 2}}}
     empty = {"check": {"checked": 0, "faults": {"wrong": 0}}}

@@ -1,4 +1,4 @@
-"""The engines of the benchmarks: alone in their environments, known to the page, excused aloud."""
+"""The engines of the benchmarks: environments, settings on the page, and exclusions."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def test_every_engine_has_a_module_and_a_text_of_its_settings() -> None:
 
 
 @pytest.mark.parametrize("file", ALONE, ids=lambda file: file.stem)
-def test_an_engine_in_an_environment_of_its_own_imports_nothing_of_millstream(file: Path) -> None:
+def test_an_engine_with_its_own_environment_does_not_import_millstream(file: Path) -> None:
     names = list(imported(file))
 
     assert not [name for name in names if name.partition(".")[0] == "millstream"]
     assert not [name for name in names if name.startswith("benchmarks") and name not in CARRIED]
 
 
-def test_what_these_engines_import_of_the_benchmarks_needs_no_millstream() -> None:
+def test_benchmark_modules_that_these_engines_import_do_not_need_millstream() -> None:
     code = (
         "import importlib, sys; sys.modules['millstream'] = None\n"
         f"for name in {CARRIED!r}: importlib.import_module(name)"
@@ -86,7 +86,7 @@ def test_only_known_engines_are_excused_from_known_rows() -> None:
     assert {engine for excused in WHY_NOT.values() for engine in excused} <= set(ENGINES)
 
 
-def test_the_peers_that_take_long_take_part_when_named_or_in_a_whole_run() -> None:
+def test_slow_peers_run_when_named_or_in_a_whole_run() -> None:
     everyday = tuple(engine for engine in ENGINES if engine not in WHEN_NAMED)
 
     assert taking_part("", whole=False) == everyday
@@ -95,7 +95,7 @@ def test_the_peers_that_take_long_take_part_when_named_or_in_a_whole_run() -> No
     assert taking_part("quix,spark-heap", whole=True) == ("millstream", "spark-heap", "quix")
 
 
-def test_a_whole_run_goes_on_with_the_rows_that_this_commit_has_no_result_of(
+def test_a_whole_run_continues_with_the_rows_without_a_result_of_this_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A void row is no end: those after it are measured, and the run says that not all is right."""
@@ -125,7 +125,7 @@ def _measuring(row: str, measured: list[str], *, right: bool) -> Callable[[Any],
     return measure
 
 
-def test_an_environment_that_cannot_be_made_is_a_reason(
+def test_an_environment_that_cannot_be_created_is_a_reason_to_exclude_an_engine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = "WARNING: slow\nERROR: No matching distribution found for pathway==9\nbye\n"
@@ -143,7 +143,7 @@ def test_an_environment_that_cannot_be_made_is_a_reason(
     assert why_not("q1", "millstream") == ""
 
 
-def test_an_absent_engine_stands_on_the_page_with_its_reason(
+def test_an_excluded_engine_is_on_the_page_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(report, "RESULTS", tmp_path)
@@ -165,7 +165,7 @@ def test_an_absent_engine_stands_on_the_page_with_its_reason(
     assert line.endswith(f"| – | – | {reason} |")
 
 
-def test_an_engine_that_takes_long_may_have_one_round_beside_the_others(
+def test_a_slow_engine_may_have_a_single_round(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(report, "RESULTS", tmp_path)
@@ -188,7 +188,7 @@ def test_an_engine_that_takes_long_may_have_one_round_beside_the_others(
     assert "| 8.00× |" in line
 
 
-def test_a_benchmark_that_is_stopped_ends_what_it_has_started() -> None:
+def test_a_stopped_benchmark_ends_the_processes_it_started() -> None:
     code = (
         "import subprocess, sys\n"
         "from benchmarks.__main__ import ends_on_sigterm\n"
@@ -218,7 +218,7 @@ def test_durations_and_moments_are_read_and_written_in_milliseconds() -> None:
     assert moment(1_767_225_600_007) == "2026-01-01T00:00:00.007000+00:00"
 
 
-def test_a_peer_warms_up_into_another_topic_and_tells_of_the_second_run() -> None:
+def test_a_peer_warms_up_into_another_topic_and_reports_the_second_run() -> None:
     runs: list[dict[str, Any]] = []
 
     def run(_address: str, spec: dict[str, Any]) -> Cost:

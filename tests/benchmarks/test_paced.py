@@ -1,4 +1,4 @@
-"""The paced feed keeps its schedule and says how far it was behind; cells judged by it."""
+"""The paced feed keeps its schedule and reports its delay; late feeds make cells void."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def fed(address: str, rate: int, start: float) -> tuple[dict[str, float], list[tuple[int, int]]]:
-    """What a feed of one second says, and the partitions and times of its records."""
+    """The report of a feed of one second, and the partitions and times of its records."""
     topic = f"paced-{uuid.uuid4().hex[:8]}"
     Topics(address).create(topic, partitions=4)
     report = pace(address, topic, partitions=4, rate=rate, keys=10, start=start, seconds=1)
@@ -54,7 +54,7 @@ def test_a_feed_sends_every_record_with_its_scheduled_time(
 
 
 @pytest.mark.kafka
-def test_a_feed_that_begins_late_keeps_the_schedule_and_says_how_late(
+def test_a_feed_that_starts_late_keeps_the_schedule_and_reports_the_delay(
     broker: ThrowAwayBroker,
 ) -> None:
     start = time.time() - 5
@@ -75,7 +75,7 @@ def test_a_cell_is_void_when_its_feed_was_more_than_a_second_behind() -> None:
     )
 
 
-def test_rounds_go_over_all_cells_and_go_on_where_they_were_broken_off(
+def test_rounds_cover_all_cells_and_continue_after_an_interruption(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(report, "RESULTS", tmp_path)

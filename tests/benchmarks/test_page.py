@@ -1,4 +1,4 @@
-"""The page of results: what it must say of made-up results, and of those that are not there."""
+"""The page of results, from made-up and missing results."""
 
 from __future__ import annotations
 
@@ -134,13 +134,13 @@ def test_a_void_cell_keeps_its_place_without_figures_ratio_or_bar(tmp_path: Path
     assert "| void | ≥ 1.8× | – |" in aim(text, "windows of 10 s, 100 k keys", "spark-heap")
 
 
-def test_few_rounds_a_loaded_machine_and_uncommitted_changes_are_said(tmp_path: Path) -> None:
+def test_few_rounds_a_loaded_machine_and_uncommitted_changes_are_noted(tmp_path: Path) -> None:
     loaded = kept({"millstream": [drained(1.0, load=4.5)]}, rounds=2, changed=True)
     text = page({"tumbling": loaded, "q1": TUMBLING}, tmp_path)
 
     shown = section(text, "tumbling")
     assert "commit abc1234+, 2026-01-02; 2 rounds; load 4.5 on 2 cores" in shown
-    for doubt in ("fewer than five rounds", "loaded machine", "with changes that are in no commit"):
+    for doubt in ("fewer than five rounds", "loaded machine", "with uncommitted changes"):
         assert f"**{doubt}**" in shown
     assert "**" not in section(text, "q1")
     assert "measured at 2 commits" in text
@@ -179,7 +179,7 @@ def test_aims_are_met_or_not_by_the_results(tmp_path: Path) -> None:
     assert "| 2 GB | ≥ 2 GB | met |" in text
 
 
-def test_latency_and_sweep_show_what_tells_their_cells_apart(tmp_path: Path) -> None:
+def test_latency_and_sweep_show_how_their_cells_differ(tmp_path: Path) -> None:
     text = page(EVERYTHING, tmp_path)
 
     theirs = line(section(text, "latency"), "spark-heap | 2,000/s, 1 partition")
@@ -189,7 +189,7 @@ def test_latency_and_sweep_show_what_tells_their_cells_apart(tmp_path: Path) -> 
     assert "| 20.0 | 10 | 40 | 400 |" in medians(ours)
 
 
-def test_versions_that_differ_from_the_newest_stand_at_their_row(tmp_path: Path) -> None:
+def test_versions_that_differ_from_the_newest_are_shown_at_their_row(tmp_path: Path) -> None:
     older = kept({"millstream": [drained(1.0)]}, at="2025-01-01T00:00:00Z",
                  versions={"python": "3.11.7", "pyspark": "4.1.0"})  # fmt: skip
     text = page({"tumbling": TUMBLING, "q1": older}, tmp_path)
@@ -198,7 +198,7 @@ def test_versions_that_differ_from_the_newest_stand_at_their_row(tmp_path: Path)
     assert "pyspark" not in section(text, "tumbling")
 
 
-def test_the_plots_are_well_formed_and_all_that_are_shown_exist(tmp_path: Path) -> None:
+def test_the_plots_are_well_formed_and_all_linked_plots_exist(tmp_path: Path) -> None:
     text = page(EVERYTHING, tmp_path)
 
     shown = {one.partition(")")[0] for one in text.split("](pictures/")[1:]}
@@ -226,13 +226,13 @@ def beside_earlier(wall: float) -> str:
     return next(line for line in beside({"tumbling": found}).splitlines() if "flink" in line)
 
 
-def test_a_peer_far_from_what_it_did_before_is_explained() -> None:
+def test_a_peer_far_from_its_earlier_figures_is_explained() -> None:
     near, far = beside_earlier(920_000 / 140_000), beside_earlier(920_000 / 200_000)
 
     assert near.endswith("| 132,000 | 140,000 | within a fifth |")
-    assert "| 132,000 | 200,000 | cold there" in far
+    assert "| 132,000 | 200,000 | measured cold there" in far
 
 
-def test_a_void_or_missing_peer_has_no_line_beside_earlier_figures() -> None:
+def test_a_void_or_missing_peer_has_no_comparison_with_earlier_figures() -> None:
     assert beside({"tumbling": TUMBLING}) == ""
     assert beside({"tumbling": kept({"flink-heap": [{**drained(1.0), **BAD}]})}) == ""

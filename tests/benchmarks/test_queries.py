@@ -1,4 +1,4 @@
-"""The checks of the Nexmark queries find what is wrong; a row goes on where it was broken off."""
+"""The checks of the Nexmark queries find faults; an interrupted row can be continued."""
 
 from __future__ import annotations
 
@@ -49,9 +49,7 @@ def answer(address: str, name: str) -> Answer:
 
 @pytest.mark.kafka
 @pytest.mark.parametrize("name", QUERIES)
-def test_an_answer_is_right_only_with_all_its_rows_and_no_other(
-    broker: ThrowAwayBroker, name: str
-) -> None:
+def test_an_answer_is_right_only_with_exactly_its_rows(broker: ThrowAwayBroker, name: str) -> None:
     expected, right = answer(broker.address, name), RIGHT[name]
     column = next(one for one in ("price", "n", "id") if one in right[0])
     wrong = {**right[0], column: right[0][column] + 1}
@@ -66,7 +64,7 @@ def test_an_answer_is_right_only_with_all_its_rows_and_no_other(
 
 
 @pytest.mark.kafka
-def test_an_engine_that_never_made_its_topic_misses_every_row(broker: ThrowAwayBroker) -> None:
+def test_an_engine_without_an_output_topic_misses_every_row(broker: ThrowAwayBroker) -> None:
     check = answer(broker.address, "q8").check("never-made")
 
     assert check == {"checked": 0, "faults": {"missing": 1, "phantom": 0}}
@@ -74,7 +72,7 @@ def test_an_engine_that_never_made_its_topic_misses_every_row(broker: ThrowAwayB
 
 
 @pytest.mark.kafka
-def test_an_answer_of_no_rows_is_void_even_if_none_is_due(broker: ThrowAwayBroker) -> None:
+def test_an_empty_answer_is_void_even_if_no_row_is_expected(broker: ThrowAwayBroker) -> None:
     topics = {"persons": filled(broker.address, PERSONS[:1]),
               "auctions": filled(broker.address, AUCTIONS[:1])}  # fmt: skip
     check = Answer(broker.address, QUERIES["q8"], topics).check("never-made")
@@ -83,13 +81,13 @@ def test_an_answer_of_no_rows_is_void_even_if_none_is_due(broker: ThrowAwayBroke
 
 
 @pytest.mark.kafka
-def test_a_check_cannot_do_without_the_topics_that_were_read(broker: ThrowAwayBroker) -> None:
+def test_a_check_needs_the_topics_that_were_read(broker: ThrowAwayBroker) -> None:
     with pytest.raises(SystemExit, match="needs the topic never-filled"):
         Answer(broker.address, QUERIES["q2"], {"bids": "never-filled"})
 
 
 class State:
-    """As Spark gives it to a function over groups with state."""
+    """The state that Spark passes to a function over groups."""
 
     hasTimedOut = exists = False  # noqa: N815
     get: tuple[Any, ...] = ()
@@ -124,7 +122,7 @@ def test_spark_keeps_all_bids_of_the_highest_price_from_batch_to_batch() -> None
     assert not state.exists
 
 
-def test_a_row_goes_on_with_the_rounds_of_the_same_commit_and_settings(
+def test_a_row_continues_the_rounds_of_the_same_commit_and_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(report, "RESULTS", tmp_path)

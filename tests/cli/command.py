@@ -1,4 +1,4 @@
-"""`millstream` as tests run it: in this process, or as a separate one."""
+"""Runs `millstream` in this process or in a separate one."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Command:
         return Result(result.exit_code, result.stdout, result.stderr)
 
     def ok(self, *words: str, stdin: str | bytes = b"") -> Result:
-        """As a call, for commands that must succeed."""
+        """Run in this process; the command must succeed."""
         said = self(*words, stdin=stdin)
         assert said.code == 0, said
         return said

@@ -110,7 +110,7 @@ def kill_at(
     point: str, millstream: Command, file: str, folder: list[str], hold: Path, batch: str = "*",
     verb: str = "run",
 ) -> None:  # fmt: skip
-    """Run the file up to a moment of the protocol, and kill all of it there."""
+    """Run the file up to a point of the protocol, and kill all its processes there."""
     hold.mkdir()
     (hold / f"{point}@{batch}").touch()
     environment = {**os.environ, **millstream.environment, "MILLSTREAM_HOLD": str(hold)}

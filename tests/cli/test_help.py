@@ -57,7 +57,7 @@ def test_help_and_version_import_nothing_heavy(words: list[str]) -> None:
     assert done.stderr == "[]\n"
 
 
-def test_help_costs_less_than_a_blink_beside_the_interpreter_and_typer() -> None:
+def test_help_adds_little_to_the_start_of_the_interpreter_and_typer() -> None:
     def best(*words: str) -> float:
         """Seconds of CPU, the least of three runs: a busy machine makes no difference."""
         costs = []

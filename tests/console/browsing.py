@@ -27,12 +27,12 @@ expect.set_options(timeout=PATIENCE)
 
 
 def cached_chromium() -> Path:
-    """Where `make browser` puts one that came from npm."""
+    """Where `make browser` installs one from npm."""
     return cache_folder() / "chromium" / "chromium"
 
 
 def chromium() -> str:
-    """Where the browser is: as `MILLSTREAM_CHROMIUM` says, on the PATH, or in the cache folder."""
+    """The browser in `MILLSTREAM_CHROMIUM`, on the PATH, or in the cache folder."""
     named = os.environ.get("MILLSTREAM_CHROMIUM")
     if named:
         assert os.access(named, os.X_OK), f"MILLSTREAM_CHROMIUM needs a program; got {named!r}"
@@ -52,29 +52,29 @@ def chromium() -> str:
 
 @dataclass
 class Browsed:
-    """A page in the browser, what it asked for and what it complained about."""
+    """A page in the browser, its requests and its errors."""
 
     page: Page
     asked: list[str] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
 
     def text(self, selector: str) -> str:
-        """The text of the one element that is meant, when it is there."""
+        """The text of the only matching element, once it exists."""
         return self.page.locator(selector).inner_text(timeout=PATIENCE).strip()
 
     def number(self, selector: str) -> int:
-        """The whole number that stands there."""
+        """The integer that the element shows."""
         return int(self.text(selector).replace(",", ""))
 
     def overflow(self) -> int:
-        """By how many pixels the page is wider than its window."""
+        """How many pixels the page is wider than its window."""
         width: int = self.page.evaluate(
             "document.documentElement.scrollWidth - document.documentElement.clientWidth"
         )
         return width
 
     def hosts(self) -> set[str]:
-        """The hosts that requests went to."""
+        """The hosts of all requests."""
         return {address.split("/")[2] for address in self.asked if "://" in address}
 
 

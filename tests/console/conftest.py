@@ -1,4 +1,4 @@
-"""A console on a port of its own."""
+"""A console on a free port."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ LD_LIBRARY_PATH="$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" exec "$here/pro
 
 
 def fetch() -> Path:
-    """The program's place; made whole, or not at all."""
+    """Install the browser atomically; return its path."""
     place = cached_chromium()
     if place.exists():
         return place
@@ -62,7 +62,7 @@ def fetch() -> Path:
 
 
 def _build_hook() -> ModuleType:
-    """The build hook: it knows where Node is."""
+    """The build hook, which finds Node."""
     file = Path(__file__).parent.parent.parent / "hatch_build.py"
     spec = importlib.util.spec_from_file_location("hatch_build", file)
     assert spec is not None

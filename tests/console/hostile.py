@@ -1,4 +1,4 @@
-"""Records that strangers may write: each is to come out bounded and harmless."""
+"""Hostile records, which must be shown bounded and escaped."""
 
 from __future__ import annotations
 

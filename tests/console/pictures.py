@@ -30,7 +30,7 @@ AT_WORK = 75.0
 
 @contextmanager
 def demo() -> Iterator[str]:
-    """A demo in a home of its own that has been at work for a while; the link of its page."""
+    """The page link of a demo that has been running for a while, in a temporary home."""
     with tempfile.TemporaryDirectory() as home:
         said: list[str] = []
         process = subprocess.Popen(
@@ -53,7 +53,7 @@ def demo() -> Iterator[str]:
 
 
 def _await_work(process: subprocess.Popen[str]) -> None:
-    """Charts need a history; what the demo says meanwhile is read away."""
+    """Wait until charts have a history; the output of the demo is discarded."""
     assert process.stderr is not None
     deadline = time.monotonic() + AT_WORK
     while time.monotonic() < deadline and process.poll() is None:
@@ -61,20 +61,20 @@ def _await_work(process: subprocess.Popen[str]) -> None:
 
 
 def opened_record(page: Page) -> None:
-    """A record in full; those that come meanwhile wait."""
-    page.get_by_label("only where").fill("status >= 500")
-    page.get_by_role("button", name="Look").click()
+    """Open a record; new ones wait."""
+    page.get_by_label("where").fill("status >= 500")
+    page.get_by_role("button", name="Search").click()
     page.locator("li.record .record-line").first.click()
 
 
 def asked_to_rewind(page: Page) -> None:
-    """The dialog before a job goes back."""
+    """Open the rewind dialog."""
     page.get_by_role("button", name="Rewind from batch").nth(8).click()
     expect(page.get_by_role("dialog")).to_be_visible()
 
 
 def nothing(page: Page) -> None:
-    """The page as it is."""
+    """The page without further action."""
 
 
 SHOTS: list[tuple[str, str, int, int, str, Callable[[Page], None]]] = [
@@ -83,7 +83,7 @@ SHOTS: list[tuple[str, str, int, int, str, Callable[[Page], None]]] = [
     ("job-dark", f"#/jobs/{JOB}", 1280, 720, "dark", nothing),
     ("plan", f"#/jobs/{JOB}/plan", 1280, 900, "light", nothing),
     ("time", f"#/jobs/{JOB}/time", 1280, 760, "light", nothing),
-    ("dead", f"#/jobs/{JOB}/doors?door=dead", 1280, 620, "light", nothing),
+    ("dead", f"#/jobs/{JOB}/side-outputs?output=dead", 1280, 620, "light", nothing),
     ("rewind", f"#/jobs/{JOB}/commits", 1280, 820, "light", asked_to_rewind),
     ("messages", f"#/topics/{TOPIC}", 1280, 820, "dark", opened_record),
     ("alerts", "#/alerts", 1280, 560, "light", nothing),
@@ -92,7 +92,7 @@ SHOTS: list[tuple[str, str, int, int, str, Callable[[Page], None]]] = [
 
 
 def take(link: str) -> None:
-    """Every picture, from a browser of its own."""
+    """Take every picture, each in a new browser."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name, folder, width, height, scheme, act in SHOTS:
         with browser(width=width, height=height, scheme=scheme) as browsed:

@@ -1,4 +1,4 @@
-"""A console on a real port over a stack that is filled by hand: real stores, no Spark."""
+"""A console on a real port over a stack that tests fill: real stores, no Spark."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def facts(batch: int, rows: int = 100) -> dict[str, Any]:
 
 @dataclass
 class ApiResponse:
-    """An answer."""
+    """A response."""
 
     status: int
     headers: Mapping[str, str]
@@ -96,7 +96,7 @@ class Served:
         self, path: str, method: str = "GET", *, token: str | None = "", body: bytes | None = None,
         **headers: str,
     ) -> ApiResponse:  # fmt: skip
-        """Ask; the right token is shown unless another (or None) is given."""
+        """Send a request, with the right token by default."""
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         if body is not None:
             sent = {"Content-Type": "application/json", "Content-Length": str(len(body)), **sent}
@@ -115,7 +115,7 @@ class Served:
             connection.close()
 
     def routes(self) -> list[tuple[str, str]]:
-        """Every route of the application itself, with a job and the like in place of the names."""
+        """Every route of the application itself, with names such as a job filled in."""
         filled = []
         for route in self.app.routes:
             assert isinstance(route, Route)
@@ -128,7 +128,7 @@ class Served:
         self, name: str = "hot", *, checkpoint: str = "nowhere",
         about: dict[str, Any] | None = None, batches: int = 3,
     ) -> JobRow:  # fmt: skip
-        """A job that has run three batches, or so many, and stopped."""
+        """A job that has run `batches` batches and stopped."""
         job = JobRow(name=name, application="shop", owner="ann", file="hot.py", pipeline=name,
                      kafka=None, checkpoint=checkpoint, lane=None, submitted=time.time(),
                      since=time.time(), wanted="stopped", state="stopped")  # fmt: skip
@@ -154,9 +154,9 @@ def served(
     kafka: str | None = None,
     port: int = 0,
 ) -> Iterator[Served]:
-    """The console over a home, for the length of the block; `kafka` is the stack's.
+    """Serve the console of a home during the block; `kafka` is the stack's cluster.
 
-    A `port` is that of a console before, which this one follows.
+    With `port` it replaces an earlier console at that port.
     """
     folder, limits = stack_folder(home), limits or Limits()
     folder.make()
@@ -172,7 +172,7 @@ def served(
 
 @contextmanager
 def listening(port: int = 0) -> Iterator[tuple[socket.socket, int]]:
-    """A port of the loopback that nobody else has, or that one."""
+    """A listening socket of the loopback, on a free port or the given one."""
     with socket.socket() as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.bind(("127.0.0.1", port))
@@ -181,7 +181,7 @@ def listening(port: int = 0) -> Iterator[tuple[socket.socket, int]]:
 
 @contextmanager
 def running(app: ASGIApp, limits: Limits, held: socket.socket, port: int) -> Iterator[None]:
-    """An application served as the console is."""
+    """Serve an application as the console is served."""
     server = uvicorn.Server(configured(app, limits, host="127.0.0.1", port=port))
     server.config.timeout_graceful_shutdown = 1
     server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]

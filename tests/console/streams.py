@@ -1,4 +1,4 @@
-"""A reader of server-sent events: quick, slow, or one that has stopped reading."""
+"""A reader of server-sent events: fast, slow, or one that has stopped reading."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PATIENCE = 60
 
 
 class Stream:
-    """One stream that is read: events as (kind, data)."""
+    """One stream of events as (kind, data)."""
 
     def __init__(self, console: Served, path: str) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", console.port, timeout=PATIENCE)
@@ -37,7 +37,7 @@ class Stream:
         self._connection.close()
 
     def next(self) -> tuple[str, Any] | None:
-        """The next event; None when the stream has ended."""
+        """The next event; None at the end of the stream."""
         kind = "message"
         while line := self._answer.readline():
             if line.startswith(b"event: "):
@@ -47,7 +47,7 @@ class Stream:
         return None
 
     def until(self, count: int) -> dict[str, Any]:
-        """All updates until so many records were shown, left out or skipped."""
+        """All updates until `count` records were shown, left out or skipped."""
         total: dict[str, Any] = {"records": [], "scanned": 0, "left_out": 0, "skipped": 0}
         deadline = time.monotonic() + PATIENCE
         while len(total["records"]) + total["left_out"] + total["skipped"] < count:

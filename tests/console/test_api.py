@@ -1,4 +1,4 @@
-"""The API: jobs looked at, stopped, restarted, removed."""
+"""The API of jobs: shown, stopped, restarted, removed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tests.console.serving import Served
 
 
-def test_jobs_are_listed_with_what_they_did(console: Served) -> None:
+def test_jobs_are_listed_with_their_metrics(console: Served) -> None:
     assert console("/api/jobs").json == []
     console.add_job()
     [job] = console("/api/jobs").json
@@ -47,7 +47,7 @@ def test_one_job_is_described_in_full(console: Served) -> None:
         ("/api/jobs/hot/state", 404, "needs a checkpoint"),
     ],
 )
-def test_a_wrong_question_gets_one_sentence(
+def test_an_invalid_request_gets_one_sentence(
     console: Served, path: str, status: int, sentence: str
 ) -> None:
     console.add_job()
@@ -64,7 +64,7 @@ def test_a_wrong_question_gets_one_sentence(
         ("DELETE", "/api/jobs/hot", "removed", 1),
     ],
 )
-def test_a_verb_is_written_into_the_book(
+def test_a_command_is_stored_in_the_registry(
     console: Served, method: str, path: str, wanted: str, asked: int
 ) -> None:
     console.add_job()
@@ -75,7 +75,7 @@ def test_a_verb_is_written_into_the_book(
     assert console(path.replace("hot", "cold"), method).status == 404
 
 
-def test_a_verb_by_the_wrong_method_does_nothing(console: Served) -> None:
+def test_a_command_with_the_wrong_method_does_nothing(console: Served) -> None:
     console.add_job()
     assert console("/api/jobs/hot/stop").status == 405
 
@@ -85,14 +85,14 @@ def test_a_verb_by_the_wrong_method_does_nothing(console: Served) -> None:
     [("GET", "/api/nothing", 404), ("GET", "/api/jobs/", 404), ("GET", "/api/jobs/a/b/c", 404),
      ("PUT", "/api/jobs", 405), ("GET", "/api/jobs/..%2f..%2fx/log", 404)],
 )  # fmt: skip
-def test_a_route_that_is_not_there_gets_one_sentence(
+def test_an_unknown_route_gets_one_sentence(
     console: Served, method: str, path: str, status: int
 ) -> None:
     asked = console(path, method)
     assert (asked.status, list(asked.json)) == (status, ["error"])
 
 
-def test_the_log_is_given_as_it_is(console: Served) -> None:
+def test_the_log_is_returned_unchanged(console: Served) -> None:
     console.add_job()
     lines = [json.dumps({"event": f"e{number}"}) for number in range(5)]
     console.folder.job("hot").log.write_text("".join(f"{line}\n" for line in lines))
@@ -125,7 +125,7 @@ def test_health_is_about_this_process_and_readiness_about_the_jobs(console: Serv
 
 
 def read_events(console: Served, path: str, count: int) -> list[Any]:
-    """So many events of a stream."""
+    """The first `count` events of a stream."""
     connection = http.client.HTTPConnection("127.0.0.1", console.port, timeout=60)
     connection.request("GET", path, headers={"Authorization": f"Bearer {console.token}"})
     answer = connection.getresponse()
@@ -142,13 +142,13 @@ def read_events(console: Served, path: str, count: int) -> list[Any]:
     return events
 
 
-def test_a_stream_tells_what_is_and_then_what_is_new(console: Served) -> None:
+def test_a_stream_sends_the_current_state_and_then_changes(console: Served) -> None:
     first, second = read_events(console, "/api/stream", 2)
     assert first == {"jobs": []}
     assert [job["job"] for job in second["jobs"]] == ["more-1"]
 
 
-def test_what_nobody_foresaw_is_one_sentence_for_the_asker_and_whole_in_the_log(
+def test_an_unexpected_error_is_one_sentence_for_the_client_and_logged_in_full(
     console: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*_: object) -> None:

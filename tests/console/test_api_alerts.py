@@ -1,4 +1,4 @@
-"""Alerts over the API: listed, their notifications, silenced and no longer."""
+"""Alerts over the API: listed with their notifications, silenced and unsilenced."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_alerts_are_listed_bounded_and_harmless(alerted: Served) -> None:
     assert alerted("/api/alerts/hot/pages%20fail/notifications").status == 200
 
 
-def test_an_alert_is_silenced_for_so_long_and_no_longer(alerted: Served) -> None:
+def test_an_alert_is_silenced_for_the_given_time(alerted: Served) -> None:
     done = silenced(alerted, {"for": "1 hour"})
     assert done.status == 200
     until = datetime.fromisoformat(done.json["silenced_until"])
@@ -73,7 +73,7 @@ def test_an_alert_is_silenced_for_so_long_and_no_longer(alerted: Served) -> None
                     "pages fail: no longer silenced"]  # fmt: skip
 
 
-def test_one_key_of_an_alert_is_silenced_alone(alerted: Served) -> None:
+def test_a_single_key_of_an_alert_can_be_silenced(alerted: Served) -> None:
     assert silenced(alerted, {"for": "1 hour", "key": {"page": "/"}}).status == 200
     quiet = {row["row"]["n"]: row["silenced_until"] for row in alerted("/api/alerts").json}
     assert [quiet[9] is None, quiet[8] is None] == [False, True]
@@ -96,7 +96,7 @@ def test_one_key_of_an_alert_is_silenced_alone(alerted: Served) -> None:
         ({"for": 3600}, "pages%20fail", 400, "for has the wrong type"),
     ],
 )
-def test_a_wrong_silence_gets_one_sentence(
+def test_an_invalid_silence_gets_one_sentence(
     alerted: Served, wish: dict[str, Any], name: str, status: int, sentence: str
 ) -> None:
     asked = silenced(alerted, wish, name)

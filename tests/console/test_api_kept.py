@@ -107,7 +107,7 @@ def test_late_rows_in_files_have_their_origin(console: Served, tmp_path: Path) -
     assert asked(console, "late?step=other")["rows"] == []
 
 
-def test_folders_that_were_named_are_read_and_other_sinks_are_named(
+def test_rows_of_configured_folders_are_read_and_other_sinks_are_listed(
     console: Served, tmp_path: Path
 ) -> None:
     late = f".late(rest=ms.Files({str(tmp_path / 'late')!r}))"
@@ -122,7 +122,7 @@ def test_folders_that_were_named_are_read_and_other_sinks_are_named(
 
 
 @pytest.mark.parametrize("door", ["late", "dead"])
-def test_a_job_that_has_set_nothing_aside_has_empty_pages(console: Served, door: str) -> None:
+def test_a_job_without_late_and_dead_rows_has_empty_pages(console: Served, door: str) -> None:
     console.add_job(NAME, about={door: {"topics": [], "files": [["/nowhere/at/all", "json"]],
                                         "other_sinks": [], "marks": "files"}})  # fmt: skip
     assert asked(console, door)["rows"] == []

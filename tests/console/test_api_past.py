@@ -76,7 +76,7 @@ def asked(console: Served, path: str) -> Any:
     return answer.json
 
 
-def test_commits_are_those_of_the_checkpoint_and_page_back(past: Served) -> None:
+def test_commits_are_those_of_the_checkpoint_and_can_be_paged(past: Served) -> None:
     whole = asked(past, "commits")
     assert [(one["batch"], one["rows"], one["late"], one["dead"]) for one in whole["commits"]] == [
         (1, 3, 0, 0), (2, 6, 2, 3),
@@ -149,7 +149,7 @@ def test_dead_rows_have_their_original_record_reason_and_state(
     assert past(f"/api/jobs/{NAME}/dead?state=gone").status == 400
 
 
-def test_what_strangers_write_into_the_topics_is_counted_or_bounded(
+def test_foreign_records_in_the_topics_are_counted_or_bounded(
     past: Served, broker: ThrowAwayBroker
 ) -> None:
     with Producer(broker.address) as producer:

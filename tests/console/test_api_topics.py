@@ -1,4 +1,4 @@
-"""Topics, records and groups over the API, compared with what a real broker was given."""
+"""Topics, records and groups over the API, compared with what was written to a real broker."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_an_open_transaction_is_seen_in_the_stable_end(
     until(lambda: -1 in numbers(records(kafka_console, filled, limit=200)))
 
 
-def test_the_last_records_come_first_and_paging_back_shows_all(
+def test_the_last_records_are_returned_first_and_paging_back_returns_all(
     kafka_console: Served, filled: str
 ) -> None:
     page = records(kafka_console, filled, limit=8)
@@ -126,7 +126,7 @@ def test_the_last_records_come_first_and_paging_back_shows_all(
     ],
     ids=str,
 )
-def test_records_are_found_by_place_partition_and_condition(
+def test_records_are_found_by_position_partition_and_condition(
     kafka_console: Served, filled: str, asked: dict[str, Any], expected: list[int]
 ) -> None:
     page = records(kafka_console, filled, **asked)
@@ -202,7 +202,7 @@ def test_avro_is_read_with_the_schema_of_a_job_that_reads_the_topic(
         ("/api/groups/nobody-reads", 404, "the group nobody-reads does not exist"),
     ],
 )
-def test_a_wrong_question_gets_one_sentence(
+def test_an_invalid_request_gets_one_sentence(
     kafka_console: Served, filled: str, path: str, status: int, sentence: str
 ) -> None:
     answer = kafka_console(path.format(topic=filled))
@@ -229,7 +229,7 @@ def test_groups_are_listed_and_described_with_their_lag(
     }
 
 
-def test_without_kafka_the_sentence_says_so(console: Served) -> None:
+def test_without_kafka_the_error_says_so(console: Served) -> None:
     for path in ("/api/topics", "/api/topics/x", "/api/topics/x/records", "/api/groups"):
         answer = console(path)
         assert answer.status == 503

@@ -1,4 +1,4 @@
-"""The page is built once for its sources, and needs neither Node nor a network afterwards."""
+"""The page is built once per version of its sources; then neither Node nor a network is needed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def hook() -> ModuleType:
 
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The sources of the page in a repository of their own, on a machine without Node."""
+    """The sources of the page in a separate repository, on a machine without Node."""
     ignored = shutil.ignore_patterns("node_modules", "dist")
     shutil.copytree(ROOT / "web", tmp_path / "web", ignore=ignored)
     monkeypatch.setenv("MILLSTREAM_CACHE", str(tmp_path / "cache"))
@@ -52,7 +52,7 @@ def test_a_page_built_before_is_taken_from_the_cache(hook: Any, tree: Path) -> N
     assert (page / "index.html").read_text() == "the page"
 
 
-def test_a_page_that_is_there_is_left_alone(hook: Any, tree: Path) -> None:
+def test_an_existing_page_is_left_unchanged(hook: Any, tree: Path) -> None:
     cached(hook, tree)
     page = hook.build(tree)
     shutil.rmtree(tree / "cache")
@@ -60,7 +60,7 @@ def test_a_page_that_is_there_is_left_alone(hook: Any, tree: Path) -> None:
     assert (hook.build(tree) / "index.html").read_text() == "as it is"
 
 
-def test_a_changed_source_is_another_page_and_made_folders_are_not_sources(
+def test_a_changed_source_gives_another_page_and_generated_folders_are_not_sources(
     hook: Any, tree: Path
 ) -> None:
     before = hook.source_hash(tree / "web")

@@ -40,7 +40,7 @@ def hurt() -> Iterator[ThrowAwayBroker]:
 
 @pytest.fixture(scope="module")
 def topic(hurt: ThrowAwayBroker) -> str:
-    """Batch 1 fails its checksum, batch 3 cannot be decompressed."""
+    """Batch 1 has a wrong checksum, batch 3 cannot be decompressed."""
     made = filled(hurt, SIZES)
     harmed(hurt, made, {1: flipped, 3: scrambled})
     return made
@@ -55,7 +55,7 @@ def console(hurt: ThrowAwayBroker, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.mark.parametrize("words", [["--from-beginning"], ["-n", "100"]])
-def test_tail_shows_all_that_can_be_read_and_says_what_cannot(
+def test_tail_shows_all_readable_records_and_reports_the_others(
     hurt: ThrowAwayBroker, topic: str, words: list[str]
 ) -> None:
     said = Command(hurt.address).process("tail", topic, *words, "--until-end", "-o", "json")
@@ -67,7 +67,9 @@ def test_tail_shows_all_that_can_be_read_and_says_what_cannot(
     assert len(warnings) == 2
 
 
-def test_tail_that_follows_goes_on_too(hurt: ThrowAwayBroker, topic: str) -> None:
+def test_a_following_tail_continues_after_damaged_batches(
+    hurt: ThrowAwayBroker, topic: str
+) -> None:
     live_topics = Command(hurt.address).process("tail", topic, "--from-beginning", "-o", "json",
                                               "--limit", str(len(LEFT)))  # fmt: skip
     try:
@@ -79,7 +81,7 @@ def test_tail_that_follows_goes_on_too(hurt: ThrowAwayBroker, topic: str) -> Non
 
 
 @pytest.mark.parametrize("at", ["beginning", "end"])
-def test_a_page_of_records_has_what_can_be_read_and_what_cannot(
+def test_a_page_has_the_readable_records_and_lists_the_others(
     console: Served, topic: str, at: str
 ) -> None:
     page = console(f"/api/topics/{topic}/records?at={at}&limit=200").json
@@ -91,14 +93,14 @@ def test_a_page_of_records_has_what_can_be_read_and_what_cannot(
     assert (page["complete"], page["later"]) == (True, None)
 
 
-def test_a_record_that_cannot_be_read_is_gone_with_the_reason(console: Served, topic: str) -> None:
+def test_an_unreadable_record_is_answered_with_the_reason(console: Served, topic: str) -> None:
     refused = console(f"/api/topics/{topic}/records/0/15")
     assert (refused.status, "fails its checksum" in refused.json["error"]) == (410, True)
     assert console(f"/api/topics/{topic}/records/0/35").status == 200
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_the_page_says_what_cannot_be_read(
+def test_the_page_reports_unreadable_batches(
     console: Served, topic: str, width: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     with browser(width=width) as browsed:
@@ -115,10 +117,10 @@ def test_the_page_says_what_cannot_be_read(
         page.screenshot(path=folder / f"lost-{width}.png")
 
 
-def test_following_says_what_cannot_be_read_and_goes_on(
+def test_following_reports_unreadable_batches_and_continues(
     console: Served, hurt: ThrowAwayBroker
 ) -> None:
-    """While the broker is down, a damaged batch and a good one come to its log's end."""
+    """While the broker is down, a damaged batch and a good one are appended to its log."""
     topic = filled(hurt, (10, 5))
 
     def add(batches: list[Stored]) -> None:

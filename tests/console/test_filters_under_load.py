@@ -1,4 +1,4 @@
-"""Filters that are slow on purpose keep nobody else waiting, and end when their time is up."""
+"""Deliberately slow filters do not delay other requests, and end in time."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SLOW = {
 
 @pytest.fixture(scope="module")
 def console(broker: ThrowAwayBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Real]:
-    """A console in a process of its own, over a topic of large values."""
+    """A console in a separate process, over a topic of large values."""
     stack = Stack(tmp_path_factory.mktemp("stack") / "home", broker.address)
     mark = uuid.uuid4().hex[:8]
     with Producer(kafka=broker.address) as producer:
@@ -61,7 +61,7 @@ def console(broker: ThrowAwayBroker, tmp_path_factory: pytest.TempPathFactory) -
 
 
 class Real:
-    """Asks the console's own process."""
+    """Sends requests to the console's process."""
 
     def __init__(self, stack: Stack, mark: str) -> None:
         with JobRegistry(stack.folder.registry, read_only=True) as registry:
@@ -69,7 +69,7 @@ class Real:
         self.token, self.mark = stack.folder.token(), mark
 
     def ask(self, path: str) -> tuple[int, Any, float]:
-        """The status, the answer and how long it took."""
+        """The status, the body and the duration."""
         began = time.monotonic()
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         connection.request("GET", path, headers={"Authorization": f"Bearer {self.token}"})
@@ -87,7 +87,7 @@ class Real:
 
 
 @pytest.mark.parametrize("name", SLOW)
-def test_slow_filters_at_once_leave_the_page_quick_and_end_in_time(
+def test_concurrent_slow_filters_keep_the_page_responsive_and_end_in_time(
     console: Real, name: str
 ) -> None:
     answers: list[tuple[int, Any, float]] = []

@@ -1,5 +1,5 @@
-"""Random hostile values for everything the OpenAPI document names: never an answer that nobody
-foresaw, never one without its sentence."""
+"""Random hostile values for every parameter in the OpenAPI document: each answer has a documented
+status, and each error a sentence."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def fuzzed(tmp_path_factory: pytest.TempPathFactory, broker: ThrowAwayBroker) ->
     body=BODIES,
 )
 @settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_whatever_is_asked_the_answer_is_foreseen(
+def test_every_request_gets_a_documented_answer(
     fuzzed: Served, route: tuple[str, str, Any], values: list[str | None], body: Any
 ) -> None:
     """None stands for what is known in a path, and for what is left out of a query."""

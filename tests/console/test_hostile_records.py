@@ -1,4 +1,4 @@
-"""Hostile records, read by every route that shows records: bounded, harmless, valid JSON."""
+"""Hostile records, read by every route that shows records: bounded, escaped, valid JSON."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def hostile(broker: ThrowAwayBroker) -> str:
 
 
 def steering(value: Any) -> set[str]:
-    """Characters that would steer a screen, anywhere in an answer."""
+    """Control characters and direction marks anywhere in a response."""
     if isinstance(value, str):
         return {one for one in value if one not in "\n\r\t"
                 and (one in DIRECTIONS or unicodedata.category(one) in STEERING)}  # fmt: skip
@@ -53,7 +53,7 @@ def by_word(page: Any) -> dict[str, Any]:
 
 
 def whole(console: Served, hostile: str) -> dict[str, Any]:
-    """Every record, by as many pages as it takes."""
+    """All records, read page by page."""
     found: dict[str, Any] = {}
     folder = "at=beginning"
     while True:
@@ -67,7 +67,7 @@ def whole(console: Served, hostile: str) -> dict[str, Any]:
         folder = f"from={quote(page['later'])}"
 
 
-def test_every_hostile_record_is_shown_bounded_and_steers_nothing(
+def test_every_hostile_record_is_shown_bounded_and_escaped(
     kafka_console: Served, hostile: str
 ) -> None:
     found = whole(kafka_console, hostile)
@@ -96,12 +96,14 @@ def test_json_that_is_shown_is_still_the_same_json(kafka_console: Served, hostil
             assert json.loads(body["text"]) == json.loads(HOSTILE[word] or b""), word
 
 
-def test_numbers_are_not_rounded_on_their_way(kafka_console: Served, hostile: str) -> None:
+def test_numbers_are_not_rounded(kafka_console: Served, hostile: str) -> None:
     record = whole(kafka_console, hostile)["precise number"]
     assert "12345678901234567890.123456789" in record["value"]["text"]
 
 
-def test_one_record_is_cut_too_and_has_its_true_size(kafka_console: Served, hostile: str) -> None:
+def test_a_single_record_is_truncated_and_has_its_full_size(
+    kafka_console: Served, hostile: str
+) -> None:
     offset = list(HOSTILE).index("large")
     answer = kafka_console(f"/api/topics/{hostile}/records/0/{offset}")
     assert len(answer.json["value"]["text"]) == ALONE.value
@@ -121,7 +123,7 @@ def test_one_record_is_cut_too_and_has_its_true_size(kafka_console: Served, host
         ("n = 2", {"bidirectional", "same name twice"}),
     ],
 )
-def test_a_condition_meets_hostile_records_and_answers(
+def test_a_condition_can_be_evaluated_on_hostile_records(
     kafka_console: Served, hostile: str, condition: str, words: set[str]
 ) -> None:
     path = f"/api/topics/{hostile}/records?at=beginning&where={quote(condition)}"
@@ -135,7 +137,7 @@ def test_a_condition_meets_hostile_records_and_answers(
     assert found == words
 
 
-def test_hostile_records_that_are_followed_forge_no_event(
+def test_hostile_records_cannot_forge_events_of_a_stream(
     kafka_console: Served, broker: ThrowAwayBroker, topic: str
 ) -> None:
     Topics(broker.address).create(topic)

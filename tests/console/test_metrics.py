@@ -41,7 +41,7 @@ def add_lag(console: Served, warning: str | None) -> None:
     connection.close()
 
 
-def test_the_figures_of_a_job_are_there_under_the_agreed_names(console: Served) -> None:
+def test_the_metrics_of_a_job_have_the_documented_names(console: Served) -> None:
     console.add_job()
     add_lag(console, "soon gone")
     found = samples(console)
@@ -83,7 +83,7 @@ def test_names_that_would_break_the_format_are_escaped(console: Served) -> None:
 
 
 def used(text: str) -> set[str]:
-    """The metrics that a dashboard or a rule names, without the endings of a histogram."""
+    """The metrics in a dashboard or a rule, without the suffixes of histograms."""
     return {re.sub(r"_(bucket|sum|count)$", "", name) for name in _METRIC.findall(text)}
 
 

@@ -1,4 +1,4 @@
-"""The page in a real browser: it shows what the stores hold, while they change."""
+"""The page in a real browser: it shows the current content of the stores."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HOSTILE = "<img src=x onerror=\"document.title='hacked'\"> & <b>bold</b>"
 
 
 class Shown:
-    """A job with a chart and a table, filled by hand."""
+    """A job with a chart and a table, filled by the test."""
 
     def __init__(self, console: Served, folder: Path) -> None:
         self._console = console
@@ -100,12 +100,12 @@ def test_a_job_is_stopped_and_started_from_the_page(page_console: Served) -> Non
         browsed.page.goto(page_console.link)
         browsed.page.locator("[data-job=hot] a").click()
         browsed.page.get_by_role("button", name="Start").click()
-        expect(browsed.page.get_by_text("asked to start")).to_be_visible(timeout=PATIENCE)
+        expect(browsed.page.get_by_text("start requested")).to_be_visible(timeout=PATIENCE)
     with JobRegistry(page_console.folder.registry, read_only=True) as registry:
         assert registry.job("hot").wanted == "running"
 
 
-def test_without_the_token_the_page_shows_nothing_but_where_to_get_it(
+def test_without_the_token_the_page_only_shows_how_to_get_it(
     page_console: Served,
 ) -> None:
     page_console.add_job()
@@ -128,7 +128,7 @@ def test_hostile_text_is_shown_as_text(page_console: Served) -> None:
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (820, "dark"), (1400, "dark")])
-def test_nothing_stands_over_the_edge_at_any_width(
+def test_nothing_overflows_at_any_width(
     page_console: Served, tmp_path: Path, width: int, scheme: str
 ) -> None:
     shown = Shown(page_console, tmp_path)
@@ -144,7 +144,7 @@ def test_nothing_stands_over_the_edge_at_any_width(
         light = sum(map(int, re.findall(r"\d+", ground)[:3])) > 384
         assert light == (scheme == "light")
         assert browsed.text("[data-output=views] .keys li:last-child") == "and 4 more"
-        for tab, heading in (("Plan", "Physical plan"), ("Event time", "Behind the wall clock")):
+        for tab, heading in (("Plan", "Physical plan"), ("Event time", "Delay behind")):
             page.get_by_role("link", name=tab).click()
             expect(page.get_by_role("heading", name=heading)).to_be_visible(timeout=PATIENCE)
             assert browsed.overflow() <= 0

@@ -1,4 +1,4 @@
-"""The page goes on: a server that restarts, hands that use no mouse, colours one chooses."""
+"""The page over a restart of its server, with the keyboard only, and in both colour schemes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from millstream.jobs.reports.run_log import RunLog
 if TYPE_CHECKING:
     from pathlib import Path
 
-LOST = "Connection lost, trying again"
+LOST = "Connection lost, reconnecting"
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def one_more_batch(console: Served, batch: int) -> None:
     run_log.close()
 
 
-def test_a_server_that_restarts_is_found_again_and_the_page_goes_on(
+def test_the_page_reconnects_to_a_restarted_server_and_continues(
     built: Path, tmp_path: Path
 ) -> None:
     with browser() as browsed:
@@ -61,7 +61,7 @@ def test_a_server_that_restarts_is_found_again_and_the_page_goes_on(
                 and "ERR_" not in said] == []  # fmt: skip
 
 
-def test_a_job_that_dies_and_comes_back_is_seen_doing_so(built: Path, tmp_path: Path) -> None:
+def test_the_page_shows_that_a_job_dies_and_is_restarted(built: Path, tmp_path: Path) -> None:
     with served(tmp_path / "home", built) as console, browser() as browsed:
         page = browsed.page
         console.add_job()
@@ -77,7 +77,7 @@ def test_a_job_that_dies_and_comes_back_is_seen_doing_so(built: Path, tmp_path: 
 
 
 def focused(browsed: Browsed) -> str:
-    """What has the focus, in words; it must be seen to have it."""
+    """The text of the focused element; its focus must be visible."""
     words: str = browsed.page.evaluate(
         """() => {
             const one = document.activeElement;
@@ -92,7 +92,7 @@ def focused(browsed: Browsed) -> str:
 
 
 def tab_to(browsed: Browsed, words: str) -> None:
-    """Press Tab until that has the focus; nothing on the way may hide it."""
+    """Press Tab until that element has the focus; every focus in between must be visible."""
     met = []
     for _ in range(60):
         browsed.page.keyboard.press("Tab")
@@ -103,7 +103,7 @@ def tab_to(browsed: Browsed, words: str) -> None:
     raise AssertionError(f"{words!r} is not reached by Tab; got {met}")
 
 
-def test_everything_is_reached_by_keyboard_alone(built: Path, tmp_path: Path) -> None:
+def test_everything_can_be_reached_by_keyboard(built: Path, tmp_path: Path) -> None:
     with served(tmp_path / "home", built) as console, browser() as browsed:
         page = browsed.page
         console.add_job()

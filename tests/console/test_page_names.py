@@ -1,4 +1,4 @@
-"""Names that people give stand on the page with every character in them to be seen."""
+"""Names chosen by users are shown on the page with every character visible."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def hostile(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_no_name_hides_or_turns_anything(page_console: Served, width: int, tmp_path: Path) -> None:
+def test_no_name_can_hide_or_reverse_text(page_console: Served, width: int, tmp_path: Path) -> None:
     with browser(width=width) as browsed:
         page = browsed.page
         page.goto(page_console.link)
@@ -112,7 +112,7 @@ def test_no_name_hides_or_turns_anything(page_console: Served, width: int, tmp_p
         assert any(f"one transaction{WRITTEN}" in text for text in seen)
 
 
-def test_a_name_in_the_address_is_written_out_in_the_title(page_console: Served) -> None:
+def test_a_name_in_the_address_is_escaped_in_the_title(page_console: Served) -> None:
     with browser() as browsed:
         page = browsed.page
         page.goto(page_console.link)
@@ -123,7 +123,7 @@ def test_a_name_in_the_address_is_written_out_in_the_title(page_console: Served)
 
 
 def read(browsed: Browsed) -> list[str]:
-    """All that stands on the page; nothing of it is hidden or turned."""
+    """All text of the page; none of it may be hidden or reversed."""
     seen: list[str] = browsed.page.evaluate(EVERYTHING)
     assert [text for text in seen if STRANGE.search(text)] == []
     return seen

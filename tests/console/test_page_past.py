@@ -1,4 +1,4 @@
-"""A job's past on the page: commits and the way back, rows that left by other doors, state."""
+"""The history of a job on the page: commits and rewinding, late and dead rows, state."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ BAD = ["no json", "<script>document.title='hacked'</script>"]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the job's file and its checkpoint are."""
+    """The folder of the job's file and its checkpoint."""
     return tmp_path_factory.mktemp("past")
 
 
@@ -68,16 +68,16 @@ def past(folder: Path, broker: ThrowAwayBroker, spark: SparkSession) -> Iterator
 
 
 def opened(browsed: Browsed, console: Served, tab: str) -> None:
-    """The job with one of its tabs."""
+    """Open one tab of the job."""
     browsed.page.goto(console.link)
     expect(browsed.page.locator(f"[data-job={NAME}]")).to_be_visible(timeout=PATIENCE)
     browsed.page.goto(f"http://127.0.0.1:{console.port}/#/jobs/{NAME}/{tab}")
 
 
-def test_late_and_dead_rows_are_shown_with_where_they_came_from(past: Served) -> None:
+def test_late_and_dead_rows_are_shown_with_their_origin(past: Served) -> None:
     with browser() as browsed:
         page = browsed.page
-        opened(browsed, past, "doors?door=dead")
+        opened(browsed, past, "side-outputs?output=dead")
         expect(page.locator("li.record")).to_have_count(len(BAD), timeout=PATIENCE)
         newest = page.locator("li.record").first
         expect(newest).to_contain_text("not JSON")
@@ -109,9 +109,7 @@ def test_a_key_looked_up_on_the_page_has_the_value_of_the_checkpoint(past: Serve
         expect(page.get_by_text("needs a value of type")).to_be_visible(timeout=PATIENCE)
 
 
-def test_a_job_is_rewound_from_the_page_once_it_has_said_what_will_happen(
-    past: Served, folder: Path
-) -> None:
+def test_a_job_is_rewound_from_the_page_after_a_preview(past: Served, folder: Path) -> None:
     [_, second] = commits(looked_at(folder / "job"))
     with browser() as browsed:
         page = browsed.page
@@ -120,7 +118,7 @@ def test_a_job_is_rewound_from_the_page_once_it_has_said_what_will_happen(
         page.get_by_role("button", name="Rewind from batch 1").click()
         dialog = page.get_by_role("dialog")
         expect(dialog).to_contain_text(f"1 later batch with {second['rows']} rows")
-        expect(dialog).to_contain_text(f"{NAME}.out-2, which must not be there yet")
+        expect(dialog).to_contain_text(f"{NAME}.out-2, which must not exist yet")
         dialog.get_by_text("The same outputs").click()
         expect(dialog).to_contain_text("header millstream.again")
         go = dialog.get_by_role("button", name="Rewind to batch 1")

@@ -1,4 +1,4 @@
-"""Topics and their records on the page, beside what Kafka holds; and records that mean harm."""
+"""Topics and their records on the page, compared with Kafka; and hostile records."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def opened(browsed: Browsed, console: Served, topic: str, query: str = "") -> No
 
 
 def in_kafka(kafka: str, topic: str) -> dict[str, Any]:
-    """Every record of a topic by its place."""
+    """Every record of a topic by its position."""
     with Consumer(topic, kafka=kafka, until_end=True) as reader:
         return {f"{record.partition}@{record.offset}": record for record in reader}
 
 
 def places(browsed: Browsed) -> list[str]:
-    """The places of the records that are shown, as they stand."""
+    """The positions of the records, in the order shown."""
     shown: list[str] = browsed.page.locator("li.record").evaluate_all(
         "all => all.map((one) => one.dataset.place)"
     )
@@ -88,8 +88,8 @@ def test_records_and_counts_are_those_of_kafka_while_they_change(
         expect(newest).to_contain_text("header no")
         expect(page.locator(".tile[data-fact=end] .value")).to_have_text("21", timeout=PATIENCE)
 
-        page.get_by_label("only where").fill("even = true and n >= 10")
-        page.get_by_role("button", name="Look").click()
+        page.get_by_label("where").fill("even = true and n >= 10")
+        page.get_by_role("button", name="Search").click()
         expect(page.locator("li.record")).to_have_count(5, timeout=PATIENCE)
         page.goto(f"http://127.0.0.1:{page_console.port}/#/topics")
         row = page.locator(f"[data-topic='{topic}'] [data-fact=records]")
@@ -97,14 +97,14 @@ def test_records_and_counts_are_those_of_kafka_while_they_change(
         assert browsed.complaints == []
 
 
-def test_pausing_holds_the_records_and_going_on_leaves_none_out(
+def test_pausing_freezes_the_records_and_continuing_skips_none(
     page_console: Served, broker: ThrowAwayBroker, topic: str
 ) -> None:
     Topics(broker.address).create(topic)
     with Producer(broker.address) as producer, browser() as browsed:
         page = browsed.page
         opened(browsed, page_console, topic)
-        expect(page.get_by_text("No record here")).to_be_visible(timeout=PATIENCE)
+        expect(page.get_by_text("No records")).to_be_visible(timeout=PATIENCE)
         producer.send(topic, b"one")
         producer.flush()
         expect(page.locator("li.record")).to_have_count(1, timeout=PATIENCE)
@@ -145,19 +145,19 @@ def test_records_that_could_not_be_fetched_while_following_are_reported_missing(
     with browser() as browsed:
         browsed.page.route("**/records?*", once)
         opened(browsed, page_console, topic)
-        warning = browsed.page.get_by_text("some records may be missing: look again")
+        warning = browsed.page.get_by_text("some records may be missing; reload")
         expect(warning).to_be_visible()
         assert len(asked) >= 2
 
 
-def test_expectations_of_the_page_have_as_much_time_as_its_elements() -> None:
+def test_assertions_on_pages_have_the_same_timeout_as_on_elements() -> None:
     with browser() as browsed:
         browsed.page.set_content("<p hidden>late</p>")
         browsed.page.evaluate("setTimeout(() => document.querySelector('p').hidden = false, 6000)")
         expect(browsed.page.locator("p")).to_be_visible()
 
 
-def test_hostile_records_are_shown_harmless(
+def test_hostile_records_are_shown_escaped(
     page_console: Served, broker: ThrowAwayBroker, topic: str
 ) -> None:
     Topics(broker.address).create(topic, settings={"max.message.bytes": LARGEST})
@@ -183,8 +183,8 @@ def test_hostile_records_are_shown_harmless(
         for _ in range(10):
             twists.click()
         large = page.locator("[data-place='0@2']")
-        expect(large).to_contain_text("10.0 MB, cut")
-        large.get_by_role("button", name="Load more of it").click()
+        expect(large).to_contain_text("10.0 MB, truncated")
+        large.get_by_role("button", name="Load more").click()
         expect(large.get_by_text("Only the beginning is shown")).to_be_visible(timeout=PATIENCE)
         assert page.title() == f"{topic} · Millstream"
         assert page.locator("main script, main img").count() == 0

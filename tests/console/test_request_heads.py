@@ -1,4 +1,4 @@
-"""A request's line and headers are as large as the limit says and no larger, however they come."""
+"""The limit on a request's line and headers, however they are split into packets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def small(tmp_path: Path) -> Iterator[Served]:
 
 
 def head(console: Served, size: int, *, many: bool = False, padded: bool = False) -> bytes:
-    """A request for `/healthz` of exactly so many bytes."""
+    """A request for `/healthz` of exactly `size` bytes."""
     begin = f"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1:{console.port}\r\nConnection: close\r\n"
     left = size - len(begin) - 2
     if many:
@@ -60,7 +60,7 @@ def by_the_byte_at_the_edge(connection: socket.socket, sent: bytes) -> None:
 
 @pytest.mark.parametrize("send", [in_one, in_pieces, by_the_byte_at_the_edge])
 @pytest.mark.parametrize("kind", ["one large", "many small", "padded"])
-def test_heads_are_taken_up_to_the_limit_and_refused_beyond_it(
+def test_heads_are_accepted_up_to_the_limit_and_refused_beyond_it(
     small: Served, kind: str, send: object
 ) -> None:
     answers = []
@@ -79,7 +79,7 @@ def test_heads_are_taken_up_to_the_limit_and_refused_beyond_it(
     assert answers[2] == b"HTTP/1.1 431"
 
 
-def test_a_request_sent_ahead_is_held_to_the_limit_too(small: Served) -> None:
+def test_the_limit_applies_to_a_pipelined_request(small: Served) -> None:
     first = f"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1:{small.port}\r\n\r\n".encode()
     for size, status in ((LIMIT, b"HTTP/1.1 200"), (LIMIT + 1, b"HTTP/1.1 431")):
         with connected(small) as connection:
@@ -89,7 +89,7 @@ def test_a_request_sent_ahead_is_held_to_the_limit_too(small: Served) -> None:
         assert answers.rpartition(b"HTTP/1.1 ")[2][:3] == status[-3:]
 
 
-def test_requests_sent_ahead_are_answered_in_their_order(small: Served) -> None:
+def test_pipelined_requests_are_answered_in_order(small: Served) -> None:
     path = b"GET /%s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n%s\r\n"
     names = [b"healthz", b"none", b"readyz", b"healthz"] * 100
     sent = [path % (name, small.port, b"Connection: close\r\n" * (folder == len(names) - 1))

@@ -1,7 +1,7 @@
-"""The process that rewinds a job, from outside: one at a time, ended with the console, bounded.
+"""The process that rewinds a job: one at a time, ended with the console, with bounded output.
 
-What it does to a job is shown on a real stack, in tests/jobs/test_rewind.py; here another
-program stands in its place, which is slow, talks too much, or fails, as the test asks.
+tests/jobs/test_rewind.py tests its effect on a job. Here a script replaces it that is slow,
+prints too much or fails.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def events(console: Served) -> list[str]:
         return [event.event for event in registry.events("hot")]
 
 
-def test_what_a_request_says_reaches_the_command_as_checked_words(
+def test_a_request_reaches_the_command_as_checked_arguments(
     console: Served, stand_in: Callable[[str], None], tmp_path: Path
 ) -> None:
     console.add_job()
@@ -77,7 +77,7 @@ def test_a_refusal_is_passed_on_with_its_kind(
     assert events(console)[-2:] == ["rewind requested", "rewind failed"]
 
 
-def test_one_rewind_of_a_job_at_a_time_and_none_outlives_the_console(
+def test_one_rewind_of_a_job_runs_at_a_time_and_ends_with_the_console(
     console: Served, stand_in: Callable[[str], None]
 ) -> None:
     console.add_job()
@@ -97,7 +97,7 @@ def test_one_rewind_of_a_job_at_a_time_and_none_outlives_the_console(
     assert rewound(console, "nobody").status == 404
 
 
-def test_a_command_that_talks_without_end_fills_no_answer(
+def test_the_output_of_a_command_is_bounded_in_the_response(
     console: Served, stand_in: Callable[[str], None]
 ) -> None:
     console.add_job()

@@ -1,4 +1,4 @@
-"""Secrets of a pipeline, of Kafka and of the page itself are in no answer and no file."""
+"""Secrets of a pipeline, of Kafka and of the page are in no response and no file."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_the_plan_still_says_where_rows_go(kept: Served) -> None:
     assert len(late["other_sinks"]) == 1
 
 
-def test_the_token_is_in_no_file_but_its_own(kept: Served, tmp_path: Path) -> None:
+def test_the_token_is_only_in_its_own_file(kept: Served, tmp_path: Path) -> None:
     kept("/api/jobs")
     kept("/api/jobs", token="guess")
     holding = [file.name for file in tmp_path.rglob("*")

@@ -1,4 +1,4 @@
-"""What strangers do, from the owner's own address too, is no concern of whoever has the token."""
+"""Requests without the token do not affect the owner, even from the same address."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SMALL = Limits(rate=0.001, burst=10, guesses=0.001, guessing=5)
 PATHS = ("/api/jobs", "/healthz", "/metrics", "/readyz", "/", "/assets/none.js", "/none")
 
 
-def test_requests_without_the_token_use_up_nothing_of_the_owners(tmp_path: Path) -> None:
+def test_requests_without_the_token_do_not_use_up_the_owners_limits(tmp_path: Path) -> None:
     with served(tmp_path / "home", limits=SMALL) as console:
         strangers = [console(path, token=None).status for path in PATHS for _ in range(15)]
         strangers += [console("/api/jobs", token="wrong").status for _ in range(15)]
@@ -33,15 +33,15 @@ def test_requests_without_the_token_use_up_nothing_of_the_owners(tmp_path: Path)
     assert owner == [200] * 10
 
 
-def test_the_owner_is_limited_by_what_the_owner_asks(tmp_path: Path) -> None:
+def test_the_owners_limits_count_only_the_owners_requests(tmp_path: Path) -> None:
     with served(tmp_path / "home", limits=SMALL) as console:
         owner = [console("/healthz").status for _ in range(12)]
         assert owner == [200] * 10 + [429] * 2
         assert console("/healthz", token=None).status == 200
 
 
-def test_the_page_itself_loads_however_much_strangers_ask(tmp_path: Path) -> None:
-    """A browser asks for the page's files without the token: it does not have it yet."""
+def test_the_page_loads_during_a_flood_of_requests_without_the_token(tmp_path: Path) -> None:
+    """A browser loads the page's files without the token, which it does not have yet."""
     page = tmp_path / "page"
     (page / "assets").mkdir(parents=True)
     (page / "index.html").write_text("<html></html>")
@@ -54,8 +54,8 @@ def test_the_page_itself_loads_however_much_strangers_ask(tmp_path: Path) -> Non
     assert set(answers) == {200}
 
 
-def test_addresses_beyond_the_most_share_one_bucket() -> None:
-    """Whoever has many addresses gets no more by using them in turn."""
+def test_addresses_beyond_the_maximum_share_one_bucket() -> None:
+    """A client with many addresses gains nothing by rotating them."""
     buckets = Buckets(rate=0.001, burst=5, most=100)
     given = [buckets.refused(f"10.0.{n // 256}.{n % 256}") for n in range(2_000) for _ in (1, 2)]
     assert given.count(0) <= 100 * 2 + 5
@@ -91,7 +91,7 @@ def test_silent_connections_make_room_for_new_ones(tmp_path: Path) -> None:
     b"POST /api/jobs/hot/stop HTTP/1.1\r\nHost: x\r\nContent-Length: 4000\r\n\r\n{",
     b"GET /healthz HTTP/1.1\r\nHost: {host}\r\n\r\n",
 ])  # fmt: skip
-def test_a_flood_of_connections_denies_the_owner_nothing(tmp_path: Path, sent: bytes) -> None:
+def test_a_flood_of_connections_does_not_block_the_owner(tmp_path: Path, sent: bytes) -> None:
     with served(tmp_path / "home", limits=Limits(connections=50)) as console:
         sent = sent.replace(b"{host}", f"127.0.0.1:{console.port}".encode())
         with flood(console, sent, connections=200):
@@ -104,7 +104,7 @@ def test_a_flood_of_connections_denies_the_owner_nothing(tmp_path: Path, sent: b
     assert sorted(times)[10] < 1.0, times
 
 
-def test_a_flood_of_requests_denies_the_owner_nothing(tmp_path: Path) -> None:
+def test_a_flood_of_requests_does_not_block_the_owner(tmp_path: Path) -> None:
     limits = Limits(rate=20, burst=100)
     with served(tmp_path / "home", limits=limits) as console, asking(console, threads=4) as asked:
         answers = [console("/api/jobs").status for _ in range(100)]
@@ -114,7 +114,7 @@ def test_a_flood_of_requests_denies_the_owner_nothing(tmp_path: Path) -> None:
 
 @contextmanager
 def flood(console: Served, sent: bytes, connections: int) -> Iterator[None]:
-    """Always so many connections that have sent this and wait; each that is ended is replaced."""
+    """Keep `count` connections that have sent this and wait; replace each that is closed."""
     over = threading.Event()
 
     def run() -> None:
@@ -143,7 +143,7 @@ def flood(console: Served, sent: bytes, connections: int) -> Iterator[None]:
 
 @contextmanager
 def asking(console: Served, threads: int) -> Iterator[dict[int, int]]:
-    """Requests without the token, as fast as they are answered; how many got which status."""
+    """Send requests without the token as fast as possible; return the number of each status."""
     over, counts = threading.Event(), {401: 0, 429: 0}
 
     def run() -> None:

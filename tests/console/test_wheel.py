@@ -1,4 +1,4 @@
-"""The wheel in an environment of its own, on a machine without Node: the page is there."""
+"""The wheel in a fresh environment without Node includes the page."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def installed(wheel: Path, tmp_path: Path) -> Iterator[tuple[Path, dict[str, str]]]:
-    """The `millstream` command of a fresh environment, and what it sees: no Node, no repository."""
+    """The `millstream` command of a fresh environment without Node and repository."""
     folder = tmp_path / "venv"
     run([sys.executable, "-m", "venv", "--without-pip", str(folder)])
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
@@ -59,7 +59,7 @@ def installed(wheel: Path, tmp_path: Path) -> Iterator[tuple[Path, dict[str, str
     run([str(folder / "bin" / "python"), "-m", "millstream.cli.main", "down"], **environment)
 
 
-def test_the_wheel_holds_the_page_its_licences_and_the_demo_and_no_sources_of_the_page(
+def test_the_wheel_has_the_page_its_licences_and_the_demo_but_no_sources_of_the_page(
     wheel: Path,
 ) -> None:
     names = zipfile.ZipFile(wheel).namelist()
@@ -72,7 +72,7 @@ def test_the_wheel_holds_the_page_its_licences_and_the_demo_and_no_sources_of_th
     assert not [name for name in names if "node_modules" in name or name.endswith(".tsx")]
 
 
-def test_the_installed_wheel_serves_the_page_without_node_and_asks_no_other_host(
+def test_the_installed_wheel_serves_the_page_without_node_and_without_other_hosts(
     installed: tuple[Path, dict[str, str]], broker: ThrowAwayBroker
 ) -> None:
     python, environment = installed

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def leads(link: str, document: Path) -> bool:
-    """Whether a link leads to a page, and to a heading of it where it names one."""
+    """Whether the page of a link exists, and its heading if the link names one."""
     path, _, anchor = link.partition("#")
     page = (document.parent / path) if path else document
     return page.exists() and (not anchor or anchor in anchors(page.read_text()))

@@ -123,7 +123,7 @@ def succeed(command: list[str], tree: Path) -> None:
 
 
 @pytest.mark.parametrize("diff", ["-x = 2\n+x = 3\n", "-y\n+z\n"])
-def test_a_diff_that_fits_nowhere_or_twice_is_refused(diff: str, tmp_path: Path) -> None:
+def test_a_diff_that_matches_nowhere_or_twice_is_refused(diff: str, tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("x = 1\ny\ny\n")
 
     with pytest.raises(AssertionError, match=r"a\.py has \d places"):

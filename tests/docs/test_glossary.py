@@ -19,7 +19,7 @@ _LINK = re.compile(r"\]\(([^)]+)\)")
 
 
 def entries(text: str) -> dict[str, str]:
-    """Each term with what is written below it."""
+    """Each term with the text below it."""
     return {found[1]: found[2] for found in _ENTRY.finditer(text)}
 
 

@@ -1,4 +1,4 @@
-"""Paths and links in the documents lead somewhere."""
+"""Paths and links in the documents exist."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
 def broken(text: str, document: Path) -> list[str]:
-    """Paths of this repository that do not exist, and links to no page or no heading of it."""
+    """Paths of this repository that do not exist, and links to missing pages or headings."""
     prose = _FENCE.sub("", text)
     paths = [path for path in _PATH.findall(prose) if path.split("/")[0] in TOP]
     return [path for path in paths if not exists(path)] + [
@@ -28,7 +28,7 @@ def broken(text: str, document: Path) -> list[str]:
 
 
 def exists(path: str) -> bool:
-    """Whether a path exists below the repository or the package; a record by its number does."""
+    """Whether a path exists in the repository or the package; records may be given by number."""
     bases = (ROOT, PACKAGE)
     return any((b / path).exists() or any(b.glob(f"{path.rstrip('/')}-*.md")) for b in bases)
 
@@ -57,7 +57,7 @@ def test_every_decision_record_is_in_the_index() -> None:
         "[gone](../README.md#no-such-heading)",
     ],
 )
-def test_what_leads_nowhere_is_found(text: str) -> None:
+def test_broken_paths_and_links_are_found(text: str) -> None:
     assert len(broken(text, ROOT / "docs" / "jobs.md")) == 1
 
 

@@ -233,7 +233,7 @@ def test_partitions_that_come_later_are_read_from_their_beginning(
     log: Log, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("millstream.engine.continuous.direct.INTERVAL_SECONDS", 0.5)
-    monkeypatch.setattr("millstream.sources.kafka.reader._LOOK_SECONDS", 0.2)
+    monkeypatch.setattr("millstream.sources.kafka.reader._REFRESH_SECONDS", 0.2)
     log.topics.create(topic)
     log.fill(topic, rows(range(30)))
     out = f"{topic}.out"
@@ -255,7 +255,7 @@ def test_partitions_that_come_later_are_read_from_their_beginning(
 def test_a_topic_made_anew_stops_the_job(
     log: Log, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("millstream.sources.kafka.reader._LOOK_SECONDS", 0.2)
+    monkeypatch.setattr("millstream.sources.kafka.reader._REFRESH_SECONDS", 0.2)
     log.topics.create(topic)
     log.fill(topic, rows(range(30)))
     running = Running(passing(topic), log, tmp_path / "job")

@@ -1,4 +1,4 @@
-"""The conformance check: the fast path, the exact path and the oracle give one answer."""
+"""The conformance check: the fast path, the exact path and the oracle give the same result."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 
 def agreed(values: list[bytes | None], fields: Fields, kind: pa.DataType | None = None) -> Decoded:
-    """Decode in all three ways; fails where they differ in rows, values, reasons or counts."""
+    """Decode in all three ways; fail if they differ in rows, values, reasons or counts."""
     schema = Schema.parse(ddl(fields))
     array = pa.array(values, kind or pa.binary())
     fast, exact = decode(array, schema), decode_exactly(array, schema)
     for made in (fast, exact):
         made.table.validate(full=True)
         assert made.table.schema.equals(schema.arrow(), check_metadata=True)
-    told = [_told(raw, fields) for raw in values]
-    rows = [row for row in told if row is not None]
-    good = [number for number, row in enumerate(told) if row is not None]
+    expected = [_by_oracle(raw, fields) for raw in values]
+    rows = [row for row in expected if row is not None]
+    good = [number for number, row in enumerate(expected) if row is not None]
     assert fast.good.tolist() == exact.good.tolist() == good, _first(values, fast, exact, good)
     assert fast.bad.tolist() == exact.bad.tolist()
     assert fast.reasons == exact.reasons
@@ -36,7 +36,7 @@ def agreed(values: list[bytes | None], fields: Fields, kind: pa.DataType | None 
     return fast
 
 
-def _told(raw: bytes | None, fields: Fields) -> tuple[dict[str, Any], bool] | None:
+def _by_oracle(raw: bytes | None, fields: Fields) -> tuple[dict[str, Any], bool] | None:
     try:
         return json_oracle.read(raw, fields)
     except json_oracle.Bad:
@@ -44,7 +44,7 @@ def _told(raw: bytes | None, fields: Fields) -> tuple[dict[str, Any], bool] | No
 
 
 def _shown(row: dict[str, Any]) -> str:
-    """`repr` tells -0.0 from 0.0 and one NaN is like another; a zone has one name."""
+    """`repr` distinguishes -0.0 from 0.0, and all NaN are equal; a zone has one name."""
     return repr(row).replace("zoneinfo.ZoneInfo(key='UTC')", "datetime.timezone.utc")
 
 

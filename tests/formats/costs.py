@@ -1,8 +1,8 @@
-"""What decoding hostile records costs: memory above the input and CPU time, in forked processes.
+"""Measures the cost of decoding hostile records: memory above the input and CPU time.
 
-`python -m tests.formats.costs <target> <way>,… <size> …` prints one JSON object for each input,
-way and size: one large record `alone` or `among` ordinary ones, or the same bytes as `many` small
-records. Each is decoded in a process of its own, under a limit of address space and of CPU time.
+`python -m tests.formats.costs <target> <way>,… <size> …` prints one JSON object per input, way and
+size: one large record `alone` or `among` ordinary ones, or the same bytes as `many` small records.
+Each is decoded in a forked process with limits of address space and CPU time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _AROUND = 1100
 
 
 def values_of(target: Target, name: str, size: int, way: str) -> pa.Array:
-    """Hostile records of that size together, with ordinary ones before, between and after."""
+    """Hostile records with this total size, with ordinary records before, between and after."""
     if way == "alone":
         return pa.array([target.hostile[name](size)], pa.binary())
     normal = [target.normal] * _AROUND
@@ -40,7 +40,7 @@ def values_of(target: Target, name: str, size: int, way: str) -> pa.Array:
 
 
 def measured(target: Target, values: pa.Array) -> dict[str, Any]:
-    """Peak memory above what the input takes, CPU seconds, and rows; `error` if it died."""
+    """Peak memory above that of the input, CPU seconds, and rows; `error` if the process failed."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
@@ -53,9 +53,9 @@ def measured(target: Target, values: pa.Array) -> dict[str, Any]:
             os._exit(code)
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
-        told = pipe.read()
+        report = pipe.read()
     _, status = os.waitpid(child, 0)
-    return json.loads(told) if told else {"error": f"ended with status {status}"}
+    return json.loads(report) if report else {"error": f"ended with status {status}"}
 
 
 def _decoded(target: Target, values: pa.Array) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Random damage to hostile and ordinary records, decoded under a limit of memory and time.
+"""Decodes randomly damaged records, hostile and ordinary, within limits of memory and time.
 
-`python -m tests.formats.fuzzing <target> <seed> <rounds>` ends with status 0 if each record was a
-row or a bad row, the same one alone and among others, and none cost more than its size allows.
+`python -m tests.formats.fuzzing <target> <seed> <rounds>` exits with 0 if each record became a row
+or a bad row, the same one alone and among others, within the limits.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def damaged(random: Random, raw: bytes) -> bytes:
 
 
 def one_round(random: Random, target: Target) -> None:
-    """Some records, decoded together and few at a time."""
+    """Decode some records together and a few at a time."""
     makers = list(target.hostile.values())
     sizes = [random.choice((1, 10, 100, 1000, 20_000)) for _ in range(60)]
     records: list[bytes | None] = [damaged(random, random.choice(makers)(size)) for size in sizes]
@@ -62,7 +62,7 @@ def one_round(random: Random, target: Target) -> None:
 
 
 def shown(table: pa.Table) -> list[Any]:
-    """Rows as text: one NaN is like another."""
+    """Rows as text, in which all NaN are equal."""
     return [repr(row) for row in table.to_pylist()]
 
 

@@ -1,4 +1,4 @@
-"""Records made to be expensive: for each decoder what a hostile producer may send, of any size."""
+"""Expensive records of any size, as a hostile producer may send them, for each decoder."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Maker = Callable[[int], bytes]
 
 @dataclass(frozen=True)
 class Target:
-    """One decoder with its schema: an ordinary record, and makers of expensive ones."""
+    """One decoder with its schema, an ordinary record, and factories of expensive records."""
 
     format: Format
     schema: Schema
@@ -83,7 +83,7 @@ def _listed(unit: bytes, last: bytes, name: bytes = b"more") -> Maker:
 
 
 def _many_slots(size: int) -> bytes:
-    """Objects of as many scalars as a shape may have, each with a name of its own."""
+    """Objects with as many scalars as a shape may have, each with a different name."""
     count = min(500, max(1, size // 16))
     return b'{"id":1,' + b",".join(b'"x%d_%d":%d' % (size, n, n) for n in range(count)) + b"}"
 
@@ -197,7 +197,7 @@ _PLAIN: dict[str, bytes] = {"id": b"\2", "text": b"\0", "exact": b"\2\1"}
 
 
 def _datum(name: str, body: bytes, after: bytes = b"") -> bytes:
-    """The record with something in one field; the others are small or empty."""
+    """A record with data in one field; the other fields are small or empty."""
     parts = [body if part == name else _PLAIN.get(part, b"\0") for part in _NAMES]
     return b"".join(parts) + after
 
@@ -208,7 +208,7 @@ def _items(name: str, unit: bytes) -> Maker:
 
 
 def _cubes(size: int) -> bytes:
-    """Arrays of arrays of arrays, each as long as the fast path takes them."""
+    """Arrays of arrays of arrays, each of the maximum length for the fast path."""
     line = _long(60) + b"\2" * 60 + b"\0"
     plane = _long(60) + line * 60 + b"\0"
     count = max(1, size // len(plane))
@@ -274,12 +274,12 @@ def _sized(number: int, body: bytes) -> bytes:
 
 
 def _packs(size: int) -> bytes:
-    """Packed numbers in many pieces, each as long as the fast path takes them."""
+    """Packed numbers in many pieces, each of the maximum length for the fast path."""
     return _sized(3, b"\1" * 250) * max(1, size // 253)
 
 
 def _unknown(size: int) -> bytes:
-    """Undeclared fields, each with a number of its own."""
+    """Undeclared fields, each with a different number."""
     return b"".join(varint((1000 + n * 7) << 3) + b"\1" for n in range(max(1, size // 4)))
 
 

@@ -1,4 +1,4 @@
-"""Random schemas and records for the conformance tests: mostly alike, some of them nasty."""
+"""Random schemas and records for the conformance tests: most are alike, some are unusual."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def random_fields(random: Random, depth: int = 0) -> Fields:
 
 
 def good(random: Random, type_: Type) -> bytes:
-    """The text of a right value, in one of the forms that producers write."""
+    """The text of a valid value, in one of the forms that producers write."""
     if isinstance(type_, str):
         return bytes(_GOOD[type_](random))
     if type_[0] == "decimal":
@@ -148,7 +148,7 @@ def record(
 
 
 def mutated(random: Random, raw: bytes) -> bytes:
-    """The record with one to three bytes changed, added, removed or doubled."""
+    """The record with one to three bytes changed, added, removed or repeated."""
     made = bytearray(raw)
     for _ in range(random.randint(1, 3)):
         at = random.randrange(len(made) + 1)
@@ -166,7 +166,7 @@ def mutated(random: Random, raw: bytes) -> bytes:
 
 
 def records(random: Random, fields: Fields, count: int) -> list[bytes | None]:
-    """Records of one maker; now and then a field is nasty, missing or extra, or bytes are hurt."""
+    """Records of one producer; some have unusual, missing or extra fields, or damaged bytes."""
     style = random.choice(((b",", b":"), (b", ", b": "), (b" ,\n", b"\t: ")))
     trouble = random.choice((0.02, 0.2))
     always_extra = random.random() < 0.3

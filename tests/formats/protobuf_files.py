@@ -1,4 +1,4 @@
-"""A descriptor set made by hand, with every kind of field: no protoc needed."""
+"""A hand-made descriptor set with every kind of field; needs no protoc."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COLOR, INNER, INSTANT = ".shop.Color", ".shop.Inner", ".google.protobuf.Timestam
 
 
 def field(name: str, number: int, kind: str, **more: Any) -> Any:
-    """`kind` is a scalar's word or the full name of an enum or a message."""
+    """`kind` is the name of a scalar, or the full name of an enum or a message."""
     label = F.LABEL_REPEATED if more.pop("many", False) else F.LABEL_OPTIONAL
     if kind in KINDS:
         return F(name=name, number=number, type=KINDS[kind], label=label, **more)
@@ -71,7 +71,7 @@ def recursive() -> bytes:
 
 
 def older() -> bytes:
-    """`shop.Old`, in the second version of the language: required fields and closed enums."""
+    """`shop.Old` in proto2: required fields and closed enums."""
     file = d.FileDescriptorProto(name="old.proto", package="shop", syntax="proto2")
     colors = file.enum_type.add(name="Color")
     for number, name in enumerate(("RED", "BLUE"), start=1):
@@ -86,7 +86,7 @@ def older() -> bytes:
 
 
 def several() -> bytes:
-    """Messages beside and inside each other: `m.First`, `m.Second` and what is in them."""
+    """Sibling and nested messages: `m.First`, `m.Second` and those inside them."""
     file = d.FileDescriptorProto(name="several.proto", package="m", syntax="proto3")
     for outer in ("First", "Second", "Third"):
         message = file.message_type.add(name=outer)

@@ -1,4 +1,4 @@
-"""Avro has one meaning: fast path == exact path == oracle, over random and hostile records."""
+"""Avro: fast path == exact path == oracle, for random and hostile records."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def agreed(values: list[bytes | None], schema: dict[str, Any]) -> Decoded:
     text = json.dumps(schema)
     node, kinds = parse_schema(text), row_schema(text)
     array = pa.array(values, pa.binary())
-    told = [_told(raw, schema) for raw in values]
-    return same(decode(array, kinds, node), decode_exactly(array, kinds, node), told, kinds)
+    expected = [_by_oracle(raw, schema) for raw in values]
+    return same(decode(array, kinds, node), decode_exactly(array, kinds, node), expected, kinds)
 
 
-def _told(raw: bytes | None, schema: dict[str, Any]) -> Any:
+def _by_oracle(raw: bytes | None, schema: dict[str, Any]) -> Any:
     try:
         return avro_oracle.read(raw, schema)
     except avro_oracle.Bad:
@@ -141,7 +141,7 @@ class Made:
 
 @settings(max_examples=60, deadline=None)
 @given(SEEDS, st.sampled_from((5, 40)))
-def test_random_records_mean_the_same_on_every_path(random: Random, count: int) -> None:
+def test_random_records_decode_to_the_same_rows_on_every_path(random: Random, count: int) -> None:
     made = Made(random)
     schema = made.record()
     values: list[bytes | None] = [written(made.value(schema), schema) for _ in range(count)]
@@ -150,7 +150,7 @@ def test_random_records_mean_the_same_on_every_path(random: Random, count: int) 
 
 @settings(max_examples=60, deadline=None)
 @given(SEEDS)
-def test_damaged_bytes_never_pass_for_a_value(random: Random) -> None:
+def test_damaged_bytes_decode_the_same_on_every_path(random: Random) -> None:
     made = Made(random)
     schema = made.record()
     whole = [written(made.value(schema), schema) for _ in range(20)]
@@ -183,7 +183,7 @@ def test_random_bytes_are_rows_or_bad_rows_and_never_a_crash(values: list[bytes]
     assert len(made.good) + len(made.bad) == len(values)
 
 
-def test_numbers_at_every_edge_and_numbers_too_long_are_told_apart() -> None:
+def test_numbers_at_every_edge_are_read_and_longer_ones_refused() -> None:
     schema = {"type": "record", "name": "r", "fields": [{"name": "a", "type": "long"}]}
     good = [written({"a": edge}, schema) for edge in EDGES]
     odd = [
@@ -211,7 +211,7 @@ def test_an_array_that_claims_more_than_its_bytes_is_refused_at_once() -> None:
     assert made.reasons[0].endswith("elements; got 0 bytes")
 
 
-def test_a_long_array_is_read_and_costs_itself_only() -> None:
+def test_a_long_array_is_read_among_short_ones() -> None:
     kind = {"type": "array", "items": "long"}
     schema = {"type": "record", "name": "r", "fields": [{"name": "a", "type": kind}]}
     many = written({"a": list(range(50_000))}, schema)
@@ -223,7 +223,7 @@ def test_a_long_array_is_read_and_costs_itself_only() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(SEEDS)
-def test_what_is_written_is_what_fastavro_reads(random: Random) -> None:
+def test_fastavro_reads_the_encoded_records(random: Random) -> None:
     made = Made(random)
     schema = made.record()
     text, node = json.dumps(schema), row_schema(json.dumps(schema))
@@ -233,7 +233,9 @@ def test_what_is_written_is_what_fastavro_reads(random: Random) -> None:
 
     again = bare.encode(table).to_pylist()
 
-    assert [repr(_told(raw, schema)) for raw in again] == [repr(_told(raw, schema)) for raw in rows]
+    assert [repr(_by_oracle(raw, schema)) for raw in again] == [
+        repr(_by_oracle(raw, schema)) for raw in rows
+    ]
 
 
 def test_rows_without_a_schema_are_written_with_one_of_their_columns() -> None:
@@ -271,12 +273,12 @@ def test_a_schema_without_columns_is_refused_while_building(kind: Any, says: str
 
 
 @pytest.mark.parametrize("text", ["{", '"long"', '{"type": "record", "name": "r", "fields": []}'])
-def test_what_is_no_record_schema_is_refused(text: str) -> None:
+def test_a_schema_that_is_not_a_record_is_refused(text: str) -> None:
     with pytest.raises(InvalidSpec, match="an Avro schema needs"):
         parse_schema(text)
 
 
-def test_a_row_that_the_schema_cannot_hold_is_refused_when_it_is_written() -> None:
+def test_a_row_that_does_not_fit_the_avro_schema_is_refused_by_encode() -> None:
     kind = {"type": "enum", "name": "e", "symbols": ["A"]}
     schema = {"type": "record", "name": "r", "fields": [{"name": "a", "type": kind}]}
     with pytest.raises(InvalidInput, match="the Avro field a needs one of A; got 'B'"):

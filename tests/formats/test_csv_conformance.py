@@ -1,4 +1,4 @@
-"""CSV has one meaning: fast path == exact path == oracle, over random and hostile records."""
+"""CSV: fast path == exact path == oracle, for random and hostile records."""
 
 from __future__ import annotations
 
@@ -37,11 +37,13 @@ def agreed(values: list[bytes | None], fields: csv_oracle.Fields,
     schema = Schema.parse(json_records.ddl(fields))
     array = pa.array(values, pa.binary())
     names = tuple(header) if header is not None else None
-    told = [_told(raw, fields, header) for raw in values]
-    return same(decode(array, schema, names), decode_exactly(array, schema, names), told, schema)
+    expected = [_by_oracle(raw, fields, header) for raw in values]
+    return same(
+        decode(array, schema, names), decode_exactly(array, schema, names), expected, schema
+    )
 
 
-def _told(raw: bytes | None, fields: csv_oracle.Fields, header: list[str] | None) -> Any:
+def _by_oracle(raw: bytes | None, fields: csv_oracle.Fields, header: list[str] | None) -> Any:
     try:
         return csv_oracle.read(raw, fields, header)
     except csv_oracle.Bad:
@@ -49,7 +51,7 @@ def _told(raw: bytes | None, fields: csv_oracle.Fields, header: list[str] | None
 
 
 def cell(random: Random, type_: Any) -> bytes:
-    """A right value as a cell: what JSON writes, without its quotes or in CSV's."""
+    """A valid value as a cell: as in JSON, without quotes or with CSV's quotes."""
     text = json_records.good(random, type_)
     if text[:1] == b'"':
         text = text[1:-1]
@@ -64,7 +66,7 @@ def row(random: Random, fields: csv_oracle.Fields) -> bytes:
 
 @settings(max_examples=60, deadline=None)
 @given(SEEDS, st.sampled_from((5, 40)))
-def test_random_rows_mean_the_same_on_every_path(random: Random, count: int) -> None:
+def test_random_records_decode_to_the_same_rows_on_every_path(random: Random, count: int) -> None:
     names = random.sample("abcdef", random.randint(1, 5))
     fields = [(name, random.choice(TYPES), random.random() < 0.8) for name in names]
     made = agreed([row(random, fields) for _ in range(count)], fields)
@@ -73,7 +75,7 @@ def test_random_rows_mean_the_same_on_every_path(random: Random, count: int) -> 
 
 @pytest.mark.parametrize("nullable", [True, False], ids=["nullable", "not null"])
 @pytest.mark.parametrize("type_", TYPES, ids=str)
-def test_every_nasty_cell_means_the_same_for_every_type(type_: Any, nullable: bool) -> None:
+def test_every_unusual_cell_decodes_the_same_on_every_path(type_: Any, nullable: bool) -> None:
     random = Random(7)
     fields = [("id", "long", True), ("x", type_, nullable), ("z", "string", True)]
     bare = [text.strip(b'"') for text in json_records.NASTY] + list(json_records.NASTY)
@@ -87,7 +89,7 @@ def test_every_nasty_cell_means_the_same_for_every_type(type_: Any, nullable: bo
 
 @settings(max_examples=40, deadline=None)
 @given(SEEDS)
-def test_damaged_bytes_never_pass_for_a_value(random: Random) -> None:
+def test_damaged_bytes_decode_the_same_on_every_path(random: Random) -> None:
     whole = [row(random, BIDS) for _ in range(30)]
     damaged = [json_records.mutated(random, random.choice(whole)) for _ in range(150)]
     mixed: list[bytes | None] = [*whole, *damaged, None]
@@ -114,21 +116,21 @@ def test_a_header_finds_cells_by_name_and_counts_the_others() -> None:
     assert made.reasons == ["b: needs long; the cell is empty", "needs 3 cells; got 2"]
 
 
-def test_huge_cells_and_many_cells_are_no_trouble() -> None:
+def test_huge_cells_and_many_cells_are_decoded() -> None:
     schema = Schema.parse("a long, b string")
     huge = [b"1," + b"x" * 1_000_000, b"," * 50_000, b'1,"' + b'""' * 100_000 + b'"']
     array = pa.array([*huge, *[b"1,x"] * 30], pa.binary())
-    told = [{"a": 1, "b": "x" * 1_000_000}, None, {"a": 1, "b": '"' * 100_000}]
+    expected = [{"a": 1, "b": "x" * 1_000_000}, None, {"a": 1, "b": '"' * 100_000}]
 
     made = same(decode(array, schema), decode_exactly(array, schema),
-                [*told, *[{"a": 1, "b": "x"}] * 30], schema)  # fmt: skip
+                [*expected, *[{"a": 1, "b": "x"}] * 30], schema)  # fmt: skip
 
     assert made.reasons == ["needs 2 cells; got 50001"]
 
 
 @settings(max_examples=40, deadline=None)
 @given(SEEDS)
-def test_what_is_written_reads_back_the_same(random: Random) -> None:
+def test_encoded_rows_decode_to_the_same_rows(random: Random) -> None:
     names = random.sample("abcdef", random.randint(1, 4))
     fields = [(name, random.choice(TYPES), True) for name in names]
     schema = Schema.parse(json_records.ddl(fields))
@@ -144,6 +146,6 @@ def test_what_is_written_reads_back_the_same(random: Random) -> None:
     assert repr(again.table.to_pylist()) == repr(table.to_pylist())
 
 
-def test_a_cell_holds_no_parts() -> None:
+def test_a_cell_cannot_hold_a_nested_type() -> None:
     with pytest.raises(InvalidSpec, match="a CSV cell needs a type without parts; got tags"):
         Csv().check(Schema.parse("id long, tags array<string>"))

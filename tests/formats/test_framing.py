@@ -1,4 +1,4 @@
-"""Framed, bare, or either: what begins an Avro record, and what is refused because of it."""
+"""The framing of Avro records: framed, bare, or either."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ def good(value: bytes | None, framing: str) -> bool:
 
 @settings(max_examples=80, deadline=None)
 @given(VALUES, st.sampled_from((pa.binary(), pa.large_binary())))
-def test_without_a_word_a_value_is_read_in_the_one_way_it_can_be(
+def test_without_framing_a_value_is_read_in_the_only_valid_way(
     values: list[bytes | None], kind: pa.DataType
 ) -> None:
     made = Avro(TEXT).decode(pa.array(values, kind), SCHEMA)
 
     framed = [good(value, "confluent") for value in values]
     bare = [good(value, "bare") for value in values]
-    told = [n for n in range(len(values)) if framed[n] != bare[n]]
-    assert made.good.tolist() == told
-    assert sorted([*told, *made.bad.tolist()]) == list(range(len(values)))
-    for number, row in zip(told, made.table.to_pylist(), strict=True):
+    unambiguous = [n for n in range(len(values)) if framed[n] != bare[n]]
+    assert made.good.tolist() == unambiguous
+    assert sorted([*unambiguous, *made.bad.tolist()]) == list(range(len(values)))
+    for number, row in zip(unambiguous, made.table.to_pylist(), strict=True):
         body = values[number] or b""
         once = Avro(TEXT, BARE).decode(pa.array([body[5:] if framed[number] else body]), SCHEMA)
         assert once.table.to_pylist() == [row]
@@ -51,14 +51,14 @@ def test_without_a_word_a_value_is_read_in_the_one_way_it_can_be(
         assert ("may be framed or bare" in reason) == (framed[number] and bare[number])
 
 
-def test_a_value_that_could_be_either_is_refused_until_someone_says() -> None:
+def test_an_ambiguous_value_is_refused_unless_framing_is_set() -> None:
     assert good(BOTH, "bare")
     assert good(BOTH, "confluent")
     made = Avro(TEXT).decode(pa.array([BOTH], pa.binary()), SCHEMA)
-    assert made.reasons == ['may be framed or bare; say framing="confluent" or framing="bare"']
+    assert made.reasons == ['may be framed or bare; set framing="confluent" or framing="bare"']
 
 
-def test_one_schema_id_may_be_the_only_one() -> None:
+def test_framing_can_require_one_schema_id() -> None:
     only = Avro(TEXT, Framing.of("confluent:7"))
     table = pa.table({"a": ["x"], "b": ["y"]})
     [value] = only.encode(table).to_pylist()
@@ -71,7 +71,7 @@ def test_one_schema_id_may_be_the_only_one() -> None:
     ]
 
 
-def test_writing_framed_records_needs_their_id() -> None:
+def test_encoding_framed_records_needs_the_schema_id() -> None:
     table = pa.table({"a": ["x"], "b": ["y"]})
     with pytest.raises(InvalidInput, match='writing needs the schema id in framing="confluent:'):
         Avro(TEXT, Framing.of("confluent")).encode(table)

@@ -17,7 +17,7 @@ TIMES = {
     "json": 32, "csv": 12, "avro": 40, "avro, framed or not": 40, "protobuf": 48,
     "protobuf, framed": 48, "text": 8, "bytes": 4,
 }  # fmt: skip
-"""How many bytes of memory each decoder takes for a byte of the input, beside `ROOM`."""
+"""The bytes of memory that each decoder may use per byte of input, besides `ROOM`."""
 ROOM = 64 << 20
 SECONDS_PER_MB = 2.5
 SLACK = 0.15
@@ -32,7 +32,7 @@ def costs(target: str, ways: str, *sizes: int) -> list[dict[str, Any]]:
 
 
 def too_dear(target: str, ways: str, *sizes: int) -> list[str]:
-    """What broke a bound: memory and time by size, and time as the size grows."""
+    """The exceeded bounds: memory and time by size, and time as the size grows."""
     found: list[str] = []
     seconds: defaultdict[tuple[str, str], list[tuple[int, float]]] = defaultdict(list)
     for cost in costs(target, ways, *sizes):
@@ -71,13 +71,15 @@ def fuzzed(target: str, seed: int, rounds: int) -> None:
 
 
 @pytest.mark.parametrize("target", TIMES)
-def test_damaged_records_are_the_same_rows_alone_and_among_others(target: str) -> None:
+def test_damaged_records_decode_to_the_same_rows_alone_and_among_others(target: str) -> None:
     fuzzed(target, 1, 12)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("target", TIMES)
-def test_thousands_of_damaged_blocks_are_the_same_rows_alone_and_among_others(target: str) -> None:
+def test_thousands_of_damaged_blocks_decode_to_the_same_rows_alone_and_among_others(
+    target: str,
+) -> None:
     seed = random.SystemRandom().randrange(2**32)
     print(f"{target}: seed {seed}")
     fuzzed(target, seed, 2000)

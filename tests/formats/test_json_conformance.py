@@ -1,4 +1,4 @@
-"""One meaning: fast path == exact path == oracle, over random, nasty and damaged records."""
+"""JSON: fast path == exact path == oracle, for random, unusual and damaged records."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NESTED = [
 
 @settings(max_examples=80, deadline=None)
 @given(SEEDS, st.sampled_from((10, 30, 80)))
-def test_random_records_mean_the_same_on_every_path(random: Random, count: int) -> None:
+def test_random_records_decode_to_the_same_rows_on_every_path(random: Random, count: int) -> None:
     fields = json_records.random_fields(random)
     made = agreed(json_records.records(random, fields, count), fields)
     assert len(made.good) + len(made.bad) == count
@@ -33,14 +33,14 @@ def test_random_records_mean_the_same_on_every_path(random: Random, count: int) 
 
 @pytest.mark.parametrize("nullable", [True, False], ids=["nullable", "not null"])
 @pytest.mark.parametrize("type_", [*json_records.SCALARS, *DECIMALS, *NESTED], ids=str)
-def test_every_nasty_value_means_the_same_for_every_type(type_: object, nullable: bool) -> None:
+def test_every_unusual_value_decodes_the_same_on_every_path(type_: object, nullable: bool) -> None:
     random = Random(7)
     fields = [("id", "long", True), ("x", type_, nullable), ("z", "string", True)]
     usual = [json_records.good(random, type_) for _ in range(40)]
-    told = [b'{"id":1,"x":' + text + b',"z":"end"}' for text in [*usual, *json_records.NASTY]]
+    nested = [b'{"id":1,"x":' + text + b',"z":"end"}' for text in [*usual, *json_records.NASTY]]
     alone = [b'{"x":' + text + b"}" for text in [*usual, *json_records.NASTY]]
     ignored = [b'{"x":' + usual[0] + b',"q":' + text + b"}" for text in json_records.NASTY]
-    made = agreed([*told, *alone, *ignored], fields)
+    made = agreed([*nested, *alone, *ignored], fields)
     assert len(made.good) >= 80
 
 
@@ -51,7 +51,7 @@ def test_every_nasty_value_means_the_same_for_every_type(type_: object, nullable
     st.sampled_from(["0123456789", "05.", "0123456789.", "0123456789./:eE", "0123456789.-"]),
     st.integers(0, 3),
 )
-def test_numbers_of_eight_characters_and_fewer_mean_the_same_on_every_path(
+def test_short_numbers_decode_to_the_same_value_on_every_path(
     random: Random, type_: object, letters: str, odd: int
 ) -> None:
     fields = [("id", "long", True), ("x", type_, True), ("z", "string", True)]
@@ -72,7 +72,7 @@ def test_numbers_of_eight_characters_and_fewer_mean_the_same_on_every_path(
 
 @settings(max_examples=25, deadline=None)
 @given(SEEDS)
-def test_damaged_bytes_never_pass_for_a_value(random: Random) -> None:
+def test_damaged_bytes_decode_the_same_on_every_path(random: Random) -> None:
     fields: json_records.Fields = [
         ("auction", "long", True),
         ("price", "double", True),

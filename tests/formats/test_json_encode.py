@@ -1,4 +1,4 @@
-"""Columns to JSON and back: nothing lost, and what Python's own JSON would read."""
+"""Encoding columns as JSON and decoding them loses nothing; Python's JSON reads the same."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SCALARS: dict[str, st.SearchStrategy[Any]] = {
 
 
 def values_of(type_: Any) -> st.SearchStrategy[Any]:
-    """Right values of a type, nulls among them."""
+    """Valid values of a type, including nulls."""
     if isinstance(type_, str):
         return st.none() | SCALARS[type_]
     if type_[0] == "decimal":
@@ -69,7 +69,7 @@ def tables(draw: st.DrawFn) -> pa.Table:
 
 
 def _nullable(fields: json_records.Fields) -> json_records.Fields:
-    """The same fields, all of which may be null, also inside."""
+    """The same fields, all of them nullable, nested ones as well."""
     return [(name, _loose(type_), True) for name, type_, _ in fields]
 
 
@@ -83,7 +83,7 @@ def _loose(type_: Any) -> Any:
 
 @settings(max_examples=100, deadline=None)
 @given(tables())
-def test_what_is_written_is_read_back_the_same(table: pa.Table) -> None:
+def test_encoded_rows_decode_to_the_same_rows(table: pa.Table) -> None:
     made = encode(table)
     assert made.type == pa.binary()
     assert made.null_count == 0
@@ -163,7 +163,7 @@ def _significant(mantissa: str) -> str:
          '{"a":null,"b":[true]}'),
     ],
 )  # fmt: skip
-def test_a_value_has_one_written_form(kind: pa.DataType, value: object, text: str) -> None:
+def test_each_value_is_encoded_as_expected(kind: pa.DataType, value: object, text: str) -> None:
     column = pa.array([None, value, None, value], kind)
     assert encode(pa.table({"x": column.slice(1)})).to_pylist() == [
         f'{{"x":{shown}}}'.encode() for shown in (text, "null", text)
@@ -188,7 +188,7 @@ def test_many_rows_in_many_chunks_are_written_in_order() -> None:
         pa.array([2_932_897], pa.int32()).view(pa.date32()),
     ],
 )
-def test_a_time_that_iso_text_cannot_show_is_refused(column: pa.Array) -> None:
+def test_a_time_that_iso_text_cannot_represent_is_refused(column: pa.Array) -> None:
     with pytest.raises(InvalidInput, match="times in the years 1 to 9999"):
         encode(pa.table({"t": column}))
 
@@ -204,7 +204,7 @@ def test_a_type_without_a_json_form_is_refused() -> None:
 
 @settings(max_examples=400, deadline=None)
 @given(tables())
-def test_a_few_rows_are_written_as_many_are(table: pa.Table) -> None:
+def test_few_rows_are_encoded_like_many(table: pa.Table) -> None:
     few = encode(table.slice(0, json_encode.FEW))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_encode, "FEW", -1)
@@ -219,7 +219,7 @@ REALS = [0.0, -0.0, 1e-3, 9.99e-4, 0.1, 1.35, 27.0, -3.5, 1e9, 999999999.5, 1e10
 
 @settings(max_examples=400, deadline=None)
 @given(st.lists(st.sampled_from(REALS) | st.floats(1e-4, 1e12) | st.floats(), max_size=24))
-def test_a_few_doubles_are_written_as_many_are(values: list[float]) -> None:
+def test_few_doubles_are_encoded_like_many(values: list[float]) -> None:
     table = pa.table({"x": pa.array(values, pa.float64())})
     one_by_one = pa.concat_arrays([encode(table.slice(n, 1)) for n in range(len(values))] or
                                   [pa.array([], pa.binary())])  # fmt: skip

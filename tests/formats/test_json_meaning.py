@@ -1,7 +1,7 @@
-"""What each byte of a JSON record means: the rules, one by one, with their reasons.
+"""The rules of the JSON format, one by one, with the reasons of bad rows.
 
-Every case stands alone, and again among forty ordinary records of the same shape, where
-the fast path would like to take it.
+Every case is decoded alone, and again among forty ordinary records of the same shape, which take
+the fast path.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ Type = Any
 def read(
     text: bytes | None, type_: Type, *, nullable: bool = True, usual: bytes = b"null"
 ) -> Decoded:
-    """The record among others whose `x` is `usual`; all three ways must agree."""
+    """Decode a record among others whose `x` is `usual`; all three ways must agree."""
     plain = b'{"x":' + usual + b"}"
     return agreed([*[plain] * 20, text, *[plain] * 20], [("x", type_, nullable)])
 
 
 def value(text: bytes, type_: Type) -> Any:
-    """What the field means, alone, among nulls and among its like."""
+    """The value of the field, alone, among nulls and among equal records."""
     raw = b'{"x":' + text + b"}"
     for usual in (b"null", text):
         made = read(raw, type_, usual=usual)
@@ -47,7 +47,7 @@ def value(text: bytes, type_: Type) -> Any:
 
 
 def reason(raw: bytes | None, type_: Type = "long", *, nullable: bool = True) -> str:
-    """Why the record is a bad row; the others stay good."""
+    """Why the record is a bad row; the others must be good."""
     made = read(raw, type_, nullable=nullable, usual=_USUAL.get(str(type_), b"1"))
     assert made.bad.tolist() == [20]
     return made.reasons[0]
@@ -129,7 +129,7 @@ def test_a_minus_before_zero_is_kept_for_doubles() -> None:
         (b"5", "string", "x: needs a string; got a number"),
         (b'"\\ud800"', "string", "x: needs a string; got half of a surrogate pair"),
         (b"1", "boolean", "x: needs a boolean; got a number"),
-        (b'"QR=="', "binary", "x: needs a binary; got text that is no base64"),
+        (b'"QR=="', "binary", "x: needs a binary; got text that is not base64"),
         (b'"2026-02-29"', "date", "x: needs a date; got a day that does not exist"),
         (b"20000", "date", "x: needs a date; got a number"),
         (b"1.234", ("decimal", 12, 2), "x: needs a decimal(12,2); got 1.234, which does not fit"),
@@ -139,7 +139,7 @@ def test_a_minus_before_zero_is_kept_for_doubles() -> None:
          "x: needs a timestamp; got 1767225600000.5, no whole milliseconds"),
         (b"1767225600000000", "timestamp",
          "x: needs a timestamp; got a time outside the years 1 to 9999"),
-        (b'"yesterday"', "timestamp", "x: needs a timestamp; got text that is no ISO time"),
+        (b'"yesterday"', "timestamp", "x: needs a timestamp; got text that is not an ISO time"),
         (b'"2026-01-01T00:00:00.1234567Z"', "timestamp",
          "x: needs a timestamp; got a time finer than a microsecond"),
         (b'"2026-01-01T24:00:00Z"', "timestamp",
@@ -153,7 +153,7 @@ def test_a_minus_before_zero_is_kept_for_doubles() -> None:
         (b"{}", ("struct", [("a", "int", False)]), "x.a: needs an int; it is missing"),
     ],
 )  # fmt: skip
-def test_a_wrong_value_makes_a_bad_row_that_names_the_field(
+def test_an_invalid_value_makes_a_bad_row_that_names_the_field(
     text: bytes, type_: Type, sentence: str
 ) -> None:
     raw = b'{"x":' + text + b"}"
@@ -176,11 +176,11 @@ def test_a_wrong_value_makes_a_bad_row_that_names_the_field(
         (b'{"x":1}{"x":2}', "not JSON: extra data at character 8"),
         (b'{"x":1}\n{"x":2}', "not JSON: extra data at character 9"),
         (b'{"x":01}', "not JSON: expecting ',' delimiter at character 7"),
-        (b'{"x":NaN}', "not JSON: NaN is no JSON number"),
-        (b'{"x":-Infinity}', "not JSON: -Infinity is no JSON number"),
-        (b'{"x":1,"x":1}', 'not JSON: the name "x" stands twice in one object'),
-        (b'{"x":1,"\\u0078":1}', 'not JSON: the name "x" stands twice in one object'),
-        (b'{"x":1,"q":{"z":1,"z":2}}', 'not JSON: the name "z" stands twice in one object'),
+        (b'{"x":NaN}', "not JSON: NaN is not a JSON number"),
+        (b'{"x":-Infinity}', "not JSON: -Infinity is not a JSON number"),
+        (b'{"x":1,"x":1}', 'not JSON: the name "x" occurs twice in one object'),
+        (b'{"x":1,"\\u0078":1}', 'not JSON: the name "x" occurs twice in one object'),
+        (b'{"x":1,"q":{"z":1,"z":2}}', 'not JSON: the name "z" occurs twice in one object'),
         (b'{"x":1,"q":' + b"[" * 100 + b"]" * 100 + b"}",
          "not JSON: nested deeper than 100 levels"),
         (b'{"x":1,"q":"a\x00"}', "not JSON: invalid control character at character 14"),
@@ -192,27 +192,27 @@ def test_a_wrong_value_makes_a_bad_row_that_names_the_field(
         (b"7", "needs a JSON object; got a number"),
     ],
 )  # fmt: skip
-def test_a_record_that_is_no_json_object_is_a_bad_row(raw: bytes | None, sentence: str) -> None:
+def test_a_record_that_is_not_a_json_object_is_a_bad_row(raw: bytes | None, sentence: str) -> None:
     assert reason(raw) == sentence
 
 
-def test_a_field_that_must_be_there_is_missed_by_name() -> None:
+def test_a_missing_required_field_is_named() -> None:
     assert reason(b"{}", nullable=False) == "x: needs a long; it is missing"
     assert reason(b'{"x":null}', nullable=False) == "x: needs a long; got null"
     assert reason(b'{"X":1}', nullable=False) == "x: needs a long; it is missing"
 
 
-def test_blanks_and_newlines_between_the_parts_mean_nothing() -> None:
+def test_blanks_and_newlines_between_tokens_are_ignored() -> None:
     made = read(b' \r\n{\n\t"x" :\n 1 }\n ', "long", usual=b"1")
     assert made.table["x"].to_pylist() == [1] * 41
 
 
-def test_a_hundred_levels_are_read() -> None:
+def test_a_hundred_levels_of_nesting_are_read() -> None:
     raw = b'{"x":1,"q":' + b"[" * 99 + b"]" * 99 + b"}"
     assert read(raw, "long").extra == 1
 
 
-def test_brackets_inside_a_string_are_no_levels() -> None:
+def test_brackets_inside_a_string_do_not_count_as_nesting() -> None:
     raw = b'{"x":"' + b"[{" * 200 + b'\\""}'
     assert read(raw, "string", usual=b'"s"').bad.size == 0
 
@@ -237,14 +237,14 @@ def test_bad_rows_do_not_count_as_rows_with_extra_fields() -> None:
     assert agreed([b'{"x":"no","q":1}'] * 30, [("x", "long", True)]).extra == 0
 
 
-def test_text_and_numbers_for_times_may_be_mixed_in_one_block() -> None:
-    told = [b'{"x":"2026-01-01T00:00:00Z"}', b'{"x":1767225600000}', b'{"x":null}'] * 40
-    made = agreed(list(told), [("x", "timestamp", True)])
+def test_times_as_text_and_as_numbers_may_be_mixed_in_a_block() -> None:
+    mixed = [b'{"x":"2026-01-01T00:00:00Z"}', b'{"x":1767225600000}', b'{"x":null}'] * 40
+    made = agreed(list(mixed), [("x", "timestamp", True)])
     assert made.table["x"].null_count == 40
     assert len(set(made.table["x"].to_pylist())) == 2
 
 
-def test_no_records_make_an_empty_table_with_the_schema() -> None:
+def test_an_empty_input_decodes_to_an_empty_table_with_the_schema() -> None:
     schema = Schema.parse("a long, b array<string>")
     for empty in (pa.array([], pa.binary()), pa.chunked_array([], pa.binary())):
         made = decode(empty, schema)
@@ -257,13 +257,13 @@ def test_only_binary_values_are_decoded() -> None:
         decode(pa.array(["{}"]), Schema.parse("a long"))
 
 
-def test_a_map_whose_keys_are_no_strings_is_refused_while_building() -> None:
+def test_a_map_whose_keys_are_not_strings_is_refused_while_building() -> None:
     with pytest.raises(InvalidSpec, match=r"string keys; got s\.m map<int,long>; declare it as"):
         check(Schema.parse("s struct<m: map<int,long>>"))
     check(Schema.parse("s array<map<string,map<string,long>>>"))
 
 
-def test_json_is_a_format() -> None:
+def test_json_implements_the_format_protocol() -> None:
     made: Format = Json()
     assert made.name == "json"
     schema = Schema.parse("a long")
@@ -287,7 +287,7 @@ def _bids(count: int) -> list[bytes]:
 
 
 def _slow_reads(monkeypatch: pytest.MonkeyPatch, values: list[bytes]) -> int:
-    """How many records of a decode were read one at a time."""
+    """The number of records that a `decode` reads one at a time."""
     count = 0
     read_exactly = exact.Records.read
 
@@ -301,20 +301,20 @@ def _slow_reads(monkeypatch: pytest.MonkeyPatch, values: list[bytes]) -> int:
     return count
 
 
-def test_records_of_one_shape_teach_once_and_are_read_in_columns(
+def test_the_shape_is_learned_from_one_record_and_the_others_are_read_in_columns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert _slow_reads(monkeypatch, _bids(30_000)) == 1
 
 
-def test_one_bad_record_in_a_hundred_slows_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_bad_records_take_the_exact_path(monkeypatch: pytest.MonkeyPatch) -> None:
     values = _bids(30_000)
     for number in range(50, 30_000, 100):
         values[number] = values[number].replace(b'"price":', b'"price":"no","was":')
     assert _slow_reads(monkeypatch, values) <= 300 + 10 * (30_000 // 10_000 + 1)
 
 
-def test_a_few_makers_with_different_shapes_are_all_read_in_columns(
+def test_records_of_a_few_shapes_are_all_read_in_columns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     values = _bids(12_000)
@@ -323,7 +323,7 @@ def test_a_few_makers_with_different_shapes_are_all_read_in_columns(
     assert _slow_reads(monkeypatch, values) == 2
 
 
-def test_two_damaged_rows_that_make_up_for_each_others_quotes_are_both_found() -> None:
+def test_two_damaged_rows_whose_quote_counts_cancel_out_are_both_found() -> None:
     fields = [("a", "string", True), ("b", "string", True)]
     lacking, excess = b'{"a":","b":"x"}', b'{"a":"x"y","b":"z"}'
     values: list[bytes | None] = [b'{"a":"x","b":"y"}'] * 30
@@ -333,7 +333,7 @@ def test_two_damaged_rows_that_make_up_for_each_others_quotes_are_both_found() -
     assert agreed(values, fields).bad.tolist() == [10, 20]
 
 
-def test_a_backslash_before_a_literal_is_seen() -> None:
+def test_a_backslash_before_a_literal_is_detected() -> None:
     values: list[bytes | None] = [b'{"a":"q\\n","b":"y"}'] * 40
     values[20] = b'{"a":"x\\","b":"y"}'
     made = agreed(values, [("a", "string", True), ("b", "string", True)])
@@ -347,12 +347,12 @@ def test_rows_with_as_many_names_and_quotes_but_another_order_are_read_by_name()
     assert made.table["a"].to_pylist() == [1] * 20 + [4] + [1] * 19
 
 
-def test_a_name_written_with_escapes_is_the_same_name() -> None:
+def test_a_name_with_escapes_equals_the_name_without() -> None:
     made = agreed([b'{"\\u0061":1}'] * 40, [("a", "long", True)])
     assert (made.table["a"].to_pylist(), made.extra) == ([1] * 40, 0)
 
 
-def test_damage_that_crosses_from_one_row_to_the_next_is_found() -> None:
+def test_damage_across_two_rows_is_found() -> None:
     values: list[bytes | None] = [b'{"a":"x","b":"y"}'] * 30
     values[10:12] = [b'{"a":"x","b":"y', b'"}{"a":"x","b":"y"}']
     values[20:22] = [b'{"a":"x","b":"y"}\\', b'"{"a":"x","b":"y"}']
@@ -360,7 +360,7 @@ def test_damage_that_crosses_from_one_row_to_the_next_is_found() -> None:
     assert made.bad.tolist() == [10, 11, 20, 21]
 
 
-def test_a_null_value_with_bytes_beneath_it_is_null() -> None:
+def test_a_null_with_bytes_in_its_buffer_is_null() -> None:
     valid, offsets, data = pa.array([b'{"x":1}'] * 40, pa.binary()).buffers()
     valid = pa.py_buffer(b"\xff\xff\xfb\xff\xff")
     values = pa.Array.from_buffers(pa.binary(), 40, [valid, offsets, data])
@@ -368,7 +368,7 @@ def test_a_null_value_with_bytes_beneath_it_is_null() -> None:
     assert (made.bad.tolist(), made.reasons) == ([18], ["value is null"])
 
 
-def test_threads_do_not_disturb_each_other() -> None:
+def test_decoding_in_several_threads_gives_the_same_rows() -> None:
     values = [pa.array(_bids(4_000 + 500 * number), pa.binary()) for number in range(4)]
     meant = [decode(value, BIDS).table for value in values]
     with ThreadPoolExecutor(4) as pool:

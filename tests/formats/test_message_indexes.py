@@ -1,4 +1,4 @@
-"""Confluent's message index: which message of its file a framed Protobuf record is."""
+"""Confluent's message index, which names the message of a framed Protobuf record."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def varint(value: int) -> bytes:
 
 
 @pytest.mark.parametrize("name", BY_CONFLUENT)
-def test_what_is_written_is_what_confluents_serializer_writes(name: str) -> None:
+def test_encoded_messages_equal_those_of_confluents_serializer(name: str) -> None:
     raw = bytes.fromhex(BY_CONFLUENT[name])
     assert framed(name).encode(table(name, [17])).to_pylist() == [raw]
     kind: Any = message_factory.GetMessageClass(message_descriptor(FILES, name))
@@ -60,9 +60,7 @@ def test_what_is_written_is_what_confluents_serializer_writes(name: str) -> None
 
 @pytest.mark.parametrize("count", [1, 40])
 @pytest.mark.parametrize("name", BY_CONFLUENT)
-def test_records_of_the_message_are_rows_and_those_of_others_say_which_they_are(
-    name: str, count: int
-) -> None:
+def test_records_of_another_message_are_bad_rows_that_name_its_index(name: str, count: int) -> None:
     values = [bytes.fromhex(text) for text in BY_CONFLUENT.values()] * count
     made = framed(name).decode(pa.array(values), framed(name).row_schema())
 
@@ -84,7 +82,7 @@ def test_the_reason_names_both_indexes() -> None:
     ]
 
 
-def test_longer_forms_of_an_index_mean_the_same() -> None:
+def test_longer_encodings_of_an_index_are_equal() -> None:
     forms = {"m.First": [b"\0", b"\2\0", b"\x82\0\0", b"\x80\0", b"\2\x80\0"],
              "m.Second": [b"\2\2", b"\x82\0\2", b"\2\x82\x80\0"]}  # fmt: skip
     for name, some in forms.items():
@@ -105,7 +103,7 @@ def test_longer_forms_of_an_index_mean_the_same() -> None:
         (b"\xd0\x0f", "got one of 1000 numbers"),
     ],
 )
-def test_a_broken_index_is_no_index(head: bytes, says: str) -> None:
+def test_an_invalid_index_makes_a_bad_row(head: bytes, says: str) -> None:
     for count in (1, 50):
         made = framed("m.Second").decode(
             pa.array([HEAD + head] * count), framed("m.Second").row_schema()
@@ -116,7 +114,7 @@ def test_a_broken_index_is_no_index(head: bytes, says: str) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(-3, 200), min_size=1, max_size=4), st.sampled_from(list(BY_CONFLUENT)))
-def test_any_index_is_that_of_the_message_or_refused(path: list[int], name: str) -> None:
+def test_an_index_either_matches_the_message_or_is_refused(path: list[int], name: str) -> None:
     value = HEAD + varint(len(path)) + b"".join(map(varint, path)) + BODY
     mine = bytes.fromhex(BY_CONFLUENT[name])[5:-2]
     own = mine == value[5:-2] or (name == "m.First" and path == [0])

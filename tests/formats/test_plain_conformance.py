@@ -1,4 +1,4 @@
-"""Text is UTF-8 or a bad row; bytes are taken as they are."""
+"""The formats text and bytes: text is UTF-8 or a bad row, bytes are unchanged."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ def is_text(value: bytes) -> bool:
 
 @settings(max_examples=100, deadline=None)
 @given(VALUES, st.sampled_from((pa.binary(), pa.large_binary())))
-def test_every_value_is_its_text_or_a_bad_row(
-    values: list[bytes | None], kind: pa.DataType
-) -> None:
+def test_every_value_is_text_or_a_bad_row(values: list[bytes | None], kind: pa.DataType) -> None:
     made = Text().decode(pa.array(values, kind), TEXT)
 
     good = [n for n, value in enumerate(values) if value is not None and is_text(value)]
@@ -43,7 +41,7 @@ def test_every_value_is_its_text_or_a_bad_row(
 
 @settings(max_examples=50, deadline=None)
 @given(VALUES)
-def test_bytes_are_what_they_are_and_only_null_is_bad(values: list[bytes | None]) -> None:
+def test_bytes_are_unchanged_and_only_null_is_bad(values: list[bytes | None]) -> None:
     made = Bytes().decode(pa.chunked_array([pa.array(values, pa.binary())]), BYTES)
 
     assert made.table["value"].to_pylist() == [value for value in values if value is not None]
@@ -51,7 +49,7 @@ def test_bytes_are_what_they_are_and_only_null_is_bad(values: list[bytes | None]
     assert Bytes().encode(made.table).to_pylist() == made.table["value"].to_pylist()
 
 
-def test_one_column_of_the_right_type_is_needed() -> None:
+def test_text_and_bytes_need_one_column_of_the_right_type() -> None:
     with pytest.raises(InvalidSpec, match='format="text" needs a schema of one string column'):
         Text().check(Schema.parse("a string, b string"))
     with pytest.raises(InvalidSpec, match='format="bytes" needs a schema of one binary column'):

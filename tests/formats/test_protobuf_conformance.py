@@ -1,4 +1,4 @@
-"""Protobuf has one meaning: fast path == exact path == oracle, over random and hostile records."""
+"""Protobuf: fast path == exact path == oracle, for random and hostile records."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ SEEDS = st.integers(0, 2**32).map(Random)
 def agreed(values: list[bytes | None], message: str = WIDE) -> Decoded:
     schema = row_schema(FILES, message)
     array = pa.array(values, pa.binary())
-    told = [_told(raw, message) for raw in values]
+    expected = [_by_oracle(raw, message) for raw in values]
     fast = decode(array, schema, FILES, message)
     exact = decode_exactly(array, schema, FILES, message)
-    rows = [None if found is None else found[0] for found in told]
-    assert fast.extra == sum(found[1] for found in told if found is not None)
+    rows = [None if found is None else found[0] for found in expected]
+    assert fast.extra == sum(found[1] for found in expected if found is not None)
     return same(fast, exact, rows, schema)
 
 
-def _told(raw: bytes | None, message: str) -> Any:
+def _by_oracle(raw: bytes | None, message: str) -> Any:
     try:
         return protobuf_oracle.read(raw, message_descriptor(FILES, message))
     except protobuf_oracle.Bad:
@@ -55,7 +55,7 @@ def _inner(random: Random) -> dict[str, Any]:
 
 
 def wide(random: Random) -> bytes:
-    """A message in which each field is there or not."""
+    """A message in which each field may be absent."""
     signed, bits = random.randint(-(2**63), 2**63 - 1), random.choice((1, 7, 8, 31, 32))
     all_ = {
         "double": random.choice((0.0, -0.0, 1.5, float("nan"))), "float": 0.5, "int64": signed,
@@ -80,13 +80,13 @@ def wide(random: Random) -> bytes:
 
 @settings(max_examples=40, deadline=None)
 @given(SEEDS, st.sampled_from((5, 40)))
-def test_random_messages_mean_the_same_on_every_path(random: Random, count: int) -> None:
+def test_random_messages_decode_to_the_same_rows_on_every_path(random: Random, count: int) -> None:
     assert agreed([wide(random) for _ in range(count)]).bad.size == 0
 
 
 @settings(max_examples=60, deadline=None)
 @given(SEEDS)
-def test_damaged_bytes_never_pass_for_a_value(random: Random) -> None:
+def test_damaged_bytes_decode_the_same_on_every_path(random: Random) -> None:
     whole = [wide(random) for _ in range(20)]
     values: list[bytes | None] = [*whole, None, b""]
     for _ in range(100):
@@ -117,7 +117,7 @@ def test_random_bytes_are_rows_or_bad_rows_and_never_a_crash(values: list[bytes]
         assert made.table.num_rows + made.bad.size == len(values)
 
 
-def test_fields_that_come_twice_count_as_protobuf_says() -> None:
+def test_fields_that_occur_twice_follow_protobufs_rules() -> None:
     inner = bytes([0xAA, 1, 2, 8, 2])
     names = bytes([0xAA, 1, 3, 0x12, 1, 97])
     left, right = bytes([0xE8, 1, 7]), bytes([0xF2, 1, 1, 97])
@@ -130,19 +130,19 @@ def test_fields_that_come_twice_count_as_protobuf_says() -> None:
     assert [(row["left"], row["right"]) for row in rows[1:3]] == [(None, "a"), (7, None)]
 
 
-def test_unknown_fields_are_counted_wherever_they_are() -> None:
+def test_unknown_fields_are_counted_at_every_level() -> None:
     unknown = bytes([0xF8, 7, 1])
     inside = bytes([0xAA, 1, 3]) + unknown
     made = agreed([b"", unknown, inside, *[unknown] * 30, *[b"\x18\x05"] * 30])
     assert made.extra == 32
 
 
-def test_an_enum_value_nobody_declared_is_a_bad_row() -> None:
+def test_an_undeclared_enum_value_is_a_bad_row() -> None:
     made = agreed([bytes([0xA0, 1, 9]), *[bytes([0xA0, 1, 5])] * 30])
     assert made.reasons == ["color: needs a value of the enum; got 9"]
 
 
-def test_messages_of_the_second_version_have_required_fields_and_closed_enums() -> None:
+def test_proto2_messages_have_required_fields_and_closed_enums() -> None:
     files, message = older(), "shop.Old"
     schema = row_schema(files, message)
     one = b"\x08\x01"
@@ -150,11 +150,11 @@ def test_messages_of_the_second_version_have_required_fields_and_closed_enums() 
            one + b"\x28\x05\x28\x06\x2a\x02\x07\x08"]  # fmt: skip
     array = pa.array([*odd, *[one] * 30], pa.binary())
     row: dict[str, Any] = {"id": 1, "s": None, "n": None, "color": None, "numbers": []}
-    told = [row, None, None, {**row, "color": "BLUE"}, row, {**row, "numbers": [5, 6, 7, 8]}]
+    expected = [row, None, None, {**row, "color": "BLUE"}, row, {**row, "numbers": [5, 6, 7, 8]}]
 
     fast = decode(array, schema, files, message)
     exact = decode_exactly(array, schema, files, message)
-    made = same(fast, exact, [*told, *[row] * 30], schema)
+    made = same(fast, exact, [*expected, *[row] * 30], schema)
 
     assert made.extra == 1
     assert made.reasons == [
@@ -163,7 +163,7 @@ def test_messages_of_the_second_version_have_required_fields_and_closed_enums() 
     ]
 
 
-def test_huge_and_deep_messages_are_no_trouble() -> None:
+def test_huge_and_deep_messages_are_decoded() -> None:
     many = bytes([0xBA, 1]) + bytes([0x90, 0x4E]) + bytes([1]) * 10_000
     long = bytes([0x4A]) + bytes([0xC0, 0x84, 0x3D]) + b"x" * 1_000_000
     deep = bytes([0xAA, 1, 100]) * 10_000
@@ -176,14 +176,16 @@ def test_huge_and_deep_messages_are_no_trouble() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(SEEDS)
-def test_what_is_written_is_what_protobuf_reads(random: Random) -> None:
+def test_protobuf_reads_the_encoded_messages(random: Random) -> None:
     format_ = Protobuf(FILES, WIDE)
     rows = [wide(random) for _ in range(30)]
     table = decode(pa.array(rows, pa.binary()), format_.row_schema(), FILES, WIDE).table
 
     again = format_.encode(table).to_pylist()
 
-    assert [repr(_told(raw, WIDE)) for raw in again] == [repr(_told(raw, WIDE)) for raw in rows]
+    assert [repr(_by_oracle(raw, WIDE)) for raw in again] == [
+        repr(_by_oracle(raw, WIDE)) for raw in rows
+    ]
 
 
 def test_confluents_frame_names_the_schema_and_the_message() -> None:
@@ -205,16 +207,16 @@ def test_confluents_frame_names_the_schema_and_the_message() -> None:
     ]
 
 
-def test_what_cannot_be_described_is_refused_while_building() -> None:
+def test_an_invalid_descriptor_set_or_message_is_refused_while_building() -> None:
     with pytest.raises(InvalidSpec, match="needs a descriptor set; got 3 other bytes"):
         row_schema(b"abc", WIDE)
     with pytest.raises(InvalidSpec, match=r"got 'shop.Nothing'; name one of shop.Bid, shop.Inner"):
         row_schema(FILES, "shop.Nothing")
-    with pytest.raises(InvalidSpec, match=r"a type that ends; got shop.Tree contains itself"):
+    with pytest.raises(InvalidSpec, match=r"not recursive; got shop.Tree contains itself"):
         row_schema(recursive(), "shop.Tree")
 
 
-def test_a_row_that_the_message_cannot_hold_is_refused_when_it_is_written() -> None:
+def test_a_row_that_does_not_fit_the_message_is_refused_by_encode() -> None:
     format_ = Protobuf(FILES, "shop.Inner")
     row = {"x": 1, "names": ["a"], "at": None}
     kinds = format_.row_schema().arrow()

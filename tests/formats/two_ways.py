@@ -11,25 +11,25 @@ if TYPE_CHECKING:
     from millstream.schema import Schema
 
 
-def same(fast: Decoded, exact: Decoded, told: Sequence[Any], schema: Schema) -> Decoded:
-    """Fails where the paths differ, or differ from `told`: a row for each record, None for bad."""
+def same(fast: Decoded, exact: Decoded, expected: Sequence[Any], schema: Schema) -> Decoded:
+    """Fail if the paths differ, or differ from `expected`: a row per record, None for bad ones."""
     for made in (fast, exact):
         made.table.validate(full=True)
         assert made.table.schema.equals(schema.arrow(), check_metadata=True)
         assert len(made.reasons) == made.bad.size
         assert all(made.reasons)
-    good = [number for number, row in enumerate(told) if row is not None]
+    good = [number for number, row in enumerate(expected) if row is not None]
     assert fast.good.tolist() == exact.good.tolist() == good, first_difference(fast, exact, good)
     assert (fast.bad.tolist(), fast.reasons) == (exact.bad.tolist(), exact.reasons)
     assert fast.extra == exact.extra
-    rows = [shown(row) for row in told if row is not None]
+    rows = [shown(row) for row in expected if row is not None]
     assert [shown(row) for row in fast.table.to_pylist()] == rows
     assert [shown(row) for row in exact.table.to_pylist()] == rows
     return fast
 
 
 def shown(row: dict[str, Any]) -> str:
-    """`repr` tells -0.0 from 0.0 and one NaN is like another; a zone has one name."""
+    """`repr` distinguishes -0.0 from 0.0, and all NaN are equal; a zone has one name."""
     return repr(row).replace("zoneinfo.ZoneInfo(key='UTC')", "datetime.timezone.utc")
 
 

@@ -1,4 +1,4 @@
-"""A stack per test, on the shared broker; nothing of it is left afterwards."""
+"""A stack per test, on the shared broker; no process is left afterwards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def stack(broker: ThrowAwayBroker, tmp_path: Path) -> Iterator[Stack]:
-    """A stack of its own, down at first."""
+    """A new stack, not started."""
     stack = Stack(tmp_path / "home", broker.address)
     yield stack
     said = stack.millstream("down")

@@ -1,4 +1,4 @@
-"""A stack in a home of its own: its supervisor, its page and the processes of its jobs."""
+"""A stack in a separate home: its supervisor, its page and the processes of its jobs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def until(
     patience: float = PATIENCE,
     story: Callable[[], str] = str,
 ) -> Any:
-    """Wait until something holds; gives what was found. A failure tells the story so far."""
+    """Wait until a condition holds and return its value; a failure prints `story`."""
     deadline = time.monotonic() + patience
     while not (found := true()):
         late = time.monotonic() > deadline
@@ -46,7 +46,7 @@ def until(
 
 @dataclass
 class Stack:
-    """One stack, from the hands of whoever wants to hurt it."""
+    """One stack, with methods to observe and kill its processes."""
 
     home: Path
     kafka: str
@@ -62,17 +62,17 @@ class Stack:
         return stack_folder(self.home)
 
     def up(self) -> str:
-        """Bring it up; the address of its page, without the token."""
+        """Start it; return the address of its page, without the token."""
         said = self.millstream.ok("up", "-o", "json")
         return str(said.json["page"]).partition("#")[0]
 
     def job(self, name: str) -> JobRow:
-        """How a job stands in the book."""
+        """The row of a job in the registry."""
         with JobRegistry(self.folder.registry, read_only=True) as registry:
             return registry.job(name)
 
     def await_state(self, name: str, *states: str, patience: float = PATIENCE) -> JobRow:
-        """Until the job is in one of these states."""
+        """Wait until the job is in one of these states."""
 
         def there() -> JobRow | None:
             job = self.job(name)
@@ -84,22 +84,22 @@ class Stack:
         return found
 
     def story(self, name: str) -> str:
-        """What everybody wrote down about a job, newest last."""
+        """The registry, events and logs of a job as text, newest last."""
         with JobRegistry(self.folder.registry, read_only=True) as registry:
-            told = [str(registry.job(name)), *(f"{e.at:.3f} {e.event} {e.detail}"
+            lines = [str(registry.job(name)), *(f"{e.at:.3f} {e.event} {e.detail}"
                                            for e in registry.events(name, 30))]  # fmt: skip
         files = (self.folder.log("supervisor"), self.folder.job(name).log,
                  self.folder.job(name).output)  # fmt: skip
         for file in files:
-            told += [f"-- {file.name}", *file.read_text(errors="replace").splitlines()[-30:]]
-        return "\n".join(told)
+            lines += [f"-- {file.name}", *file.read_text(errors="replace").splitlines()[-30:]]
+        return "\n".join(lines)
 
     def supervisor(self) -> psutil.Process | None:
         """The process of the supervisor."""
         return self.folder.lock("supervisor").holder()
 
     def kill_supervisor(self) -> None:
-        """SIGKILL; the console brings another."""
+        """SIGKILL; the console starts another."""
         process = self.supervisor()
         if process is not None:
             with suppress(psutil.NoSuchProcess):
@@ -110,7 +110,7 @@ class Stack:
         return self.folder.job(name).lock.holder()
 
     def freeze(self, name: str) -> int:
-        """SIGSTOP to a job's process; its id."""
+        """SIGSTOP a job's process; return its id."""
         process = self.holder(name)
         assert process is not None
         process.send_signal(signal.SIGSTOP)

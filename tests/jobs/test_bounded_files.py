@@ -1,4 +1,4 @@
-"""No file of the stack grows without bound, whatever is printed into it."""
+"""No file of the stack grows without bound."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def size_of(*files: Path) -> int:
 
 
 def ended(output: Path) -> bool:
-    """Whether the last line has been printed, be it copied aside since."""
+    """Whether the last line has been printed, to this file or the rotated one."""
     files = [one for one in (output, output.with_name(output.name + ".1")) if one.exists()]
     return any(b"the last line" in one.read_bytes()[-1_000:] for one in files)
 
 
-def test_what_a_launched_process_prints_can_be_emptied_while_it_prints(tmp_path: Path) -> None:
+def test_the_output_of_a_process_can_be_truncated_while_it_writes(tmp_path: Path) -> None:
     life, output = ProcessLock(tmp_path / "p.lock"), tmp_path / "p.out"
     descriptor = life.take()
     assert descriptor is not None
@@ -68,19 +68,19 @@ def test_what_a_launched_process_prints_can_be_emptied_while_it_prints(tmp_path:
     assert process is not None
     try:
 
-        def told() -> bool:
+        def has_ended() -> bool:
             logs.rotate_open_file(output)
             assert size_of(output, tmp_path / "p.out.1") < 3 * logs.LARGEST
             return ended(output)
 
-        until(told, "the last line")
+        until(has_ended, "the last line")
         assert (tmp_path / "p.out.1").exists()
     finally:
         process.kill()
         assert life.ended(10)
 
 
-def test_turning_a_huge_file_over_takes_little_memory(tmp_path: Path) -> None:
+def test_rotating_a_huge_file_needs_little_memory(tmp_path: Path) -> None:
     path = tmp_path / "huge.out"
     with path.open("wb") as file:
         file.truncate(2_000 * MEGABYTE)
@@ -95,18 +95,18 @@ def test_turning_a_huge_file_over_takes_little_memory(tmp_path: Path) -> None:
     assert (tmp_path / "huge.out.1").read_bytes()[-8:] == b"\0the end"
 
 
-def test_a_line_of_a_log_is_bounded_and_says_how_much_there_was(tmp_path: Path) -> None:
+def test_a_log_line_is_bounded_and_has_the_original_length(tmp_path: Path) -> None:
     log = Log(tmp_path / "job.log")
     log("ended", error="x" * 10 * MEGABYTE, kinds={"a": "y" * 10 * MEGABYTE})
     log.close()
     [line] = (tmp_path / "job.log").read_text().splitlines()
     assert len(line) < 100_000
-    told = json.loads(line)
-    assert told["error"].endswith("… (10000000 characters)")
-    assert "10000" in told["kinds"]
+    entry = json.loads(line)
+    assert entry["error"].endswith("… (10000000 characters)")
+    assert "10000" in entry["kinds"]
 
 
-def test_the_supervisor_keeps_what_the_parts_of_the_stack_print_small(
+def test_the_supervisor_bounds_the_output_of_the_parts_of_the_stack(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MILLSTREAM_HOME", str(tmp_path))
@@ -125,7 +125,7 @@ def test_the_supervisor_keeps_what_the_parts_of_the_stack_print_small(
     assert [file.stat().st_size for file in printed] == [0, 0, 0]
 
 
-def test_what_libraries_print_beside_a_run_is_kept_small(tmp_path: Path) -> None:
+def test_the_output_of_libraries_during_a_run_is_bounded(tmp_path: Path) -> None:
     script = (
         "import os, sys, time\n"
         "from pathlib import Path\n"
@@ -141,7 +141,7 @@ def test_what_libraries_print_beside_a_run_is_kept_small(tmp_path: Path) -> None
         assert size_of(*tmp_path.iterdir()) < 5 * logs.LARGEST
 
 
-def test_of_the_crash_reports_in_a_jobs_folder_the_newest_stay(tmp_path: Path) -> None:
+def test_only_the_newest_crash_reports_in_a_jobs_folder_are_kept(tmp_path: Path) -> None:
     for number in range(10):
         for name in (f"hs_err_pid{number}.log", f"replay_pid{number}.log"):
             (tmp_path / name).write_text("crash")
@@ -158,7 +158,7 @@ def test_of_the_crash_reports_in_a_jobs_folder_the_newest_stay(tmp_path: Path) -
     assert (tmp_path / "facts.db").exists()
 
 
-def test_malformed_requests_and_a_chatty_job_leave_the_stacks_files_small(
+def test_malformed_requests_and_a_verbose_job_leave_the_stacks_files_small(
     stack: Stack, tmp_path: Path
 ) -> None:
     stack.up()

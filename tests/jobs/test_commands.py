@@ -35,8 +35,8 @@ def test_a_job_is_listed_and_shown_for_people_and_programs(steady: Stack) -> Non
     shown = steady.millstream.ok("jobs", "show", "steady")
     assert "application      test\n" in shown.out
     assert "submitted" in shown.out
-    told = steady.millstream.ok("jobs", "show", "steady", "-o", "json").json
-    assert [event["event"] for event in told["events"]] == ["submitted", "launched"]
+    detail = steady.millstream.ok("jobs", "show", "steady", "-o", "json").json
+    assert [event["event"] for event in detail["events"]] == ["submitted", "launched"]
 
 
 def test_a_log_is_printed_from_its_end(steady: Stack) -> None:

@@ -38,7 +38,7 @@ def opened(epoch: int = 1, expected: str | None = None) -> tuple[LiveWriter, str
 
 def staged(sink: Sink, rows: Sequence[tuple[int, str, int]], signs: list[int] | None = None
            ) -> Staged:  # fmt: skip
-    """Rows of (minute, page, n) on their way to a sink."""
+    """Staged rows of (minute, page, n)."""
     starts = [datetime(2026, 1, 1, 0, minute, tzinfo=UTC) for minute, _, _ in rows]
     table = pa.table({
         "window_start": pa.array(starts, pa.timestamp("us", "UTC")),
@@ -71,7 +71,7 @@ def test_rows_are_there_after_their_batch_with_its_number() -> None:
     assert (chart.batch, chart.spec["kind"], table.spec["kind"]) == (7, "Chart", "LiveTable")
 
 
-def test_results_keep_their_places_whichever_of_them_was_written_last() -> None:
+def test_results_keep_their_order_whichever_was_written_last() -> None:
     writer, _ = opened()
     writer.write("i1", 1, [staged(CHART, [(1, "/", 3)]), staged(TABLE, [(1, "/", 3)])])
     writer.write("i2", 2, [staged(CHART, [(2, "/", 4)])])
@@ -79,7 +79,7 @@ def test_results_keep_their_places_whichever_of_them_was_written_last() -> None:
     assert [found.output for found in live_outputs(JOB)] == ["views", "newest"]
 
 
-def test_a_point_that_comes_again_takes_the_place_of_the_earlier() -> None:
+def test_a_repeated_point_replaces_the_earlier_one() -> None:
     writer, _ = opened()
     writer.write("i1", 1, [staged(CHART, [(1, "/", 3), (1, "/cart", 1)])])
     writer.write("i2", 2, [staged(CHART, [(1, "/", 5)])])
@@ -87,7 +87,7 @@ def test_a_point_that_comes_again_takes_the_place_of_the_earlier() -> None:
     assert sorted(shown("views")) == [(1, "/", 5), (1, "/cart", 1)]
 
 
-def test_what_is_taken_back_is_gone_with_and_without_a_key() -> None:
+def test_retracted_rows_are_removed_with_and_without_a_key() -> None:
     writer, _ = opened()
     rows = [(1, "/", 3), (2, "/", 4)]
     writer.write("i1", 1, [staged(CHART, rows), staged(TABLE, rows)])
@@ -105,7 +105,7 @@ def test_only_the_newest_rows_are_kept() -> None:
     assert shown("newest") == [(4, "/", 2), (5, "/", 1), (5, "/", 2)]
 
 
-def test_a_run_that_comes_after_is_told_what_was_written_last() -> None:
+def test_the_next_run_learns_what_was_written_last() -> None:
     writer, _ = opened()
     writer.write("i1", 1, [staged(TABLE, [(1, "/", 1)])])
     writer.close()
@@ -131,7 +131,7 @@ class Crashes:
     ("point", "last", "rows"),
     [("before a sink's commit", "i1", 1), ("after a sink's commit", "i2", 2)],
 )
-def test_a_crash_around_the_commit_leaves_the_batch_in_or_out_and_the_mark_agrees(
+def test_after_a_crash_around_the_commit_the_batch_and_its_mark_agree(
     point: str, last: str, rows: int
 ) -> None:
     writer, _ = opened()
@@ -162,7 +162,7 @@ def test_a_zombie_writes_nothing_after_its_successor_has_opened_the_store() -> N
     assert shown("newest") == [(1, "/", 1), (2, "/", 3)]
 
 
-def test_a_store_that_is_gone_stops_the_job_and_is_named() -> None:
+def test_a_deleted_store_stops_the_job_with_a_reason() -> None:
     with pytest.raises(DataGone, match="none, though an earlier batch wrote one"):
         opened(2, "i1")
 
@@ -184,13 +184,13 @@ def test_a_job_without_charts_shows_none() -> None:
         (lambda: LiveTable("t", key=["a", "a"]), "LiveTable(key=…) needs distinct column names"),
     ],
 )
-def test_a_chart_that_cannot_be_is_refused_where_it_is_written(make: Any, sentence: str) -> None:
+def test_an_invalid_chart_is_refused_at_its_line(make: Any, sentence: str) -> None:
     with pytest.raises(InvalidSpec) as refused:
         make()
     assert sentence in str(refused.value)
 
 
-def test_a_column_that_is_not_there_is_refused_while_building() -> None:
+def test_an_unknown_column_is_refused_while_building() -> None:
     import millstream as ms
 
     bids = ms.read(ms.Topic("bids", schema="auction long, price double, ts timestamp"), time="ts")

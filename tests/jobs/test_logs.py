@@ -18,12 +18,12 @@ def test_a_line_is_json_with_the_fixed_keys_first(tmp_path: Path) -> None:
     log("batch", rows=3, text="two\nlines", odd=tmp_path)
     log.close()
     [line] = (tmp_path / "job.log").read_text().splitlines()
-    told = json.loads(line)
-    assert list(told)[:4] == ["ts", "level", "event", "pipeline"]
-    assert (told["rows"], told["text"]) == (3, "two\nlines")
+    entry = json.loads(line)
+    assert list(entry)[:4] == ["ts", "level", "event", "pipeline"]
+    assert (entry["rows"], entry["text"]) == (3, "two\nlines")
 
 
-def test_a_log_is_rotated_and_its_last_lines_are_read_over_the_edge(
+def test_a_log_is_rotated_and_its_last_lines_are_read_across_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logs, "LARGEST", 2000)
@@ -36,7 +36,7 @@ def test_a_log_is_rotated_and_its_last_lines_are_read_over_the_edge(
     assert [json.loads(line)["n"] for line in lines] == list(range(270, 300))
 
 
-def test_an_open_file_that_grew_too_large_is_copied_aside_and_goes_on(
+def test_an_open_file_that_grew_too_large_is_rotated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logs, "LARGEST", 100)
@@ -49,7 +49,7 @@ def test_an_open_file_that_grew_too_large_is_copied_aside_and_goes_on(
     assert (tmp_path / "output.log.1").read_bytes() == b"x" * 100
 
 
-def test_following_goes_on_over_a_rotation(tmp_path: Path) -> None:
+def test_following_continues_after_a_rotation(tmp_path: Path) -> None:
     path = tmp_path / "job.log"
     path.write_text("old\n")
 
@@ -62,7 +62,7 @@ def test_following_goes_on_over_a_rotation(tmp_path: Path) -> None:
         path.write_text("two\n")
 
     def wait() -> None:
-        """One turn without a change."""
+        """One round without a change."""
 
     meanwhile = iter([write_one, wait, rotate, wait])
 

@@ -1,4 +1,4 @@
-"""What is done about a job, decided without a process in sight."""
+"""The supervisor's decisions, tested without processes."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def test_a_new_job_is_started() -> None:
     assert decide(replace(JOB, run=None, ran=0), DEAD, NOW).action == "start"
 
 
-def test_a_living_job_is_left_alone() -> None:
+def test_a_running_job_is_left_alone() -> None:
     verdict = decide(JOB, WELL, NOW)
     assert (verdict.action, verdict.state) == ("nothing", "running")
 
 
-def test_the_end_of_a_run_is_dealt_with_before_anything_else() -> None:
+def test_the_end_of_a_run_is_handled_first() -> None:
     for wanted in ("running", "stopped", "removed"):
         assert decide(replace(JOB, wanted=wanted), DEAD, NOW).action == "settle"
 
 
-def test_a_job_that_shall_stop_is_asked_once_and_killed_after_its_grace() -> None:
+def test_a_job_to_stop_is_signalled_once_and_killed_after_the_grace_period() -> None:
     job = replace(JOB, wanted="stopped")
     assert decide(job, WELL, NOW).action == "stop"
     asked = replace(job, stopping=NOW)
@@ -46,7 +46,7 @@ def test_a_job_that_shall_stop_is_asked_once_and_killed_after_its_grace() -> Non
     assert decide(asked, WELL, NOW + policy.STOP_TIMEOUT + 1).action == "kill"
 
 
-def test_a_new_run_that_was_asked_for_ends_the_old_one_first() -> None:
+def test_a_requested_new_run_first_ends_the_current_one() -> None:
     job = replace(JOB, asked=2)
     assert decide(job, WELL, NOW).action == "stop"
     settled = settle(job, crashed("stopped"), NOW)
@@ -61,7 +61,7 @@ def test_a_frozen_process_is_hung_and_killed_in_seconds() -> None:
     assert decide(JOB, replace(seen, heartbeat_age=0.5), NOW).action == "nothing"
 
 
-def test_a_process_that_is_only_slow_gets_more_time_than_a_frozen_one() -> None:
+def test_a_slow_process_gets_more_time_than_a_suspended_one() -> None:
     seen = Seen(alive=True, running=True, heartbeat_age=policy.FROZEN_TIMEOUT + 5)
     assert decide(JOB, seen, NOW).action == "nothing"
     assert (
@@ -69,7 +69,7 @@ def test_a_process_that_is_only_slow_gets_more_time_than_a_frozen_one() -> None:
     )
 
 
-def test_a_run_that_lives_without_progress_is_called_hung_and_not_killed() -> None:
+def test_a_running_job_without_progress_is_reported_as_hung_and_not_killed() -> None:
     verdict = decide(JOB, Seen(alive=True, running=True, loop_age=policy.PROGRESS_TIMEOUT + 1), NOW)
     assert (verdict.action, verdict.state) == ("nothing", "hung")
 
@@ -84,11 +84,11 @@ def test_a_run_that_lives_without_progress_is_called_hung_and_not_killed() -> No
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_the_state_of_a_living_job_follows_what_it_does(seen: Seen, state: str) -> None:
+def test_the_state_of_a_running_job_follows_its_activity(seen: Seen, state: str) -> None:
     assert decide(JOB, seen, NOW).state == state
 
 
-def test_runs_that_die_wait_longer_and_longer_until_the_job_has_failed() -> None:
+def test_failing_runs_are_restarted_with_backoff_until_the_job_has_failed() -> None:
     job, waits = replace(JOB, launched=NOW - 1), []
     while True:
         settled = settle(job, None, NOW)
@@ -102,34 +102,34 @@ def test_runs_that_die_wait_longer_and_longer_until_the_job_has_failed() -> None
     assert job.restarts == policy.MOST_FAILURES
 
 
-def test_a_run_that_lived_long_enough_makes_earlier_failures_forgotten() -> None:
+def test_a_long_enough_run_resets_earlier_failures() -> None:
     job = replace(JOB, failures=9, launched=NOW - policy.STABLE_AFTER - 1)
     assert settle(job, None, NOW).failures == 1
 
 
 @pytest.mark.parametrize("kind", sorted(policy.FINAL_ERRORS))
-def test_what_would_only_fail_again_is_not_tried_again(kind: str) -> None:
+def test_a_permanent_failure_is_not_retried(kind: str) -> None:
     settled = settle(JOB, crashed(kind), NOW)
     assert (settled.state, settled.reason) == ("failed", "it broke")
 
 
-def test_a_finished_job_stops_and_says_why() -> None:
+def test_a_finished_job_stops_with_a_reason() -> None:
     settled = settle(JOB, Ending(code=0, kind=policy.FINISHED, sentence="all done"), NOW)
     assert (settled.state, settled.wanted, settled.reason) == ("stopped", "stopped", "all done")
 
 
-def test_a_failed_job_stays_failed_until_a_new_run_is_asked_for() -> None:
+def test_a_failed_job_stays_failed_until_a_new_run_is_requested() -> None:
     failed = replace(JOB, run=None, state="failed", wanted="stopped")
     assert decide(failed, DEAD, NOW).state == "failed"
     assert decide(replace(failed, wanted="running", asked=2), DEAD, NOW).action == "start"
 
 
-def test_a_removed_job_is_stopped_then_forgotten() -> None:
+def test_a_removed_job_is_stopped_and_then_removed_from_the_registry() -> None:
     job = replace(JOB, wanted="removed")
     assert decide(job, WELL, NOW).action == "stop"
     assert decide(replace(job, run=None), DEAD, NOW).action == "forget"
 
 
-def test_a_finished_job_that_has_something_to_do_waits_for_a_person() -> None:
+def test_a_finished_job_with_new_input_waits_for_a_decision() -> None:
     settled = settle(JOB, crashed(AlreadyFinished.__name__), NOW)
     assert (settled.wanted, settled.state) == ("stopped", "failed")

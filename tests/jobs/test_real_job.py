@@ -47,30 +47,30 @@ class RealJob:
         stack.await_state(topic, *RUNNING)
 
     def send(self) -> None:
-        """Three bids for the next window, which close the one before."""
+        """Send three bids for the next window, which close the previous one."""
         self._rounds += 1
         first = 10 * self._rounds
-        told = lines([first + 1, first + 2, first + 3])
-        self.stack.millstream.ok("produce", self.topic, stdin=told)
+        sent = lines([first + 1, first + 2, first + 3])
+        self.stack.millstream.ok("produce", self.topic, stdin=sent)
 
     def left(self) -> list[tuple[str, int]]:
-        """The windows that have left for the topic, as committed, in order."""
+        """The committed results in the output topic, in order."""
         with Consumer(f"{self.topic}.out", kafka=self.stack.kafka, until_end=True) as reader:
             values = [json.loads(record.value or b"") for record in reader]
         return [(value["window_start"], value["n"]) for value in values]
 
     def expected(self) -> list[tuple[str, int]]:
-        """Every window but the last, which is open, with its three bids."""
+        """Every window except the last, which is open, with its three bids."""
         return [(f"2026-01-01T00:{10 * n // 60:02d}:{10 * n % 60:02d}.000000Z", 3)
                 for n in range(1, self._rounds)]  # fmt: skip
 
     def await_left(self) -> None:
-        """Until all windows that should have left are there."""
+        """Wait until all expected results are there."""
         wanted = self.expected()
         until(lambda: set(wanted) <= set(self.left()), f"{len(wanted)} windows")
 
     def hurt(self, how: Callable[[], Any]) -> float:
-        """Do something to it while rows come; how long until another process is running."""
+        """Harm it while rows arrive; return how long until another process is running."""
         holder = self.stack.holder(self.topic)
         assert holder is not None
         how()
@@ -88,7 +88,7 @@ class RealJob:
 
 @pytest.fixture
 def job(stack: Stack, topic: str, tmp_path: Path) -> RealJob:
-    """A job that runs."""
+    """A running job."""
     stack.up()
     return RealJob(stack, topic, tmp_path)
 
@@ -131,13 +131,13 @@ def test_a_job_killed_and_frozen_is_back_in_seconds_and_counts_every_row_once(
     seconds["killed with the supervisor"] = job.hurt(kill_both)
     job.await_left()
     with capsys.disabled():
-        told = ", ".join(f"{how} {s:.1f} s" for how, s in seconds.items())
-        print(f"\n  back after being {told}")
+        times = ", ".join(f"{how} {s:.1f} s" for how, s in seconds.items())
+        print(f"\n  back after being {times}")
 
     assert job.left() == job.expected()
     assert len(stack.processes(name)) == 1
     assert stack.job(name).restarts == 3
-    _check_what_is_told(job)
+    _check_reports(job)
 
     stack.millstream.ok("jobs", "stop", name)
     assert stack.holder(name) is None
@@ -145,18 +145,18 @@ def test_a_job_killed_and_frozen_is_back_in_seconds_and_counts_every_row_once(
     assert [(row["window_start"], row["n"]) for row in table["rows"]] == job.expected()
 
 
-def _check_what_is_told(job: RealJob) -> None:
+def _check_reports(job: RealJob) -> None:
     """The open window by key, from the command and over HTTP; the totals; the metrics."""
     stack, name = job.stack, job.topic
-    told = asked(stack, f"api/jobs/{name}/state/{quote('tumbling(auction)')}?key=7")
-    [row] = told["rows"]
+    state = asked(stack, f"api/jobs/{name}/state/{quote('tumbling(auction)')}?key=7")
+    [row] = state["rows"]
     assert (row["auction"], row["n"]) == (7, 3)
     said = stack.millstream.ok("state", "show", name, "tumbling(auction)", "--key", "auction=7",
                                "-o", "json")  # fmt: skip
     assert said.json["rows"][0]["n"] == 3
     rows = 3 * (len(job.expected()) + 1)
     [listed] = asked(stack, "api/jobs")
-    until(lambda: asked(stack, "api/jobs")[0]["rows"] == rows, f"{rows} rows told", 30)
+    until(lambda: asked(stack, "api/jobs")[0]["rows"] == rows, f"{rows} rows reported", 30)
     step = asked(stack, f"api/jobs/{name}")["steps"]["tumbling(auction)"]
     assert (step["in"], step["out"]) == (rows, len(job.expected()))
     assert listed["version"]

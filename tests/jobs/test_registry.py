@@ -1,4 +1,4 @@
-"""The book of jobs, and the diary of one."""
+"""The job registry, and the run log of a job."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def test_a_second_job_of_the_same_name_is_refused(tmp_path: Path) -> None:
             registry.add(job())
 
 
-def test_a_job_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) -> None:
+def test_an_unknown_job_is_reported_with_the_known_ones(tmp_path: Path) -> None:
     with JobRegistry(tmp_path / "jobs.db") as registry:
         registry.add(job())
         with pytest.raises(NotFound, match="'cold'; the jobs are hot"):
             registry.job("cold")
 
 
-def test_a_reader_comes_before_the_first_job(tmp_path: Path) -> None:
+def test_a_registry_can_be_read_before_the_first_job(tmp_path: Path) -> None:
     with JobRegistry(tmp_path / "jobs.db", read_only=True) as early:
         assert early.all() == []
         with JobRegistry(tmp_path / "jobs.db") as registry:
@@ -59,7 +59,7 @@ def test_a_reader_comes_before_the_first_job(tmp_path: Path) -> None:
         assert [found.name for found in early.all()] == ["hot"]
 
 
-def test_a_wish_for_a_new_run_forgives_earlier_failures(tmp_path: Path) -> None:
+def test_a_request_for_a_new_run_resets_earlier_failures(tmp_path: Path) -> None:
     with JobRegistry(tmp_path / "jobs.db") as registry:
         registry.add(job())
         registry.update("hot", failures=9, retry_at=5.0)
@@ -67,14 +67,14 @@ def test_a_wish_for_a_new_run_forgives_earlier_failures(tmp_path: Path) -> None:
         assert (wished.asked, wished.failures, wished.retry_at) == (2, 0, 0.0)
 
 
-def test_a_removed_job_is_not_brought_back_by_a_later_wish(tmp_path: Path) -> None:
+def test_a_later_request_does_not_restore_a_removed_job(tmp_path: Path) -> None:
     with JobRegistry(tmp_path / "jobs.db") as registry:
         registry.add(job())
         registry.want("hot", "removed")
         assert registry.want("hot", "running").wanted == "removed"
 
 
-def test_what_happened_is_told_oldest_first_and_per_job(tmp_path: Path) -> None:
+def test_events_are_listed_oldest_first_and_per_job(tmp_path: Path) -> None:
     with JobRegistry(tmp_path / "jobs.db") as registry:
         registry.add(job())
         registry.add(job("cold"))
@@ -83,13 +83,13 @@ def test_what_happened_is_told_oldest_first_and_per_job(tmp_path: Path) -> None:
         assert len(registry.events()) == 3
 
 
-def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_reported(tmp_path: Path) -> None:
     (tmp_path / "jobs.db").write_text("no database, but long enough to look like one" * 100)
     with pytest.raises(Damaged, match=r"jobs\.db must be a database"):
         JobRegistry(tmp_path / "jobs.db")
 
 
-def test_a_book_that_somebody_holds_is_named_and_the_next_wish_is_taken(
+def test_a_locked_registry_is_reported_and_the_next_request_is_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "_PATIENCE", 0.05)
@@ -104,7 +104,7 @@ def test_a_book_that_somebody_holds_is_named_and_the_next_wish_is_taken(
         assert registry.want("hot", "stopped").wanted == "stopped"
 
 
-def test_a_folder_in_the_place_of_the_book_is_named(tmp_path: Path) -> None:
+def test_a_folder_with_the_name_of_the_registry_is_reported(tmp_path: Path) -> None:
     (tmp_path / "jobs.db").mkdir()
     with pytest.raises(Unavailable, match=r"jobs\.db must be readable.* unable to open"):
         JobRegistry(tmp_path / "jobs.db")
@@ -115,7 +115,7 @@ def _come_and_go(path: str) -> None:
         registry.add_event("passed by")
 
 
-def test_a_second_opening_takes_no_lock_from_the_first(tmp_path: Path) -> None:
+def test_a_second_opening_does_not_release_the_locks_of_the_first(tmp_path: Path) -> None:
     """Closing a descriptor of the file beside SQLite would: the log is then removed in use."""
     path = tmp_path / "jobs.db"
     with JobRegistry(path) as registry:
@@ -151,13 +151,13 @@ def _in_a_process(target: Callable[[str], None], path: Path) -> int | None:
     return process.exitcode
 
 
-def test_what_was_written_outlives_a_writer_that_is_killed(tmp_path: Path) -> None:
+def test_written_rows_survive_a_killed_writer(tmp_path: Path) -> None:
     assert _in_a_process(_write_and_die, tmp_path / "jobs.db") == -signal.SIGKILL
     with JobRegistry(tmp_path / "jobs.db") as registry:
         assert registry.job("hot").wanted == "stopped"
 
 
-def test_a_diary_adds_batches_up_over_runs(tmp_path: Path) -> None:
+def test_a_run_log_adds_up_batches_over_runs(tmp_path: Path) -> None:
     for run, batches in (("r1", (1, 2)), ("r2", (3,))):
         run_log = RunLog(tmp_path / "facts.db", run, 1)
         for batch in batches:
@@ -174,7 +174,7 @@ def test_a_diary_adds_batches_up_over_runs(tmp_path: Path) -> None:
     reader.close()
 
 
-def test_a_diary_keeps_only_the_last_batches(tmp_path: Path) -> None:
+def test_a_run_log_keeps_only_the_last_batches(tmp_path: Path) -> None:
     run_log = RunLog(tmp_path / "facts.db", "r1", 1)
     for batch in range(1, BATCHES_KEPT + 11):
         run_log.batch(facts(batch))
@@ -187,7 +187,7 @@ def test_a_diary_keeps_only_the_last_batches(tmp_path: Path) -> None:
     reader.close()
 
 
-def test_a_diary_tells_how_a_run_ended_and_a_killed_one_says_nothing(tmp_path: Path) -> None:
+def test_a_run_log_has_how_a_run_ended_and_nothing_for_a_killed_run(tmp_path: Path) -> None:
     ending = Ending(code=3, kind="InvalidSpec", sentence="a column is needed")
     for run in ("r1", "r2"):
         run_log = RunLog(tmp_path / "facts.db", run, 1)
@@ -202,6 +202,6 @@ def test_a_diary_tells_how_a_run_ended_and_a_killed_one_says_nothing(tmp_path: P
     reader.close()
 
 
-def test_a_diary_that_nobody_has_begun_is_empty(tmp_path: Path) -> None:
+def test_a_run_log_that_does_not_exist_is_empty(tmp_path: Path) -> None:
     reader = RunLogReader(tmp_path / "facts.db")
     assert (reader.run(), reader.batches(), reader.totals()) == (None, [], {})

@@ -51,8 +51,8 @@ def test_a_job_is_stopped_rewound_and_started_again(
     assert stack.job(topic).wanted == "stopped"
 
     url = f"{page}api/jobs/{topic}/rewind"
-    status, told = posted(stack, url, {"to": "7", "again": True})
-    assert (status, told["error"]) == (404, refused.err.strip().removeprefix("error: "))
+    status, answer = posted(stack, url, {"to": "7", "again": True})
+    assert (status, answer["error"]) == (404, refused.err.strip().removeprefix("error: "))
     status, answer = posted(stack, url, {"to": "start", "into": "-2"})
     assert status == 200, answer
     messages = " ".join(answer["messages"])
@@ -64,7 +64,7 @@ def test_a_job_is_stopped_rewound_and_started_again(
 
 
 def posted(stack: Stack, url: str, wish: dict[str, object]) -> tuple[int, dict[str, Any]]:
-    """What the page's server answers to a wish."""
+    """The response of the page's server to a rewind request."""
     headers = {
         "Authorization": f"Bearer {stack.folder.token()}",
         "Content-Type": "application/json",
@@ -74,10 +74,10 @@ def posted(stack: Stack, url: str, wish: dict[str, object]) -> tuple[int, dict[s
         with urllib.request.urlopen(request, timeout=280) as answer:
             return answer.status, json.loads(answer.read())
     except urllib.error.HTTPError as error:
-        told = json.loads(error.read())
+        answer = json.loads(error.read())
         if error.code == 500:
-            told["console"] = (stack.folder.path / "console.out").read_text()[-4000:]
-        return error.code, told
+            answer["console"] = (stack.folder.path / "console.out").read_text()[-4000:]
+        return error.code, answer
 
 
 def _commits(stack: Stack, job: Path) -> list[dict[str, str]]:

@@ -1,7 +1,7 @@
 """The supervisor, killed at any moment: no job is lost, none runs twice.
 
-The jobs here are real processes of real files that never get as far as Spark: what is tested
-is who starts, finds and ends them.
+The jobs are real processes of real files that never start Spark. The tests check which process
+starts, finds and ends them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_HURT = 4  # more deaths in a row would rightly make a job fail
 
 
 def sleeper(stack: Stack, name: str, folder: Path, text: str = SLEEPER) -> JobRow:
-    """A job whose file does not come to its end."""
+    """A job whose file never finishes loading."""
     file = folder / f"{name}.py"
     file.write_text(text)
     job = JobRow(name=name, application="test", owner="ann", file=str(file), pipeline=name,
@@ -62,7 +62,7 @@ def killed_at_random(stack: Stack, folder: Path, *, kills: int, seed: int) -> di
     return {name: len(running[name]) for name in names if stack.job(name).wanted == "running"}
 
 
-def test_a_supervisor_killed_at_random_moments_loses_and_doubles_no_job(
+def test_a_supervisor_killed_at_random_moments_loses_and_duplicates_no_job(
     stack: Stack, tmp_path: Path
 ) -> None:
     found = killed_at_random(stack, tmp_path, kills=KILLS, seed=20)
@@ -72,7 +72,7 @@ def test_a_supervisor_killed_at_random_moments_loses_and_doubles_no_job(
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(5))
-def test_a_supervisor_killed_two_hundred_times_loses_and_doubles_no_job(
+def test_a_supervisor_killed_two_hundred_times_loses_and_duplicates_no_job(
     stack: Stack, tmp_path: Path, seed: int
 ) -> None:
     found = killed_at_random(stack, tmp_path, kills=200, seed=seed)
@@ -80,7 +80,7 @@ def test_a_supervisor_killed_two_hundred_times_loses_and_doubles_no_job(
     assert found == {f"job-{number}": 1 for number in range(JOBS)}
 
 
-def test_a_job_goes_on_while_the_supervisor_is_gone_and_is_found_again(
+def test_a_job_continues_without_the_supervisor_and_is_found_again(
     stack: Stack, tmp_path: Path
 ) -> None:
     stack.up()
@@ -95,7 +95,7 @@ def test_a_job_goes_on_while_the_supervisor_is_gone_and_is_found_again(
     assert stack.job("steady").restarts == 0
 
 
-def test_a_job_that_is_stopped_restarted_and_removed_obeys(stack: Stack, tmp_path: Path) -> None:
+def test_a_job_is_stopped_restarted_and_removed_on_request(stack: Stack, tmp_path: Path) -> None:
     stack.up()
     sleeper(stack, "steady", tmp_path)
     first = until(lambda: stack.holder("steady"), "its process")
@@ -116,7 +116,7 @@ def test_a_job_that_is_stopped_restarted_and_removed_obeys(stack: Stack, tmp_pat
     assert not stack.folder.job("steady").path.exists()
 
 
-def test_a_file_that_is_wrong_fails_at_once_and_says_why(stack: Stack, tmp_path: Path) -> None:
+def test_an_invalid_file_fails_at_once_with_a_reason(stack: Stack, tmp_path: Path) -> None:
     stack.up()
     sleeper(stack, "wrong", tmp_path, "import millstream as ms\nms.tumbling('0 seconds')\n")
     job = stack.await_state("wrong", "failed")
@@ -128,7 +128,7 @@ def test_a_file_that_is_wrong_fails_at_once_and_says_why(stack: Stack, tmp_path:
     assert [event["event"] for event in said["events"]][:2] == ["submitted", "launched"]
 
 
-def test_down_ends_everything_and_up_brings_the_jobs_back(stack: Stack, tmp_path: Path) -> None:
+def test_down_stops_everything_and_up_restarts_the_jobs(stack: Stack, tmp_path: Path) -> None:
     stack.up()
     sleeper(stack, "steady", tmp_path)
     before = until(lambda: stack.holder("steady"), "its process")

@@ -1,4 +1,4 @@
-"""A wire between a client and a server that can be cut at a word."""
+"""A proxy that breaks a connection when a given word passes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ Cut = Literal["before", "after"]
 
 
 class Wire:
-    """Passes bytes on between a free local port and a server.
+    """Forwards bytes between a free local port and a server.
 
-    `cut("after", b"COMMIT")`: the word reaches the server, its answer never comes back;
-    `cut("before", …)`: not even the word gets through. Either happens once; the next connection
-    is whole again.
+    `cut("after", b"COMMIT")`: the word reaches the server, but its response is lost.
+    `cut("before", …)`: the word does not reach the server. This happens once; the next
+    connection works.
     """
 
     def __init__(self, port: int) -> None:
@@ -27,7 +27,7 @@ class Wire:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self, when: Cut, word: bytes) -> None:
-        """Arm the wire."""
+        """Break the connection at the next occurrence of the word."""
         self._cut = (when, word)
 
     def _accept(self) -> None:

@@ -1,4 +1,4 @@
-"""The examples in the docstrings of alerts, webhooks and mails are run."""
+"""Runs the examples in the docstrings of alerts, webhooks and mails."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MODULES = [
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_every_example_in_a_docstring_is_true(name: str) -> None:
+def test_the_examples_in_docstrings_run(name: str) -> None:
     result = doctest.testmod(importlib.import_module(name))
     assert result.attempted > 0
     assert result.failed == 0

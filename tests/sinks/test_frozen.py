@@ -1,4 +1,4 @@
-"""A process that is frozen in the middle of a transaction, and what its successor does about it."""
+"""A process that is suspended in the middle of a transaction, and its successor."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def frozen(kind: str, place: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def thawed(process: subprocess.Popen[str]) -> str:
-    """How it ends when it wakes."""
+    """Wake it and return how it ends."""
     process.send_signal(signal.SIGCONT)
     said, _ = process.communicate("go on\n", timeout=120)
     return said.strip()
 
 
-def test_a_frozen_run_in_postgres_is_ended_by_its_successor_and_stops_when_it_wakes(
+def test_a_frozen_run_in_postgres_is_terminated_by_its_successor_and_stops_when_it_wakes(
     database: str,
 ) -> None:
     sink = ms.Postgres("hot", url=database)
@@ -61,7 +61,7 @@ def test_a_frozen_run_in_postgres_is_ended_by_its_successor_and_stops_when_it_wa
         assert connection.execute("select n from hot order by n").fetchall() == [(1,), (2,)]
 
 
-def test_a_frozen_run_in_sqlite_is_named_and_holds_nobody_once_it_is_killed(
+def test_a_frozen_run_in_sqlite_is_named_and_blocks_no_one_once_it_is_killed(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "out.db"

@@ -1,4 +1,4 @@
-"""`Function`: the user's code as a sink, at least once."""
+"""`Function`: user code as a sink, at least once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TestFunction(SinkSuite):
     def rows(self) -> list[dict[str, Any]]:
         return [row for rows, _, _ in self.calls for row in rows.to_pylist()]
 
-    def test_it_is_called_once_per_batch_with_the_id_and_the_number(self) -> None:
+    def test_the_function_is_called_once_per_batch_with_the_intent_and_the_number(self) -> None:
         writer, _ = self.recovered()
         writer.write("one", 1, self.numbers(1, 2, 3))
         writer.write("two", 2, self.numbers(4))
@@ -38,7 +38,7 @@ class TestFunction(SinkSuite):
                     (["n"], 3, "one", 1), (["n"], 1, "two", 2)]  # fmt: skip
 
 
-def test_rows_that_take_others_back_carry_their_sign() -> None:
+def test_retractions_have_their_sign() -> None:
     seen: list[list[dict[str, Any]]] = []
     sink = ms.Function(lambda rows, intent, batch: seen.append(rows.to_pylist()))
     table = pa.table({"n": [1, 2], "_time": [0, 0], "_sign": pa.array([-1, 1], pa.int8())})
@@ -46,7 +46,7 @@ def test_rows_that_take_others_back_carry_their_sign() -> None:
     assert seen == [[{"n": 1, "_sign": -1}, {"n": 2, "_sign": 1}]]
 
 
-def test_what_it_raises_names_the_function_and_the_line() -> None:
+def test_an_error_names_the_function_and_the_line() -> None:
     def careless(rows: pa.Table, intent: str, batch: int) -> None:
         raise KeyError("price")
 
@@ -58,7 +58,7 @@ def test_what_it_raises_names_the_function_and_the_line() -> None:
     assert "test_function.py:" in str(e.value)
 
 
-def test_names_come_from_the_function_or_are_given() -> None:
+def test_the_name_is_that_of_the_function_or_the_given_one() -> None:
     assert ms.Function(print).name == "print"
     assert ms.Function(lambda rows, intent, batch: None).name == "function"
     assert ms.Function(print, name="shout").name == "shout"

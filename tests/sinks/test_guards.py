@@ -1,6 +1,6 @@
-"""Every guard of the sinks, switched off: what it guards against then happens.
+"""Without each of the sinks' guards, the failure it prevents happens.
 
-A check that stays green without its guard sees nothing.
+This proves that the tests of the guards would fail.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ def in_files(path: Path) -> list[int]:
 
 
 def crashed_after_its_commit(sink: OpenSink) -> None:
-    """A run that is killed when its second batch is in, and one that goes on from there."""
+    """A run that is killed after committing its second batch, and a run that continues."""
     armed: list[bool] = []
 
-    def told(point: str) -> None:
+    def crash(point: str) -> None:
         if armed and point == "after a sink's commit":
             raise Crash
 
-    writer = opened(sink, on_step=told)
+    writer = opened(sink, on_step=crash)
     writer.write("one", 1, [staged(sink, n=[1])])
     armed.append(True)
     with pytest.raises(Crash):
@@ -68,7 +68,7 @@ def crashed_after_its_commit(sink: OpenSink) -> None:
 
 
 def overtaken(sink: OpenSink) -> None:
-    """A run that writes on after its successor has come, as if nothing had happened."""
+    """A run that continues to write after its successor has started."""
     zombie = opened(sink)
     zombie.write("one", 1, [staged(sink, n=[1])])
     successor = opened(sink, epoch=2, recovered=False)
@@ -80,10 +80,10 @@ def overtaken(sink: OpenSink) -> None:
 
 
 def nothing(*_: Any, **__: Any) -> None:
-    """The guard is off."""
+    """Replaces a guard."""
 
 
-def test_without_the_mark_in_the_transaction_a_table_gets_a_batch_twice(
+def test_without_the_ledger_entry_a_table_gets_a_batch_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = ms.Sqlite(tmp_path / "out.db", "hot")
@@ -96,7 +96,7 @@ def test_without_the_mark_in_the_transaction_a_table_gets_a_batch_twice(
     assert in_sqlite(tmp_path / "out.db") == [1, 2, 2]
 
 
-def test_without_the_number_of_the_run_a_zombie_writes_to_a_table_again(
+def test_without_the_epoch_a_zombie_writes_to_a_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Ownership, "refuse_any_change", nothing)
@@ -104,7 +104,7 @@ def test_without_the_number_of_the_run_a_zombie_writes_to_a_table_again(
     assert in_sqlite(tmp_path / "out.db") == [1, 2, 2]
 
 
-def test_without_ending_its_backend_a_frozen_run_holds_its_successor(
+def test_without_terminating_its_backend_a_frozen_run_blocks_its_successor(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(PostgresDatabase, "fence", nothing)
@@ -126,10 +126,10 @@ def test_without_ending_its_backend_a_frozen_run_holds_its_successor(
     assert held == [True]
 
 
-def test_without_the_record_files_get_a_batch_twice(
+def test_without_the_manifest_record_a_folder_gets_a_batch_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Under another id, for a file written again under the same takes its own place."""
+    """With another id, because a file written again with the same id replaces itself."""
     commit: Callable[..., None] = FilesWriter._commit
 
     def unrecorded(self: FilesWriter, **body: Any) -> None:
@@ -151,7 +151,7 @@ def test_without_the_record_files_get_a_batch_twice(
     assert in_files(tmp_path / "out") == [1, 2, 2]
 
 
-def test_without_taking_the_folder_a_zombie_adds_its_files(
+def test_without_claiming_the_folder_a_zombie_adds_its_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Records, "check", nothing)
@@ -173,7 +173,7 @@ def test_without_the_application_transaction_a_delta_table_gets_a_batch_twice(
     assert in_delta(tmp_path / "lake") == [1, 2, 2]
 
 
-def test_without_comparing_numbers_a_delta_table_takes_a_zombies_batch(
+def test_without_comparing_batch_numbers_a_delta_table_accepts_a_batch_of_a_zombie(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Records, "check", nothing)

@@ -1,4 +1,4 @@
-"""Keys of several columns, in every sink that has keys; compared with a plain dict."""
+"""Keys of several columns in every keyed sink, compared with a dict."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Row = tuple[str | None, int | None, int, int]
 
 
 def changed(seed: int, batches: int = 6) -> list[list[Row]]:
-    """Random rows put in and taken out, with few keys and some nulls among them."""
+    """Random upserts and deletes with few keys and some nulls."""
     chance = random.Random(seed)
     pages, times = ["a", "b", 'c"', None], [0, 10_000_001, 20_000_000, None]
     return [
@@ -38,7 +38,7 @@ def changed(seed: int, batches: int = 6) -> list[list[Row]]:
 
 
 def expected(batches: list[list[Row]]) -> dict[tuple[Any, Any], int]:
-    """A dict is a keyed table."""
+    """The rows in a dict by key."""
     table: dict[tuple[Any, Any], int] = {}
     for batch in batches:
         for page, at, value, sign in batch:
@@ -76,9 +76,9 @@ def place(at: datetime | None) -> int | None:
 
 
 def as_dict(found: list[tuple[Any, datetime | None, int]]) -> dict[Any, int]:
-    """What a sink holds by key, each of which is there once."""
+    """The rows of a sink by key; each key occurs once."""
     got = {(page, place(at)): value for page, at, value in found}
-    assert len(got) == len(found), "a key is there twice"
+    assert len(got) == len(found), "a key occurs twice"
     return got
 
 
@@ -89,13 +89,13 @@ class TestEveryKeyedSink:
     def chunks(self, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(rows.changes, "__defaults__", (chunk,))
 
-    def test_postgres_is_a_dict(self, seed: int, database: str) -> None:
+    def test_postgres_ends_with_the_rows_of_a_dict(self, seed: int, database: str) -> None:
         send(ms.Postgres("t", key=KEYS, url=database), changed(seed))
         with psycopg.connect(database) as connection:
             found = connection.execute("select page, at, value from t").fetchall()
         assert as_dict(found) == expected(changed(seed))
 
-    def test_sqlite_is_a_dict(self, seed: int, tmp_path: Path) -> None:
+    def test_sqlite_ends_with_the_rows_of_a_dict(self, seed: int, tmp_path: Path) -> None:
         send(ms.Sqlite(tmp_path / "out.db", "t", key=KEYS), changed(seed))
         connection = sqlite3.connect(tmp_path / "out.db")
         found = connection.execute("select page, at, value from t").fetchall()
@@ -103,7 +103,7 @@ class TestEveryKeyedSink:
         timed = [(page, at and datetime.fromisoformat(at), value) for page, at, value in found]
         assert as_dict(timed) == expected(changed(seed))
 
-    def test_delta_is_a_dict(self, seed: int, tmp_path: Path) -> None:
+    def test_delta_ends_with_the_rows_of_a_dict(self, seed: int, tmp_path: Path) -> None:
         send(ms.Delta(tmp_path / "lake", key=KEYS), changed(seed))
         table = DeltaTable(tmp_path / "lake").to_pyarrow_table().to_pylist()
         found = [(row["page"], row["at"], row["value"]) for row in table]

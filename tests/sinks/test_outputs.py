@@ -22,13 +22,13 @@ def names(*outputs: object) -> list[str]:
     return [output.name for output in ms.Pipeline("p", *outputs).outputs]  # type: ignore[arg-type]
 
 
-def test_a_topic_and_a_table_of_one_name_get_different_names() -> None:
+def test_outputs_to_a_topic_and_a_table_with_the_same_name_get_different_names() -> None:
     assert names(
         ROWS.to(ms.Topic("hot")), ROWS.to(ms.Postgres("hot")), ROWS.to(ms.Sqlite("a.db", "hot"))
     ) == ["hot", "hot-postgres", "hot-sqlite"]
 
 
-def test_two_outputs_of_one_kind_need_different_names() -> None:
+def test_two_outputs_of_the_same_kind_need_different_names() -> None:
     with pytest.raises(InvalidSpec, match="'hot' twice"):
         names(ROWS.to(ms.Topic("hot")), ROWS.to(ms.Topic("hot")))
     with pytest.raises(InvalidSpec, match="'x' twice"):

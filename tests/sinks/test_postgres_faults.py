@@ -1,4 +1,4 @@
-"""A PostgreSQL that goes away, is full, or does not answer: the batch is in once, or it is told."""
+"""PostgreSQL is down, full or silent: the batch is written once, or the job stops."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ def numbers(url: str) -> list[int]:
 
 
 def once(point: str, act: Callable[[], object]) -> Callable[[str], None]:
-    """Something that happens the first time a point is reached."""
+    """A callback that acts the first time a point is reached."""
     left = [act]
 
-    def told(reached: str) -> None:
+    def on_step(reached: str) -> None:
         if reached == point and left:
             left.pop()()
 
-    return told
+    return on_step
 
 
-def test_a_backend_ended_between_batches_is_made_anew(database: str) -> None:
+def test_a_connection_terminated_between_batches_is_opened_again(database: str) -> None:
     sink = ms.Postgres("hot", url=database)
     writer = opened(sink)
     writer.write("one", 1, [staged(sink, n=[1])])
@@ -54,7 +54,7 @@ def test_a_backend_ended_between_batches_is_made_anew(database: str) -> None:
     assert numbers(database) == [1, 2]
 
 
-def test_a_backend_ended_just_before_its_commit_loses_nothing(database: str) -> None:
+def test_a_connection_terminated_just_before_its_commit_loses_nothing(database: str) -> None:
     sink = ms.Postgres("hot", url=database)
     end = once("before a sink's commit",
                lambda: asked(database, f"{_END} and datname = current_database()"))  # fmt: skip
@@ -65,7 +65,9 @@ def test_a_backend_ended_just_before_its_commit_loses_nothing(database: str) -> 
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_commit_whose_answer_is_lost_is_settled_by_the_ledger(database: str, when: Cut) -> None:
+def test_a_commit_with_a_lost_response_is_resolved_from_the_ledger(
+    database: str, when: Cut
+) -> None:
     port = int(database.rpartition(":")[2].partition("/")[0])
     with Wire(port) as wire:
         sink = ms.Postgres("hot", url=database.replace(str(port), str(wire.port)))
@@ -79,7 +81,7 @@ def test_a_commit_whose_answer_is_lost_is_settled_by_the_ledger(database: str, w
     assert asked(database, "select intent, rows from millstream_ledger") == [("two", 2)]
 
 
-def test_without_the_ledger_a_lost_answer_repeats_the_batch(database: str) -> None:
+def test_without_the_ledger_a_lost_response_repeats_the_batch(database: str) -> None:
     port = int(database.rpartition(":")[2].partition("/")[0])
     with Wire(port) as wire:
         sink = ms.Postgres("hot", url=database.replace(str(port), str(wire.port)))
@@ -91,7 +93,7 @@ def test_without_the_ledger_a_lost_answer_repeats_the_batch(database: str) -> No
     assert numbers(database) == [1, 1]
 
 
-def test_a_run_whose_job_has_a_new_owner_does_not_ask_the_ledger(database: str) -> None:
+def test_a_run_whose_job_has_a_new_owner_does_not_read_the_ledger(database: str) -> None:
     def owned() -> None:
         raise Fenced("no longer")
 
@@ -103,8 +105,8 @@ def test_a_run_whose_job_has_a_new_owner_does_not_ask_the_ledger(database: str) 
     writer.close()
 
 
-def test_a_full_disk_is_waited_for(database: str) -> None:
-    """The trigger says what a server with a full disk says, twice."""
+def test_the_writer_waits_while_the_disk_is_full(database: str) -> None:
+    """The trigger raises the error of a full disk twice."""
     asked(database, "create sequence tries")
     asked(database, "create table hot (n bigint)")
     asked(
@@ -126,7 +128,7 @@ def test_a_full_disk_is_waited_for(database: str) -> None:
     assert "No space left on device" in heard[0]
 
 
-def test_a_server_that_is_killed_and_comes_back_holds_the_batch_and_takes_it_once() -> None:
+def test_a_batch_waits_for_a_killed_server_and_is_written_once() -> None:
     heard: list[str] = []
     waiting = threading.Event()
 
@@ -159,7 +161,7 @@ def test_a_server_that_is_killed_and_comes_back_holds_the_batch_and_takes_it_onc
     assert heard[0].startswith("waiting for the database postgresql://millstream:***@")
 
 
-def test_a_server_out_of_connections_is_waited_for() -> None:
+def test_the_writer_waits_for_a_server_without_free_connections() -> None:
     settings = {"max_connections": 4, "superuser_reserved_connections": 0, "max_wal_senders": 0}
     with postgres(settings=settings) as server, ExitStack() as held:
         sink = ms.Postgres("hot", url=server.url)
@@ -178,7 +180,7 @@ def test_a_server_out_of_connections_is_waited_for() -> None:
     assert "too many clients" in heard[0]
 
 
-def test_a_role_out_of_connections_is_waited_for(database: str) -> None:
+def test_the_writer_waits_for_a_role_without_free_connections(database: str) -> None:
     asked(database, "create role limited login password 'pass' connection limit 0")
     asked(database, "grant all on schema public to limited")
     heard: list[str] = []
@@ -196,7 +198,7 @@ def test_a_role_out_of_connections_is_waited_for(database: str) -> None:
     assert "too many connections for role" in heard[0]
 
 
-def test_a_server_that_stays_away_is_named_when_patience_ends() -> None:
+def test_a_server_that_stays_down_stops_the_job() -> None:
     with postgres() as server:
         sink = ms.Postgres("hot", url=server.url)
         writer = opened(sink, patience=0.5)

@@ -1,4 +1,4 @@
-"""The tables of `Postgres`: how they are made, what does not fit, and what nobody gets to see."""
+"""The tables of `Postgres`: how they are created, rows that do not fit, and secrets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def asked(url: str, question: str) -> list[tuple[Any, ...]]:
         return cursor.fetchall() if cursor.description else []
 
 
-def test_a_missing_table_is_made_with_the_right_column_types(database: str) -> None:
+def test_a_missing_table_is_created_with_the_right_column_types(database: str) -> None:
     sink = ms.Postgres("wide", url=database)
     writer = opened(sink)
     writer.write("one", 1, [staged(sink, table=WIDE.empty_table()), staged(sink, table=_one())])
@@ -42,7 +42,7 @@ def _one() -> pa.Table:
     return pa.Table.from_pylist([dict.fromkeys(WIDE.names)], WIDE)
 
 
-def test_a_table_in_another_schema_is_named_with_it(database: str) -> None:
+def test_a_table_in_another_schema_is_created_there(database: str) -> None:
     asked(database, "create schema shop")
     sink = ms.Postgres("shop.hot", key="n", url=database)
     writer = opened(sink)
@@ -51,7 +51,7 @@ def test_a_table_in_another_schema_is_named_with_it(database: str) -> None:
     assert asked(database, "select n from shop.hot order by n") == [(1,), (2,)]
 
 
-def test_an_existing_table_keeps_the_columns_that_no_row_has(database: str) -> None:
+def test_an_existing_table_keeps_columns_that_rows_do_not_have(database: str) -> None:
     asked(database, "create table hot (n int primary key, v text, note text default 'mine')")
     sink = ms.Postgres("hot", key="n", url=database)
     writer = opened(sink)
@@ -76,7 +76,7 @@ def test_an_existing_table_keeps_the_columns_that_no_row_has(database: str) -> N
          "fix the table"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_stops_with_a_sentence_and_nothing_is_written(
+def test_rows_that_do_not_fit_stop_the_job_and_nothing_is_written(
     database: str, made: str, rows: dict[str, Any], kind: type[Exception], sentence: str
 ) -> None:
     asked(database, made)
@@ -89,7 +89,7 @@ def test_what_does_not_fit_stops_with_a_sentence_and_nothing_is_written(
     assert asked(database, "select intent from millstream_ledger") == [(None,)]
 
 
-def test_a_key_without_a_unique_index_is_refused_by_name(database: str) -> None:
+def test_a_key_without_a_unique_index_stops_the_job(database: str) -> None:
     asked(database, "create table hot (n int)")
     sink = ms.Postgres("hot", key="n", url=database)
     writer = opened(sink)
@@ -111,7 +111,7 @@ def test_a_table_that_was_dropped_stops_the_job(database: str) -> None:
     writer.close()
 
 
-def test_a_right_that_was_revoked_is_named(database: str) -> None:
+def test_a_revoked_permission_is_named(database: str) -> None:
     sink = ms.Postgres("hot", url=_as_stranger(database))
     asked(database, "create table hot (n int)")
     writer = opened(sink)
@@ -121,7 +121,7 @@ def test_a_right_that_was_revoked_is_named(database: str) -> None:
 
 
 def _as_stranger(database: str) -> str:
-    """An address for a role that may do nothing but connect and make tables."""
+    """An address for a role that may only connect and create tables."""
     asked(database, "do $$ begin create role stranger login password 'pass'; "
                     "exception when duplicate_object then null; end $$")  # fmt: skip
     asked(database, "grant create on schema public to stranger")
@@ -142,37 +142,37 @@ def test_all_tables_of_a_database_commit_together(database: str) -> None:
     assert asked(database, "select intent, batch from millstream_ledger") == [("one", 1)] * 2
 
 
-def test_a_row_taken_back_needs_a_key_or_a_column_that_says_so(database: str) -> None:
+def test_a_retraction_needs_a_key_or_the_column_retract(database: str) -> None:
     sink = ms.Postgres("hot", url=database)
     writer = opened(sink)
     table = pa.table({"n": [1], "_sign": pa.array([-1], pa.int8())})
     with pytest.raises(InvalidSpec, match="needs a sink with key="):
         writer.write("one", 1, [staged(sink, table=table)])
-    told = table.append_column("retract", pa.array([True]))
-    writer.write("one", 1, [staged(sink, table=told)])
+    marked = table.append_column("retract", pa.array([True]))
+    writer.write("one", 1, [staged(sink, table=marked)])
     writer.close()
     assert asked(database, "select n, retract from hot") == [(1, True)]
 
 
-def test_a_key_that_is_no_column_is_refused_while_building() -> None:
+def test_a_key_that_is_not_a_column_is_refused_while_building() -> None:
     rows = ms.read(ms.Topic("bids", schema="auction long, price double"))
     with pytest.raises(InvalidSpec, match="auktion"):
         rows.to(ms.Postgres("hot", key="auktion"))
 
 
 @pytest.mark.parametrize("table", ["", "a.b.c", ".a", "a.", 7])
-def test_a_name_that_is_none_is_refused(table: Any) -> None:
+def test_an_invalid_table_name_is_refused(table: Any) -> None:
     with pytest.raises(InvalidSpec, match="needs a table name"):
         ms.Postgres(table)
 
 
 @pytest.mark.parametrize("key", [[], "", ["a", "a"], 7, ["a", 7]])
-def test_a_key_that_is_none_is_refused(key: Any) -> None:
+def test_an_invalid_key_is_refused(key: Any) -> None:
     with pytest.raises(InvalidSpec, match="needs distinct column names"):
         ms.Postgres("hot", key=key)
 
 
-def test_what_an_address_says_of_its_session_stays(database: str) -> None:
+def test_session_settings_in_the_address_take_precedence(database: str) -> None:
     asked(database, "create schema shop")
     url = f"{database}?options=-csearch_path%3Dshop&connect_timeout=7&application_name=mine"
     sink = ms.Postgres("hot", url=url)
@@ -185,14 +185,14 @@ def test_what_an_address_says_of_its_session_stays(database: str) -> None:
 
 
 @pytest.mark.parametrize(("old", "new"), [("/t", "/no_such_"), ("//millstream", "//nobody_here")])
-def test_a_database_or_role_that_is_not_there_is_told_at_once(
+def test_a_missing_database_or_role_stops_the_job_at_once(
     database: str, old: str, new: str
 ) -> None:
     with pytest.raises(Unavailable, match="needs access to the database"):
         opened(ms.Postgres("hot", url=database.replace(old, new)))
 
 
-def test_an_address_that_is_none_is_told_at_once() -> None:
+def test_an_invalid_address_stops_the_job_at_once() -> None:
     with pytest.raises(Unavailable, match="needs access to the database"):
         opened(ms.Postgres("hot", url="postgres at home"))
 
@@ -200,7 +200,7 @@ def test_an_address_that_is_none_is_told_at_once() -> None:
 # -- secrets -------------------------------------------------------------------------
 
 
-def test_the_address_is_looked_up_where_it_is_used(
+def test_the_address_is_resolved_when_the_database_is_opened(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DATABASE_URL", database)
@@ -216,7 +216,7 @@ def test_the_address_is_looked_up_where_it_is_used(
         opened(sink)
 
 
-def test_a_password_is_in_no_text_that_leaves(database: str) -> None:
+def test_no_output_contains_the_password(database: str) -> None:
     secret = database.partition("@")[0].rpartition(":")[2]
     sink = ms.Postgres("hot", url=database)
     stream = ms.read(ms.Topic("bids", schema="auction long"))

@@ -1,4 +1,4 @@
-"""The numbered records by which files and lake tables have one writer."""
+"""The numbered records that give files and Delta tables a single writer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_records_are_numbered_and_read_back_in_order(tmp_path: Path) -> None:
     assert [body.get("intent") for body in found] == [None, "one", "two"]
 
 
-def test_the_second_to_make_a_number_is_shut_out(tmp_path: Path) -> None:
+def test_the_second_run_to_create_a_number_is_fenced(tmp_path: Path) -> None:
     first, second = records(tmp_path, 1), records(tmp_path, 2)
     first.claim()
     second.claim()
@@ -43,10 +43,10 @@ def test_the_second_to_make_a_number_is_shut_out(tmp_path: Path) -> None:
     second.append(kind="batch")
 
 
-def test_a_run_that_slept_while_old_records_were_removed_is_shut_out(
+def test_a_run_suspended_while_old_records_were_removed_is_fenced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The number it would take is free again; what it says there must not count."""
+    """The number it would use is free again; its record must be ignored."""
     monkeypatch.setattr(files_writer, "FULL_EVERY", 3)
     sink = FilesSink(ms.Files(tmp_path / "out"))
     zombie = opened(sink)
@@ -62,7 +62,7 @@ def test_a_run_that_slept_while_old_records_were_removed_is_shut_out(
     assert after == before
 
 
-def test_a_run_that_slept_after_it_had_looked_takes_back_what_it_said(
+def test_a_run_suspended_after_listing_the_records_removes_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     zombie, successor = records(tmp_path, 1), records(tmp_path, 2)

@@ -1,4 +1,4 @@
-"""Results that a sink can never take, through real Kafka and PostgreSQL: they are dead."""
+"""Results that a sink can never take become dead rows, with real Kafka and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def row(number: int, note: str | None = "fine", **more: Any) -> dict[str, Any]:
 
 
 class Environment:
-    """A topic to read, and what lies in others."""
+    """A topic to read, and the records of others."""
 
     def __init__(self, broker: ThrowAwayBroker, name: str, folder: Path) -> None:
         self.address, self.name, self.folder = broker.address, name, folder
@@ -78,9 +78,9 @@ class Environment:
     def dead(self) -> list[dict[str, Any]]:
         found = []
         for record in self.records(f"{self.name}.dead"):
-            told = {name.removeprefix("millstream."): (value or b"").decode()
+            headers = {name.removeprefix("millstream."): (value or b"").decode()
                     for name, value in record.headers}  # fmt: skip
-            found.append({**told, "row": json.loads(record.value or b"")})
+            found.append({**headers, "row": json.loads(record.value or b"")})
         return sorted(found, key=lambda one: one["row"]["id"])
 
 
@@ -96,7 +96,7 @@ def stored(database: str, sql: str) -> list[Any]:
 
 @LANES
 @pytest.mark.parametrize("key", [None, "id"])
-def test_a_nul_in_a_text_is_dead_and_the_rest_is_in_the_table(
+def test_a_row_with_a_nul_is_dead_and_the_others_are_in_the_table(
     environment: Environment, database: str, lane: Lane, key: str | None
 ) -> None:
     environment.feed([row(0), row(1, "a\0b"), row(2), row(3, tags=["x", "\0"]), row(4, "\\u0000"),
@@ -125,10 +125,10 @@ def test_a_nul_in_a_text_is_dead_and_the_rest_is_in_the_table(
 
 
 @LANES
-def test_a_record_over_the_limit_of_its_topic_is_dead_and_the_rest_leaves(
+def test_a_record_over_the_limit_of_its_topic_is_dead_and_the_others_are_sent(
     environment: Environment, lane: Lane
 ) -> None:
-    """The limit is of batches as they are packed: many small rows are cut to fit into it."""
+    """The limit applies to compressed batches: many small rows are divided to fit."""
     Topics(environment.address).create(
         f"{environment.name}.out", settings={"max.message.bytes": 20_000}
     )
@@ -150,10 +150,10 @@ def test_a_record_over_the_limit_of_its_topic_is_dead_and_the_rest_leaves(
 
 
 @LANES
-def test_a_result_of_many_rows_that_is_too_large_is_dead_too(
+def test_a_result_of_many_rows_that_is_too_large_is_dead(
     environment: Environment, lane: Lane
 ) -> None:
-    """More than the dead-letter topic would take by the cluster's default."""
+    """It is larger than the cluster's default limit of the dead-letter topic."""
     chance = random.Random(6)
     environment.feed([row(number % 3, chance.randbytes(300_000).hex() if number % 3 == 1 else "x")
                 for number in range(12)])  # fmt: skip
@@ -176,7 +176,7 @@ def test_a_result_of_many_rows_that_is_too_large_is_dead_too(
 
 
 @LANES
-def test_with_on_bad_stop_the_job_says_so_and_nothing_is_written(
+def test_with_on_bad_stop_a_refused_row_stops_the_job_and_nothing_is_written(
     environment: Environment, database: str, lane: Lane
 ) -> None:
     environment.feed([row(0), row(1, "a\0b")])
@@ -187,7 +187,7 @@ def test_with_on_bad_stop_the_job_says_so_and_nothing_is_written(
     assert stored(database, "select to_regclass('t')") == [(None,)]
 
 
-def test_what_the_columns_of_a_table_cannot_hold_is_dead(
+def test_rows_that_the_columns_of_a_table_cannot_hold_are_dead(
     environment: Environment, database: str
 ) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
@@ -213,10 +213,10 @@ def test_what_the_columns_of_a_table_cannot_hold_is_dead(
     }
 
 
-def test_a_row_of_a_table_that_is_refused_takes_the_one_before_it_away(
+def test_a_refused_row_of_a_table_removes_the_previous_row_of_its_key(
     environment: Environment, database: str
 ) -> None:
-    """What the key had before is no longer true, and what it has now cannot be stored."""
+    """The previous row of the key is no longer true, and the new one cannot be stored."""
     latest = environment.read().latest(by="id").select("id", "note")
     output = latest.to(ms.Postgres("t", key="id", url=database), name="table")
     environment.feed([row(1, "one"), row(2, "two")])
@@ -232,7 +232,7 @@ def test_a_row_of_a_table_that_is_refused_takes_the_one_before_it_away(
 
 
 @pytest.mark.parametrize("point", ["after intent", "after prepared", "before a sink's commit"])
-def test_a_killed_run_is_finished_with_every_row_at_its_place_once(
+def test_after_a_kill_every_row_is_in_its_output_once(
     environment: Environment, database: str, tmp_path: Path, point: str
 ) -> None:
     environment.feed([row(0), row(1, "a\0b"), row(2), row(3, "\0")])
@@ -259,7 +259,7 @@ def test_a_killed_run_is_finished_with_every_row_at_its_place_once(
     assert [one["row"]["id"] for one in environment.dead()] == [1, 3]
 
 
-def test_a_bad_record_of_three_megabytes_is_dead_whole(environment: Environment) -> None:
+def test_a_bad_record_of_three_megabytes_is_stored_completely(environment: Environment) -> None:
     Topics(environment.address).alter(environment.topic, settings={"max.message.bytes": 4_000_000})
     bad = random.Random(1).randbytes(3_000_000)
     with Producer(environment.address) as producer:
@@ -272,7 +272,7 @@ def test_a_bad_record_of_three_megabytes_is_dead_whole(environment: Environment)
     assert len(environment.records(f"{environment.name}.out")) == 1
 
 
-def test_a_dead_letter_topic_that_takes_less_is_named_and_then_waited_for(
+def test_a_dead_letter_topic_with_a_smaller_limit_is_named_until_it_is_raised(
     environment: Environment,
 ) -> None:
     Topics(environment.address).create(dead := f"{environment.name}.dead")
@@ -287,10 +287,8 @@ def test_a_dead_letter_topic_that_takes_less_is_named_and_then_waited_for(
     assert len(environment.records(dead)) == 1
 
 
-def test_dead_retry_leaves_results_alone_and_says_so(
-    environment: Environment, database: str
-) -> None:
-    """A result is no record of the topic its record came from."""
+def test_dead_retry_skips_results_and_reports_it(environment: Environment, database: str) -> None:
+    """A result is not a record of the topic from which it was computed."""
     environment.feed([row(1, "\0")])
     environment.run(
         environment.read().to(ms.Postgres("t", url=database), name="table"), lane="narrow"

@@ -1,4 +1,4 @@
-"""What our file sinks and formats write our sources and formats read, and others as well."""
+"""Our sources and other tools read what our file sinks and formats write."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def read_back(folder: Path, format_: Any, schema: str) -> pa.Table:
 @settings(max_examples=120, deadline=None)
 @given(rows=ROWS, chunk=st.sampled_from([7, 1 << 22]))
 @example(rows=[(text, None, text) for text in ODD], chunk=7)
-def test_any_text_in_a_file_of_ours_is_read_back(
+def test_any_text_in_our_files_is_read_back(
     tmp_path_factory: pytest.TempPathFactory, format_: str, rows: Any, chunk: int
 ) -> None:
     folder, table = tmp_path_factory.mktemp("files"), table_of(rows)
@@ -80,14 +80,14 @@ def test_any_text_in_a_file_of_ours_is_read_back(
 
 
 @pytest.mark.parametrize("format_", ["csv", "json", "parquet"])
-def test_a_file_of_one_column_is_read_back(tmp_path: Path, format_: str) -> None:
+def test_a_file_with_one_column_is_read_back(tmp_path: Path, format_: str) -> None:
     table = table_of([(text,) for text in [*ODD, None, "", None]], "text string")
     written(tmp_path, format_, table)
     assert read_back(tmp_path, format_, "text string").equals(table)
 
 
 @pytest.mark.parametrize("format_", ["csv", "json", "parquet"])
-def test_every_type_in_a_file_of_ours_is_read_back(tmp_path: Path, format_: str) -> None:
+def test_every_type_in_our_files_is_read_back(tmp_path: Path, format_: str) -> None:
     table = table_of(EVERY, ALL)
     written(tmp_path, format_, table)
     assert read_back(tmp_path, format_, ALL).equals(table)
@@ -108,9 +108,7 @@ EVERY = [
 @settings(max_examples=150, deadline=None)
 @given(ROWS)
 @example([(text, 1, text) for text in ODD])
-def test_pythons_csv_reads_what_ours_writes(
-    tmp_path_factory: pytest.TempPathFactory, rows: Any
-) -> None:
+def test_pythons_csv_reads_our_files(tmp_path_factory: pytest.TempPathFactory, rows: Any) -> None:
     path = written(tmp_path_factory.mktemp("files"), "csv", table_of(rows))
     with path.open(newline="", encoding="utf-8") as file:
         [header, *found] = csv.reader(file)
@@ -118,7 +116,7 @@ def test_pythons_csv_reads_what_ours_writes(
     assert found == [["" if cell is None else str(cell) for cell in row] for row in rows]
 
 
-def test_polars_reads_what_ours_writes(tmp_path: Path) -> None:
+def test_polars_reads_our_files(tmp_path: Path) -> None:
     rows = [(text, number, text) for number, text in enumerate([*ODD, None])]
     path = written(tmp_path, "csv", table_of(rows))
     kinds = {"text": pl.String, "id": pl.Int64, "more": pl.String}
@@ -126,7 +124,7 @@ def test_polars_reads_what_ours_writes(tmp_path: Path) -> None:
     assert found.rows() == rows
 
 
-def test_spark_reads_what_ours_writes(tmp_path: Path, spark: Any) -> None:
+def test_spark_reads_our_files(tmp_path: Path, spark: Any) -> None:
     rows = [(text, number, text) for number, text in enumerate([*ODD, None])]
     path = written(tmp_path, "csv", table_of(rows))
     found = spark.read.csv(str(path), SCHEMA, header=True, multiLine=True, escape='"',
@@ -148,7 +146,7 @@ FORMATS: dict[str, tuple[Format, str]] = {
 @settings(max_examples=120, deadline=None)
 @given(rows=ROWS)
 @example(rows=[(text, None, text) for text in ODD])
-def test_any_text_in_records_of_ours_is_read_back(name: str, rows: Any) -> None:
+def test_any_text_in_our_records_is_read_back(name: str, rows: Any) -> None:
     format_, ddl = FORMATS[name]
     schema = Schema.parse(ddl)
     if ddl == SCHEMA:
@@ -174,7 +172,7 @@ def test_any_text_in_protobuf_records_is_read_back(framing: str, rows: Any) -> N
     assert made.table.equals(table)
 
 
-def test_json_lines_are_lines_to_others(tmp_path: Path) -> None:
+def test_json_lines_end_only_at_newlines(tmp_path: Path) -> None:
     path = written(tmp_path, "json", table_of([(text, 1, text) for text in ODD]))
     found = [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]]
     assert [row["text"] for row in found] == ODD

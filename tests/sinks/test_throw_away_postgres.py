@@ -1,4 +1,4 @@
-"""`millstream.testing.postgres()`: a real server that leaves nothing behind."""
+"""`millstream.testing.postgres()`: a real server that leaves no files or processes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def folder_of(server: ThrowAwayPostgres) -> Path:
     return Path(asked(server.url, "show data_directory")).parent
 
 
-def test_a_server_starts_answers_survives_a_crash_and_is_gone() -> None:
+def test_a_server_starts_answers_survives_a_crash_and_is_removed() -> None:
     began = time.perf_counter()
     with postgres(settings={"wal_level": "logical"}) as server:
         print(f"up in {time.perf_counter() - began:.2f} s")
@@ -66,14 +66,14 @@ def test_a_server_starts_answers_survives_a_crash_and_is_gone() -> None:
     wait_until_gone(last, folder)
 
 
-def test_the_wheels_programs_serve_where_nothing_is_installed() -> None:
+def test_the_programs_of_the_wheel_are_used_if_none_are_installed() -> None:
     wheel = of_the_wheel()
     assert wheel is not None
     with postgres(programs=wheel) as server:
         assert asked(server.url, "select 1") == 1
 
 
-def test_a_port_that_was_taken_meanwhile_is_not_insisted_on(
+def test_another_port_is_used_if_the_chosen_one_is_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -91,7 +91,7 @@ def test_a_server_that_does_not_start_says_why() -> None:
         pass
 
 
-def test_the_password_is_asked_for_and_no_socket_file_is_made(
+def test_the_server_requires_the_password_and_creates_no_socket_file(
     postgres_server: ThrowAwayPostgres,
 ) -> None:
     head, _, tail = postgres_server.url.partition("@")
@@ -102,7 +102,7 @@ def test_the_password_is_asked_for_and_no_socket_file_is_made(
     assert head.rpartition(":")[2] not in repr(postgres_server)
 
 
-def test_the_server_runs_without_roots_rights_as_a_user_that_was_there(
+def test_the_server_runs_as_an_existing_user_other_than_root(
     postgres_server: ThrowAwayPostgres,
 ) -> None:
     assert postgres_server.pid is not None
@@ -114,7 +114,7 @@ def test_the_server_runs_without_roots_rights_as_a_user_that_was_there(
     assert 0 not in (process.gids().real, process.uids().effective)
 
 
-def test_programs_out_of_the_users_reach_are_copied_into_the_folder(
+def test_programs_that_the_user_cannot_access_are_copied_into_the_folder(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     wheel = of_the_wheel()
@@ -130,7 +130,7 @@ def test_programs_out_of_the_users_reach_are_copied_into_the_folder(
         assert folder_of(server) in Path(psutil.Process(server.pid).exe()).parents
 
 
-def test_a_folder_the_user_may_not_enter_is_seen(tmp_path: Path) -> None:
+def test_a_folder_that_the_user_cannot_enter_is_detected(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
     stranger = Identity(closed.stat().st_uid + 4711, closed.stat().st_gid + 4711)
@@ -138,7 +138,7 @@ def test_a_folder_the_user_may_not_enter_is_seen(tmp_path: Path) -> None:
     assert Identity().reaches(closed / "data")
 
 
-def test_a_machine_without_programs_is_told_what_to_install(
+def test_without_programs_the_error_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -148,7 +148,7 @@ def test_a_machine_without_programs_is_told_what_to_install(
         programs()
 
 
-def test_a_server_ends_with_its_owner_even_when_that_is_killed() -> None:
+def test_a_server_ends_with_its_owner_even_if_the_owner_is_killed() -> None:
     program = (
         "import sys, time\n"
         "from millstream.testing import postgres\n"

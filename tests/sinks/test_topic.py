@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from millstream.testing.local_broker import ThrowAwayBroker
 
 
-# A commit is answered before its marks stand in the partitions; until then it is not seen there.
+# A commit is acknowledged before its markers are in the partitions and the rows become visible.
 MARKED = 10.0
 
 

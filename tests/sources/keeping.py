@@ -1,4 +1,4 @@
-"""Notes in a folder, and readers opened with them: what sources' tests share."""
+"""Shared by tests of sources: notes in a folder, and readers opened with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The decoder: every record is a row or a bad row with a reason; bad ones move no watermark."""
+"""The decoder: every record becomes a row, or a bad row with a reason."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def decoder(**options: Any) -> Decoder:
     return Decoder(source=2, topic="t", schema=SCHEMA, **given)
 
 
-def test_good_rows_carry_their_origin_and_the_report_says_what_there_was() -> None:
+def test_good_rows_have_their_origin_and_the_report_has_the_counts() -> None:
     rows = decoder()(raw((event(5), 0, 0), (event(9), 1, 0), (event(7), 1, 0), (b"{", 0, 0)))
 
     assert rows.good.schema.names == ["id", "ts", "_source", "_partition", "_offset", "_sub"]
@@ -60,7 +60,7 @@ def test_good_rows_carry_their_origin_and_the_report_says_what_there_was() -> No
         (2 * 10**14, -(6 * 10**16), None, False),
     ],
 )
-def test_a_time_more_than_ahead_of_its_clock_is_future_and_nothing_overflows(
+def test_a_time_more_than_ahead_of_the_clock_is_future_and_nothing_overflows(
     millis: int, stamp: int | None, limit: int | None, good: bool
 ) -> None:
     context = DecodeContext(clock=limit or 0)
@@ -72,19 +72,19 @@ def test_a_time_more_than_ahead_of_its_clock_is_future_and_nothing_overflows(
         assert rows.bad["reason"][0].as_py().startswith("future")
 
 
-def test_without_ahead_and_with_an_endless_one_any_time_is_taken() -> None:
+def test_without_a_limit_and_with_an_unbounded_one_any_time_is_accepted() -> None:
     for ahead in (None, 10**19):
         assert decoder(ahead=ahead)(raw((event(10**14), 0, 0))).good.num_rows == 1
 
 
-def test_a_null_event_time_is_bad_and_without_an_event_time_it_is_a_value() -> None:
+def test_a_null_is_a_bad_row_only_in_the_event_time_column() -> None:
     records = raw((event("null"), 0, 0), (event(1), 0, 0))
 
     assert decoder()(records).bad["reason"].to_pylist() == ["ts: event time is null"]
     assert decoder(time=None)(records).good["ts"].null_count == 1
 
 
-def test_hidden_columns_come_only_if_asked_for() -> None:
+def test_hidden_columns_are_included_only_if_requested() -> None:
     wanted = decoder(hidden=("_key", "_headers", "_timestamp", "_topic"))
     rows = wanted(raw((event(5), 0, 7), (b"{", 0, 8), (event(6), 0, None)))
 
@@ -96,13 +96,13 @@ def test_hidden_columns_come_only_if_asked_for() -> None:
     assert decoder().more == ()
 
 
-def test_an_empty_slice_and_a_slice_of_bad_rows_are_no_trouble() -> None:
+def test_empty_slices_and_slices_of_bad_rows_are_decoded() -> None:
     assert decoder()(raw()).good.num_rows == 0
     rows = decoder()(raw((b"x", 0, 0), (None, 1, 0)))
     assert (rows.good.num_rows, rows.bad.num_rows, rows.report.times) == (0, 2, {})
 
 
-def test_reports_add_up() -> None:
+def test_reports_are_added() -> None:
     one = Report(rows=2, bytes=10, extra=1, times={0: 5, 1: 9})
     one.add(Report(rows=1, bytes=4, extra=0, times={1: 7, 2: 3}))
 

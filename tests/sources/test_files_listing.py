@@ -1,4 +1,4 @@
-"""Files without an engine: counting, pieces, notes that survive, compaction."""
+"""`Files` as a source, without an engine: counts, pieces, durable notes, compaction."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def texts(made: FilesReader, a: int, b: int, format_: Any = "text") -> list[Any]
 @given(st.lists(st.sampled_from([b"", b"a", b"\r", b"x\r", b"long line", b"\0"]), max_size=12),
        st.sampled_from([b"\n", b"\r\n"]), st.booleans(), st.booleans(),
        st.integers(1, 9))  # fmt: skip
-def test_lines_are_counted_and_cut_as_they_are_read(
+def test_lines_are_counted_and_split_as_they_are_read(
     tmp_path_factory: pytest.TempPathFactory, parts: list[bytes], end: bytes, last: bool,
     mark: bool, chunk: int,
 ) -> None:  # fmt: skip
@@ -56,23 +56,23 @@ def test_lines_are_counted_and_cut_as_they_are_read(
     path = tmp_path_factory.mktemp("lines") / "x"
     path.write_bytes((b"\xef\xbb\xbf" if mark else b"") + body)
     begin = 3 if mark else 0
-    told = [line.removesuffix(b"\r") for line in body.split(b"\n")]
+    expected = [line.removesuffix(b"\r") for line in body.split(b"\n")]
     if not body or body.endswith(b"\n"):
-        told.pop()
+        expected.pop()
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lines, "CHUNK", chunk)
         found = lines.count(path, begin)
 
-    assert found.rows == len(told)
+    assert found.rows == len(expected)
     size = path.stat().st_size
-    assert lines.read(path, begin, size).to_pylist() == told
-    for (row, at), (until, end_) in zip(found.marks, [*found.marks[1:], (len(told), size)],
+    assert lines.read(path, begin, size).to_pylist() == expected
+    for (row, at), (until, end_) in zip(found.marks, [*found.marks[1:], (len(expected), size)],
                                         strict=True):  # fmt: skip
-        assert lines.read(path, at, end_).to_pylist() == told[row:until]
+        assert lines.read(path, at, end_).to_pylist() == expected[row:until]
 
 
-def test_a_range_over_files_and_marks_gives_its_rows_and_no_others(tmp_path: Path) -> None:
+def test_a_range_across_files_and_marks_returns_exactly_its_rows(tmp_path: Path) -> None:
     put(tmp_path, "a", b"".join(b"%d\n" % n for n in range(50)), 1)
     put(tmp_path, "b", b"50\n51", 2)
     put(tmp_path, "c", b"".join(b"%d\n" % n for n in range(52, 90)), 3)
@@ -84,7 +84,7 @@ def test_a_range_over_files_and_marks_gives_its_rows_and_no_others(tmp_path: Pat
         assert texts(made, a, b) == [str(n) for n in range(a, b)]
 
 
-def test_the_order_is_fixed_when_files_are_first_seen_and_survives(tmp_path: Path) -> None:
+def test_the_order_of_files_is_fixed_when_they_are_first_seen(tmp_path: Path) -> None:
     put(tmp_path, "late", b"1\n", 50)
     assert reader(tmp_path).extent().end == {0: 1}
     put(tmp_path, "early", b"2\n", 1)
@@ -94,7 +94,7 @@ def test_the_order_is_fixed_when_files_are_first_seen_and_survives(tmp_path: Pat
         assert texts(made, 0, 2) == ["1", "2"]
 
 
-def test_many_notes_become_one_that_forgets_files_that_were_read_and_are_gone(
+def test_many_notes_are_combined_without_files_that_were_read_and_deleted(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "in").mkdir()
@@ -113,7 +113,7 @@ def test_many_notes_become_one_that_forgets_files_that_were_read_and_are_gone(
     assert again.extent().first == {0: 100}
 
 
-def test_single_rows_are_shown_as_they_lie_in_their_files(tmp_path: Path) -> None:
+def test_single_rows_are_returned_as_in_their_files(tmp_path: Path) -> None:
     put(tmp_path, "a", b"x\ny\r\n", 1)
     made = reader(tmp_path)
     made.extent()
@@ -122,15 +122,17 @@ def test_single_rows_are_shown_as_they_lie_in_their_files(tmp_path: Path) -> Non
     assert [row["headers"][1]["value"] for row in rows] == [b"0", b"1"]
 
 
-def test_packed_files_are_one_bad_row_that_says_so(tmp_path: Path) -> None:
+def test_a_compressed_file_is_one_bad_row_with_the_reason(tmp_path: Path) -> None:
     put(tmp_path, "a.gz", b"\x1f\x8b", 1)
     made = reader(tmp_path)
     raw = made.table({0: (0, made.extent().end[0])})
     opened = Files("x", format="text").opener().open(raw, Schema.parse("value string"))
-    assert opened.decoded.reasons == ["packed files (.gz) are not read: unpack it"]
+    assert opened.decoded.reasons == ["compressed files (.gz) are not read: decompress it"]
 
 
-def test_a_file_that_may_not_be_read_is_one_bad_row_and_stays_the_same_file(tmp_path: Path) -> None:
+def test_a_file_without_read_permission_is_one_bad_row_and_keeps_its_identity(
+    tmp_path: Path,
+) -> None:
     put(tmp_path, "a", b"1\n2\n", 1)
     put(tmp_path, "b", b"3\n", 2)
 
@@ -173,8 +175,10 @@ def test_parquet_values_fit_exactly_or_are_bad_rows(
     rows, groups = parquet.count(tmp_path / "x", schema)
     made = parquet.read(tmp_path / "x", groups[0], 0, rows, schema)
     column = made.table["x"]
-    told = column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
-    shown = [str(value) for value in told.to_pylist()] if "decimal" in wanted else told.to_pylist()
+    plain = column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
+    shown = (
+        [str(value) for value in plain.to_pylist()] if "decimal" in wanted else plain.to_pylist()
+    )
     assert shown == good
     assert made.bad.size == len(values) - len(good)
     assert all(reason.startswith(f"x: needs {wanted}; got ") for reason in made.reasons)
@@ -195,7 +199,7 @@ def test_a_parquet_file_of_other_types_is_unreadable_as_a_whole(
         parquet.count(tmp_path / "x", Schema.parse(f"x {wanted}"))
 
 
-def test_missing_columns_are_null_extra_ones_counted_and_not_null_is_kept(tmp_path: Path) -> None:
+def test_missing_columns_are_null_and_extra_columns_are_counted(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": pa.array([1, None], pa.int64()), "more": [1, 2]}), tmp_path / "x")
     made = parquet.read(tmp_path / "x", 0, 0, 2, Schema.parse("a long not null, b string"))
     assert made.table.to_pylist() == [{"a": 1, "b": None}]
@@ -214,7 +218,7 @@ def test_a_first_line_is_a_header_if_it_names_all_columns_and_a_row_if_it_names_
             header_of(line, schema)
 
 
-def test_files_that_a_sink_put_together_are_not_read_a_second_time(tmp_path: Path) -> None:
+def test_files_that_a_sink_has_compacted_are_not_read_again(tmp_path: Path) -> None:
     part, other = "part-0000000001-0-abcdef01.json", "part-0000000040-0-abcdef01.json"
     whole = "part-0000000001-to-0000000032-1.json"
     put(tmp_path, part, b"1\n", 1)
@@ -223,7 +227,7 @@ def test_files_that_a_sink_put_together_are_not_read_a_second_time(tmp_path: Pat
     (tmp_path / "in" / part).unlink()
     put(tmp_path, whole, b"1\n2\n", 2)
     with pytest.raises(
-        DataGone, match=r"needs to hold other rows than .*part-0000000001-0-abcdef01"
+        DataGone, match=r"needs to have other rows than .*part-0000000001-0-abcdef01"
     ):
         made.extent()
     (tmp_path / "checkpoint").rename(tmp_path / "old")
@@ -243,12 +247,12 @@ def test_globs_folders_and_single_files_are_found(tmp_path: Path) -> None:
                      "**/*.json": ["a.json", "deep/c.json"], "a.json": ["a.json"]}  # fmt: skip
 
 
-def test_what_files_need_is_told_while_building(tmp_path: Path) -> None:
+def test_invalid_files_sources_raise_while_building(tmp_path: Path) -> None:
     with pytest.raises(InvalidSpec, match="Files needs a format among parquet, json, csv, text"):
         Files("x", format="xml")  # type: ignore[arg-type]
     with pytest.raises(InvalidSpec, match="reading x needs a schema; got none"):
         Files("x", format="json").row_schema()
-    with pytest.raises(InvalidSpec, match="needs a schema, or a Parquet file to look at"):
+    with pytest.raises(InvalidSpec, match="needs a schema, or an existing Parquet file"):
         Files(tmp_path).row_schema()
     pq.write_table(pa.table({"a": pa.array([1], pa.int32())}), tmp_path / "x.parquet")
     assert Files(tmp_path).row_schema() == Schema.parse("a int")

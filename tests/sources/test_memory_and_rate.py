@@ -1,4 +1,4 @@
-"""Rows in memory and rows by the clock: columns, identity, the same rows again."""
+"""`Memory` and `Rate` as sources: columns, identity, repeatable rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_the_columns_of_rows_follow_from_their_values() -> None:
+def test_the_columns_of_rows_are_inferred_from_their_values() -> None:
     rows: list[dict[str, Any]] = [
         {"a": 1, "b": 1, "c": "x", "t": datetime(2026, 1, 1, tzinfo=UTC), "d": date(2026, 1, 1)},
         {"a": None, "b": 2.5, "n": Decimal("1.25"), "l": [{"x": 1}, {"y": True}], "r": b"x"},
@@ -60,19 +60,19 @@ def test_rows_are_records_that_the_json_format_reads_back(tmp_path: Path) -> Non
     assert [(row["b"], row["t"]) for row in made] == [(r["b"], r["t"]) for r in rows]
 
 
-def test_the_same_rows_have_the_same_identity_and_others_another(tmp_path: Path) -> None:
-    told = [Memory(rows).reader(opening(tmp_path)).extent().identity
+def test_equal_rows_have_the_same_identity_and_different_rows_do_not(tmp_path: Path) -> None:
+    identities = [Memory(rows).reader(opening(tmp_path)).extent().identity
             for rows in ([{"a": 1}], [{"a": 1}], [{"a": 2}], [{"a": 1}, {"a": 1}])]  # fmt: skip
-    assert told[0] == told[1]
-    assert len(set(told)) == 3
+    assert identities[0] == identities[1]
+    assert len(set(identities)) == 3
 
 
-def test_a_value_json_cannot_hold_is_told_when_it_is_read(tmp_path: Path) -> None:
+def test_a_value_that_json_cannot_represent_is_refused_by_the_reader(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="Memory needs rows of JSON values"):
         Memory([{"a": object()}], schema="a string").reader(opening(tmp_path))
 
 
-def test_rate_rows_follow_from_their_number_alone_whatever_the_cut(tmp_path: Path) -> None:
+def test_rate_rows_depend_only_on_their_number(tmp_path: Path) -> None:
     now = 1_000_000_000_000_000
     rate = Rate(rows_per_second=3)
     made = rate.reader(opening(tmp_path, lambda: now))
@@ -98,7 +98,7 @@ def test_rate_rows_follow_from_their_number_alone_whatever_the_cut(tmp_path: Pat
     assert json.loads(again.originals({0: [1]})["value"][0].as_py())["value"] == 1
 
 
-def test_rows_without_a_stamp_of_their_own_may_be_ahead_of_the_batch_clock_only() -> None:
+def test_rows_without_a_timestamp_are_compared_with_the_batch_clock() -> None:
     environment = KafkaEnvironment("any", None)
     decoders = []
     for source in (ms.Topic("t", schema="a long"), ms.Memory([{"a": 1}]),
@@ -114,5 +114,5 @@ def test_rows_without_a_stamp_of_their_own_may_be_ahead_of_the_batch_clock_only(
 
 @pytest.mark.parametrize("rate", [0, -1, 2.5, True, 10**10])
 def test_a_rate_needs_a_whole_number_of_rows(rate: Any) -> None:
-    with pytest.raises(InvalidSpec, match="Rate needs a whole number of rows a second"):
+    with pytest.raises(InvalidSpec, match="Rate needs an integer number of rows per second"):
         Rate(rows_per_second=rate)

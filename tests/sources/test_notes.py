@@ -1,4 +1,4 @@
-"""What sources note is durable, in order, and one note may stand for many."""
+"""The notes of sources are durable and ordered, and one note can replace all others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_notes_are_there_in_order_for_whoever_comes_later(tmp_path: Path) -> None:
+def test_a_later_run_reads_the_notes_in_order(tmp_path: Path) -> None:
     first = notes(tmp_path)
     assert first.all() == []
     assert all(first.add({"n": number}) for number in range(12))
@@ -22,7 +22,7 @@ def test_notes_are_there_in_order_for_whoever_comes_later(tmp_path: Path) -> Non
     assert notes(tmp_path, "other").all() == []
 
 
-def test_one_note_may_stand_for_all_before_it(tmp_path: Path) -> None:
+def test_one_note_can_replace_all_earlier_ones(tmp_path: Path) -> None:
     kept = notes(tmp_path)
     for number in range(5):
         kept.add({"n": number})
@@ -34,7 +34,7 @@ def test_one_note_may_stand_for_all_before_it(tmp_path: Path) -> None:
     assert [note["n"] for note in kept.all()] == ["more"]
 
 
-def test_a_crash_between_the_one_note_and_the_end_of_the_others_loses_nothing(
+def test_a_crash_while_notes_are_replaced_loses_nothing(
     tmp_path: Path,
 ) -> None:
     kept = notes(tmp_path)
@@ -50,7 +50,7 @@ def test_a_crash_between_the_one_note_and_the_end_of_the_others_loses_nothing(
     assert [note["n"] for note in kept.all()] == ["all", 3]
 
 
-def test_the_second_writer_of_a_number_is_told(tmp_path: Path) -> None:
+def test_a_writer_uses_the_next_free_number(tmp_path: Path) -> None:
     one, other = notes(tmp_path), notes(tmp_path)
     one.add({"n": 0})
     folder = tmp_path / "checkpoint" / "sources" / "bids"
@@ -59,7 +59,7 @@ def test_the_second_writer_of_a_number_is_told(tmp_path: Path) -> None:
     assert len(one.all()) == 3
 
 
-def test_a_missing_or_changed_note_and_a_run_that_lost_the_job_are_refused(tmp_path: Path) -> None:
+def test_a_missing_or_changed_note_and_a_fenced_run_are_refused(tmp_path: Path) -> None:
     kept = notes(tmp_path)
     for number in range(3):
         kept.add({"n": number})

@@ -1,4 +1,4 @@
-"""`Topic(format=)`: which schema each format takes, and what is refused while building."""
+"""`Topic(format=)`: the schemas of each format, and what is refused while building."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_protobuf_schema_is_a_descriptor_set_and_a_message(tmp_path: Path) -> 
             Topic("bids", schema=schema, format="protobuf")
 
 
-def test_text_and_bytes_have_one_column_of_their_own() -> None:
+def test_text_and_bytes_have_one_column_by_default() -> None:
     assert Topic("logs", format="text").row_schema() == Schema.parse("value string")
     assert Topic("logs", schema="line string", format="text").row_schema().names == ("line",)
     assert Topic("blobs", format="bytes").row_schema() == Schema.parse("value binary")
@@ -61,20 +61,20 @@ def test_text_and_bytes_have_one_column_of_their_own() -> None:
         ({"format": "json", "schema": "a long", "framing": "bare"}, "framing= needs format="),
     ],
 )  # fmt: skip
-def test_what_no_format_can_mean_is_refused_while_building(
+def test_an_invalid_format_or_schema_is_refused_while_building(
     options: dict[str, Any], says: str
 ) -> None:
     with pytest.raises(InvalidSpec, match=says):
         Topic("t", **options)
 
 
-def test_a_topic_without_a_schema_is_a_sink_only() -> None:
+def test_a_topic_without_a_schema_can_only_be_a_sink() -> None:
     for format_ in ("json", "csv", "avro"):
         with pytest.raises(InvalidSpec, match="reading the topic 't' needs a schema"):
             Topic("t", format=format_).row_schema()
 
 
-def test_framing_is_said_in_one_word() -> None:
+def test_framing_is_parsed() -> None:
     assert Framing.of("bare") == Framing("bare")
     assert Framing.of("confluent:7") == Framing("confluent", 7)
     assert Framing.of(None) == Framing("either")

@@ -20,12 +20,12 @@ Coordinates = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Registry:
-    """A folder laid out as a Maven registry; jars may be changed in it to play a bad mirror."""
+    """A folder with the layout of a Maven registry; tests may damage its jars."""
 
     folder: Path
 
     def settings(self, file: Path, root: str | None = None) -> Path:
-        """An `ivysettings.xml` that names this registry alone."""
+        """An `ivysettings.xml` with only this registry."""
         file.write_text(
             '<ivysettings><settings defaultResolver="own"/><resolvers>'
             f'<ibiblio name="own" m2compatible="true" root="{root or self.folder.as_uri()}"/>'
@@ -55,7 +55,7 @@ class Registry:
 
 
 def registry_in(folder: Path) -> Registry:
-    """The modules `jars.xml` names, and below Kafka's broker everything else it brings along."""
+    """The modules in `jars.xml`; all other jars are dependencies of Kafka's broker."""
     registry = Registry(folder)
     jars = {jar.name: jar for paths in every_jar(CONFS).values() for jar in paths}
     named: list[Coordinates] = [

@@ -1,4 +1,4 @@
-"""Folders: where things are kept, and one sentence when they cannot be."""
+"""The folders of Millstream, and the errors if they cannot be written to."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_the_home_is_made_for_its_owner_alone(
+def test_only_the_owner_can_access_the_home(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MILLSTREAM_HOME", str(tmp_path / "deep" / "home"))
@@ -25,7 +25,7 @@ def test_the_home_is_made_for_its_owner_alone(
     assert stat.S_IMODE(home_folder().stat().st_mode) == 0o700
 
 
-def test_without_a_word_they_are_the_users_own_folders(
+def test_by_default_they_are_folders_of_the_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("MILLSTREAM_HOME", "MILLSTREAM_CACHE", "XDG_CACHE_HOME"):
@@ -50,7 +50,7 @@ def test_each_platform_has_its_own_cache(
     assert cache_folder() == expected / "millstream"
 
 
-def test_a_relative_cache_home_is_ignored_as_its_standard_asks(
+def test_a_relative_cache_home_is_ignored_as_the_xdg_standard_requires(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("MILLSTREAM_CACHE", raising=False)
@@ -70,7 +70,7 @@ def test_a_tilde_in_the_variable_is_the_users_home(
     assert cache_folder() == tmp_path / "jars"
 
 
-def test_a_file_instead_of_the_folder_is_one_sentence(
+def test_a_file_instead_of_the_folder_is_reported_in_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")
@@ -81,22 +81,22 @@ def test_a_file_instead_of_the_folder_is_one_sentence(
 
     assert str(failed.value) == (
         f"Millstream needs to write in {tmp_path / 'file' / 'cache'}; got Not a directory; "
-        "open the folder for writing or set MILLSTREAM_CACHE to one you may write in"
+        "make the folder writable or set MILLSTREAM_CACHE to one that is"
     )
 
 
-def test_no_room_and_no_permission_have_different_messages(tmp_path: Path) -> None:
+def test_no_space_and_no_permission_have_different_messages(tmp_path: Path) -> None:
     full = unwritable(tmp_path, OSError(errno.ENOSPC, "No space left on device"))
     closed = unwritable(tmp_path, OSError(errno.EACCES, "Permission denied"), "MILLSTREAM_HOME")
 
     assert str(full) == (
-        f"Millstream needs room on the disk of {tmp_path}; got No space left on device; "
+        f"Millstream needs space on the disk of {tmp_path}; got No space left on device; "
         "free some space there or set MILLSTREAM_CACHE to a folder on another disk"
     )
-    assert str(closed).endswith("or set MILLSTREAM_HOME to one you may write in")
+    assert str(closed).endswith("or set MILLSTREAM_HOME to one that is")
 
 
-def test_only_failures_of_the_disk_are_put_into_words(tmp_path: Path) -> None:
+def test_only_disk_errors_are_explained(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), written_in(tmp_path):
         _ = 1 / 0
     with pytest.raises(SetupFailed), written_in(tmp_path):

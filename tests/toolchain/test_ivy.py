@@ -1,4 +1,4 @@
-"""Ivy: never silent, never stuck, and it goes where the environment sends it."""
+"""Ivy: reports progress, never hangs, and uses the proxies of the environment."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def silent_java(home: Path) -> Path:
-    """A Java that tells its version and otherwise says nothing for a minute."""
+    """A Java that prints its version, and otherwise nothing for a minute."""
     executable = home / "bin" / "java"
     executable.parent.mkdir()
     executable.write_text(
@@ -35,7 +35,7 @@ def silent_java(home: Path) -> Path:
     return home
 
 
-def test_ctrl_c_stops_it_all_and_leaves_nothing_behind(
+def test_ctrl_c_stops_the_fetch_and_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MILLSTREAM_JAVA", str(silent_java(tmp_path)))
@@ -52,13 +52,13 @@ def test_ctrl_c_stops_it_all_and_leaves_nothing_behind(
         said = process.stderr.read()
 
     assert process.returncode == 130
-    assert said.splitlines()[-1] == "stopped before all was ready; run it again"
+    assert said.splitlines()[-1] == "interrupted; run it again"
     assert "Traceback" not in said
     assert not any(child.is_running() for child in children)
     assert list(tmp_path.rglob("fetching-*")) == []
 
 
-def test_a_quiet_ivy_is_spoken_for_and_a_stalled_one_is_given_up(
+def test_a_quiet_ivy_is_reported_and_a_stalled_one_is_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ivy, "QUIET", 0.5)
@@ -75,9 +75,7 @@ def test_a_quiet_ivy_is_spoken_for_and_a_stalled_one_is_given_up(
     assert said[0].startswith("fetching jars: reading what the jars need, ")
 
 
-def test_a_settings_file_that_is_not_there_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_settings_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MILLSTREAM_CACHE", str(tmp_path))
     monkeypatch.setenv("MILLSTREAM_IVY_SETTINGS", "mirror.xml")
 
@@ -86,7 +84,7 @@ def test_a_settings_file_that_is_not_there_is_named(
 
 
 class Proxy:
-    """A proxy that asks for a name and a password, and then lets nobody through."""
+    """A proxy that requires a user and a password, and refuses every connection."""
 
     def __init__(self) -> None:
         self._listening = socket.create_server(("127.0.0.1", 0))
@@ -125,7 +123,7 @@ def proxy() -> Iterator[Proxy]:
     running.close()
 
 
-def test_a_proxy_of_the_environment_is_used_with_its_name_and_password(
+def test_the_proxy_of_the_environment_is_used_with_its_user_and_password(
     proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MILLSTREAM_CACHE", str(tmp_path))
@@ -142,7 +140,7 @@ def test_a_proxy_of_the_environment_is_used_with_its_name_and_password(
     assert "secret" not in str(failed.value)
 
 
-def test_a_proxy_that_wants_a_password_it_was_not_given_is_named(
+def test_a_proxy_that_requires_a_missing_password_is_named(
     proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MILLSTREAM_CACHE", str(tmp_path))
@@ -155,7 +153,7 @@ def test_a_proxy_that_wants_a_password_it_was_not_given_is_named(
     assert str(failed.value).endswith("or check the name and password in HTTPS_PROXY")
 
 
-def test_hosts_the_environment_excepts_are_reached_without_the_proxy(
+def test_hosts_in_no_proxy_are_reached_without_the_proxy(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("https_proxy", "proxy.example:3128")

@@ -1,4 +1,4 @@
-"""Jars: whole and as pinned, whatever happened to the cache, the disk, the registry or the wire."""
+"""Jars: complete and as pinned, after any failure of cache, disk, registry or network."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PREPARE = [sys.executable, "-m", "millstream.toolchain.prepare"]
 
 
 def failure(environment: dict[str, str] | None = None, *, blocks: int | None = None) -> str:
-    """What `prepare` says last when it fails, in an environment, with files of so many blocks."""
+    """The last line of a failing `prepare`, in an environment, with files of at most `blocks`."""
     limited = ["sh", "-c", f'ulimit -f {blocks}; exec "$@"', "sh"] if blocks else []
     done = subprocess.run(
         [*limited, *PREPARE],
@@ -38,7 +38,7 @@ def failure(environment: dict[str, str] | None = None, *, blocks: int | None = N
     return done.stderr.splitlines()[-1]
 
 
-def test_the_lock_belongs_to_the_wanted_list() -> None:
+def test_the_lock_matches_jars_xml() -> None:
     assert LOCK.read_text().splitlines()[0] == f"# jars.xml {digest()}"
 
 
@@ -51,7 +51,7 @@ def test_sparks_class_path_has_exactly_its_four_jars() -> None:
     ]
 
 
-def test_the_broker_has_its_server_and_a_voice_for_its_log() -> None:
+def test_the_broker_has_its_server_and_a_logging_backend() -> None:
     names = {pin.name for pin in pins("broker")}
 
     assert {"kafka_2.13-4.3.1.jar", "log4j-slf4j-impl-2.25.4.jar", "slf4j-api-1.7.36.jar"} <= names
@@ -76,14 +76,14 @@ def test_an_empty_cache_is_filled_once_and_then_needs_no_registry(
     assert list(empty_cache.rglob("fetching-*")) == []
 
 
-def test_only_the_class_path_asked_for_is_fetched(empty_cache: Path) -> None:
+def test_only_the_requested_class_path_is_fetched(empty_cache: Path) -> None:
     jars("spark")
 
     assert [folder.name for folder in (empty_cache / "jars" / digest()).iterdir()
             if folder.is_dir()] == ["spark"]  # fmt: skip
 
 
-def test_half_a_jar_a_changed_jar_and_a_missing_jar_are_fetched_again(empty_cache: Path) -> None:
+def test_truncated_changed_and_missing_jars_are_fetched_again(empty_cache: Path) -> None:
     half, changed, missing, _ = before = jars("spark")
     half.write_bytes(half.read_bytes()[:1000])
     content = bytearray(changed.read_bytes())
@@ -95,7 +95,7 @@ def test_half_a_jar_a_changed_jar_and_a_missing_jar_are_fetched_again(empty_cach
     assert [sha256(path) for path in before] == [pin.sha256 for pin in pins("spark")]
 
 
-def test_half_a_jar_without_a_network_is_one_sentence(
+def test_a_truncated_jar_without_a_network_is_reported_in_one_sentence(
     empty_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     half, *_ = jars("spark")
@@ -107,7 +107,7 @@ def test_half_a_jar_without_a_network_is_one_sentence(
         jars("spark")
 
 
-def test_a_jar_only_touched_is_hashed_again_and_kept(
+def test_a_touched_jar_is_hashed_again_and_kept(
     empty_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     touched, *_ = jars("spark")
@@ -126,7 +126,7 @@ def test_an_unchanged_jar_is_not_hashed_at_each_use(
     assert jars("spark") == before
 
 
-def test_a_registry_that_gives_other_bytes_is_refused_and_nothing_is_kept(
+def test_jars_that_do_not_match_their_pins_are_refused_and_not_stored(
     empty_cache: Path, registry: Registry
 ) -> None:
     jar = registry.jar("commons-pool2-2.13.1.jar")
@@ -139,16 +139,14 @@ def test_a_registry_that_gives_other_bytes_is_refused_and_nothing_is_kept(
         jars("spark")
 
     assert str(failed.value) == (
-        "the jars of spark need to be those pinned in jars.lock; got other bytes in "
-        "commons-pool2-2.13.1.jar from the registry; run it again, and ask who runs your mirror "
-        "or proxy if it stays: nothing was kept"
+        "the jars of spark need to match jars.lock; got other bytes in "
+        "commons-pool2-2.13.1.jar from the registry; run it again; if it fails again, check your "
+        "mirror or proxy (nothing was stored)"
     )
     assert list(empty_cache.rglob("*.jar")) == []
 
 
-def test_a_registry_that_lacks_a_jar_is_named_with_the_jar(
-    empty_cache: Path, registry: Registry
-) -> None:
+def test_a_jar_missing_in_the_registry_is_named(empty_cache: Path, registry: Registry) -> None:
     for file in registry.jar("commons-pool2-2.13.1.jar").parent.iterdir():
         file.unlink()
 
@@ -158,7 +156,7 @@ def test_a_registry_that_lacks_a_jar_is_named_with_the_jar(
         jars("spark")
 
 
-def test_no_network_is_one_sentence_that_names_the_proxy_but_not_its_password(
+def test_without_a_network_the_error_names_the_proxy_but_not_its_password(
     tmp_path: Path,
 ) -> None:
     said = failure(
@@ -174,17 +172,17 @@ def test_no_network_is_one_sentence_that_names_the_proxy_but_not_its_password(
     assert list(tmp_path.rglob("*.jar")) == []
 
 
-def test_a_full_disk_is_one_sentence_and_leaves_no_half_jar(empty_cache: Path) -> None:
+def test_a_full_disk_is_reported_and_leaves_no_partial_jar(empty_cache: Path) -> None:
     said = failure(blocks=4000)
 
     assert said == (
-        f"Millstream needs room on the disk of {empty_cache / 'jars' / digest()}; got File too "
+        f"Millstream needs space on the disk of {empty_cache / 'jars' / digest()}; got File too "
         "large; free some space there or set MILLSTREAM_CACHE to a folder on another disk"
     )
     assert list(empty_cache.rglob("*.jar")) == []
 
 
-def test_two_processes_at_once_fetch_once_and_both_succeed(empty_cache: Path) -> None:
+def test_two_concurrent_processes_fetch_once_and_both_succeed(empty_cache: Path) -> None:
     both = [subprocess.Popen(PREPARE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     said = [process.communicate()[1] for process in both]
 
@@ -193,7 +191,7 @@ def test_two_processes_at_once_fetch_once_and_both_succeed(empty_cache: Path) ->
     assert all("50 jars in" in words for words in said)
 
 
-def test_a_fetch_that_was_killed_leaves_nothing_in_the_way(empty_cache: Path) -> None:
+def test_a_killed_fetch_does_not_block_the_next(empty_cache: Path) -> None:
     left = empty_cache / "jars" / digest() / "fetching-dead"
     left.mkdir(parents=True)
     (left / "half.jar").write_bytes(b"half")
@@ -203,7 +201,7 @@ def test_a_fetch_that_was_killed_leaves_nothing_in_the_way(empty_cache: Path) ->
     assert not left.exists()
 
 
-def test_a_process_that_waits_for_another_says_so(
+def test_a_process_reports_that_it_waits_for_another(
     empty_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import fcntl
@@ -220,4 +218,4 @@ def test_a_process_that_waits_for_another_says_so(
             time.sleep(0.05)
     waiting.join()
 
-    assert said[0] == "fetching jars: another process is at it, waiting"
+    assert said[0] == "fetching jars: waiting for another process that fetches them"

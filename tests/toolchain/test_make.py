@@ -1,4 +1,4 @@
-"""`make`: what it runs, and the one sentence it ends with when the machine lacks something."""
+"""`make`: what it runs, and how it fails if the machine lacks something."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TOOLS = ("make", "sh", "rm", "find", "touch", "echo")
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A copy of what `make env` reads first, on a machine whose PATH has no Python and no uv."""
+    """A copy of what `make env` reads first, with a PATH without Python and uv."""
     for name in ("Makefile", "requirements.lock", "requirements-java.lock", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path)
     programs = tmp_path / "programs"
@@ -50,7 +50,7 @@ def test_a_machine_without_python_gets_one_sentence(tree: Path) -> None:
     )
 
 
-def test_an_old_python_counts_as_none(tree: Path) -> None:
+def test_an_old_python_is_ignored(tree: Path) -> None:
     old = tree / "programs" / "python3"
     old.write_text("#!/bin/sh\nexit 1\n")
     old.chmod(0o700)

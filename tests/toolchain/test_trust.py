@@ -1,4 +1,4 @@
-"""Trust: the wheel's Java accepts what Python accepts, and nothing else, proved over real TLS."""
+"""The trust store: the wheel's Java trusts what Python trusts, tested with real TLS."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def keytool(java: Java, *arguments: str) -> str:
 
 
 def opened(store: bytes) -> tuple[bytes, bytes]:
-    """The one private key and its certificate in a Java key store, by that format's own rules."""
+    """The only private key and its certificate in a Java key store."""
 
     def text(at: int) -> int:
         return at + 2 + int(struct.unpack_from(">H", store, at)[0])
@@ -86,12 +86,12 @@ def opened(store: bytes) -> tuple[bytes, bytes]:
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, format: str, *arguments: object) -> None:
-        """Nothing: a test's output is for failures."""
+        """Log nothing."""
 
 
 @pytest.fixture
 def served(registry: Registry, authority: Path) -> Iterator[str]:
-    """The address of the registry behind TLS that only the private authority vouches for."""
+    """The address of the registry behind TLS, with a certificate of the private authority."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(authority / "authority.pem", authority / "key.pem")
     handler = partial(Quiet, directory=str(registry.folder))
@@ -128,7 +128,7 @@ def test_the_wheels_java_fetches_from_a_server_that_python_trusts(
 
 
 @pytest.mark.usefixtures("behind_a_private_authority")
-def test_a_server_that_python_does_not_trust_is_refused_in_one_sentence(
+def test_a_server_that_python_does_not_trust_is_refused_with_advice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
@@ -136,10 +136,10 @@ def test_a_server_that_python_does_not_trust_is_refused_in_one_sentence(
     with pytest.raises(SetupFailed) as failed:
         jars("spark")
 
-    assert "got a certificate this Java does not trust; set SSL_CERT_FILE" in str(failed.value)
+    assert "got a certificate that this Java does not trust; set SSL_CERT_FILE" in str(failed.value)
 
 
-def test_javas_own_tool_reads_every_certificate_of_the_store(
+def test_keytool_reads_every_certificate_of_the_store(
     wheel: Java, authority: Path, tmp_path: Path
 ) -> None:
     _, own = opened((authority / "own.jks").read_bytes())
@@ -154,7 +154,7 @@ def test_javas_own_tool_reads_every_certificate_of_the_store(
     assert found == {own, *others}
 
 
-def test_certificates_come_from_the_file_and_the_folder_each_once(
+def test_certificates_come_from_the_file_and_the_folder_without_duplicates(
     authority: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pem = (authority / "authority.pem").read_text()
@@ -186,7 +186,7 @@ def test_the_systems_java_store_is_used_unless_certificates_are_named(
     assert str(tmp_path / "cache" / "trust") in trust_options()[0]
 
 
-def test_where_nothing_is_known_java_keeps_its_own_certificates(
+def test_without_trusted_certificates_java_keeps_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trust, "SYSTEM_STORES", ())
@@ -196,7 +196,7 @@ def test_where_nothing_is_known_java_keeps_its_own_certificates(
     assert trust_options() == []
 
 
-def test_the_store_is_made_once_and_again_when_it_was_cut_short(
+def test_the_store_is_cached_and_written_again_if_it_was_truncated(
     wheel: Java, authority: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MILLSTREAM_CACHE", str(tmp_path / "cache"))

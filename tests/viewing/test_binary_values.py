@@ -1,4 +1,4 @@
-"""Avro and Protobuf values are record_to_json as JSON, with the schema that a job has stored."""
+"""Avro and Protobuf values as JSON, with the schema that a job has stored."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def written(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Topic, Reco
 
 
 def known(topic: Topic) -> ValueDecoder:
-    """Its decoder from the stored JSON, without the schema file."""
+    """The decoder from the stored JSON, without the schema file."""
     stored = json.loads(json.dumps(format_to_json(topic)))
     decoder = ValueDecoder.from_json(stored)
     assert decoder is not None

@@ -1,4 +1,4 @@
-"""Offsets as text: what a page says goes back in as it is, and nothing else does."""
+"""Cursors: offsets as text round-trip, and other text is refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PLACES = st.dictionaries(st.integers(0, 10**9 - 1), st.integers(0, 10**18 - 1), 
 
 
 @given(PLACES)
-def test_a_place_goes_out_and_comes_back(places: dict[int, int]) -> None:
+def test_a_cursor_round_trips(places: dict[int, int]) -> None:
     assert parse_cursor(format_cursor(places), what="from") == places
 
 

@@ -1,4 +1,4 @@
-"""Nothing in a record may steer a terminal."""
+"""Records cannot send control sequences to a terminal."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ def _steers(character: str) -> bool:
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
-def test_a_hostile_text_is_written_out(text: str) -> None:
+def test_hostile_text_is_escaped(text: str) -> None:
     shown = one_line(text)
     assert not any(map(_steers, shown))
     assert shown.isprintable()
 
 
 @given(st.text(st.characters()))
-def test_no_text_leaves_a_character_that_steers(text: str) -> None:
+def test_no_control_character_remains_in_any_text(text: str) -> None:
     assert not any(map(_steers, one_line(text)))
 
 
 @given(st.text(st.characters(exclude_categories=["Cc", "Cs", "Cf", "Cn", "Zl", "Zp"])))
-def test_an_ordinary_text_stays_as_it_is(text: str) -> None:
+def test_ordinary_text_is_unchanged(text: str) -> None:
     assert one_line(text) == text
 
 
 @given(st.binary())
-def test_any_bytes_are_one_harmless_line(raw: bytes) -> None:
+def test_any_bytes_become_one_escaped_line(raw: bytes) -> None:
     assert not any(map(_steers, readable(raw)))
 
 
@@ -59,6 +59,6 @@ def test_escaped_json_is_the_same_json(text: str) -> None:
     assert not any(map(_steers, line))
 
 
-def test_a_long_value_is_cut_and_its_length_given() -> None:
+def test_a_long_value_is_truncated_with_its_length() -> None:
     assert shortened("x" * 1000) == f"'{'x' * 60}…' (1000 characters)"
     assert shortened("short\n") == "'short\\n'"

@@ -35,7 +35,7 @@ def ours(pattern: str, text: str) -> bool | None:
 
 
 def fits(pattern: str, text: str) -> bool:
-    """By a table: for each prefix of the text, whether the pattern so far matches it."""
+    """Dynamic programming: for each prefix of the text, whether the pattern so far matches it."""
     characters = np.array([ord(one) for one in text], np.int64)
     so_far = np.zeros(len(text) + 1, bool)
     so_far[0] = True
@@ -61,7 +61,7 @@ patterns = st.text("ab%_é€😀", max_size=12)
 
 
 @given(patterns, st.text("abé€😀\n", max_size=12))
-def test_like_is_what_a_table_of_prefixes_says(pattern: str, text: str) -> None:
+def test_like_agrees_with_dynamic_programming(pattern: str, text: str) -> None:
     assert ours(pattern, text) is fits(pattern, text)
 
 
@@ -70,7 +70,7 @@ def test_like_is_what_a_table_of_prefixes_says(pattern: str, text: str) -> None:
        st.integers(0, 12))  # fmt: skip
 @example("%a_b%", 1, "a", 0)
 @example("%_%a_%_%b_", 5, "ab", 3)
-def test_like_over_long_text_is_what_a_table_of_prefixes_says(
+def test_like_over_long_text_agrees_with_dynamic_programming(
     pattern: str, seed: int, letters: str, cut: int
 ) -> None:
     made = np.random.default_rng(seed)
@@ -81,9 +81,7 @@ def test_like_over_long_text_is_what_a_table_of_prefixes_says(
 
 @settings(deadline=None, max_examples=40)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 60), st.integers(1, 4))
-def test_a_rare_piece_is_found_where_it_is_and_nowhere_else(
-    seed: int, length: int, letters: int
-) -> None:
+def test_a_rare_piece_is_found_only_at_its_position(seed: int, length: int, letters: int) -> None:
     """A piece with _ cut out of the text, or changed by one character that is in no text."""
     made = np.random.default_rng(seed)
     text = "".join(made.choice(list("abcd"[:letters]), 200_000))
@@ -112,7 +110,7 @@ def test_a_hostile_pattern_over_a_large_text_takes_a_fraction_of_a_second(patter
     assert time.thread_time() - began < 1.0
 
 
-def test_other_threads_run_while_a_pattern_is_looked_for() -> None:
+def test_other_threads_run_during_a_search() -> None:
     like, text = parse("s like '%" + "_a" * 450 + "b%'"), row("a" * 5_000_000)
     assert text.json is not None
     over, steps = threading.Event(), [0.0]
@@ -131,7 +129,7 @@ def test_other_threads_run_while_a_pattern_is_looked_for() -> None:
     assert max(later - earlier for earlier, later in pairwise(steps)) < 0.5
 
 
-def test_a_filter_that_is_out_of_time_does_not_know() -> None:
+def test_a_filter_that_runs_out_of_time_is_unknown() -> None:
     condition = parse("s like '%" + "_a" * 450 + "b%'")
     text = row("a" * 20_000_000)
     assert text.json is not None
@@ -145,12 +143,12 @@ def test_a_filter_that_is_out_of_time_does_not_know() -> None:
 
 
 @given(st.binary(max_size=60), st.integers(0, 70_000))
-def test_bytes_as_text_are_what_python_makes_of_them(raw: bytes, before: int) -> None:
+def test_bytes_are_decoded_as_python_does(raw: bytes, before: int) -> None:
     for whole in (raw, b"a" * before + raw, raw * 3 + "é€😀".encode()):
         assert decoded(whole) == whole.decode("utf-8", "backslashreplace")
 
 
-def test_a_key_that_is_no_text_is_read_once_however_often_it_is_named() -> None:
+def test_a_key_that_is_not_text_is_decoded_once() -> None:
     record = Record("t", 0, 0, datetime(2026, 1, 1, tzinfo=UTC), b"\xff" * 900_000, b"{}")
     condition = parse(" or ".join(["_key = 'a'"] * 140))
     began = time.thread_time()

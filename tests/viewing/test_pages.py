@@ -1,4 +1,4 @@
-"""Pages of a topic on a real broker: each record once, however the pages are cut."""
+"""Pages of a topic on a real broker: each record once, whatever the page size."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def committed(address: str, topic: str, kept: set[int]) -> dict[Place, int]:
 def walked(
     written: WrittenTopic, modulo: int, limit: int, *, back: bool, **bounds: float
 ) -> Iterator[Page]:
-    """Page after page through the whole topic."""
+    """Read the whole topic page by page."""
     pages = written.pages(**bounds)
     places: dict[int, int] | None = pages.end if back else pages.first
     while places is not None:
@@ -151,7 +151,7 @@ def test_the_last_records_of_all_partitions_are_the_last_by_time(written: Writte
     assert page.earlier == {1: offsets[-5]}
 
 
-def test_a_scan_that_ends_early_says_so_and_goes_on_where_it_was(written: WrittenTopic) -> None:
+def test_a_scan_that_ends_early_is_incomplete_and_can_be_continued(written: WrittenTopic) -> None:
     pages, selection = written.pages(records=10), Selection(where=parse("n = -1"))
     page = pages.after(pages.first, selection, 5)
     assert (page.records, page.complete, selection.seen) == ([], False, 10)
@@ -159,7 +159,7 @@ def test_a_scan_that_ends_early_says_so_and_goes_on_where_it_was(written: Writte
     assert sum(page.later.values()) >= sum(pages.first.values()) + 10
 
 
-def test_a_time_is_a_place_and_so_is_an_offset(broker: ThrowAwayBroker, topic: str) -> None:
+def test_a_time_or_an_offset_is_a_position(broker: ThrowAwayBroker, topic: str) -> None:
     cluster = Cluster(broker.address)
     Topics(cluster).create(topic)
     with Producer(cluster) as producer:
@@ -174,7 +174,7 @@ def test_a_time_is_a_place_and_so_is_an_offset(broker: ThrowAwayBroker, topic: s
     assert (page.earlier, page.later) == ({0: 8}, None)
 
 
-def test_one_record_is_found_by_its_place_and_a_marker_is_none(written: WrittenTopic) -> None:
+def test_one_record_is_found_by_its_position_and_a_marker_is_not(written: WrittenTopic) -> None:
     pages = written.pages()
     (partition, offset), number = next(iter(written.numbers.items()))
     record = pages.one(partition, offset)
@@ -185,10 +185,10 @@ def test_one_record_is_found_by_its_place_and_a_marker_is_none(written: WrittenT
     assert pages.one(0, 10**12) is None
 
 
-def test_the_way_to_the_log_takes_nothing_from_the_time_to_read(
+def test_connecting_does_not_use_up_the_time_to_read(
     written: WrittenTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The clock is moved on far whenever a client is made."""
+    """The clock is advanced whenever a client is created."""
     moved, made = [0.0], Link.consumer
 
     def slowly(link: Link, *said: Any, **more: Any) -> Any:
@@ -207,7 +207,7 @@ def test_the_way_to_the_log_takes_nothing_from_the_time_to_read(
     assert (page.records, page.complete) == ([], True)
 
 
-def test_a_record_that_could_not_be_looked_for_is_not_said_to_be_missing(
+def test_a_record_that_could_not_be_read_in_time_is_not_reported_as_missing(
     written: WrittenTopic,
 ) -> None:
     partition, offset = next(iter(written.numbers))
@@ -231,7 +231,7 @@ def test_records_of_an_open_transaction_are_not_seen(written: WrittenTopic) -> N
     assert [record for record in page.records if record.partition == 2] == []
 
 
-def test_what_retention_has_removed_is_counted(broker: ThrowAwayBroker, topic: str) -> None:
+def test_offsets_deleted_by_retention_are_counted(broker: ThrowAwayBroker, topic: str) -> None:
     cluster = Cluster(broker.address)
     Topics(cluster).create(topic)
     with Producer(cluster) as producer:
@@ -243,7 +243,7 @@ def test_what_retention_has_removed_is_counted(broker: ThrowAwayBroker, topic: s
     assert page.gone == 4
 
 
-def test_a_topic_or_partition_that_is_not_there_is_named(written: WrittenTopic) -> None:
+def test_a_missing_topic_or_partition_is_reported(written: WrittenTopic) -> None:
     with pytest.raises(NotFound, match="nowhere does not exist"):
         Pages(written.cluster, "nowhere")
     with pytest.raises(InvalidInput, match="has, 0 to 2; got 9"):

@@ -1,4 +1,4 @@
-"""Moments as people write them."""
+"""Points in time as people write them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
         ("@1200", 1200),
     ],
 )
-def test_a_moment_is_understood(text: str, expected: object) -> None:
+def test_a_point_in_time_is_parsed(text: str, expected: object) -> None:
     assert parse_point_in_time(text, what="--from", now=NOW) == expected
 
 
@@ -38,18 +38,18 @@ def test_a_moment_is_understood(text: str, expected: object) -> None:
     ["", "soon", "-", "--1h", "-1", "-5 parsecs", "2026-13-01", "@", "@-1", "@x",
      "-99999999999 days", "9" * 30, "9" * 5000, "\x1b[2J"],
 )  # fmt: skip
-def test_what_is_no_moment_is_named(text: str) -> None:
+def test_text_that_is_not_a_point_in_time_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput) as raised:
         parse_point_in_time(text, what="--from", now=NOW)
     assert str(raised.value).startswith("--from needs a point in time; got '")
     assert "\x1b" not in str(raised.value)
 
 
-def test_a_timestamp_is_a_time_and_no_place_in_a_log() -> None:
+def test_a_timestamp_must_be_a_time_not_a_position() -> None:
     assert point("-1h", what="--timestamp", now=NOW) == NOW - timedelta(hours=1)
     with pytest.raises(InvalidInput, match="--timestamp needs a time; got '@5'"):
         point("@5", what="--timestamp")
 
 
-def test_a_time_goes_out_as_it_came_in() -> None:
+def test_a_time_round_trips() -> None:
     assert iso(instant("2026-01-01T14:00:00.000001+02:00")) == "2026-01-01T12:00:00.000001Z"

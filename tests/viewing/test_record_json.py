@@ -1,4 +1,4 @@
-"""What is record_to_json of records is bound_json, harmless, and says what it is."""
+"""Records as JSON: bounded, escaped, and with their kind."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def json_of(numbers: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 @given(st.binary(max_size=200), st.sampled_from(["auto", "json", "text", "hex"]),
        st.integers(2, 60))  # fmt: skip
-def test_any_bytes_are_shown_within_their_bounds(raw: bytes, form: Any, most: int) -> None:
+def test_any_bytes_are_shown_within_the_limits(raw: bytes, form: Any, most: int) -> None:
     shown = body_to_json(raw, form, most)
     assert len(shown["text"]) <= most
     assert shown["size"] == len(raw)
@@ -44,7 +44,7 @@ def test_harmless_json_is_the_same_json(value: Any) -> None:
 
 
 @given(json_of(st.floats()))
-def test_what_is_bounded_is_json_of_bounded_depth(value: Any) -> None:
+def test_bounded_json_has_bounded_depth(value: Any) -> None:
     shown = bound_json(value, most=10, depth=3)
     json.dumps(shown, allow_nan=False)
     assert depth(shown) <= 3
@@ -56,7 +56,7 @@ def depth(value: Any) -> int:
     return 1 + max(map(depth, value), default=0) if isinstance(value, list) else 0
 
 
-def test_a_form_that_nobody_knows_is_refused() -> None:
+def test_an_unknown_format_is_refused() -> None:
     assert parse_form("hex") == "hex"
     with pytest.raises(InvalidInput, match="format needs auto, json, text or hex; got 'xml'"):
         parse_form("xml")

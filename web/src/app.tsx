@@ -1,4 +1,4 @@
-// The frame around every view: navigation, how the connection is, and what to do without a token.
+// The frame around every view: navigation, connection state, and the view without a token.
 
 import { useEffect, useRef } from "preact/hooks";
 import { ALERTS, Alerts } from "./alerts";
@@ -26,11 +26,11 @@ export function App() {
   const { link, sentence, refused } = useConnection();
   const main = useRef<HTMLElement>(null);
   const place = `${route.section}/${route.name ?? ""}`;
-  const before = useRef(place);
+  const previous = useRef(place);
   useEffect(() => {
     document.title = visible([route.name ?? SECTIONS.find(([section]) => section === route.section)?.[1], "Millstream"].filter(Boolean).join(" · "));
-    if (before.current === place) return;
-    before.current = place;
+    if (previous.current === place) return;
+    previous.current = place;
     scrollTo(0, 0);
     main.current?.focus({ preventScroll: true });
   }, [place]);
@@ -48,7 +48,7 @@ export function App() {
           </div>
         </div></header>
         <div class="page">
-          <div role="status">{lost && <p class="banner">{sentence ?? "Connection lost, trying again …"}</p>}</div>
+          <div role="status">{lost && <p class="banner">{sentence ?? "Connection lost, reconnecting …"}</p>}</div>
           <main ref={main} id="main" tabIndex={-1} class={lost ? "stale" : ""}>{refused ? <NoToken /> : <View route={route} />}</main>
         </div>
       </div>
@@ -77,14 +77,14 @@ function View({ route: { section, name, tab, query } }: { route: Route }) {
     case "topics": return name === null ? <Topics /> : <Topic key={name} name={name} tab={tab} query={query} />;
     case "groups": return name === null ? <Groups /> : <Group key={name} name={name} />;
     case "alerts": return <Alerts />;
-    default: return <Empty title="There is no such page"><a class="button" href={address("jobs")}>All jobs</a></Empty>;
+    default: return <Empty title="Page not found"><a class="button" href={address("jobs")}>All jobs</a></Empty>;
   }
 }
 
 const NoToken = () => (
   <section class="card empty lonely">
     <h1>This page needs its token</h1>
-    <p>Jobs and records are shown only to whoever started the stack. Print the link with its token, and open it:</p>
+    <p>Jobs and records are shown only with the token of this stack. Print the link that contains it, and open it:</p>
     <pre>millstream status</pre>
     <p class="quiet"><code>millstream up</code> prints the same link.</p>
   </section>

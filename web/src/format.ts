@@ -1,4 +1,4 @@
-// Figures as people read them.
+// Numbers, sizes and times as text.
 
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
@@ -37,7 +37,7 @@ export function since(iso: string): string {
   return past < 100 ? `${Math.round(past)} s` : seconds(past);
 }
 
-/** The time of day; with its day when that is another than today, UTC. */
+/** The time of day in UTC, with the date unless it is today. */
 export function clock(iso: string): string {
   const at = new Date(iso);
   if (Number.isNaN(at.getTime())) return iso;
@@ -46,7 +46,7 @@ export function clock(iso: string): string {
   return text.slice(0, 10) === new Date().toISOString().slice(0, 10) ? text.slice(11, 19) : `${text.slice(0, 10)} ${text.slice(11, 19)}`;
 }
 
-/** A value of a result: ISO times are shortened, everything else is left as it is. */
+/** A value of a result: ISO times are shortened, everything else is unchanged. */
 export function moment(text: string): string {
   const match = /^(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.0+)?(\.\d+)?Z$/.exec(text);
   if (!match) return text;

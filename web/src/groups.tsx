@@ -1,4 +1,4 @@
-// Consumer groups: who reads what, and how much is left to read.
+// Consumer groups: their members, positions and lag.
 
 import { compact, count, counted, NONE } from "./format";
 import { useAsked } from "./live";
@@ -12,7 +12,7 @@ export function Groups() {
   const { answer, error } = useAsked<GroupFacts[]>("/api/groups", EVERY);
   return (
     <>
-      <header class="head"><div><h1>Groups</h1><p class="quiet">who reads from Kafka, and how far they are</p></div></header>
+      <header class="head"><div><h1>Groups</h1><p class="quiet">consumer groups of the cluster, with their members and lag</p></div></header>
       {error && <Trouble text={error} />}
       {!answer ? (!error && <Wait />) : answer.length ? (
         <section class="card"><div class="scroll" tabIndex={0} role="region" aria-label="groups"><table>
@@ -24,7 +24,7 @@ export function Groups() {
             </tr>
           ))}</tbody>
         </table></div></section>
-      ) : <Empty title="No groups yet"><p>A job's positions are committed to the group <code>millstream.JOB</code>.</p></Empty>}
+      ) : <Empty title="No groups yet"><p>A job commits its offsets to the group <code>millstream.JOB</code>.</p></Empty>}
     </>
   );
 }
@@ -44,8 +44,8 @@ function Shown({ group }: { group: GroupDetail }) {
   const most = Math.max(1, ...group.partitions.map((part) => part.lag));
   return (
     <>
-      <Tiles label="the group in figures">
-        <Tile label="lag" value={compact(group.lag)} fact="lag" note="records not yet read" />
+      <Tiles label="summary of the group">
+        <Tile label="lag" value={compact(group.lag)} fact="lag" note="unread records" />
         <Tile label="members" value={count(group.members.length)} />
         <Tile label="partitions" value={count(group.partitions.length)} />
       </Tiles>
@@ -68,7 +68,7 @@ function Row({ part, most }: { part: GroupPartition; most: number }) {
     <tr>
       <th scope="row"><a href={address("topics", part.topic)}>{part.topic}</a></th><td class="number">{part.partition}</td>
       <td class="number">{part.committed === null ? <span class="quiet">nothing yet</span> : count(part.committed)}</td><td class="number">{count(part.end)}</td>
-      <td class="number">{count(part.lag)}{part.gone > 0 && <span class="bad"> {counted(part.gone, "record")} gone unread</span>}</td>
+      <td class="number">{count(part.lag)}{part.gone > 0 && <span class="bad"> {counted(part.gone, "record")} deleted unread</span>}</td>
       <td class="bar"><Meter label={`${count(part.lag)} records`} parts={[["fill", part.lag / most]]} /></td><td class="mono">{part.member ?? NONE}</td>
     </tr>
   );

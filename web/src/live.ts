@@ -1,11 +1,11 @@
-// The way to the server: plain calls, and events over fetch (an EventSource could send no token).
+// HTTP calls to the server, and server-sent events over fetch (an EventSource cannot send a token).
 
 import { useCallback, useEffect, useState } from "preact/hooks";
 import { answered, bearer, lost, refuse } from "./connection";
 
 const SHORTEST = 500, LONGEST = 8000, SILENCE = 45_000;
 
-/** The server answered, and refused in one sentence. */
+/** The server rejected a request; the message is its explanation. */
 export class Refusal extends Error {
   constructor(readonly status: number, sentence: string, readonly wait: number) {
     super(sentence);
@@ -28,13 +28,14 @@ async function sentenceOf(answer: Response): Promise<string> {
   }
 }
 
-export const told = (error: unknown): string => (error instanceof Refusal ? error.message : "the server does not answer");
+/** The message to show for a failed request. */
+export const errorText = (error: unknown): string => (error instanceof Refusal ? error.message : "no response from the server");
 
-/** Whether asking again may help: the server is away, or has too much to do. */
-const passing = (error: unknown): boolean => !(error instanceof Refusal) || error.status >= 500 || error.status === 429;
+/** Whether a retry may help: the server is unreachable or overloaded. */
+const isTransient = (error: unknown): boolean => !(error instanceof Refusal) || error.status >= 500 || error.status === 429;
 
-/** Asks for a change. */
-export async function tell<T>(method: "POST" | "DELETE", path: string, body?: unknown): Promise<T> {
+/** Sends a request that changes something. */
+export async function send<T>(method: "POST" | "DELETE", path: string, body?: unknown): Promise<T> {
   const init: RequestInit = body === undefined ? { method } : { method, body: JSON.stringify(body), headers: { "Content-Type": "application/json" } };
   return (await (await call(path, init)).json()) as T;
 }
@@ -49,7 +50,7 @@ export async function askText(path: string, signal?: AbortSignal): Promise<strin
 
 export interface Asked<T> { answer: T | null; error: string | null; again: () => void }
 
-/** An answer that is asked for again every so many seconds (0: once), and after a break. */
+/** Polls a path every `every` seconds (0: once), and after a lost connection. */
 export function useAsked<T>(path: string, every: number, how: (path: string, signal: AbortSignal) => Promise<T> = ask): Asked<T> {
   const [shown, show] = useState<{ path: string; answer: T | null; error: string | null }>({ path, answer: null, error: null });
   const [turn, next] = useState(0);
@@ -67,7 +68,7 @@ export function useAsked<T>(path: string, every: number, how: (path: string, sig
           if (ending.signal.aborted) return;
           const sentence = error instanceof Refusal ? error.message : null;
           show((before) => ({ path, answer: before.path === path ? before.answer : null, error: sentence }));
-          if (!passing(error) && !every) return;
+          if (!isTransient(error) && !every) return;
           if (sentence === null) lost(null);
           pause = Math.max(pause, backoff(tries++), error instanceof Refusal ? error.wait : 0);
         }
@@ -83,7 +84,7 @@ export function useAsked<T>(path: string, every: number, how: (path: string, sig
 
 const backoff = (tries: number): number => Math.min(LONGEST, SHORTEST * 2 ** tries);
 
-/** Waits; coming back online ends it early. */
+/** Waits for `pause` milliseconds, or until the browser is back online. */
 function rest(pause: number, signal: AbortSignal): Promise<void> {
   return new Promise((done) => {
     const over = () => {
@@ -98,23 +99,23 @@ function rest(pause: number, signal: AbortSignal): Promise<void> {
   });
 }
 
-export interface Heard { name: string; data: unknown }
+export interface ServerEvent { name: string; data: unknown }
 
-/** Follows server-sent events until `ending`, or until one that `hear` calls the last; comes back after a break, later
- * each time. `begun` hears each beginning. */
-export async function follow(path: string, hear: (event: Heard) => boolean, gone: (sentence: string) => void, ending: AbortSignal, begun?: () => void): Promise<void> {
+/** Reads server-sent events until `ending`, or until `onEvent` returns true. Reconnects with backoff; `onConnect` is
+ * called at each connection. */
+export async function follow(path: string, onEvent: (event: ServerEvent) => boolean, onGone: (sentence: string) => void, ending: AbortSignal, onConnect?: () => void): Promise<void> {
   for (let tries = 0; !ending.aborted; ) {
     let wait = 0;
     try {
       const answer = await call(path, { signal: ending });
       tries = 0;
-      begun?.();
-      if (await read(answer.body!, hear)) return;
+      onConnect?.();
+      if (await read(answer.body!, onEvent)) return;
       if (!ending.aborted) lost(null);
     } catch (error) {
       if (ending.aborted) return;
-      if (!passing(error)) {
-        if ((error as Refusal).status !== 401) gone(told(error));
+      if (!isTransient(error)) {
+        if ((error as Refusal).status !== 401) onGone(errorText(error));
         return;
       }
       if (error instanceof Refusal) wait = error.wait;
@@ -124,8 +125,8 @@ export async function follow(path: string, hear: (event: Heard) => boolean, gone
   }
 }
 
-/** Whether the last event was heard. */
-async function read(body: ReadableStream<Uint8Array>, hear: (event: Heard) => boolean): Promise<boolean> {
+/** Whether `onEvent` returned true before the stream ended. */
+async function read(body: ReadableStream<Uint8Array>, onEvent: (event: ServerEvent) => boolean): Promise<boolean> {
   const reader = body.getReader();
   const decoder = new TextDecoder();
   let text = "", last = Date.now();
@@ -139,7 +140,7 @@ async function read(body: ReadableStream<Uint8Array>, hear: (event: Heard) => bo
       for (let end = text.indexOf("\n\n"); end >= 0; end = text.indexOf("\n\n")) {
         const event = parsed(text.slice(0, end));
         text = text.slice(end + 2);
-        if (event && hear(event)) return true;
+        if (event && onEvent(event)) return true;
       }
     }
   } finally {
@@ -147,7 +148,7 @@ async function read(body: ReadableStream<Uint8Array>, hear: (event: Heard) => bo
   }
 }
 
-function parsed(block: string): Heard | null {
+function parsed(block: string): ServerEvent | null {
   let name = "message";
   const data: string[] = [];
   for (const line of block.split("\n")) {
@@ -157,18 +158,18 @@ function parsed(block: string): Heard | null {
   return data.length ? { name, data: JSON.parse(data.join("\n")) } : null;
 }
 
-/** The newest picture of a stream; `gone` says why there will be no other. */
-export function useWatched<T>(path: string): { picture: T | null; gone: string | null } {
-  const [shown, show] = useState<{ path: string; picture: T | null; gone: string | null }>({ path, picture: null, gone: null });
+/** The latest snapshot of a stream; `gone` is the reason why the stream ended. */
+export function useWatched<T>(path: string): { snapshot: T | null; gone: string | null } {
+  const [shown, show] = useState<{ path: string; snapshot: T | null; gone: string | null }>({ path, snapshot: null, gone: null });
   useEffect(() => {
     const ending = new AbortController();
-    const end = (gone: string) => show((before) => ({ path, picture: before.picture, gone }));
+    const end = (gone: string) => show((before) => ({ path, snapshot: before.snapshot, gone }));
     void follow(path, ({ name, data }) => {
       if (name === "gone") end(String(data));
-      else show({ path, picture: data as T, gone: null });
+      else show({ path, snapshot: data as T, gone: null });
       return name === "gone";
     }, end, ending.signal);
     return () => ending.abort();
   }, [path]);
-  return shown.path === path ? shown : { picture: null, gone: null };
+  return shown.path === path ? shown : { snapshot: null, gone: null };
 }

@@ -1,4 +1,4 @@
-// Where on the page one is: the part of the address behind the #, so that links and the back button work.
+// The current view, stored in the address after the #, so that links and the back button work.
 
 import { useEffect, useState } from "preact/hooks";
 
@@ -24,12 +24,12 @@ export function address(section: string, name?: string, tab?: string, query?: Re
   return `#/${path}${asked && `?${asked}`}`;
 }
 
-export function useRoute(moved: () => void): Route {
+export function useRoute(onMove: () => void): Route {
   const [route, set] = useState(parsed(location.hash));
   useEffect(() => {
-    const heard = () => { moved(); set(parsed(location.hash)); };
-    addEventListener("hashchange", heard);
-    return () => removeEventListener("hashchange", heard);
+    const listener = () => { onMove(); set(parsed(location.hash)); };
+    addEventListener("hashchange", listener);
+    return () => removeEventListener("hashchange", listener);
   }, []);
   return route;
 }

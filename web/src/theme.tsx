@@ -1,4 +1,4 @@
-// Dark, light, or as the system has it; charts are told, since a canvas knows no style sheet.
+// Dark, light, or the system's setting. Charts listen for changes, since a canvas has no style sheet.
 
 import { useEffect, useState } from "preact/hooks";
 import { Icon } from "./parts/icon";
@@ -21,23 +21,23 @@ export function applyTheme(theme: Theme = chosen()): void {
     localStorage.setItem(KEY, theme);
     document.documentElement.dataset.theme = theme;
   }
-  for (const heard of listeners) heard();
+  for (const listener of listeners) listener();
 }
 
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => listeners.forEach((heard) => heard()));
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => listeners.forEach((listener) => listener()));
 
 /** A number that changes with the theme. */
 export function useTheme(): number {
   const [turn, next] = useState(0);
   useEffect(() => {
-    const heard = () => next((n) => n + 1);
-    listeners.add(heard);
-    return () => void listeners.delete(heard);
+    const listener = () => next((n) => n + 1);
+    listeners.add(listener);
+    return () => void listeners.delete(listener);
   }, []);
   return turn;
 }
 
-const WORDS: Record<Theme, string> = { light: "Light", system: "As the system", dark: "Dark" };
+const WORDS: Record<Theme, string> = { light: "Light", system: "System", dark: "Dark" };
 
 export function Themes() {
   useTheme();

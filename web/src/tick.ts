@@ -1,8 +1,8 @@
-// Times such as "24 s ago" grow old while nothing else changes.
+// Keeps relative times such as "24 s ago" up to date.
 
 import { useEffect, useState } from "preact/hooks";
 
-/** Shows a view again every so many seconds. */
+/** Renders a view again every `seconds`. */
 export function useTick(seconds: number): void {
   const [, next] = useState(0);
   useEffect(() => {

@@ -30,7 +30,7 @@ _ACCEPTED = 100  # backlog of new connections
 
 def configured(app: ASGIApp, limits: Limits, *, host: str, port: int) -> uvicorn.Config:
     """Serve within the limits, over plain HTTP/1.1; requests are not logged, because a URL may
-    contain what somebody searched for."""
+    contain search terms."""
     return uvicorn.Config(
         app, host=host, port=port, http=connection(limits), ws="none", lifespan="off",
         log_config=None, access_log=False, server_header=False, date_header=False,

@@ -65,7 +65,7 @@ class SerialFilter:
 
 
 class Limiter:
-    """Runs at most so many calls at a time: each occupies a thread and reads from Kafka."""
+    """Limits concurrent calls: each occupies a thread and reads from Kafka."""
 
     def __init__(self, most: int) -> None:
         self._most, self._free = most, asyncio.Semaphore(most)

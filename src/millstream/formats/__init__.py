@@ -1,4 +1,4 @@
-"""Bytes to Arrow columns and back, one package for each wire format.
+"""Decodes and encodes record values: one package per wire format.
 
-`spec` holds what every format promises; the engine knows no more of a format than that.
+`spec` is the protocol of a format, and all that the engine depends on.
 """

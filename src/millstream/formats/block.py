@@ -1,8 +1,8 @@
-"""A block of record values as one byte array that numpy can address.
+"""A block of record values as one byte array for numpy.
 
-Rows follow one another; 8 (or 32) bytes at any position are one load, so that text is compared
-and converted a whole column at a time. 32 spare bytes at either end keep a load at the edge of a
-row inside the array.
+Rows are contiguous, and 8 (or 32) bytes at any position are one load, so that text is compared and
+converted a whole column at a time. Padding of 32 bytes at either end keeps every load inside the
+array.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _QUOTE, _COLON, _BACKSLASH, _BLANK = 0x22, 0x3A, 0x5C, 0x20
 class Scratch(threading.local):
     """Large arrays that the blocks of one thread reuse.
 
-    Allocating fresh pages costs more than all comparisons over them. A thread keeps a few arrays
-    of at most 8 MiB each.
+    Allocating new pages costs more than all comparisons on them. A thread keeps a few arrays of
+    at most 8 MiB each.
     """
 
     def __init__(self) -> None:
@@ -72,11 +72,11 @@ class Block:
         self._wide = self._loads("V32", 32)
 
     def word(self, at: Ints) -> Words:
-        """The 8 bytes at each position, the first one lowest."""
+        """The 8 bytes at each position as a little-endian word."""
         return self._words[at]
 
     def wide(self, at: Ints) -> tuple[Words, Words, Words, Words]:
-        """The 32 bytes at each position, as four words."""
+        """The 32 bytes at each position as four words."""
         four = self._wide[at].view("<u8").reshape(-1, 4)
         return four[:, 0], four[:, 1], four[:, 2], four[:, 3]
 
@@ -131,7 +131,7 @@ class Block:
         return quotes[~self._escaped(quotes)]
 
     def _escaped(self, quotes: Ints) -> Flags:
-        """Which quotes follow an odd number of backslashes, and so are characters."""
+        """Which quotes are escaped: they follow an odd number of backslashes."""
         escapes = self.escapes
         begins = np.empty(escapes.size, np.bool_)
         begins[0] = True
@@ -149,12 +149,12 @@ class Block:
         return first, np.searchsorted(self.quotes, self.end) - first
 
     def quotes_of(self, rows: Ints, count: int) -> Ints:
-        """A matrix: the `count` quotes of each of the rows."""
+        """A matrix with the `count` quotes of each of the rows."""
         found: Ints = self.quotes[self.quote_counts[0][rows][:, None] + np.arange(count)]
         return found
 
     def by_row(self, marks: Ints, count: int) -> Ints | None:
-        """A matrix of the marks, if each row holds exactly `count` of them."""
+        """A matrix of the marks, if each row has exactly `count` of them."""
         if marks.size != self.rows * count:
             return None
         table = marks.reshape(self.rows, count)
@@ -174,7 +174,7 @@ class Block:
 
 
 def contains_any(marks: Ints, start: Ints, end: Ints) -> Flags:
-    """For each span, whether one of the (ascending) marks is in it."""
+    """Whether each span contains one of the (ascending) marks."""
     return np.asarray(np.searchsorted(marks, start) < np.searchsorted(marks, end))
 
 
@@ -186,7 +186,7 @@ def offsets_of(values: pa.Array) -> npt.NDArray[np.signedinteger]:
 
 
 def slice_binary(data: pa.Buffer, start: Ints, end: Ints, kind: pa.DataType) -> pa.Array:
-    """The bytes between ascending, disjoint bounds, as an array of that binary or string type."""
+    """The bytes between ascending, disjoint bounds as an array of a binary or string type."""
     if not start.size:
         return pa.array([], kind)
     width = np.int64 if pa.types.is_large_binary(kind) else np.int32

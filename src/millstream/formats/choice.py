@@ -1,4 +1,4 @@
-"""Which format `format=` means, and which columns its `schema=` gives. Light to import."""
+"""Resolves `format=` and `schema=`, without importing the formats."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ONE_COLUMN = {"text": "value string", "bytes": "value binary"}
 
 
 def columns_of(name: str, schema: str | os.PathLike[str] | Schema | None) -> Schema | None:
-    """The columns of rows of a format whose schema is column text; None where none was given.
+    """The columns of a format whose schema is column text; None without a schema.
 
     Raises:
         InvalidSpec: the format cannot carry them.
@@ -37,7 +37,7 @@ def columns_of(name: str, schema: str | os.PathLike[str] | Schema | None) -> Sch
 
 
 def format_of(name: str) -> Format:
-    """A format that needs nothing but its name."""
+    """Return a format that needs only its name."""
     if name == "json":
         from millstream.formats.json.format import Json
 
@@ -54,12 +54,12 @@ def format_of(name: str) -> Format:
 def framed_format(
     name: str, schema: str | os.PathLike[str] | Schema | None, framing: str | None
 ) -> tuple[Format, Schema | None] | None:
-    """A format that is described by a file, with the columns of its rows.
+    """Return a format that is described by a file, and the columns of its rows.
 
-    None for the others, which have column text and no framing.
+    None for the other formats, which have column text and no framing.
 
     Raises:
-        InvalidSpec: no such format, or what was given does not describe it.
+        InvalidSpec: there is no such format, or the arguments do not describe it.
     """
     if name not in FORMATS:
         raise InvalidSpec(f"a topic needs a format among {', '.join(FORMATS)}", got=repr(name))
@@ -87,7 +87,7 @@ def _avro(
 
 
 def _avro_text(schema: str | os.PathLike[str]) -> str:
-    """The schema's JSON: given as such, in a file, or made from column text."""
+    """The schema as JSON: given as such, read from a file, or derived from column text."""
     from millstream.formats.avro.schema import derive_schema
 
     if isinstance(schema, str) and schema.lstrip()[:1] in ("{", "["):
@@ -121,4 +121,4 @@ def _read(path: Path, what: str) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise InvalidSpec(f"a topic needs {what}", got=f"{path}: {error.strerror}",
-                          do="name a file that can be read here") from None  # fmt: skip
+                          do="name a file that exists and is readable") from None  # fmt: skip

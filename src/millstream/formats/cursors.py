@@ -1,9 +1,9 @@
-"""A place in each record of a block, moved over all of them at once.
+"""Cursors: a position in each record of a block, advanced for all records at once.
 
-Binary formats say only while they are read where the next value begins. A cursor holds
-that place for every record, so that one field of all records is read in a few steps
-over whole columns. Nothing is refused here: a record that runs over its end, or is not
-surely right, is `lost`, and read again by the format's exact path.
+In a binary format, the start of a value is known only after the previous value has been read. A
+cursor holds this position for every record, so that one field of all records is read in a few
+column operations. It refuses nothing: a record that is truncated, or not certainly valid, is `lost`
+and read again by the format's exact path.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ONE, _SEVEN, _EIGHT = np.uint64(1), np.uint64(7), np.uint64(8)
 
 
 class Cursor:
-    """Where reading stands in each record, and which records are lost."""
+    """The position in each record, and which records are lost."""
 
     def __init__(self, block: Block, start: Ints, end: Ints) -> None:
         self._block = block
@@ -40,7 +40,7 @@ class Cursor:
 
     @classmethod
     def over(cls, values: pa.Array) -> Self:
-        """At the beginning of each value; nulls are lost."""
+        """A cursor at the start of each value; nulls are lost."""
         block = Block(values)
         made = cls(block, block.start, block.end)
         if values.null_count:
@@ -48,16 +48,16 @@ class Cursor:
         return made
 
     def inside(self, start: Ints, end: Ints) -> Self:
-        """At the beginning of each of these spans: records within the records."""
+        """A cursor at the start of each of these spans: nested records."""
         made = type(self)(self._block, start, end)
         made._steps = self._steps
         return made
 
     def worth(self, rows: Ints) -> bool:
-        """Whether a step for these records is worth its price.
+        """Whether a step for these records is worth its cost.
 
-        A step costs as much for one record as for hundreds, so a block has a limited number
-        of steps for few records. What needs more of them is cheaper on the exact path.
+        A step costs as much for one record as for hundreds, so a block has a limited number of
+        steps for few records. Records that need more are cheaper on the exact path.
         """
         if rows.size > _FEW:
             return True
@@ -65,18 +65,18 @@ class Cursor:
         return self._steps[0] >= 0
 
     def lose(self, rows: Ints, *, doubt: bool = False) -> None:
-        """These records are left to the exact path: they are wrong, or there is doubt."""
+        """Leave these records to the exact path: they are invalid, or in `doubt`."""
         if doubt:
             self.doubtful[rows[~self.lost[rows]]] = True
         self.lost[rows] = True
         self.at[rows] = self.end[rows]
 
     def left(self, rows: Ints) -> Ints:
-        """How many bytes each of the records still has."""
+        """The remaining bytes of each of the records."""
         return np.asarray(self.end[rows] - self.at[rows])
 
     def varints(self, rows: Ints) -> Words:
-        """The next variable-length number of each of the records; 0 for lost ones."""
+        """The next varint of each of the records; 0 for lost records."""
         at = self.at[rows]
         word = self._block.word(at)
         stop = ~word & _MORE
@@ -95,7 +95,7 @@ class Cursor:
         return value
 
     def _long(self, at: Ints, size: Ints, value: Words) -> Ints:
-        """The ninth and tenth byte of the longest numbers, added to `value`."""
+        """Add the ninth and tenth byte of the longest numbers to `value`."""
         which = np.flatnonzero(size > 8)
         more = self._block.word(at[which] + 8)
         ninth, tenth = more & np.uint64(0xFF), (more >> _EIGHT) & np.uint64(0xFF)
@@ -107,7 +107,7 @@ class Cursor:
         return size
 
     def words(self, rows: Ints, size: int) -> Words:
-        """The next `size` (1 to 8) bytes of each of the records, the first one lowest."""
+        """The next `size` (1 to 8) bytes of each of the records as a little-endian word."""
         at = self.at[rows]
         word = self._block.word(at)
         if size < 8:
@@ -119,7 +119,7 @@ class Cursor:
         return word
 
     def spans(self, rows: Ints, size: Ints) -> tuple[Ints, Ints]:
-        """The bounds of the next `size` bytes of each of the records; lost ones have none."""
+        """The bounds of the next `size` bytes of each of the records; empty for lost records."""
         at = self.at[rows]
         over = (size < 0) | (size > self.end[rows] - at)
         if over.any():
@@ -130,9 +130,9 @@ class Cursor:
         return at, at + size
 
     def numbers_in(self, start: Ints, end: Ints) -> tuple[Ints, Ints]:
-        """Where variable-length numbers begin that fill these spans, and in which span.
+        """The starts of the varints in these spans, and the span of each.
 
-        One that does not end begins like any other.
+        An unterminated varint has a start as well.
         """
         size = end - start
         owners = np.repeat(np.arange(size.size), size)
@@ -147,7 +147,7 @@ class Cursor:
         return self.bytes_of(*self.spans(rows, size))
 
     def texts(self, rows: Ints, size: Ints) -> pa.Array:
-        """The next `size` bytes of each of the records as text; what is no UTF-8 is lost."""
+        """The next `size` bytes of each of the records as text; invalid UTF-8 loses the record."""
         return self.texts_of(rows, *self.spans(rows, size))
 
     def bytes_of(self, start: Ints, end: Ints) -> pa.Array:
@@ -155,7 +155,7 @@ class Cursor:
         return self._block.slices(start, end, pa.binary())
 
     def texts_of(self, rows: Ints, start: Ints, end: Ints) -> pa.Array:
-        """As `bytes_of`, as text; a record whose bytes are no UTF-8 is lost."""
+        """As `bytes_of`, as text; invalid UTF-8 loses the record."""
         made = self.bytes_of(start, end)
         if self._block.ascii:
             return made.view(pa.string())
@@ -167,12 +167,12 @@ class Cursor:
             return self._block.slices(start, np.where(wrong, start, end), pa.string())
 
     def finished(self) -> Flags:
-        """Which records were read to their very end, and are not lost."""
+        """Which records were read completely and are not lost."""
         return np.asarray((self.at == self.end) & ~self.lost)
 
 
 def _joined(word: Words, size: Ints) -> Words:
-    """The numbers that the first `size` (1 to 8) bytes of words make, seven bits a byte."""
+    """The numbers in the first `size` (1 to 8) bytes of words, seven bits per byte."""
     drop = ((8 - size) << 3).astype(np.uint64)
     made = ((word << drop) >> drop) & ~_MORE
     for low, high, shift in _GROUPS:
@@ -181,7 +181,7 @@ def _joined(word: Words, size: Ints) -> Words:
 
 
 def zigzag(value: Words) -> Ints:
-    """Numbers whose lowest bit is the sign."""
+    """Decode zigzag numbers, whose lowest bit is the sign."""
     return (value >> _ONE).astype(np.int64) ^ -(value & _ONE).astype(np.int64)
 
 

@@ -1,4 +1,4 @@
-"""What all decoders share: records in, good rows and bad records in input order out."""
+"""Shared by all decoders: records in, good rows and bad records in input order out."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BLOCK_BYTES = 1 << 21
 _BLOCK_ROWS = 1 << 14
 NULL_VALUE = "value is null"
 FEW = 24
-"""Up to this many records, the exact path costs less than setting up whole columns."""
+"""Up to this many records, the exact path is faster than columns."""
 
 
 class BadRecord(ValueError):
@@ -30,7 +30,7 @@ class BadRecord(ValueError):
 
 
 class BadValue(BadRecord):
-    """A value does not fit the schema; `path` is built from the innermost step outwards."""
+    """A value does not fit the schema; `path` is built from the inside out."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -38,7 +38,7 @@ class BadValue(BadRecord):
         self.path = ""
 
     def inside(self, step: str) -> Self:
-        """The same error, one step further out."""
+        """Prepend a step to the path."""
         self.path = step + (self.path if self.path[:1] in ("", "[") else f".{self.path}")
         return self
 
@@ -48,9 +48,9 @@ class BadValue(BadRecord):
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Good rows that were read together; `rows` are the numbers of their records.
+    """Good rows that were read together; `rows` are the indexes of their records.
 
-    `extra` counts the rows that have fields outside the schema.
+    `extra` counts the rows with fields outside the schema.
     """
 
     rows: Ints
@@ -66,13 +66,13 @@ class Piece:
 
 
 class Paths(Protocol):
-    """The two ways in which a format reads records."""
+    """The two decoding paths of a format."""
 
     def fast(self, block: pa.Array) -> Iterable[Piece]:
-        """The rows of a block that are certainly right; it only accepts, it refuses nothing."""
+        """Return the rows of a block that are certainly valid; refuse none."""
 
     def exact(self, raw: bytes | None) -> tuple[list[object], bool]:
-        """A row's values, and whether the record has fields outside the schema.
+        """Return a row's values, and whether the record has fields outside the schema.
 
         Raises:
             BadRecord: `str(error)` is the reason.
@@ -82,9 +82,9 @@ class Paths(Protocol):
 def decode(
     values: pa.Array | pa.ChunkedArray, schema: Schema, paths: Paths, *, exactly: bool = False
 ) -> Decoded:
-    """The fast path over blocks, and the exact path for every record that it does not accept.
+    """Run the fast path on blocks, and the exact path on every record it does not accept.
 
-    `exactly` leaves out the fast path: the result is the same.
+    `exactly` skips the fast path; the result is the same.
     """
     bad: dict[int, str] = {}
     if exactly or len(values) <= FEW:
@@ -108,9 +108,9 @@ def decode(
 
 
 def blocks(values: pa.Array | pa.ChunkedArray) -> Iterator[tuple[int, pa.Array]]:
-    """Blocks of about two megabytes, which fit the processor's cache.
+    """Blocks of about two megabytes, which fit into the processor's cache.
 
-    Each comes with the number of its first record.
+    Each comes with the index of its first record.
     """
     _check_binary(values.type)
     base = 0
@@ -132,7 +132,7 @@ def _cut(values: pa.Array) -> Iterator[pa.Array]:
     limit = np.iinfo(offsets.dtype).max
     at = 0
     while at < len(values):
-        # of the offsets' own type: another one would convert all of them for every block
+        # the type of the offsets: another type would convert all of them for every block
         until = offsets.dtype.type(min(int(offsets[at]) + _BLOCK_BYTES, limit))
         after = int(np.searchsorted(offsets, until, "right")) - 1
         size = min(max(after - at, 1), _BLOCK_ROWS, len(values) - at)
@@ -144,14 +144,14 @@ def _read_each(
     records: Iterable[bytes | None], numbers: Ints, schema: Schema, paths: Paths,
     bad: dict[int, str],
 ) -> list[Piece]:  # fmt: skip
-    """The good rows of some records; the reasons of the others are added to `bad`."""
+    """Read records one by one; the reasons of bad ones are added to `bad`."""
     rows: list[int] = []
     values: list[list[object]] = []
     extra = 0
     for number, raw in zip(numbers.tolist(), records, strict=True):
         try:
             row, more = paths.exact(raw)
-        except ValueError as error:  # mostly BadRecord; a parser may raise its own
+        except ValueError as error:  # mostly BadRecord; a parser may raise others
             bad[number] = str(error)
             continue
         rows.append(number)
@@ -164,7 +164,7 @@ def _read_each(
 
 
 def _merge(pieces: list[Piece]) -> list[Piece]:
-    """One piece with the rows of all, in input order."""
+    """Combine pieces into one, with the rows in input order."""
     pieces = [piece for piece in pieces if piece.rows.size]
     if len(pieces) <= 1:
         return pieces

@@ -1,10 +1,9 @@
-"""What stands before a binary record: nothing, or Confluent's zero byte and schema id.
+"""The framing of binary records: none, or Confluent's zero byte and schema id.
 
-Protobuf has a message index, too: the path of its message in the schema's file.
+In Protobuf a message index follows: the path of the message in the schema's file.
 
-`"bare"` and `"confluent"` (or `"confluent:7"` for one id only) say which. Without a word,
-each value is looked at: it is a record in one of the two ways, or a bad row; so is one
-that could be a record in both.
+`framing=` is `"bare"`, `"confluent"` or `"confluent:7"` (only that id). Without it, each value is
+tried both ways; a value that is valid in neither way, or in both, is a bad row.
 """
 
 from __future__ import annotations
@@ -27,27 +26,27 @@ _HEAD = 5
 _VARINT = 10
 _DEEPEST = 100
 _LOOK = _HEAD + (1 + _DEEPEST) * _VARINT
-_BOTH = 'may be framed or bare; say framing="confluent" or framing="bare"'
+_BOTH = 'may be framed or bare; set framing="confluent" or framing="bare"'
 _WORDS = '"confluent", "confluent:<schema id>" or "bare"'
 
 
 class NotFramed(ValueError):
-    """A value has no frame, or another one than its reader needs; the message says why."""
+    """A value has no frame, or not the expected one; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Framing:
-    """How records are framed: `kind` is confluent, bare or either; `id` the only schema id."""
+    """How records are framed: `kind` is confluent, bare or either; `id` is the only schema id."""
 
     kind: str = "either"
     id: int | None = None
 
     @classmethod
     def of(cls, text: str | None) -> Framing:
-        """What the user's word means.
+        """Parse `framing=`.
 
         Raises:
-            InvalidSpec: it is none of the three.
+            InvalidSpec: it is none of the three forms.
         """
         if text is None:
             return cls()
@@ -66,10 +65,10 @@ class Framing:
         bare: Callable[[pa.Array], np.ndarray] | None = None,
         index: Path = (),
     ) -> Decoded:
-        """Framed values through the decoder of what is inside.
+        """Decode framed values with the decoder of bare records.
 
-        `bare` tells which whole values are records, too; `index` is the path of the message,
-        where the format writes one between the schema id and its record.
+        `bare` returns which whole values are valid records; `index` is the path of the message,
+        if the format writes one between the schema id and the record.
         """
         import pyarrow as pa
 
@@ -86,7 +85,7 @@ class Framing:
     def _framed(
         self, values: pa.Array, index: Path
     ) -> tuple[np.ndarray, np.ndarray, dict[int, str]]:
-        """Which values begin with a frame, how long it is, and why the others do not."""
+        """Which values begin with a frame, its length, and why the others do not."""
         import numpy as np
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -116,10 +115,10 @@ class Framing:
         return np.flatnonzero(flags), sizes[flags], wrong
 
     def _size(self, head: bytes | None, index: Path) -> int:
-        """How long the frame is that a value begins with.
+        """Return the length of a value's frame.
 
         Raises:
-            NotFramed: it begins with none, or with that of other records; the message says why.
+            NotFramed: it has no frame, or that of other records; the message says why.
         """
         from millstream.formats.decoding import NULL_VALUE
 
@@ -139,7 +138,7 @@ class Framing:
         return _HEAD + size
 
     def encoded(self, values: pa.Array, index: Path = ()) -> pa.Array:
-        """Record values with their frame; without an id there is none to write.
+        """Prepend the frame to record values; this needs the schema id.
 
         Raises:
             InvalidInput: the framing needs an id.
@@ -157,8 +156,8 @@ class Framing:
 
 
 def encode_index(index: Path) -> bytes:
-    """A message index as Confluent writes it: how many numbers, and these, each as a zigzag
-    varint; the file's first message, the most frequent, is one zero byte."""
+    """Encode a message index as Confluent does: its length and its numbers as zigzag varints.
+    The index of the file's first message is a single zero byte."""
     if index in ((), (0,)):
         return b"\0" * len(index)
     made = bytearray()
@@ -172,7 +171,7 @@ def encode_index(index: Path) -> bytes:
 
 
 def _index(raw: bytes) -> tuple[Path, int]:
-    """The message index that some bytes begin with, and how many they are."""
+    """The message index at the start of some bytes, and its length."""
     count, at = _number(raw, 0)
     if not count:
         return (0,), at
@@ -187,7 +186,7 @@ def _index(raw: bytes) -> tuple[Path, int]:
 
 
 def _number(raw: bytes, at: int) -> tuple[int, int]:
-    """The zigzag varint at a place, and the place after it."""
+    """The zigzag varint at a position, and the position after it."""
     value = 0
     for place, byte in enumerate(raw[at : at + _VARINT]):
         value |= (byte & 0x7F) << (7 * place)
@@ -198,7 +197,7 @@ def _number(raw: bytes, at: int) -> tuple[int, int]:
 
 
 def _without_heads(values: pa.Array, heads: np.ndarray) -> pa.Array:
-    """Values without their first bytes, of which each has at least so many."""
+    """Remove the first bytes of values; `heads` is the number of bytes for each."""
     import numpy as np
     import pyarrow as pa
 
@@ -214,12 +213,12 @@ def _without_heads(values: pa.Array, heads: np.ndarray) -> pa.Array:
 
 
 def _moved(made: Decoded, places: np.ndarray) -> Decoded:
-    """What was decoded of some values, with the numbers these have among all."""
+    """A decoded part with the indexes of its values in the whole input."""
     return replace(made, good=places[made.good], bad=places[made.bad])
 
 
 def _with_bad(made: Decoded, wrong: dict[int, str]) -> Decoded:
-    """The good rows, and in the place of the bad ones these."""
+    """The good rows, with other bad ones."""
     import numpy as np
 
     bad = np.array(sorted(wrong), np.int64)
@@ -233,14 +232,14 @@ def _either(
     body: Callable[[pa.Array], Decoded],
     bare: Callable[[pa.Array], np.ndarray] | None,
 ) -> Decoded:
-    """What is a record in one of the two ways; what is one in both is refused."""
+    """Decode values that are valid either framed or bare; refuse those that are both."""
     import numpy as np
     import pyarrow as pa
 
     rest = np.setdiff1d(np.arange(len(whole)), framed.good)
     other = _moved(body(whole.take(pa.array(rest))), rest)
-    told = dict(zip(other.bad.tolist(), other.reasons, strict=True))
-    kept = {number: refused.get(number) or reason for number, reason in told.items()}
+    reasons = dict(zip(other.bad.tolist(), other.reasons, strict=True))
+    kept = {number: refused.get(number) or reason for number, reason in reasons.items()}
     if bare is not None and framed.good.size:
         both = bare(whole.take(pa.array(framed.good)))
         kept |= dict.fromkeys(framed.good[both].tolist(), _BOTH)
@@ -251,7 +250,7 @@ def _either(
 
 
 def _together(framed: Decoded, bare: Decoded) -> Decoded:
-    """Two parts of one input as one, in input order."""
+    """Combine two parts of one input, in input order."""
     import numpy as np
     import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""What a wire format promises the engine."""
+"""The protocol of a wire format."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decoded:
-    """A block of records, parted into rows and refusals; every record is in one of them.
+    """A block of records, divided into good rows and bad records.
 
     `table` holds the good rows in input order, with exactly `schema.arrow()`; `good` and
-    `bad` are ascending indices (int64) into the input; `reasons` has one sentence for each
-    bad record; `extra` counts the good rows that carried fields outside the schema.
+    `bad` are ascending indices (int64) into the input; `reasons` has one sentence per bad
+    record; `extra` counts the good rows with fields outside the schema.
     """
 
     table: pa.Table
@@ -29,25 +29,24 @@ class Decoded:
 
 
 class Format(Protocol):
-    """One wire format: pure functions between record values and Arrow columns."""
+    """A wire format: pure functions between record values and Arrow columns."""
 
     @property
     def name(self) -> str:
-        """The word users write in `format=`."""
+        """The name of the format in `format=`."""
 
     def check(self, schema: Schema) -> None:
-        """Refuse, while building, a schema that this format cannot carry.
+        """Refuse a schema that this format cannot represent; called while building.
 
         Raises:
-            InvalidSpec: the sentence names the column.
+            InvalidSpec: the message names the column.
         """
 
     def decode(self, values: pa.Array | pa.ChunkedArray, schema: Schema) -> Decoded:
-        """Record values (binary or large binary, null for a tombstone) to columns.
+        """Decode record values (binary or large binary, null for a tombstone) to columns.
 
-        A record that does not fit the schema is a bad row with a reason, never an
-        error and never a guess.
+        A record that does not fit the schema becomes a bad row with a reason; it never raises.
         """
 
     def encode(self, table: pa.Table) -> pa.Array:
-        """One record value (binary, never null) for each row."""
+        """Encode each row as a record value (binary, never null)."""

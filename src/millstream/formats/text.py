@@ -1,4 +1,4 @@
-"""Text and bytes: the record's value is the row's one column, as it is."""
+"""Text and bytes: the record's value is the row's only column, unchanged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """The format of `format="text"`: UTF-8, whole; a value that is not is a bad row."""
+    """The format of `format="text"`: the whole value is UTF-8; other values are bad rows."""
 
     name: ClassVar[str] = "text"
 
@@ -26,19 +26,21 @@ class Text:
         _need_one(schema, "text", "string")
 
     def decode(self, values: pa.Array | pa.ChunkedArray, schema: Schema) -> Decoded:
+        import numpy as np
         import pyarrow as pa
 
         self.check(schema)
         column = _whole(values)
+        wrong: dict[int, str] = {}
+        good = np.arange(len(column))
         try:
             texts = column.cast(pa.string())
         except pa.ArrowInvalid:
             wrong = {number: reason for number, value in enumerate(column.to_pylist())
-                     if (reason := _no_text(value))}  # fmt: skip
-            good = _without(len(column), list(wrong))
+                     if (reason := _utf8_error(value))}  # fmt: skip
+            good = np.delete(good, list(wrong))
             texts = column.take(pa.array(good)).cast(pa.string())
-            return _decoded(texts, good, wrong, column, schema)
-        return _decoded(texts, _without(len(column), []), {}, column, schema)
+        return _decoded(texts, good, wrong, schema)
 
     def encode(self, table: pa.Table) -> pa.Array:
         return _only_column(table, "text", "string")
@@ -46,7 +48,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Bytes:
-    """The format of `format="bytes"`: whatever the value holds."""
+    """The format of `format="bytes"`: any value."""
 
     name: ClassVar[str] = "bytes"
 
@@ -54,9 +56,11 @@ class Bytes:
         _need_one(schema, "bytes", "binary")
 
     def decode(self, values: pa.Array | pa.ChunkedArray, schema: Schema) -> Decoded:
+        import numpy as np
+
         self.check(schema)
         column = _whole(values)
-        return _decoded(column, _without(len(column), []), {}, column, schema)
+        return _decoded(column, np.arange(len(column)), {}, schema)
 
     def encode(self, table: pa.Table) -> pa.Array:
         return _only_column(table, "bytes", "binary")
@@ -78,7 +82,7 @@ def _whole(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     return column if pa.types.is_binary(column.type) else column.cast(pa.binary())
 
 
-def _no_text(value: bytes | None) -> str | None:
+def _utf8_error(value: bytes | None) -> str | None:
     try:
         (value or b"").decode()
     except UnicodeDecodeError as error:
@@ -86,16 +90,8 @@ def _no_text(value: bytes | None) -> str | None:
     return None
 
 
-def _without(count: int, wrong: list[int]) -> np.ndarray:
-    import numpy as np
-
-    return np.delete(np.arange(count, dtype=np.int64), wrong)
-
-
-def _decoded(
-    made: pa.Array, good: np.ndarray, wrong: dict[int, str], column: pa.Array, schema: Schema
-) -> Decoded:
-    """The rows made for `good`; null values are bad rows, too."""
+def _decoded(made: pa.Array, good: np.ndarray, wrong: dict[int, str], schema: Schema) -> Decoded:
+    """The rows of `good`; null values are bad rows as well."""
     import numpy as np
     import pyarrow as pa
 
@@ -112,7 +108,7 @@ def _decoded(
 
 
 def _only_column(table: pa.Table, name: str, type_: str) -> pa.Array:
-    """The one column as record values; a null is a row this format cannot write."""
+    """The only column as record values; nulls cannot be written in this format."""
     import pyarrow as pa
 
     from millstream.schema import Schema

@@ -1,7 +1,7 @@
-"""Times as JSON carries them: ISO text, or whole milliseconds since the epoch.
+"""Parses times as in JSON: ISO text, or integer milliseconds since the epoch.
 
-Everything is counted in microseconds (days for dates) since 1970, UTC, and lies in the
-years 1 to 9999, the range that Python's `datetime` and Spark share.
+Results are microseconds (days for dates) since 1970 in UTC, within the years 1 to 9999, the range
+that Python's `datetime` and Spark share.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 
 
 class InvalidTime(ValueError):
-    """The text or number is no time; the message ends the sentence "got …"."""
+    """The text or number is not a valid time; the message completes "got …"."""
 
 
 def parse_date(text: str) -> int:
     """Days since the epoch of `YYYY-MM-DD`."""
     if _DAY.fullmatch(text) is None:
-        raise InvalidTime("text that is no YYYY-MM-DD")
+        raise InvalidTime("text that is not YYYY-MM-DD")
     try:
         return date.fromisoformat(text).toordinal() - _EPOCH
     except ValueError:
@@ -36,13 +36,13 @@ def parse_date(text: str) -> int:
 
 
 def parse_timestamp(text: str, *, zoned: bool) -> int:
-    """Microseconds since the epoch of ISO text; without a zone it is UTC.
+    """Microseconds since the epoch of ISO text; text without a zone is UTC.
 
-    With `zoned=False` (a wall clock) the text may not carry a zone.
+    With `zoned=False` (a wall-clock time) the text must not have a zone.
     """
     found = _ISO.fullmatch(text)
     if found is None:
-        raise InvalidTime("text that is no ISO time")
+        raise InvalidTime("text that is not an ISO time")
     hour, minute, second = (int(found[name] or 0) for name in ("hour", "minute", "second"))
     if hour > 23 or minute > 59 or second > 59:
         raise InvalidTime("an hour, minute or second that does not exist")
@@ -54,12 +54,12 @@ def parse_timestamp(text: str, *, zoned: bool) -> int:
 
 
 def from_millis(number: int) -> int:
-    """Microseconds since the epoch of whole milliseconds."""
+    """Microseconds since the epoch of integer milliseconds."""
     return check_range(number * 1_000)
 
 
 def check_range(instant: int) -> int:
-    """The instant itself, if it lies in the years 1 to 9999."""
+    """Return the instant if it is within the years 1 to 9999."""
     if not LEAST <= instant <= GREATEST:
         raise InvalidTime("a time outside the years 1 to 9999")
     return instant

@@ -1,4 +1,4 @@
-"""Columns to the bytes that Avro and Protobuf write, a column of all rows at a time."""
+"""Encodes columns as the bytes of Avro and Protobuf, a whole column at a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SEVEN, _MORE = np.uint8(0x7F), np.uint8(0x80)
 
 
 def encode_varints(values: Words) -> pa.Array:
-    """Each number in as few bytes as it needs, seven bits a byte, lowest first."""
+    """Encode numbers as varints: seven bits per byte, lowest first."""
     size = np.ones(values.size, np.int64)
     largest = int(values.max(initial=0))
     for bits in range(7, max(7, largest.bit_length()), 7):
@@ -34,19 +34,19 @@ def encode_varints(values: Words) -> pa.Array:
 
 
 def encode_zigzags(values: npt.NDArray[np.int64]) -> pa.Array:
-    """Signed numbers, their sign in the lowest bit."""
+    """Encode signed numbers as zigzag varints."""
     doubled = values.view(np.uint64) << np.uint64(1)
     return encode_varints(doubled ^ (values >> 63).view(np.uint64))
 
 
 def encode_fixed(values: npt.NDArray[np.generic]) -> pa.Array:
-    """Numbers as they lie in memory, lowest byte first."""
+    """Encode numbers as little-endian bytes of fixed size."""
     data = np.ascontiguousarray(values).view(np.uint8)
     return split_bytes(data, np.full(len(values), values.dtype.itemsize))
 
 
 def split_bytes(data: npt.NDArray[np.uint8], sizes: npt.NDArray[np.int64]) -> pa.Array:
-    """One array of bytes cut into values of these sizes."""
+    """Split an array of bytes into values of these sizes."""
     bounds = np.zeros(sizes.size + 1, np.int32)
     np.cumsum(sizes, out=bounds[1:])
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(np.ascontiguousarray(data))]
@@ -54,25 +54,25 @@ def split_bytes(data: npt.NDArray[np.uint8], sizes: npt.NDArray[np.int64]) -> pa
 
 
 def byte_lengths(column: pa.Array) -> npt.NDArray[np.int64]:
-    """How many bytes each value has."""
+    """The size of each value in bytes."""
     sizes: npt.NDArray[np.int64] = pc.binary_length(column).to_numpy(zero_copy_only=False)
     return sizes.astype(np.int64)
 
 
 def join_columns(parts: Sequence[pa.Array | pa.Scalar]) -> pa.Array:
-    """Values of several columns put together, row by row; null where one is null."""
+    """Concatenate the values of several columns, row by row; null where one is null."""
     return pc.binary_join_element_wise(*parts, _EMPTY)
 
 
 def choose(flags: npt.NDArray[np.bool_], one: pa.Array, other: pa.Array | bytes) -> pa.Array:
-    """Where a flag is true the one value, else the other."""
+    """Take `one` where a flag is true, else `other`."""
     if isinstance(other, bytes):
         other = pa.scalar(other, pa.binary())
     return pc.if_else(pa.array(flags), one, other)
 
 
 def join_lists(lists: pa.Array, elements: pa.Array) -> pa.Array:
-    """For each list the bytes of its elements, one after the other; empty for null."""
+    """Concatenate the bytes of the elements of each list; empty for null."""
     count = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
     bounds = np.zeros(len(lists) + 1, np.int64)
     np.cumsum(count, out=bounds[1:])

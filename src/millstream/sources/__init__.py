@@ -1,4 +1,4 @@
-"""Bytes become rows: where a stream begins, and how its ranges are read.
+"""Sources: where streams begin, and how ranges of offsets are read and decoded.
 
-spec (a value) -- reader (what is there, what lies in a range) --> raw records -- decode --> rows
+spec (a value) -- reader (offsets, the records of a range) --> raw records -- decode --> rows
 """

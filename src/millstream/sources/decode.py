@@ -1,4 +1,4 @@
-"""Raw records become rows: one decoder with one meaning, whichever lane runs it."""
+"""Decodes raw records to rows; both lanes use the same decoder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from millstream.sources.spec import Opener
 
 _NEVER = 2**63 - 1
-_FEW = 64  # rows that are counted one by one
+_FEW = 64  # up to this many rows are counted one by one
 _NONE_BAD = pa.schema([
     ("partition", pa.int32()), ("offset", pa.int64()), ("reason", pa.string()),
     ("step", pa.string()),
@@ -32,7 +32,7 @@ _HIDDEN_FROM = {"_key": "key", "_headers": "headers", "_timestamp": "timestamp"}
 
 @dataclass(slots=True)
 class PartReport:
-    """What was read of one partition: records, bad ones, the seconds it took, and where."""
+    """What was read from one partition: records, bad records, seconds, and the process."""
 
     rows: int = 0
     bad: int = 0
@@ -42,9 +42,9 @@ class PartReport:
 
 @dataclass(slots=True)
 class Report:
-    """What a slice of a source held: rows, bytes, largest time per partition, oddities.
+    """What a slice of a source contained: rows, bytes, the largest time per partition.
 
-    `parts` tells the rows, and what they cost, partition by partition.
+    `parts` has the rows, and how long they took, per partition.
     """
 
     rows: int = 0
@@ -54,7 +54,7 @@ class Report:
     parts: dict[int, PartReport] = field(default_factory=dict)
 
     def add(self, other: Report) -> None:
-        """Take another slice's figures in."""
+        """Add the figures of another slice."""
         self.rows += other.rows
         self.bytes += other.bytes
         self.extra += other.extra
@@ -66,19 +66,19 @@ class Report:
             known.seconds, known.where = known.seconds + part.seconds, part.where
 
     def took(self, seconds: float, where: str) -> None:
-        """What reading all of it took, and where it was read; shared out by rows."""
+        """Record how long reading took and where it ran, divided among partitions by rows."""
         for part in self.parts.values():
             part.seconds, part.where = seconds * part.rows / max(1, self.rows), where
 
     @property
     def bad(self) -> int:
-        """How many records were bad."""
+        """The number of bad records."""
         return sum(part.bad for part in self.parts.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Good rows with their origin, the places of bad ones with a reason, and the report."""
+    """Good rows with their origin, the offsets of bad rows with a reason, and the report."""
 
     good: pa.Table
     bad: pa.Table
@@ -86,7 +86,7 @@ class Rows:
 
 
 def counted(rows: Rows) -> Rows:
-    """The same rows, with the report saying how many each partition gave, good and bad."""
+    """Return the same rows with counts of good and bad records per partition in the report."""
     parts: dict[int, PartReport] = {}
     for partition, count in per_partition(rows.good["_partition"]).items():
         parts[partition] = PartReport(count)
@@ -97,7 +97,7 @@ def counted(rows: Rows) -> Rows:
 
 
 def per_partition(column: pa.ChunkedArray) -> dict[int, int]:
-    """How often each partition stands in a column of them."""
+    """Count the rows of each partition in a column of partitions."""
     partitions = column.to_numpy()
     if not len(partitions):
         return {}
@@ -110,18 +110,14 @@ def per_partition(column: pa.ChunkedArray) -> dict[int, int]:
     return dict(zip(found.tolist(), counts.tolist(), strict=True))
 
 
-def _json() -> Opener:
-    return Values(Json())
-
-
 Skips = dict[int, dict[int, tuple[str, str]]]
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeContext:
-    """What differs from batch to batch: the batch clock, and records that a step cannot take.
+    """What differs between batches: the batch clock, and records that raised an error in a step.
 
-    `skips` has for a partition and offset the step's name and the reason.
+    `skips` maps partition and offset to the step's name and the reason.
     """
 
     clock: int = 0
@@ -132,30 +128,30 @@ NO_CONTEXT = DecodeContext()
 
 
 class RecordDecoder(Protocol):
-    """How a source's raw records become rows: made once per run, and sent to Spark's workers."""
+    """Decodes a source's raw records; created once per run and sent to Spark's workers."""
 
     @property
     def more(self) -> tuple[str, ...]:
-        """Of a record's key and headers, what it needs."""
+        """Which of a record's key and headers it needs."""
 
     @property
     def needs_clock(self) -> bool:
-        """Whether rows depend on the batch clock: they cannot be decoded before the batch."""
+        """Whether rows depend on the batch clock, and so cannot be decoded before the batch."""
 
     def columns(self) -> pa.Schema:
         """The columns of good rows."""
 
     def __call__(self, raw: pa.Table, context: DecodeContext = NO_CONTEXT) -> Rows:
-        """Decode a slice of what the reader gave."""
+        """Decode a slice of the reader's records."""
 
 
 @dataclass(frozen=True)
 class Decoder:
-    """How one source's records are read.
+    """The decoder of one source.
 
-    An event time more than `ahead` beyond the record's timestamp, or with `by_clock` beyond the
-    batch clock, makes a bad row. `hidden` are the hidden columns the steps after it name. `opener`
-    turns what the reader gives into rows.
+    A row whose event time is more than `ahead` beyond the record's timestamp, or with `by_clock`
+    beyond the batch clock, is a bad row. `hidden` are the hidden columns that later steps name.
+    `opener` reads the rows of raw records.
     """
 
     source: int
@@ -165,12 +161,12 @@ class Decoder:
     ahead: int | None
     by_clock: bool = False
     hidden: tuple[str, ...] = ()
-    opener: Opener = field(default_factory=_json)
+    opener: Opener = field(default_factory=lambda: Values(Json()))
     correction: ClockCorrection | None = None
 
     @property
     def more(self) -> tuple[str, ...]:
-        """Of a record's key and headers, what the steps after it name."""
+        """Which of a record's key and headers later steps name."""
         return tuple(name for name in ("key", "headers") if f"_{name}" in self.hidden)
 
     @property
@@ -178,7 +174,7 @@ class Decoder:
         return self.by_clock and self.time is not None and self.ahead is not None
 
     def columns(self) -> pa.Schema:
-        """The schema of good rows: the source's columns, hidden ones that are used, the origin."""
+        """The schema of good rows: the source's columns, hidden columns in use, the origin."""
         return self._columns
 
     @cached_property
@@ -197,18 +193,15 @@ class Decoder:
         return pa.schema(fields)
 
     def __call__(self, raw: pa.Table, context: DecodeContext = NO_CONTEXT) -> Rows:
-        """Decode a slice of what the reader gave.
+        """Decode a slice of the reader's records.
 
-        Bad rows are those the format refuses, those without an event time, and those
-        whose time lies more than `ahead` in the future; they move no watermark.
+        Rows are bad if the format refuses them, if they have no event time, or if their time is
+        more than `ahead` in the future; bad rows do not advance the watermark.
         """
         opened = self.opener.open(raw, self.schema)
         raw, decoded = opened.records, opened.decoded
-        positions = decoded.good
-        table, reasons = (
-            decoded.table,
-            dict(zip(decoded.bad.tolist(), decoded.reasons, strict=True)),
-        )
+        table, positions = decoded.table, decoded.good
+        reasons = dict(zip(decoded.bad.tolist(), decoded.reasons, strict=True))
         if context.skips:
             skipped = _skipped(context.skips, raw, positions)
             reasons |= {int(positions[place]): why for place, (_, why) in skipped.items()}
@@ -221,15 +214,9 @@ class Decoder:
             reasons |= refused
             if refused:
                 table, positions = table.filter(pa.array(keep)), positions[keep]
-        whole = len(positions) == raw.num_rows
-        origin = raw if whole else raw.take(pa.array(positions))
+        origin = raw if len(positions) == raw.num_rows else raw.take(pa.array(positions))
         good = self._with_origin(table, origin)
-        report = Report(
-            rows=raw.num_rows,
-            bytes=opened.bytes,
-            extra=decoded.extra,
-            times=self._largest(good),
-        )
+        report = Report(raw.num_rows, opened.bytes, decoded.extra, self._largest(good))
         return counted(Rows(good, _bad(raw, reasons, context.skips), report))
 
     def _received(self, table: pa.Table, raw: pa.Table, positions: np.ndarray) -> pa.ChunkedArray:
@@ -256,14 +243,14 @@ class Decoder:
     def _future(
         self, column: pa.Array, raw: pa.Table, positions: np.ndarray, clock: int
     ) -> np.ndarray:
-        """Which times lie more than `ahead` beyond the clock they are measured by."""
+        """Which times are more than `ahead` beyond the record's timestamp or the batch clock."""
         times = pc.fill_null(column, 0).cast(pa.int64()).to_numpy()
         if not self.by_clock:
             stamps = raw["timestamp"].take(pa.array(positions)).cast(pa.int64())
             since = pc.fill_null(stamps, _NEVER).to_numpy()
         else:
             since = np.full(len(times), clock)
-        beyond = times.astype(np.uint64) - since.astype(np.uint64)  # no overflow where positive
+        beyond = times.astype(np.uint64) - since.astype(np.uint64)  # cannot overflow if positive
         future: np.ndarray = (times > since) & (beyond > np.uint64(self.ahead or 0))
         return future
 
@@ -282,7 +269,7 @@ class Decoder:
         )
 
     def _hidden(self, name: str, table: pa.Table, raw: pa.Table) -> pa.ChunkedArray:
-        """A column of the record itself; a record without a timestamp has the row's own time."""
+        """A hidden column; a record without a timestamp gets the row's event time."""
         column = raw[_HIDDEN_FROM[name]]
         if name == "_timestamp" and self.time is not None and column.null_count:
             return pc.coalesce(column, table[self.time])
@@ -302,7 +289,7 @@ class Decoder:
 
 
 def _skipped(skips: Skips, raw: pa.Table, positions: np.ndarray) -> dict[int, tuple[str, str]]:
-    """Which of the good rows a later step cannot take, as an earlier try has found."""
+    """The good rows that raised an error in a later step in an earlier attempt."""
     partitions, offsets = raw["partition"].to_numpy(), raw["offset"].to_numpy()
     found = {}
     for partition, some in skips.items():
@@ -313,7 +300,7 @@ def _skipped(skips: Skips, raw: pa.Table, positions: np.ndarray) -> dict[int, tu
 
 
 def _bad(raw: pa.Table, reasons: dict[int, str], skips: Skips) -> pa.Table:
-    """The places of bad records, why they are bad, and for which step if not for all."""
+    """The offsets of bad records, the reasons, and the step if a step has refused them."""
     if not reasons:
         return _NONE_BAD
     positions = sorted(reasons)

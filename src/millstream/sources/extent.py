@@ -1,4 +1,4 @@
-"""The check that a source still holds what a job has not read yet."""
+"""Checks that a source still holds the records that a job has not read yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Memory`: rows in this process, as a place they come from and as a place they go to."""
+"""`Memory`: rows in this process, as a source and as a sink."""
 
 from __future__ import annotations
 
@@ -24,11 +24,10 @@ class Memory:
     """Rows in a list: `ms.Memory(rows)` to read them, `results = ms.Memory()` and then
     `results.rows` to collect them.
 
-    As a source it is bounded: the rows there are when a run begins. Their columns follow
-    from the rows, or from `schema`. As a sink, rows are there once per batch as long as
-    this process lives; nothing outlives it. Where all sources and sinks of a pipeline are
-    `Memory`, each run begins from the first row and with empty sinks. A text in the place of
-    rows is the name.
+    As a source it is bounded: it has the rows that exist when a run starts. Their columns are
+    inferred from the rows, or given by `schema`. As a sink it holds the rows of each batch once,
+    as long as this process lives. If all sources and sinks of a pipeline are `Memory`, each run
+    starts from the first row and with empty sinks. A string instead of rows is the name.
 
     >>> Memory([{"auction": 1, "price": 2.5}]).row_schema().ddl()
     '`auction` long, `price` double'
@@ -58,7 +57,7 @@ class Memory:
         return f"Memory({self.name!r})"
 
     def row_schema(self) -> Schema:
-        """The columns of its rows, as they were given or as the rows have them."""
+        """The columns of its rows: as given, or inferred from the rows."""
         if self._schema is not None:
             return self._schema
         names = list(dict.fromkeys(name for row in self.rows for name in row))
@@ -80,7 +79,7 @@ class Memory:
         return Values(Json())
 
     def reader(self, opening: SourceOpening) -> Reader:
-        """The rows there are now; a later run needs the same ones."""
+        """Open the current rows; a later run needs the same rows."""
         from millstream.sources.plain_json import as_json
         from millstream.sources.rows_reader import RowsReader
 
@@ -94,7 +93,7 @@ class Memory:
 
 
 def _type(values: Iterable[Any], path: str) -> Type:
-    """The one type that holds all these values; nulls fit every type."""
+    """The type of all these values; nulls fit every type."""
     there = [value for value in values if value is not None]
     kinds = {type(value) for value in there}
     if kinds and kinds <= {int, float}:

@@ -1,4 +1,4 @@
-"""Rows of Python values as JSON records, as the JSON format reads them back."""
+"""Encodes rows of Python values as JSON records that the JSON format reads."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from millstream.errors import InvalidInput
 
 
 def as_json(row: Mapping[str, Any], what: str) -> bytes:
-    """A row of JSON values, times, decimals and bytes as one record; `what` wants it.
+    """Encode a row of JSON values, times, decimals and bytes; `what` names the caller in errors.
 
     Raises:
-        InvalidInput: the row is no dict, or holds something else.
+        InvalidInput: the row is not a dict, or contains another type.
     """
     if not isinstance(row, Mapping):
         raise InvalidInput(f"{what} needs rows as dicts", got=repr(row),
                            do='write [{"auction": 1}]')  # fmt: skip
 
-    def told(value: Any) -> Any:
+    def encode_other(value: Any) -> Any:
         if isinstance(value, date | time_of_day):
             return value.isoformat()
         if isinstance(value, bytes):
@@ -36,15 +36,15 @@ def as_json(row: Mapping[str, Any], what: str) -> bytes:
                            got=repr(value), do="write it as text")  # fmt: skip
 
     try:
-        return json.dumps(dict(row), default=told, allow_nan=False).encode()
+        return json.dumps(dict(row), default=encode_other, allow_nan=False).encode()
     except ValueError as error:
         if isinstance(error, InvalidInput):
             raise
-        return json.dumps(_finite(dict(row)), default=told).encode()
+        return json.dumps(_finite(dict(row)), default=encode_other).encode()
 
 
 def _finite(value: Any) -> Any:
-    """The value with NaN and the infinities as the texts that mean them."""
+    """The value with NaN and infinities as strings."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, Mapping):

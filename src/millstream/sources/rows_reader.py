@@ -1,4 +1,4 @@
-"""Raw records that lie in lists: an offset is a place in a list."""
+"""Reads records from lists: an offset is an index."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Record = dict[str, Any]
 
 
 class RowsReader:
-    """Lists of records by partition, as they are at each look."""
+    """Lists of records by partition, which may grow."""
 
     def __init__(
         self, partitions: Callable[[], Mapping[int, Sequence[Record]]], identity: str | None = None
@@ -27,12 +27,12 @@ class RowsReader:
         self._partitions, self._identity = partitions, identity
 
     def extent(self) -> Extent:
-        """All there is."""
+        """All records."""
         ends = {partition: len(records) for partition, records in self._partitions().items()}
         return Extent(dict.fromkeys(ends, 0), ends, self._identity)
 
     def scan(self, spark: SparkSession, ranges: Ranges, more: Sequence[str] = ()) -> Scan:
-        """The records of these ranges, spread over tasks in their order."""
+        """The records of these ranges, divided among tasks in order."""
         return Scan(spark.createDataFrame(self.table(ranges, more)))
 
     def table(self, ranges: Ranges, more: Sequence[str] = ()) -> pa.Table:
@@ -42,13 +42,13 @@ class RowsReader:
         return pa.Table.from_pylist(rows, schema=raw_schema(read_columns(more)))
 
     def originals(self, places: Mapping[int, Sequence[int]]) -> pa.Table:
-        """Single records, whole."""
+        """Single records with all columns."""
         parts = self._partitions()
         rows = [parts[p][offset] for p, offsets in sorted(places.items()) for offset in offsets]
         return pa.Table.from_pylist(rows, schema=raw_schema())
 
     def progress(self, offsets: Mapping[int, int]) -> None:
-        """Nobody watches records in memory."""
+        """Nothing to report for records in memory."""
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to close."""

@@ -1,7 +1,7 @@
-"""Sources whose raw records are slices: one names many rows, and the opener reads them.
+"""Raw records that are slices: each names many rows, which the opener reads.
 
-A slice says where its rows lie (a piece of a file, a stretch of numbers), not what they
-are, so they are read where they are decoded: in Spark's workers, or on the driver.
+A slice says where rows are (a piece of a file, a range of numbers) and does not contain them, so
+that they are read where they are decoded: in Spark's workers, or on the driver.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def as_table(slices: Sequence[dict[str, Any]], more: Sequence[str] = ()) -> pa.T
 def as_frame(
     spark: SparkSession, slices: Sequence[dict[str, Any]], more: Sequence[str] = ()
 ) -> DataFrame:
-    """Slices as raw records, one to a Spark task."""
+    """Slices as raw records, one per Spark task."""
     table = as_table(slices, more)
     if table.num_rows <= 1:
         return spark.createDataFrame(table)
@@ -45,12 +45,12 @@ def as_frame(
 
 
 def parts_of(raw: pa.Table) -> list[dict[str, Any]]:
-    """The slices that raw records hold."""
+    """The slices in raw records."""
     return [json.loads(value) for value in raw["value"].to_pylist()]
 
 
 def records(raw: pa.Table, offsets: pa.Array, stamps: pa.Array) -> pa.Table:
-    """Where rows stand and when they were written, as a table of records without values."""
+    """The offsets and timestamps of rows, as a table of records without values."""
     count = len(offsets)
     made = {
         "partition": pa.array([PARTITION] * 0, pa.int32()) if not count
@@ -65,7 +65,7 @@ def records(raw: pa.Table, offsets: pa.Array, stamps: pa.Array) -> pa.Table:
 
 
 def together(parts: Iterable[Opened], raw: pa.Table, schema: Schema) -> Opened:
-    """What several slices held, as one."""
+    """Combine the rows of several slices."""
     import numpy as np
 
     found = list(parts)

@@ -1,4 +1,4 @@
-"""Raw records whose value is the row in some format: those of topics, and rows in memory."""
+"""Raw records whose value is a row in some format: those of topics and of `Memory`."""
 
 from __future__ import annotations
 

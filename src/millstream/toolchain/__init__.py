@@ -1,7 +1,7 @@
-"""The toolchain: what runs underneath, found or fetched, and checked before it is used.
+"""The toolchain: finds or fetches what Millstream runs on, and checks it before use.
 
     a machine -- java --> a Java 17+ -- jars --> Spark's connector, a Kafka broker
 
-Nothing here knows a topic, a row or a pipeline. Whatever is missing ends in one `SetupFailed`
-sentence that says what to do; whatever was fetched once is used again without a network.
+Nothing here depends on topics, rows or pipelines. If something is missing, `SetupFailed` says what
+to do. What was fetched once is used again without a network.
 """

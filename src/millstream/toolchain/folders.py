@@ -1,4 +1,4 @@
-"""Where Millstream keeps things: the cache may be deleted at any time, the home may not."""
+"""Where Millstream stores files: the cache may be deleted at any time, the home may not."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ _NO_ROOM = {errno.ENOSPC: "No space left on device", errno.EDQUOT: "Disk quota e
 
 
 def cache_folder() -> Path:
-    """What can be fetched or made again: `MILLSTREAM_CACHE`, else the user's cache folder."""
+    """The folder for replaceable files: `MILLSTREAM_CACHE`, else the user's cache folder."""
     return _made("MILLSTREAM_CACHE", _user_cache() / "millstream")
 
 
 def home_folder() -> Path:
-    """What cannot be made again, brokers' data first: `MILLSTREAM_HOME`, else `~/.millstream`.
+    """The folder for permanent files (brokers' data): `MILLSTREAM_HOME`, else `~/.millstream`.
 
-    Made for its owner alone (0700).
+    Only its owner can access it (0700).
     """
     return _made("MILLSTREAM_HOME", Path("~/.millstream"))
 
 
 @contextmanager
 def written_in(folder: Path, variable: str = "MILLSTREAM_CACHE") -> Iterator[None]:
-    """Run writes into `folder`, saying in one sentence why they failed: full, closed, absent.
+    """Run a block that writes to `folder`, and explain why writing failed.
 
     Raises:
-        SetupFailed: in place of the `OSError` that writing met.
+        SetupFailed: replaces the `OSError` of a write.
     """
     try:
         yield
@@ -45,20 +45,20 @@ def written_in(folder: Path, variable: str = "MILLSTREAM_CACHE") -> Iterator[Non
 
 
 def unwritable(folder: Path, error: OSError, variable: str = "MILLSTREAM_CACHE") -> SetupFailed:
-    """The sentence for a folder that took no more: no room is told apart from no permission."""
+    """The error for a folder that cannot be written to: no space left, or no permission."""
     if error.errno in _NO_ROOM:
         return no_room(folder, _NO_ROOM[error.errno], variable)
     return SetupFailed(
         f"Millstream needs to write in {folder}",
         got=error.strerror or str(error),
-        do=f"open the folder for writing or set {variable} to one you may write in",
+        do=f"make the folder writable or set {variable} to one that is",
     )
 
 
 def no_room(folder: Path, cause: str, variable: str = "MILLSTREAM_CACHE") -> SetupFailed:
-    """The sentence for a full disk, whoever met it: Python or a Java underneath."""
+    """The error for a full disk, detected by Python or by Java."""
     return SetupFailed(
-        f"Millstream needs room on the disk of {folder}",
+        f"Millstream needs space on the disk of {folder}",
         got=cause,
         do=f"free some space there or set {variable} to a folder on another disk",
     )
@@ -71,7 +71,7 @@ def _made(variable: str, otherwise: Path) -> Path:
         folder = folder.expanduser().absolute()
     except RuntimeError as error:
         raise SetupFailed(
-            f"Millstream needs a folder to keep things in and finds none for {otherwise}",
+            f"Millstream needs a folder for its files, and {otherwise} cannot be resolved",
             got=str(error),
             do=f"set HOME or {variable}",
         ) from error

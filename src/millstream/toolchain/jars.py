@@ -1,11 +1,11 @@
-"""The jars: fetched once, pinned byte for byte, and looked at before each use.
+"""The jars: fetched once, pinned by hash, and checked before each use.
 
-    jars.xml   what is wanted, by coordinates
-    jars.lock  what that is: name, SHA-256 and size of each file
+    jars.xml   the required jars, by coordinates
+    jars.lock  the pins: name, SHA-256 and size of each file
     <cache>/jars/<digest of jars.xml>/<conf>/*.jar, and `checked`: sizes and times when last hashed
 
-Whole jars appear by rename alone, so a reader meets a whole jar or none. A jar that is missing,
-cut short or changed is fetched again; one that comes back wrong is refused.
+Jars appear by an atomic rename, so a reader never finds an incomplete jar. A jar that is missing,
+truncated or changed is fetched again; if the fetched jar does not match its pin, it is refused.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CHECKED = "checked"
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """One jar as it must be, to the byte."""
+    """The pin of one jar."""
 
     conf: str
     name: str
@@ -47,13 +47,13 @@ class Pin:
 
 
 def jars(conf: Conf, *, say: Callable[[str], None] | None = None) -> tuple[Path, ...]:
-    """The jars of one class path, each as pinned, in the order of their names.
+    """Return the jars of one class path, verified, in the order of their names.
 
-    Fetched on first use: `say` then gets a line of progress every few seconds. Afterwards no
-    network is needed.
+    They are fetched on first use: then `say` is called with the progress every few seconds.
+    Afterwards no network is needed.
 
     Raises:
-        SetupFailed: they are not there and cannot be fetched, or came back other than pinned.
+        SetupFailed: they are missing and cannot be fetched, or do not match their pins.
     """
     return every_jar((conf,), say=say)[conf]
 
@@ -61,7 +61,7 @@ def jars(conf: Conf, *, say: Callable[[str], None] | None = None) -> tuple[Path,
 def every_jar(
     confs: Sequence[Conf] = CONFS, *, say: Callable[[str], None] | None = None
 ) -> dict[Conf, tuple[Path, ...]]:
-    """As `jars` for several class paths, with one fetch for all that is missing."""
+    """As `jars`, for several class paths; all missing jars are fetched at once."""
     folder = cache_folder() / "jars" / digest()
     if any(unfit(folder / conf, conf) for conf in confs):
         with written_in(folder):
@@ -70,7 +70,7 @@ def every_jar(
 
 
 def digest() -> str:
-    """The name of a set of jars: short, and another for each `jars.xml`."""
+    """A short digest of `jars.xml`, which names a set of jars."""
     return hashlib.sha256(WANTED.read_bytes()).hexdigest()[:16]
 
 
@@ -82,10 +82,9 @@ def pins(conf: Conf) -> list[Pin]:
 
 
 def unfit(folder: Path, conf: Conf) -> list[Pin]:
-    """The jars of `conf` that `folder` lacks or holds changed.
+    """The jars of `conf` that are missing or changed in `folder`.
 
-    A file whose size and time are as when it was last hashed is taken as unchanged; any other
-    is hashed now.
+    A file with the size and time of its last hash is assumed to be unchanged; others are hashed.
     """
     checked = _checked(folder)
     now: dict[str, list[int]] = {}
@@ -106,7 +105,7 @@ def unfit(folder: Path, conf: Conf) -> list[Pin]:
 
 
 def sha256(file: Path) -> str:
-    """The hash of a file's bytes, as hexadecimal."""
+    """The SHA-256 of a file in hexadecimal."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
@@ -142,15 +141,15 @@ def _accept(fetched: Path, folder: Path, conf: Conf) -> None:
 
 def _refused(conf: Conf, got: str) -> SetupFailed:
     return SetupFailed(
-        f"the jars of {conf} need to be those pinned in jars.lock",
+        f"the jars of {conf} need to match jars.lock",
         got=f"{got} from the registry",
-        do="run it again, and ask who runs your mirror or proxy if it stays: nothing was kept",
+        do="run it again; if it fails again, check your mirror or proxy (nothing was stored)",
     )
 
 
 @contextmanager
 def _alone(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """One process fetches; the others wait and find the work done."""
+    """Let one process fetch; the others wait for it and then find the jars."""
     with (folder / "lock").open("w") as lock:
         spoken = time.monotonic()
         while True:
@@ -161,13 +160,13 @@ def _alone(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
                 time.sleep(0.1)
             if time.monotonic() - spoken >= QUIET:
                 spoken = time.monotonic()
-                say("fetching jars: another process is at it, waiting")
+                say("fetching jars: waiting for another process that fetches them")
         yield
 
 
 @contextmanager
 def _scratch(folder: Path) -> Iterator[Path]:
-    for left in folder.glob("fetching-*"):  # by a process that was killed: the lock is ours
+    for left in folder.glob("fetching-*"):  # left by a killed process; this process has the lock
         shutil.rmtree(left, ignore_errors=True)
     scratch = Path(tempfile.mkdtemp(prefix="fetching-", dir=folder))
     try:
@@ -203,4 +202,4 @@ def _megabytes(confs: Sequence[Conf]) -> int:
 
 
 def _silent(line: str) -> None:
-    """Progress nobody asked for."""
+    """Report no progress."""

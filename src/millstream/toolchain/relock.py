@@ -1,6 +1,6 @@
-"""Pin the jars anew: `python -m millstream.toolchain.relock`, after a change of `jars.xml`.
+"""Updates the pins of the jars after `jars.xml` changed: `python -m millstream.toolchain.relock`.
 
-What the registry gives now is written to `jars.lock`; the change is reviewed like any other.
+It writes the jars that the registry has now to `jars.lock`; review the change like any other.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from millstream.toolchain.jars import CONFS, LOCK, WANTED, digest, sha256
 
 
 def relock() -> int:
-    """Fetch every jar of `jars.xml` and write its pin; returns how many there are."""
+    """Fetch every jar of `jars.xml` and write its pin; return their number."""
     with tempfile.TemporaryDirectory() as scratch:
         fetch(WANTED, CONFS, Path(scratch), _say)
         rows = [

@@ -1,4 +1,4 @@
-"""The trust store for a Java that brings its own certificates: what Python trusts, in Java's form.
+"""A trust store for a Java with its own certificates: what Python trusts, in Java's format.
 
 SSL_CERT_FILE or SSL_CERT_DIR set -> the certificates they name
 the system keeps a Java store     -> that store
@@ -30,7 +30,7 @@ _PASSWORD = "changeit"  # noqa: S105 - the stores hold public certificates; Java
 
 
 def trust_options() -> list[str]:
-    """The options that make a Java trust what this machine trusts; none if nothing is known."""
+    """The options that make a Java trust what this machine trusts; empty if that is unknown."""
     named = os.environ.get("SSL_CERT_FILE") or os.environ.get("SSL_CERT_DIR")
     system = next((store for store in SYSTEM_STORES if store.is_file()), None)
     if system is not None and not named:
@@ -46,7 +46,7 @@ def trust_options() -> list[str]:
 
 
 def trusted_certificates() -> tuple[bytes, ...]:
-    """The authorities Python's `ssl` trusts on this machine, as DER, each once and in order."""
+    """The authorities that Python's `ssl` trusts on this machine, as DER, distinct and in order."""
     paths = ssl.get_default_verify_paths()
     files = [Path(paths.cafile)] if paths.cafile else []
     if paths.capath:
@@ -57,8 +57,8 @@ def trusted_certificates() -> tuple[bytes, ...]:
 def java_store(certificates: Iterable[bytes]) -> bytes:
     """A Java key store (the JKS format, version 2) that trusts these DER certificates.
 
-    Written here because `keytool` takes one certificate per start: about a minute for a
-    machine's usual 150.
+    Written here because `keytool` adds one certificate per call: about a minute for the usual
+    150 certificates.
     """
     entries = [
         struct.pack(">I", 2)  # a trusted certificate
@@ -97,7 +97,7 @@ def _certificates_in(file: Path) -> Iterator[bytes]:
         body, end, _ = block.partition(_END)
         if not end:
             continue
-        with suppress(ValueError, ssl.SSLError):  # one broken entry would cost Java the whole store
+        with suppress(ValueError, ssl.SSLError):  # Java rejects a store with an invalid entry
             der = ssl.PEM_cert_to_DER_cert(f"{_BEGIN}{body}{_END}\n")
             judge.load_verify_locations(cadata=der)
             yield der

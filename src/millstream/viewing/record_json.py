@@ -95,7 +95,7 @@ def _value(
 
 
 def body_to_json(raw: bytes | None, form: Form, most: int) -> dict[str, Any]:
-    """Bytes as text of at most so many characters; `kind` is the format that applied.
+    """Bytes as text of at most `most` characters; `kind` is the format that applied.
 
     Bytes that are not UTF-8 are always hexadecimal; text that is not JSON is text.
     """

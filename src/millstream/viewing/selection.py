@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Selection:
     """Selects records by key and condition, and counts those it has seen.
 
-    A condition may take so many `seconds` per record; after that its result is unknown.
+    A condition may take `seconds` per record; after that its result is unknown.
     """
 
     key: bytes | None = None

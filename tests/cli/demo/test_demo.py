@@ -217,7 +217,7 @@ def balanced(demo: Demo, browsed: Browsed, sent: int) -> None:
 
 
 def alerted(demo: Demo) -> None:
-    """The owner has a mail that the checkout fails, and so it does."""
+    """The owner has received a mail that the checkout fails."""
     demo.until(r"mail for owner@shop\.example: \[.*firing.*\] shop-visitors: pages fail")
     [found] = alerts(StackFolder(demo.stack.home / "stack"), "shop-visitors", "pages fail")
     assert found["key"] == {"page": "/checkout"}
@@ -251,7 +251,7 @@ def stored_and_joined(demo: Demo, sent: int) -> None:
 
 
 def good_views(demo: Demo) -> list[dict[str, Any]]:
-    """The shop's records that are whole."""
+    """The shop's well-formed records."""
     whole = [value for value in in_kafka_raw(demo.stack.kafka, "shop.views")
              if value is not None and value.endswith(b"}")]  # fmt: skip
     return [{"search": None, **json.loads(value)} for value in whole]
@@ -265,6 +265,6 @@ def in_store(demo: Demo) -> int:
 
 
 def in_kafka_raw(kafka: str, topic: str) -> list[bytes | None]:
-    """The values of a topic as they are."""
+    """The raw values of a topic."""
     with Consumer(topic, kafka=kafka, until_end=True) as reader:
         return [record.value for record in reader]

@@ -132,7 +132,7 @@ def test_a_job_continues_after_a_damaged_record_batch_with_skip_damaged(
         stopped = millstream("run", file, *folder, "--until", "caught-up")
         assert stopped.code == 6
         assert f"{topic}/0 needs an intact record batch at offset {offset}; got" in stopped.err
-        assert "go on behind that batch by `millstream run … --skip-damaged`" in stopped.err
+        assert "continue after that batch by `millstream run … --skip-damaged`" in stopped.err
     gone_on = millstream.ok("run", file, *folder, "--until", "caught-up", "--skip-damaged")
     said = f"{topic}/0: offsets {offset} to {offset + 1} (2 records at most), which are damaged"
     assert f"warning: {said}, are passed over" in gone_on.err

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def newcomer(tmp_path: Path) -> Iterator[Command]:
-    """The command with an empty home, where nothing has run yet."""
+    """The command with an empty home."""
     command = Command(None, {"MILLSTREAM_HOME": str(tmp_path / "home")})
     yield command
     command("down")

@@ -1,4 +1,4 @@
-"""A page that others reach needs a token and the host names it answers to."""
+"""A page that other machines can reach needs a token and its public addresses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_the_loopback_needs_no_further_option(host: str | None) -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.5", "192.168.1.7"])
-def test_another_address_needs_a_token_and_the_names_people_type(host: str) -> None:
+def test_another_address_needs_a_token_and_a_public_url(host: str) -> None:
     with pytest.raises(
         InvalidInput, match=r"needs a token of your own; got --page-host .* without"
     ):
@@ -51,7 +51,7 @@ def test_a_page_on_all_addresses_is_reached_by_its_loopback(host: str, near: str
             "https://jobs.example/page", "https://jobs.example?x=1", "http://h:0", "http://h:99999",
             "http://[::1", "javascript:alert(1)"],
 )  # fmt: skip
-def test_a_url_that_is_no_plain_address_is_refused(url: str) -> None:
+def test_a_url_with_a_path_or_query_is_refused(url: str) -> None:
     with pytest.raises(InvalidInput, match="--page-url needs an address such as"):
         PageOptions(None, (url,)).address(8080)
 
@@ -91,7 +91,7 @@ def test_only_the_owner_can_read_the_kept_token(tmp_path: Path) -> None:
     assert [file.name for file in folder.path.iterdir() if "token" in file.name] == ["token"]
 
 
-def test_up_refuses_a_page_for_others_without_a_token_before_anything_starts(
+def test_up_refuses_a_public_page_without_a_token_before_anything_starts(
     tmp_path: Path,
 ) -> None:
     home = tmp_path / "home"

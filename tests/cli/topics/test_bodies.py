@@ -1,4 +1,4 @@
-"""Records as lines: nothing lost for programs, nothing harmful for people."""
+"""Records as lines: complete for programs, escaped for people."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def record(
     return Record("shop", 2, 41, NOON, key, value, headers)
 
 
-def test_a_program_gets_everything_the_record_holds() -> None:
+def test_json_output_has_the_whole_record() -> None:
     line = for_programs(record(b'{"n": 1}', b"ann", (("a", b"1"), ("a", None))), Format.json)
     assert json.loads(line) == {
         "topic": "shop",
@@ -40,7 +40,7 @@ def test_a_program_gets_everything_the_record_holds() -> None:
 @pytest.mark.parametrize(
     "raw", [b"1.10", b"1e400", b"123456789012345678901234567890", b'{"a":1,"a":2}', b'"\\u001b"']
 )
-def test_the_json_of_a_value_is_not_touched(raw: bytes) -> None:
+def test_the_json_of_a_value_is_unchanged(raw: bytes) -> None:
     assert f'"value": {raw.decode()}, ' in for_programs(record(raw), Format.json)
 
 
@@ -50,13 +50,13 @@ def test_json_over_several_lines_becomes_one() -> None:
     assert json.loads(line)["value"] == {"a": 1}
 
 
-def test_a_value_that_is_not_json_says_so() -> None:
+def test_a_value_that_is_not_json_is_marked() -> None:
     found = json.loads(for_programs(record(b"hello"), Format.json))
     assert (found["value"], found["not_json"]) == ("hello", True)
     assert "not_json" not in json.loads(for_programs(record(b"hello"), Format.text))
 
 
-def test_bytes_that_are_no_text_stand_as_hexadecimal() -> None:
+def test_bytes_that_are_not_text_are_hexadecimal() -> None:
     found = json.loads(for_programs(record(b"\xff\x00", b"\xfe"), Format.json))
     assert (found["key"], found["key_hex"]) == (None, "fe")
     assert (found["value"], found["value_hex"], found["not_json"]) == (None, "ff00", True)
@@ -98,17 +98,17 @@ def _bytes(found: dict[str, str | None], name: str) -> bytes | None:
 
 
 @given(raws, raws)
-def test_any_record_is_one_harmless_line_for_people(key: bytes | None, value: bytes | None) -> None:
+def test_any_record_is_one_escaped_line_for_people(key: bytes | None, value: bytes | None) -> None:
     line = for_people(record(value, key), Format.text)
     assert not any(ord(character) < 32 or 127 <= ord(character) < 160 for character in line)
 
 
-def test_people_see_time_place_key_value_and_headers() -> None:
+def test_people_see_time_position_key_value_and_headers() -> None:
     line = for_people(record(b'{"n": 1}', b"ann", (("a", b"1"),)), Format.json)
     assert line == '2026-01-01 12:00:00.123  2@41      ann  {"n": 1}  a=1'
 
 
-def test_a_value_alone_goes_into_a_pipe_byte_for_byte() -> None:
+def test_values_are_written_to_a_pipe_byte_for_byte() -> None:
     assert value_alone(record(b"\xff\x1b"), Format.text) == b"\xff\x1b"
     assert value_alone(record(b"\xff\x1b"), Format.hex) == b"ff1b"
     assert value_alone(record(None), Format.json) == b""
@@ -121,5 +121,5 @@ def test_only_json_is_json(text: str) -> None:
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists, max_leaves=5))
-def test_json_means_what_it_says(value: object) -> None:
+def test_parsed_json_has_the_right_values(value: object) -> None:
     assert strict_json(json.dumps(value)) == value

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def newcomer(tmp_path: Path) -> Iterator[Command]:
-    """The command in a home of its own, where nothing has run yet."""
+    """The command in a new home."""
     command = Command(None, {"MILLSTREAM_HOME": str(tmp_path / "home")})
     yield command
     command("down")
 
 
 def living_in(folder: Path) -> list[int]:
-    """Processes that run inside the folder, found without any note of ours."""
+    """Processes whose working directory is in the folder."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -77,12 +77,12 @@ def _up(command: Command) -> list[int]:
 
 
 def _described(command: Command) -> dict[str, Any]:
-    told: dict[str, Any] = command.ok("topics", "describe", "clicks", "-o", "json").json
-    return told
+    described: dict[str, Any] = command.ok("topics", "describe", "clicks", "-o", "json").json
+    return described
 
 
 def _is_spread(described: dict[str, Any]) -> bool:
-    """Whether each broker leads a part and all of them have all of it."""
+    """Whether each broker leads a partition and has a replica of all."""
     parts = described["partitions"]
     return {part["leader"] for part in parts} == {1, 2, 3} and all(
         sorted(part["isr"]) == [1, 2, 3] for part in parts
@@ -94,7 +94,7 @@ def _states(command: Command) -> dict[int, str]:
     return {row["broker"]: row["state"] for row in rows}
 
 
-def test_the_one_broker_is_listed_and_nothing_can_be_added_to_it(millstream: Command) -> None:
+def test_a_single_broker_is_listed_and_cannot_be_extended(millstream: Command) -> None:
     [row] = millstream.ok("brokers", "list", "-o", "json").json
     assert (row["broker"], row["state"], row["controller"]) == (1, "up", "in charge")
     said = millstream("brokers", "add")
@@ -102,31 +102,29 @@ def test_the_one_broker_is_listed_and_nothing_can_be_added_to_it(millstream: Com
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
-        (["--to", "1,x"], "--to needs numbers of brokers with commas between; got '1,x'"),
+        (["--to", "1,x"], "--to needs broker numbers separated by commas; got '1,x'"),
         (["--to", "7"], "a move needs brokers that are up; got broker 7; choose one of 1"),
         (["--to", "1", "--replicas", "2"], "at least as many brokers as replicas, 2"),
     ],
 )
-def test_a_move_that_cannot_be_is_refused(
-    words: list[str], told: str, millstream: Command, clicks: str
+def test_an_impossible_move_is_refused(
+    words: list[str], message: str, millstream: Command, clicks: str
 ) -> None:
     said = millstream("brokers", "move", clicks, *words)
     assert (said.code, said.err.count("\n")) == (2, 1)
-    assert told in said.err
-    assert "it is there already" in millstream.ok("brokers", "move", clicks, "--to", "1").err
+    assert message in said.err
+    assert "nothing to move" in millstream.ok("brokers", "move", clicks, "--to", "1").err
 
 
 @pytest.mark.parametrize("number", ["0", "10"])
-def test_a_number_of_brokers_that_cannot_be_is_refused(number: str, newcomer: Command) -> None:
+def test_an_invalid_number_of_brokers_is_refused(number: str, newcomer: Command) -> None:
     said = newcomer("up", "--only-broker", "--brokers", number)
     assert (said.code, "a local cluster has 1 to 9 brokers" in said.err) == (2, True)
 
 
-def test_a_queue_is_shown_and_what_was_shown_does_not_come_again(
-    millstream: Command, clicks: str
-) -> None:
+def test_records_of_a_share_group_are_shown_once(millstream: Command, clicks: str) -> None:
     millstream.ok("produce", clicks, "--value", "1")
     first = millstream.ok("tail", clicks, "--share", clicks, "--limit", "1", "--values")
     millstream.ok("produce", clicks, "--value", "2")
@@ -137,6 +135,8 @@ def test_a_queue_is_shown_and_what_was_shown_does_not_come_again(
 
 
 @pytest.mark.parametrize("words", [["-n", "3"], ["--from", "end"], ["--where", "a = 1"]])
-def test_a_queue_is_not_chosen_from(words: list[str], millstream: Command, clicks: str) -> None:
+def test_a_share_group_cannot_be_filtered(
+    words: list[str], millstream: Command, clicks: str
+) -> None:
     said = millstream("tail", clicks, "--share", "g", *words)
-    assert (said.code, "--share needs to show every record it takes" in said.err) == (2, True)
+    assert (said.code, "--share needs to show every record it receives" in said.err) == (2, True)

@@ -49,7 +49,7 @@ def test_a_group_is_listed_and_described(millstream: Command, clicks: str, group
 
     said = millstream.ok("groups", "describe", group)
     assert "COMMITTED" in said.out
-    assert said.err == "it has no members now\n"
+    assert said.err == "no members\n"
 
 
 def test_a_reset_moves_the_group_and_shows_where_it_was(
@@ -73,7 +73,7 @@ def test_a_reset_moves_the_group_and_shows_where_it_was(
     assert positions(millstream, group) == [0, 0]
 
 
-def test_a_reset_is_refused_while_somebody_reads(
+def test_a_reset_is_refused_while_the_group_has_members(
     millstream: Command, broker: ThrowAwayBroker, clicks: str, group: str
 ) -> None:
     with Consumer(clicks, kafka=broker.address, group=group) as reader:
@@ -104,7 +104,7 @@ def test_a_reset_is_refused_while_somebody_reads(
         (["reset", "nobody", "--topic", "TOPIC", "--to", "end"], 4, "nobody does not exist"),
     ],
 )
-def test_bad_input_is_one_sentence_and_moves_nothing(
+def test_invalid_input_is_one_sentence_and_changes_nothing(
     words: list[str], code: int, sentence: str, millstream: Command, clicks: str, group: str
 ) -> None:
     before = positions(millstream, group)

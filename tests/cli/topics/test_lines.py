@@ -1,4 +1,4 @@
-"""Input is checked whole before anything is sent."""
+"""All input is checked before anything is sent."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_each_line_is_a_value_as_it_was_written() -> None:
     assert found == [Entry(None, b'{"a": 1.10}'), Entry(None, b"[1,2]"), Entry(None, b'"x"')]
 
 
-def test_blank_lines_are_no_json_and_are_counted() -> None:
+def test_blank_lines_are_not_json_and_are_counted() -> None:
     given_lines = Lines(io.BytesIO(b"1\n\n  \n2\n"), Rules())
     assert [entry.value for entry in given_lines] == [b"1", b"2"]
     assert given_lines.blank == 2
@@ -59,14 +59,14 @@ def test_a_malformed_line_is_named_by_number_value_and_reason(line: bytes, reaso
     assert line.decode("ascii", "ignore")[:20] in sentence
 
 
-def test_the_key_stands_before_the_first_separator() -> None:
+def test_the_key_precedes_the_first_separator() -> None:
     rules = Rules(separator=b":")
     assert read(b'ann:{"a":1}\n:2\n', rules) == [Entry(b"ann", b'{"a":1}'), Entry(b"", b"2")]
     with pytest.raises(InvalidInput, match="line 1 needs a key, ':' and a value; got '7'"):
         read(b"7\n", rules)
 
 
-def test_an_empty_value_is_a_tombstone_where_asked_for() -> None:
+def test_an_empty_value_is_a_tombstone_if_requested() -> None:
     rules = Rules(separator=b"=", empty_as_null=True)
     assert read(b"ann=\nbob=1\n", rules) == [Entry(b"ann", None), Entry(b"bob", b"1")]
 
@@ -77,30 +77,30 @@ def test_hexadecimal_is_bytes() -> None:
         read(b"0f0\n", Rules(form=Format.hex))
 
 
-def test_a_line_without_end_is_refused_not_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "LONGEST_LINE", 2**20)
     with pytest.raises(InvalidInput, match="line 1 needs to be at most 1 MB long"):
         read(b"x" * (2**20 + 5), Rules(form=Format.text))
 
 
-def test_a_refused_line_can_be_told_and_the_next_one_read() -> None:
-    told: list[InvalidInput] = []
-    given_lines = Lines(io.BytesIO(b"1\noops\n2\n"), Rules(), refuse=told.append)
+def test_a_malformed_line_can_be_reported_and_the_next_one_read() -> None:
+    reported: list[InvalidInput] = []
+    given_lines = Lines(io.BytesIO(b"1\noops\n2\n"), Rules(), on_invalid=reported.append)
     assert [entry.value for entry in given_lines] == [b"1", b"2"]
-    assert given_lines.refused == len(told) == 1
+    assert given_lines.invalid == len(reported) == 1
 
 
 parts = st.none() | st.binary(max_size=20)
 
 
 @given(st.lists(st.builds(Entry, parts, parts)))
-def test_a_spool_gives_back_what_it_was_given_as_often_as_asked(given_entries: list[Entry]) -> None:
+def test_a_spool_can_be_read_repeatedly(given_entries: list[Entry]) -> None:
     with Spool(given_entries) as spool:
         assert spool.count == len(given_entries)
         assert list(spool) == given_entries == list(spool)
 
 
-def test_a_spool_beyond_memory_lives_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_spool_is_stored_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "IN_MEMORY", 1000)
     many = [Entry(str(n).encode(), b"x" * n) for n in range(200)]
     with Spool(many) as spool:
@@ -112,7 +112,7 @@ def test_a_full_disk_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
     try:
-        with pytest.raises(SetupFailed, match="needs room for it; got File too large; free"):
+        with pytest.raises(SetupFailed, match="got File too large; free"):
             Spool(Entry(None, b"x" * 500) for _ in range(100))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def stored(broker: ThrowAwayBroker, topic: str, partitions: int = 2) -> list[Message]:
-    """What a plain Kafka client finds committed, in the order of partitions."""
+    """The committed records, read by a plain Kafka client, by partition."""
     settings = {
         "bootstrap.servers": broker.address,
         "group.id": "oracle",
@@ -43,7 +43,7 @@ def test_each_line_becomes_a_record_as_it_was_written(
 ) -> None:
     said = millstream.ok("produce", clicks, "-p", "1", stdin='{"n": 1.10}\n\n"x"\n[1, 2]')
     assert said.out == ""
-    assert said.err == f"sent 3 records to {clicks}\nwarning: 1 blank line was left out\n"
+    assert said.err == f"sent 3 records to {clicks}\nwarning: 1 blank line was skipped\n"
     assert [message.value() for message in stored(broker, clicks)] == [
         b'{"n": 1.10}',
         b'"x"',
@@ -73,7 +73,7 @@ def test_a_record_carries_key_headers_partition_and_time(
     assert message.timestamp()[1] == 1767268800000
 
 
-def test_keys_stand_before_the_separator_and_decide_the_partition(
+def test_keys_precede_the_separator_and_decide_the_partition(
     millstream: Command, broker: ThrowAwayBroker, clicks: str
 ) -> None:
     lines = "".join(f"user-{n % 5}|{n}\n" for n in range(50))
@@ -117,7 +117,7 @@ def test_a_malformed_value_is_named_by_its_number(millstream: Command, clicks: s
     assert said.err.startswith("error: --value 2 needs JSON; got 'oops'")
 
 
-def test_with_partial_what_came_before_the_bad_line_is_sent_and_told(
+def test_with_partial_the_lines_before_a_bad_one_are_sent_and_counted(
     millstream: Command, broker: ThrowAwayBroker, clicks: str
 ) -> None:
     said = millstream("produce", clicks, "--partial", "-p", "0", stdin="1\n2\noops\n4\n")
@@ -136,7 +136,7 @@ def test_a_refusal_by_the_broker_half_way_leaves_nothing(
     assert stored(broker, clicks) == []
 
 
-def test_killed_while_it_reads_it_has_sent_nothing(
+def test_produce_killed_while_reading_has_sent_nothing(
     millstream: Command, broker: ThrowAwayBroker, clicks: str
 ) -> None:
     process = millstream.process("produce", clicks, stdin=-1)
@@ -171,12 +171,12 @@ def test_a_bad_option_is_one_sentence_and_sends_nothing(
     assert stored(broker, clicks) == []
 
 
-def test_no_input_is_said_and_sends_nothing(millstream: Command, clicks: str) -> None:
+def test_empty_input_is_reported_and_sends_nothing(millstream: Command, clicks: str) -> None:
     said = millstream.ok("produce", clicks)
-    assert said.err == "warning: there was no input, so nothing was sent\n"
+    assert said.err == "warning: the input is empty; nothing was sent\n"
 
 
-def test_large_records_go_to_a_topic_that_takes_them(
+def test_large_records_are_sent_to_a_topic_that_allows_them(
     millstream: Command, broker: ThrowAwayBroker, topic: str
 ) -> None:
     millstream.ok("topics", "create", topic, "--set", "max.message.bytes=3000000")

@@ -63,7 +63,7 @@ def numbers(records: list[dict[str, object]]) -> list[int]:
         (["--from-beginning", "--partition", "0", "--limit", "2"], [0, 2]),
     ],
 )
-def test_it_begins_where_it_is_told_and_shows_what_is_asked_for(
+def test_tail_starts_at_the_given_position_and_shows_selected_records(
     words: list[str],
     expected: list[int],
     millstream: Command,
@@ -75,7 +75,7 @@ def test_it_begins_where_it_is_told_and_shows_what_is_asked_for(
     assert sorted(numbers(said.records)) == list(expected)
 
 
-def test_the_last_records_are_shown_by_time_whatever_their_partition(
+def test_the_last_records_of_all_partitions_are_shown_by_time(
     millstream: Command, broker: ThrowAwayBroker, clicks: str
 ) -> None:
     orders(broker, clicks)
@@ -111,7 +111,7 @@ def test_a_record_is_whole_in_json_and_one_line_for_people(
     assert bytes.fromhex(hexadecimal) == b'{"n":1,"shop":{"country":"de"}}'
 
 
-def test_what_a_filter_left_out_is_counted(
+def test_records_excluded_by_a_filter_are_counted(
     millstream: Command, broker: ThrowAwayBroker, clicks: str
 ) -> None:
     orders(broker, clicks, 6)
@@ -127,7 +127,7 @@ def test_what_a_filter_left_out_is_counted(
     ("words", "sentence"),
     [
         (["--from", "soon"], "--from needs a point in time; got 'soon'"),
-        (["--from", "-1h", "-n", "3"], "tail needs one place to begin"),
+        (["--from", "-1h", "-n", "3"], "tail needs one start position"),
         (["-n", "-3"], "-n needs a number from 0 on; got -3"),
         (["--limit", "0"], "--limit needs a number from 1 on; got 0"),
         (["--where", "price >"], "--where needs a name or a value at character 8; got the end"),
@@ -135,7 +135,7 @@ def test_what_a_filter_left_out_is_counted(
         (["--partition", "9"], "has, 0 to 1; got 9"),
         (["--format", "xml"], "'xml'"),
         (["-o", "yaml"], "'yaml'"),
-        (["--values", "-o", "json"], "values alone have one shape"),
+        (["--values", "-o", "json"], "tail needs one output format"),
         (["--from", "@99"], "offset"),
     ],
 )
@@ -147,7 +147,7 @@ def test_a_bad_option_is_one_sentence_and_exit_2(
     assert sentence in said.err
 
 
-def test_what_retention_removed_is_data_gone_and_named(
+def test_records_deleted_by_retention_are_reported(
     millstream: Command, broker: ThrowAwayBroker, clicks: str
 ) -> None:
     from millstream.kafka.admin.topics import Topics
@@ -171,7 +171,7 @@ def ended(process: subprocess.Popen[bytes], seconds: float = 15) -> tuple[int, b
     return process.returncode, out, err
 
 
-def test_it_follows_and_ctrl_c_ends_it_quietly(millstream: Command, clicks: str) -> None:
+def test_tail_follows_until_ctrl_c_ends_it_quietly(millstream: Command, clicks: str) -> None:
     millstream.ok("produce", clicks, "--value", "0")
     with millstream.process("tail", clicks, "-o", "json") as process:
         for n in range(3):
@@ -182,7 +182,7 @@ def test_it_follows_and_ctrl_c_ends_it_quietly(millstream: Command, clicks: str)
         assert ended(process) == (130, b"", b"")
 
 
-def test_sigterm_ends_it_cleanly(millstream: Command, clicks: str) -> None:
+def test_sigterm_ends_tail_cleanly(millstream: Command, clicks: str) -> None:
     millstream.ok("produce", clicks, "--value", "1")
     with millstream.process("tail", clicks) as process:
         line_from(process.stdout)
@@ -190,7 +190,7 @@ def test_sigterm_ends_it_cleanly(millstream: Command, clicks: str) -> None:
         assert ended(process) == (143, b"", b"")
 
 
-def test_a_reader_that_leaves_ends_it_even_when_nothing_more_comes(
+def test_tail_ends_when_its_reader_exits_even_without_new_records(
     millstream: Command, clicks: str
 ) -> None:
     millstream.ok("produce", clicks, stdin="1\n2\n3\n")
@@ -203,7 +203,7 @@ def test_a_reader_that_leaves_ends_it_even_when_nothing_more_comes(
         assert process.stderr.read() == b""
 
 
-def test_a_reader_that_leaves_in_the_middle_of_much_ends_it_quietly(
+def test_tail_ends_quietly_when_its_reader_exits_during_output(
     millstream: Command, clicks: str
 ) -> None:
     millstream.ok("produce", clicks, stdin="".join(f"{n}\n" for n in range(30_000)))

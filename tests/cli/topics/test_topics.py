@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from millstream.testing.local_broker import ThrowAwayBroker
 
 
-def test_a_topic_is_made_listed_described_changed_and_deleted(
+def test_a_topic_is_created_listed_described_changed_and_deleted(
     millstream: Command, topic: str
 ) -> None:
     made = millstream.ok(
@@ -122,14 +122,16 @@ def test_a_bad_option_is_one_sentence_and_exit_2(
     assert millstream("topics", "describe", topic).code == 4
 
 
-def test_a_topic_that_exists_is_refused_or_fine_as_asked(millstream: Command, clicks: str) -> None:
+def test_an_existing_topic_is_refused_or_accepted_as_requested(
+    millstream: Command, clicks: str
+) -> None:
     said = millstream("topics", "create", clicks)
     assert said.code == 2
     assert "add --if-not-exists" in said.err
     millstream.ok("topics", "create", clicks, "--if-not-exists")
 
 
-def test_growing_a_topic_with_records_warns_that_keys_move(
+def test_adding_partitions_to_a_topic_with_records_warns_that_keys_move(
     millstream: Command, clicks: str
 ) -> None:
     millstream.ok("produce", clicks, "--value", "1")
@@ -137,7 +139,7 @@ def test_growing_a_topic_with_records_warns_that_keys_move(
     assert said.err.startswith(f"warning: {clicks} holds records")
 
 
-def test_deleting_asks_and_where_nobody_can_answer_does_nothing(
+def test_deleting_asks_and_without_a_terminal_does_nothing(
     millstream: Command, clicks: str
 ) -> None:
     said = millstream("topics", "delete", clicks)
@@ -161,7 +163,7 @@ def test_one_unknown_name_among_several_deletes_none(millstream: Command, clicks
     [["topics", "list"], ["topics", "create", "x"], ["groups", "list"], ["groups", "describe", "x"],
      ["produce", "x", "--value", "1"], ["tail", "x"], ["status"]],
 )  # fmt: skip
-def test_an_unreachable_broker_is_said_in_seconds_not_minutes(words: list[str]) -> None:
+def test_an_unreachable_broker_is_reported_within_seconds(words: list[str]) -> None:
     began = time.monotonic()
     said = Command("127.0.0.1:1")(*words)
     assert time.monotonic() - began < 15
@@ -176,7 +178,7 @@ def test_no_kafka_at_all_says_how_to_get_one(offline: Command) -> None:
     assert "start one with `millstream up`, or name one with --kafka" in said.err
 
 
-def test_an_address_that_is_none_is_bad_input(offline: Command) -> None:
+def test_an_invalid_address_is_invalid_input(offline: Command) -> None:
     said = offline("topics", "list", "--kafka", "localhost")
     assert said.code == 2
     assert "needs host:port" in said.err
@@ -190,7 +192,7 @@ def test_the_option_wins_over_the_variable(broker: ThrowAwayBroker, clicks: str)
     assert clicks in {info.name for info in Topics(broker.address).list()}
 
 
-def test_quiet_says_nothing_but_errors(millstream: Command, topic: str) -> None:
+def test_quiet_prints_only_errors(millstream: Command, topic: str) -> None:
     assert millstream.ok("topics", "create", topic, "--quiet").err == ""
     assert millstream.ok("-q", "topics", "delete", topic, "-y").err == ""
     assert millstream("topics", "describe", topic, "--quiet").err.startswith("error: ")

@@ -1,4 +1,4 @@
-"""Nobody reads or changes anything without the token, or from another site, on any route."""
+"""No route can be used without the token, or from another site."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def check_tokens(console: Served) -> None:
     "authorization", ["{token}", "Basic {token}", "Bearer", "Bearer {token} {token}",
                       "Bearer\u00e9 {token}", "Bearer \u00e9{token}", "bearer{token}"],
 )  # fmt: skip
-def test_a_token_shown_in_another_way_is_none(console: Served, authorization: str) -> None:
+def test_a_token_in_another_form_is_refused(console: Served, authorization: str) -> None:
     shown = authorization.format(token=console.token)
     assert console("/api/jobs", token=None, Authorization=shown).status == 401
 
 
-def test_a_token_in_an_address_or_cookie_opens_nothing(console: Served) -> None:
+def test_a_token_in_the_url_or_a_cookie_is_ignored(console: Served) -> None:
     for path in (f"/api/jobs?token={console.token}", f"/api/jobs?access_token={console.token}"):
         asked = console(path, token=None, Cookie=f"token={console.token}")
         assert asked.status == 401
@@ -67,7 +67,7 @@ def test_a_token_in_an_address_or_cookie_opens_nothing(console: Served) -> None:
     ],
     ids=lambda header: " ".join(f"{k} {v}" for k, v in header.items()),
 )
-def test_a_request_for_or_from_another_place_is_refused_on_every_route(
+def test_a_request_with_another_host_or_origin_is_refused_on_every_route(
     console: Served, header: dict[str, str]
 ) -> None:
     console.add_job()
@@ -76,8 +76,8 @@ def test_a_request_for_or_from_another_place_is_refused_on_every_route(
         assert console(path, method, **sent).status in (403, 421), path
 
 
-def test_a_form_of_another_site_changes_nothing(console: Served) -> None:
-    """What a browser sends without asking: no token, plain text, and the site's own Origin."""
+def test_a_form_on_another_site_changes_nothing(console: Served) -> None:
+    """What browsers send without a preflight: no token, plain text, their Origin."""
     console.add_job()
     body = b'{"to": "start", "again": true}'
     for origin, status in (("http://evil.example", 403), (None, 401)):
@@ -90,7 +90,7 @@ def test_a_form_of_another_site_changes_nothing(console: Served) -> None:
     assert plain.status == 415
 
 
-def test_a_page_for_others_answers_to_the_names_it_was_given_and_to_no_other(
+def test_a_public_page_accepts_only_its_configured_host_names(
     tmp_path: Path,
 ) -> None:
     urls = ("https://jobs.example", "http://10.0.0.5:8080")
@@ -108,13 +108,13 @@ def test_a_page_for_others_answers_to_the_names_it_was_given_and_to_no_other(
             assert console("/api/jobs", Host=host, Origin=origin).status in (403, 421)
 
 
-def test_the_page_itself_may_ask_under_either_name_of_this_machine(console: Served) -> None:
+def test_the_page_may_send_requests_under_either_name_of_the_loopback(console: Served) -> None:
     for host in (f"127.0.0.1:{console.port}", f"localhost:{console.port}"):
         asked = console("/api/jobs", Host=host, Origin=f"http://{host}")
         assert asked.status == 200
 
 
-def test_no_answer_lets_a_browser_share_frame_or_run_anything_else(console: Served) -> None:
+def test_every_response_forbids_sharing_framing_and_other_scripts(console: Served) -> None:
     for path, token in (("/healthz", None), ("/api/jobs", ""), ("/api/jobs", None), ("/none", "")):
         headers = console(path, token=token).headers
         assert "default-src 'none'" in headers["content-security-policy"]
@@ -133,11 +133,11 @@ def test_a_preflight_of_another_site_is_refused(console: Served) -> None:
 @pytest.mark.parametrize(
     "path", ["/../jobs.db", "/%2e%2e/token", "/..%2f..%2fetc/passwd", "/assets/../../server.py"]
 )
-def test_no_path_of_a_request_reaches_the_disk(console: Served, path: str) -> None:
+def test_no_request_path_reaches_the_disk(console: Served, path: str) -> None:
     assert console(path).status == 404
 
 
-def test_an_upgrade_to_another_protocol_is_not_made(console: Served) -> None:
+def test_an_upgrade_to_another_protocol_is_refused(console: Served) -> None:
     words: dict[str, Any] = {
         "Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
         "Sec-WebSocket-Key": "x3JJHMbDL1EzLkh9GBhXDw==",
@@ -145,7 +145,7 @@ def test_an_upgrade_to_another_protocol_is_not_made(console: Served) -> None:
     assert console("/api/jobs", **words).status == 200
 
 
-def test_the_token_is_readable_by_its_owner_alone(console: Served) -> None:
+def test_only_the_owner_can_read_the_token(console: Served) -> None:
     file = console.folder.path / "token"
     assert file.stat().st_mode & 0o777 == 0o600
     assert len(console.token) >= 40

@@ -1,4 +1,4 @@
-"""So much and no more: rates, sizes, times, connections and readers."""
+"""Limits on rates, sizes, times, connections and readers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PARTS, PART = 400, 65_536
 
 @dataclass
 class Clock:
-    """A clock that is moved by hand."""
+    """A clock that tests advance."""
 
     now: float = 0.0
 
@@ -41,7 +41,7 @@ class Clock:
 
 
 @given(st.lists(st.floats(0.0, 3.0), max_size=200), st.integers(1, 20), st.floats(0.5, 20.0))
-def test_no_stretch_of_time_has_more_than_the_burst_and_the_rate(
+def test_no_interval_has_more_requests_than_burst_and_rate_allow(
     pauses: list[float], burst: int, rate: float
 ) -> None:
     clock = Clock()
@@ -64,7 +64,7 @@ def test_after_the_announced_wait_a_request_is_accepted_again() -> None:
     assert [bucket.refused() for _ in range(2)] == [0, 4]
 
 
-def test_many_clients_cost_no_more_than_so_much_memory() -> None:
+def test_the_memory_for_many_clients_is_bounded() -> None:
     buckets = Buckets(rate=1.0, burst=5, most=100)
     for client in range(1_000):
         buckets.refused(f"10.0.{client // 256}.{client % 256}")
@@ -79,14 +79,14 @@ def test_too_many_requests_are_refused_with_the_seconds_to_wait(tmp_path: Path) 
     assert "too many requests" in answers[-1].json["error"]
 
 
-def test_guessing_tokens_is_slowed_and_locks_nobody_out(tmp_path: Path) -> None:
+def test_guessing_tokens_is_slowed_down_without_locking_out_the_owner(tmp_path: Path) -> None:
     with served(tmp_path / "home", limits=Limits(guesses=0.001, guessing=4)) as console:
         guesses = [console("/api/jobs", token=f"guess-{number}") for number in range(6)]
         assert [answer.status for answer in guesses] == [401] * 4 + [429] * 2
         assert console("/api/jobs").status == 200
 
 
-def test_a_large_body_is_refused_whether_it_says_so_or_not(console: Served) -> None:
+def test_a_large_body_is_refused_with_and_without_content_length(console: Served) -> None:
     path = "/api/jobs/hot/rewind"
     assert console(path, "POST", Content_Length="1000000").status == 413
     assert console("/api/jobs/hot/stop", "POST", Content_Length="1000000").status == 413
@@ -119,7 +119,7 @@ def test_a_large_body_is_refused_whether_it_says_so_or_not(console: Served) -> N
         (b'{"to": "1; rm -rf /", "again": true}', "to needs a point in time"),
     ],
 )
-def test_a_wrong_body_gets_one_sentence(console: Served, body: bytes, sentence: str) -> None:
+def test_an_invalid_body_gets_one_sentence(console: Served, body: bytes, sentence: str) -> None:
     asked = console("/api/jobs/hot/rewind", "POST", body=body)
     assert (asked.status, sentence in asked.json["error"]) == (400, True), asked.body
 
@@ -140,7 +140,7 @@ BEGUN = {
 }
 
 
-def test_who_keeps_the_server_waiting_is_left(tmp_path: Path) -> None:
+def test_a_client_that_stalls_is_disconnected(tmp_path: Path) -> None:
     with served(tmp_path / "home", limits=Limits(seconds=5)) as console, ExitStack() as held:
         host, token = f"127.0.0.1:{console.port}".encode(), console.token.encode()
         waiting = {name: held.enter_context(connected(console)) for name in BEGUN}
@@ -151,7 +151,7 @@ def test_who_keeps_the_server_waiting_is_left(tmp_path: Path) -> None:
         assert console("/healthz", token=None).status == 200
 
 
-def test_an_answer_that_takes_longer_than_a_request_may_is_not_cut_off(tmp_path: Path) -> None:
+def test_a_response_may_take_longer_than_the_limit_for_a_request(tmp_path: Path) -> None:
     with (
         served(tmp_path / "home", limits=Limits(seconds=4)) as console,
         Stream(console, "/api/stream") as stream,
@@ -164,7 +164,7 @@ def test_an_answer_that_takes_longer_than_a_request_may_is_not_cut_off(tmp_path:
         assert [job["job"] for job in event[1]["jobs"]] == ["hot"]
 
 
-def test_a_reader_that_has_stopped_reading_is_left_and_another_is_not() -> None:
+def test_a_reader_that_has_stopped_reading_is_disconnected_and_others_are_not() -> None:
     sent = {"slow": 0, "quick": 0}
 
     async def endless(scope: Scope, receive: Receive, send: Send) -> None:
@@ -192,7 +192,7 @@ def test_a_reader_that_has_stopped_reading_is_left_and_another_is_not() -> None:
         assert len(received(slow)) < PARTS * PART
 
 
-def test_there_is_room_for_so_many_readers_and_no_more(tmp_path: Path) -> None:
+def test_the_number_of_readers_is_limited(tmp_path: Path) -> None:
     with served(tmp_path / "home", limits=Limits(readers=1)) as console:
         with Stream(console, "/api/stream") as stream:
             stream.next()
@@ -209,7 +209,7 @@ def test_there_is_room_for_so_many_readers_and_no_more(tmp_path: Path) -> None:
             assert stream.next() is not None
 
 
-def test_there_is_room_for_so_many_connections_and_no_more(tmp_path: Path) -> None:
+def test_the_number_of_connections_is_limited(tmp_path: Path) -> None:
     with served(tmp_path / "home", limits=Limits(connections=3)) as console:
         with ExitStack() as held:
             streams = [held.enter_context(Stream(console, "/api/stream")) for _ in range(3)]
@@ -226,7 +226,7 @@ def test_there_is_room_for_so_many_connections_and_no_more(tmp_path: Path) -> No
             time.sleep(0.05)
 
 
-def test_a_log_is_given_up_to_so_much_and_never_half_a_line(tmp_path: Path) -> None:
+def test_a_log_is_bounded_and_ends_with_a_complete_line(tmp_path: Path) -> None:
     with served(tmp_path / "home", limits=Limits(log=35)) as console:
         console.add_job()
         console.folder.job("hot").log.write_text("".join(f'{{"n": {n:03d}}}\n' for n in range(50)))
@@ -234,7 +234,7 @@ def test_a_log_is_given_up_to_so_much_and_never_half_a_line(tmp_path: Path) -> N
     assert answer.body.decode().splitlines() == ['{"n": 047}', '{"n": 048}', '{"n": 049}']
 
 
-def test_only_so_many_questions_are_asked_at_a_time() -> None:
+def test_the_number_of_concurrent_calls_is_limited() -> None:
     at_once: list[int] = []
     running: set[int] = set()
 
@@ -270,7 +270,7 @@ def test_a_call_that_waits_too_long_for_a_slot_is_refused(monkeypatch: pytest.Mo
     asyncio.run(scene())
 
 
-def test_many_who_ask_the_same_at_a_moment_cost_one_question() -> None:
+def test_concurrent_calls_with_the_same_question_share_one_answer() -> None:
     asked: list[int] = []
 
     def question(number: int) -> int:
@@ -299,7 +299,7 @@ def connected(console: Served) -> socket.socket:
 
 
 def received(connection: socket.socket) -> bytes:
-    """All that comes until the other side closes."""
+    """All bytes until the other side closes."""
     whole = bytearray()
     try:
         while part := connection.recv(1 << 20):

@@ -1,4 +1,4 @@
-"""Live tailing on a real broker: one consumer for all readers, and none waits for a slow one."""
+"""Live tailing on a real broker: all readers share one consumer, and none waits for a slow one."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def threads(topic: str) -> int:
     return sum(thread.name == f"follow {topic}" for thread in threading.enumerate())
 
 
-def test_each_reader_gets_what_it_asked_for_and_all_share_one_consumer(
+def test_each_reader_gets_its_selection_and_all_share_one_consumer(
     kafka_console: Served, broker: ThrowAwayBroker, made: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     where = quote("n >= 4 and n < 8")
@@ -81,7 +81,7 @@ def test_each_reader_gets_what_it_asked_for_and_all_share_one_consumer(
     eventually(lambda: threads(made) == 0)
 
 
-def test_where_following_began_is_a_place_to_read_from(
+def test_reading_can_start_where_following_began(
     kafka_console: Served, broker: ThrowAwayBroker, made: str
 ) -> None:
     with Stream(kafka_console, f"/api/topics/{made}/follow") as stream:
@@ -119,7 +119,7 @@ def row(number: int) -> Any:
     return RecordRow(Record("t", 0, number, datetime(2026, 1, 1, tzinfo=UTC), None, value))
 
 
-def test_a_flood_is_shown_in_part_and_the_rest_is_counted() -> None:
+def test_of_a_burst_a_part_is_shown_and_the_rest_is_counted() -> None:
     reader = Reader(Selection(where=parse("n >= 10")))
     for number in range(SHOWN + 110):
         reader.offer(row(number))
@@ -188,7 +188,7 @@ def test_a_live_topic_far_behind_continues_at_the_end_and_counts_what_it_skipped
     assert update["scanned"] + update["skipped"] >= 101
 
 
-def test_so_many_topics_are_followed_at_a_time_and_no_more(
+def test_the_number_of_followed_topics_is_limited(
     kafka_console: Served, made: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "TOPICS", 0)
@@ -196,10 +196,10 @@ def test_so_many_topics_are_followed_at_a_time_and_no_more(
     assert (answer.status, "topics can be followed at once" in answer.json["error"]) == (503, True)
 
 
-def test_a_slow_filter_is_its_readers_own_loss(
+def test_a_slow_filter_affects_only_its_own_reader(
     kafka_console: Served, broker: ThrowAwayBroker, made: str
 ) -> None:
-    """What a filter has no time for is skipped and counted; others get every record at once."""
+    """Records for which a filter has no time are skipped and counted; others get every record."""
     records = 40
     where = quote("s like '%" + "_a" * 450 + "b%'")
     large = {"n": 0, "s": "a" * 900_000}

@@ -1,4 +1,4 @@
-"""Live updates: looked at once for all, and never held up by one slow reader."""
+"""Live updates: one query for all readers, and a slow reader delays none."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pytest
 
 
-def test_many_readers_cost_one_look_and_a_slow_one_misses_pictures_not_the_newest() -> None:
+def test_readers_share_one_query_and_a_slow_one_misses_only_intermediate_snapshots() -> None:
     async def scene() -> None:
         looks = itertools.count()
         updates = LiveUpdates(every=0.01)
@@ -32,7 +32,7 @@ def test_many_readers_cost_one_look_and_a_slow_one_misses_pictures_not_the_newes
     asyncio.run(scene())
 
 
-def test_a_picture_that_does_not_change_is_not_sent_again() -> None:
+def test_an_unchanged_snapshot_is_not_sent_again() -> None:
     async def scene() -> None:
         updates = LiveUpdates(every=0.001)
         reader = updates.watch("jobs", lambda: 1)
@@ -43,7 +43,7 @@ def test_a_picture_that_does_not_change_is_not_sent_again() -> None:
     asyncio.run(scene())
 
 
-def test_a_job_that_is_gone_ends_its_stream() -> None:
+def test_the_stream_of_a_removed_job_ends() -> None:
     from millstream.errors import NotFound
 
     def gone() -> None:
@@ -58,7 +58,7 @@ def test_a_job_that_is_gone_ends_its_stream() -> None:
     asyncio.run(scene())
 
 
-def test_a_look_that_fails_once_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_query_is_retried(caplog: pytest.LogCaptureFixture) -> None:
     looks = itertools.count()
 
     def shaky() -> int:

@@ -1,4 +1,4 @@
-"""Operators by instance, as the diary of a job tells of them."""
+"""Metrics per instance of an operator, from a job's run log."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def instance(name: str, rows: int, **more: Any) -> dict[str, Any]:
             "dead": 0, "seconds": 0.5, **more}  # fmt: skip
 
 
-def told(batch: int, *instances: dict[str, Any]) -> dict[str, Any]:
+def batch_facts(batch: int, *instances: dict[str, Any]) -> dict[str, Any]:
     """The facts of a batch, with a step of these instances and a source of two partitions."""
     whole = facts(batch)
     whole["steps"][STEP] |= {"behind": 3, "watermark": "2026-01-01T00:00:05+00:00",
@@ -51,22 +51,20 @@ def placed(folder: Path, patch: pytest.MonkeyPatch, *batches: dict[str, Any]) ->
         registry.add(job)
     run_log = RunLog(stack.job("hot").run_log, "r1", 1)
     for batch in batches:
-        run_log.batch(
-            batch, at=now + 3600
-        )  # however slow the machine, they are of the last seconds
+        run_log.batch(batch, at=now + 3600)  # so that they count as recent on a slow machine
     run_log.beat(now, {"bids": {0: 10}})
     run_log.close()
     return stack
 
 
-def test_an_instance_has_its_totals_its_rate_and_what_it_remembers(
+def test_an_instance_has_its_totals_its_rate_and_its_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = {"state_rows": 7, "state_bytes": 700}
     stack = placed(
         tmp_path, monkeypatch,
-        told(1, instance("take 0", 40), instance("buckets 0-127", 4, **state)),
-        told(2, instance("take 10", 1), instance("take 2", 2), instance("take 0", 60),
+        batch_facts(1, instance("take 0", 40), instance("buckets 0-127", 4, **state)),
+        batch_facts(2, instance("take 10", 1), instance("take 2", 2), instance("take 0", 60),
              instance("buckets 0-127", 6, **state)),
     )  # fmt: skip
 
@@ -83,10 +81,10 @@ def test_an_instance_has_its_totals_its_rate_and_what_it_remembers(
     assert step["instances"][1]["rows_per_second"] == 10.0
 
 
-def test_a_source_tells_who_holds_its_watermark_back_and_who_is_idle(
+def test_a_source_has_its_slowest_partition_and_its_idle_partitions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stack = placed(tmp_path, monkeypatch, *(told(batch) for batch in range(1, 131)))
+    stack = placed(tmp_path, monkeypatch, *(batch_facts(batch) for batch in range(1, 131)))
 
     shown = detail(stack, "hot")
 
@@ -106,7 +104,7 @@ def test_a_source_tells_who_holds_its_watermark_back_and_who_is_idle(
     }
 
 
-def test_facts_of_an_older_version_have_no_instances_and_are_no_trouble(
+def test_facts_of_an_older_version_have_no_instances_and_can_be_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = detail(placed(tmp_path, monkeypatch, facts(1)), "hot")
@@ -119,7 +117,7 @@ def test_facts_of_an_older_version_have_no_instances_and_are_no_trouble(
 def test_the_command_prints_them_when_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    placed(tmp_path, monkeypatch, told(1, instance("buckets 0-255", 40, state_rows=7)))
+    placed(tmp_path, monkeypatch, batch_facts(1, instance("buckets 0-255", 40, state_rows=7)))
     millstream = Command(None, {"MILLSTREAM_HOME": str(tmp_path)})
 
     shown = millstream.ok("jobs", "show", "hot", "--instances").out.splitlines()
@@ -137,12 +135,12 @@ def test_no_more_instances_are_shown_than_a_page_can_take() -> None:
     from millstream.jobs.reports.run_log import BatchEntry
 
     many = [instance(f"take {number}", 1) for number in range(3 * SHOWN)]
-    batches = [BatchEntry(time.time(), told(1, *many))]
+    batches = [BatchEntry(time.time(), batch_facts(1, *many))]
 
     assert len(instances_of(STEP, "steps", {}, batches, since=0.0, window=10.0)) == SHOWN
 
 
-def test_totals_are_found_again_whatever_the_operators_name() -> None:
+def test_totals_are_found_for_any_operator_name() -> None:
     totals = {"steps_in": {"a step\x1fbuckets 0-255": 5.0}, "steps_seconds": {}}
 
     found = totals_by_instance(totals, "steps")

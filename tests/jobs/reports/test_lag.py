@@ -30,36 +30,36 @@ def warned(retention: Retention = FOREVER, *, position: int, aged: int | None = 
     return danger(position=position, first=first, end=200, aged=aged, retention=retention, cut=cut)
 
 
-def test_a_job_that_has_read_everything_is_never_in_danger() -> None:
+def test_a_job_that_has_read_everything_causes_no_warning() -> None:
     assert warned(DAY, position=200, aged=200, cut=True) is None
 
 
-def test_unread_records_that_are_young_are_no_danger() -> None:
+def test_recent_unread_records_cause_no_warning() -> None:
     assert warned(DAY, position=150, aged=120) is None
 
 
-def test_unread_records_near_the_end_of_their_retention_are_told() -> None:
-    told = warned(DAY, position=150, aged=180)
-    assert told == "30 unread records have used up 75% of the retention of 86,400 s"
+def test_unread_records_near_the_end_of_their_retention_cause_a_warning() -> None:
+    warning = warned(DAY, position=150, aged=180)
+    assert warning == "30 unread records have used up 75% of the retention of 86,400 s"
 
 
-def test_a_log_that_is_not_cut_warns_nobody_without_retention() -> None:
+def test_a_log_that_is_not_truncated_causes_no_warning_without_retention() -> None:
     assert warned(position=101) is None
 
 
-@pytest.mark.parametrize(("position", "told"), [(124, True), (125, False)])
-def test_unread_records_in_the_oldest_quarter_of_a_log_that_is_cut(
-    position: int, *, told: bool
+@pytest.mark.parametrize(("position", "expected"), [(124, True), (125, False)])
+def test_unread_records_in_the_oldest_quarter_of_a_truncated_log_cause_a_warning(
+    position: int, *, expected: bool
 ) -> None:
-    assert (warned(position=position, cut=True) is not None) == told
+    assert (warned(position=position, cut=True) is not None) == expected
 
 
-def test_records_that_are_gone_are_told_as_gone() -> None:
+def test_records_that_have_been_deleted_are_reported_as_deleted() -> None:
     assert warned(position=90) == "10 unread records have been deleted already"
 
 
 def reading(folder: StackFolder, kafka: str, topic: str, position: int) -> None:
-    """A job that has read a topic so far, as its book and diary tell it."""
+    """A job that has read a topic up to a position, in its registry and run log."""
     with JobRegistry(folder.registry) as registry:
         registry.add(JobRow(name=topic, application="a", owner="ann", file="f.py", pipeline=topic,
                         kafka=kafka, checkpoint="c", lane=None, submitted=0.0))  # fmt: skip
@@ -70,7 +70,7 @@ def reading(folder: StackFolder, kafka: str, topic: str, position: int) -> None:
     run_log.close()
 
 
-def test_the_lag_of_a_job_that_is_down_is_told_with_a_warning_before_records_are_gone(
+def test_the_lag_of_a_job_that_is_down_has_a_warning_before_records_are_deleted(
     broker: ThrowAwayBroker, topic: str, tmp_path: Path
 ) -> None:
     young, old = f"{topic}-young", f"{topic}-old"

@@ -1,4 +1,4 @@
-"""`Delta`: the suite of all sinks, and what is its own."""
+"""`Delta`: the suite of all sinks, and its own tests."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-def test_the_version_before_a_batch_can_still_be_read(tmp_path: Path) -> None:
+def test_the_version_before_a_batch_can_be_read(tmp_path: Path) -> None:
     sink = ms.Delta(tmp_path / "lake", key="k")
     writer = opened(sink)
     writer.write("one", 1, [staged(sink, k=[1], v=["a"])])
@@ -51,7 +51,7 @@ def test_the_version_before_a_batch_can_still_be_read(tmp_path: Path) -> None:
     assert rows_of(tmp_path / "lake") == [{"k": 1, "v": "b"}]
 
 
-def test_a_stranger_who_writes_and_optimizes_meanwhile_disturbs_nobody(tmp_path: Path) -> None:
+def test_other_writers_may_append_and_optimize_concurrently(tmp_path: Path) -> None:
     path = tmp_path / "lake"
     sink = ms.Delta(path)
 
@@ -71,7 +71,7 @@ def test_a_stranger_who_writes_and_optimizes_meanwhile_disturbs_nobody(tmp_path:
     writer.close()
 
 
-def test_a_batch_that_is_in_already_is_not_written_again(tmp_path: Path) -> None:
+def test_a_committed_batch_is_not_written_again(tmp_path: Path) -> None:
     sink = ms.Delta(tmp_path / "lake")
     writer = opened(sink)
     writer.write("one", 1, [staged(sink, n=[1])])
@@ -82,7 +82,7 @@ def test_a_batch_that_is_in_already_is_not_written_again(tmp_path: Path) -> None
     assert rows_of(tmp_path / "lake") == [{"n": 1}]
 
 
-def test_columns_that_do_not_fit_are_named(tmp_path: Path) -> None:
+def test_columns_that_do_not_match_are_named(tmp_path: Path) -> None:
     sink = ms.Delta(tmp_path / "lake")
     writer = opened(sink)
     writer.write("one", 1, [staged(sink, n=[1])])
@@ -92,6 +92,6 @@ def test_columns_that_do_not_fit_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["", 7, "s3://bucket/lake"])
-def test_what_is_no_folder_is_refused(path: Any) -> None:
+def test_a_path_that_is_not_a_folder_is_refused(path: Any) -> None:
     with pytest.raises(InvalidSpec, match="Delta needs a local folder"):
         ms.Delta(path)

@@ -1,4 +1,4 @@
-"""`Files` as a sink: the suite of all sinks, and what is its own."""
+"""`Files` as a sink: the suite of all sinks, and its own tests."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TestParquetFiles(SinkSuite):
         return FilesSink(ms.Files(self.path))
 
     def rows(self) -> list[dict[str, Any]]:
-        """What any reader sees: a glob."""
+        """The rows that a glob finds, as any reader sees them."""
         files = sorted(self.path.glob("*.parquet"))
         return [row for file in files for row in pq.read_table(file).to_pylist()]
 
@@ -68,14 +68,14 @@ def sink_of(folder: Path, format: Format = "parquet") -> FilesSink:
 
 
 def total(folder: Path, format: Format) -> tuple[int, int]:
-    """What DuckDB makes of a glob: rows, and the sum of `n`."""
+    """The number of rows and the sum of `n`, as DuckDB reads them from a glob."""
     question = f"select count(*), sum(n)::bigint from '{folder}/*.{format}'"
     ((rows, added),) = duckdb.connect().execute(question).fetchall()
     return rows, added
 
 
 @pytest.mark.parametrize("format", ["parquet", "json", "csv"])
-def test_small_files_are_put_together_and_no_row_is_lost_or_doubled(
+def test_small_files_are_compacted_without_losing_or_repeating_a_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: Format
 ) -> None:
     monkeypatch.setattr(files_writer, "TOGETHER", 4)
@@ -98,7 +98,7 @@ def test_small_files_are_put_together_and_no_row_is_lost_or_doubled(
     writer.close()
 
 
-def test_rows_of_another_shape_are_not_put_into_one_file(
+def test_files_with_different_columns_are_not_merged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files_writer, "TOGETHER", 2)
@@ -113,7 +113,7 @@ def test_rows_of_another_shape_are_not_put_into_one_file(
 
 
 @pytest.mark.parametrize("moment", ["committed", "published"])
-def test_a_run_killed_in_the_middle_of_a_compaction_leaves_it_to_the_next(
+def test_a_compaction_of_a_killed_run_is_finished_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     monkeypatch.setattr(files_writer, "TOGETHER", 2)
@@ -143,9 +143,9 @@ def test_a_run_killed_in_the_middle_of_a_compaction_leaves_it_to_the_next(
 
 
 class SmallFiles:
-    """No file may grow beyond 100 kB: what a full disk is to a writer.
+    """No file may grow beyond 100 kB, which simulates a full disk.
 
-    Only for as long as the writer writes: the run's own output may be a larger file.
+    Only while the writer writes: the output of the test run may be a larger file.
     """
 
     def __enter__(self) -> SmallFiles:
@@ -166,7 +166,9 @@ def many() -> pa.Table:
 
 
 @pytest.mark.parametrize("format", ["parquet", "json", "csv"])
-def test_a_full_disk_is_named_and_nothing_half_is_seen(tmp_path: Path, format: Format) -> None:
+def test_a_full_disk_is_reported_and_no_partial_file_is_visible(
+    tmp_path: Path, format: Format
+) -> None:
     sink = sink_of(tmp_path / "out", format)
     writer = opened(sink, patience=0.0)
     writer.write("one", 1, [staged(sink, n=[1])])
@@ -179,7 +181,7 @@ def test_a_full_disk_is_named_and_nothing_half_is_seen(tmp_path: Path, format: F
     assert total(tmp_path / "out", format) == (60_001, 1 + sum(range(60_000)))
 
 
-def test_a_full_disk_holds_the_batch_until_there_is_room(tmp_path: Path) -> None:
+def test_a_batch_waits_until_a_full_disk_has_space(tmp_path: Path) -> None:
     sink = sink_of(tmp_path / "out")
     heard: list[str] = []
 
@@ -195,7 +197,7 @@ def test_a_full_disk_holds_the_batch_until_there_is_room(tmp_path: Path) -> None
     assert total(tmp_path / "out", "parquet") == (60_000, sum(range(60_000)))
 
 
-def test_a_manifest_that_was_changed_stops_the_job(tmp_path: Path) -> None:
+def test_a_changed_manifest_stops_the_job(tmp_path: Path) -> None:
     sink = sink_of(tmp_path / "out")
     writer = opened(sink)
     writer.write("one", 1, [staged(sink, n=[1])])
@@ -213,7 +215,7 @@ def test_a_manifest_that_was_changed_stops_the_job(tmp_path: Path) -> None:
     opened(sink, epoch=2).close()
 
 
-def test_csv_begins_with_the_names_of_the_columns(tmp_path: Path) -> None:
+def test_csv_files_begin_with_a_header(tmp_path: Path) -> None:
     sink = sink_of(tmp_path / "out", "csv")
     writer = opened(sink)
     columns: dict[str, Any] = {'a "b"': [1, None], "c,d": ["", None]}
@@ -223,7 +225,7 @@ def test_csv_begins_with_the_names_of_the_columns(tmp_path: Path) -> None:
     assert file.read_text() == '"a ""b""","c,d"\n1,""\n,\n'
 
 
-def test_what_cannot_be_written_is_refused_while_building(tmp_path: Path) -> None:
+def test_an_unsupported_format_is_refused_while_building(tmp_path: Path) -> None:
     rows = ms.read(ms.Topic("bids", schema="auction long"))
     with pytest.raises(InvalidSpec, match="needs a format among parquet, json, csv"):
         rows.to(ms.Files("out", format="text"))

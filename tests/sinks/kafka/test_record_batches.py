@@ -1,4 +1,4 @@
-"""A few messages are packed one after the other, many all at once: the same batches."""
+"""Few messages are encoded one by one, many all at once: the batches are the same."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MESSAGES = st.lists(
 
 @settings(max_examples=300, deadline=None)
 @given(MESSAGES, st.booleans(), st.booleans(), st.lists(st.tuples(st.text(max_size=3), PAYLOADS)))
-def test_a_few_are_packed_as_many_are(
+def test_few_messages_are_encoded_like_many(
     messages: list[tuple[int, bytes | None, bytes | None, int]],
     keyed: bool,
     stamped: bool,
@@ -47,7 +47,7 @@ def test_a_few_are_packed_as_many_are(
 
 
 @pytest.mark.parametrize("where", ["values", "keys", "headers"])
-def test_a_few_large_ones_are_cut_like_many(where: str) -> None:
+def test_few_large_messages_are_divided_like_many(where: str) -> None:
     large, small = [b"x" * 400_000] * 6, [b"small"] * 6
     some = Outgoing(
         pa.array(large if where == "values" else small, pa.binary()),
@@ -60,7 +60,7 @@ def test_a_few_large_ones_are_cut_like_many(where: str) -> None:
     assert [batch.count for batch in found] == [2, 2, 2]
 
 
-def test_what_is_small_is_not_packed() -> None:
+def test_small_batches_are_not_compressed() -> None:
     few, many = (
         next(
             batches(Outgoing(pa.array([b"the same text " * 5] * count)), np.zeros(count, np.int64))

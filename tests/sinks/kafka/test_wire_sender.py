@@ -1,6 +1,6 @@
-"""Messages by Kafka's own protocol: what a reader finds is what was sent, where it belongs.
+"""Messages sent by Kafka's protocol arrive unchanged in the right partition.
 
-The judge is librdkafka: it reads what was sent, and says where a key goes.
+They are compared with librdkafka, which reads them and computes the partition of a key.
 """
 
 from __future__ import annotations
@@ -42,13 +42,15 @@ Message = tuple[bytes | None, bytes | None, int, list[tuple[str, bytes | None]]]
 
 
 @given(st.lists(st.binary(max_size=40)), st.integers(1, 50))
-def test_a_key_goes_where_every_client_of_kafka_sends_it(keys: list[bytes], count: int) -> None:
+def test_a_key_is_sent_to_the_same_partition_as_by_every_kafka_client(
+    keys: list[bytes], count: int
+) -> None:
     found = partitions_of(pa.array(keys, pa.binary()), count)
 
     assert found.tolist() == [murmur2(key, count) for key in keys]
 
 
-def test_keys_in_the_middle_of_an_array_are_found_too() -> None:
+def test_keys_of_a_sliced_array_are_used() -> None:
     keys = [b"a", b"bb", b"", b"dddd", b"eeeee"]
 
     found = partitions_of(pa.array(keys, pa.binary()).slice(1, 3), 7)
@@ -79,7 +81,7 @@ def read_back(broker: ThrowAwayBroker, topic: str) -> dict[int, list[Message]]:
 
 
 def made_up(rng: random.Random, count: int) -> list[Message]:
-    """Keys and values of all sizes, also none; times in any order; headers here and there."""
+    """Keys and values of all sizes, or null; times in any order; some with headers."""
 
     def text(most: int) -> bytes | None:
         return None if rng.random() < 0.1 else rng.randbytes(rng.choice((0, 1, 60, 70, most)))
@@ -97,7 +99,9 @@ def outgoing(some: list[Message]) -> Outgoing:
                     own=list(own))  # fmt: skip
 
 
-def test_a_reader_finds_what_was_sent(sender: Sender, broker: ThrowAwayBroker, topic: str) -> None:
+def test_a_reader_gets_the_messages_that_were_sent(
+    sender: Sender, broker: ThrowAwayBroker, topic: str
+) -> None:
     rng = random.Random(11)
     sent = [made_up(rng, count) for count in (1, 700, 3)]
 
@@ -119,7 +123,7 @@ def test_a_reader_finds_what_was_sent(sender: Sender, broker: ThrowAwayBroker, t
     assert len(keyed) + len(unkeyed) == len(flat) == 704
 
 
-def test_large_chunks_are_cut_and_stay_in_order(
+def test_large_chunks_are_divided_and_keep_their_order(
     broker: ThrowAwayBroker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(topic_batches, "LARGEST", 3_000)
@@ -142,7 +146,7 @@ def test_large_chunks_are_cut_and_stay_in_order(
 
 @settings(max_examples=200)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 2 * topic_batches.LARGEST))))
-def test_no_batch_is_too_large_or_of_two_partitions(rows: list[tuple[int, int]]) -> None:
+def test_each_batch_is_small_enough_and_for_one_partition(rows: list[tuple[int, int]]) -> None:
     rows.sort(key=lambda row: row[0])
     partitions, sizes = (np.array([row[n] for row in rows], np.int64) for n in (0, 1))
 
@@ -155,7 +159,9 @@ def test_no_batch_is_too_large_or_of_two_partitions(rows: list[tuple[int, int]])
         assert end - first == 1 or sizes[first:end].sum() <= topic_batches.LARGEST
 
 
-def test_messages_without_a_key_take_turns(broker: ThrowAwayBroker, topic: str) -> None:
+def test_messages_without_a_key_are_distributed_among_partitions(
+    broker: ThrowAwayBroker, topic: str
+) -> None:
     Topics(broker.address).create(topic, partitions=PARTITIONS)
     sender = WireSender(Cluster(broker.address), None)
     sender.open()
@@ -170,7 +176,7 @@ def test_messages_without_a_key_take_turns(broker: ThrowAwayBroker, topic: str) 
     assert {partition: len(messages) for partition, messages in found.items()} == {0: 2, 1: 2, 2: 2}
 
 
-def test_what_is_not_committed_is_never_seen(
+def test_uncommitted_messages_are_never_visible(
     sender: Sender, broker: ThrowAwayBroker, topic: str
 ) -> None:
     sender.begin()
@@ -186,7 +192,7 @@ def test_what_is_not_committed_is_never_seen(
     assert found == [b"kept"]
 
 
-def test_a_sender_that_was_shut_out_is_told(broker: ThrowAwayBroker, topic: str) -> None:
+def test_a_fenced_sender_raises(broker: ThrowAwayBroker, topic: str) -> None:
     Topics(broker.address).create(topic, partitions=PARTITIONS)
     first, second = (WireSender(Cluster(broker.address), f"of {topic}") for _ in range(2))
     first.open()
@@ -200,8 +206,8 @@ def test_a_sender_that_was_shut_out_is_told(broker: ThrowAwayBroker, topic: str)
     second.close()
 
 
-def test_connections_that_a_broker_ended_are_made_anew_before_a_batch(topic: str) -> None:
-    """A broker ends what has been idle for ten minutes; here for a second."""
+def test_connections_closed_by_a_broker_are_opened_again_before_a_batch(topic: str) -> None:
+    """A broker closes connections that were idle for ten minutes; here for a second."""
     from millstream.testing import broker as started
 
     waits: list[str] = []
@@ -225,10 +231,8 @@ def test_connections_that_a_broker_ended_are_made_anew_before_a_batch(topic: str
     assert waits == []
 
 
-def test_a_run_that_ends_leaves_nothing_that_readers_cannot_see_yet(
-    broker: ThrowAwayBroker, topic: str
-) -> None:
-    """A broker answers a commit before it has told all partitions of it."""
+def test_when_a_run_ends_readers_can_see_all_its_rows(broker: ThrowAwayBroker, topic: str) -> None:
+    """A broker acknowledges a commit before it has written it to all partitions."""
     Topics(broker.address).create(topic, partitions=PARTITIONS)
     log = Log(broker.address)
     for number in range(10):

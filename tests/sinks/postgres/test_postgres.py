@@ -1,4 +1,4 @@
-"""`Postgres`: the suite of all sinks, and what is its own."""
+"""`Postgres`: the suite of all sinks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Sqlite`: the suite of all sinks, and what is its own."""
+"""`Sqlite`: the suite of all sinks, and its own tests."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class TestSqlite(SinkSuite):
         if isinstance(value, bool):
             return int(value)
         if value == 0.0:
-            return value + 0  # SQLite keeps no negative zero
+            return value + 0  # SQLite does not store negative zero
         if isinstance(value, datetime):
             return value.isoformat(timespec="microseconds").replace("+00:00", "Z")
         if isinstance(value, date | Decimal):
@@ -60,7 +60,7 @@ def asked(path: Path, question: str) -> list[tuple[Any, ...]]:
         connection.close()
 
 
-def test_a_file_locked_by_another_process_is_waited_for(tmp_path: Path) -> None:
+def test_the_writer_waits_for_a_file_locked_by_another_process(tmp_path: Path) -> None:
     path = tmp_path / "out.db"
     sink = ms.Sqlite(path, "hot")
     heard: list[str] = []
@@ -80,7 +80,7 @@ def test_a_file_locked_by_another_process_is_waited_for(tmp_path: Path) -> None:
                      "(another process may hold it)"]  # fmt: skip
 
 
-def test_a_file_that_stays_locked_is_named(tmp_path: Path) -> None:
+def test_a_file_that_stays_locked_stops_the_job(tmp_path: Path) -> None:
     path = tmp_path / "out.db"
     sink = ms.Sqlite(path, "hot")
     writer = opened(sink, patience=0.2)
@@ -94,8 +94,8 @@ def test_a_file_that_stays_locked_is_named(tmp_path: Path) -> None:
     assert asked(path, "select n from hot") == [(1,)]
 
 
-def test_a_commit_whose_answer_is_lost_is_settled_by_the_ledger(tmp_path: Path) -> None:
-    """The file system takes the commit and then says that it has not."""
+def test_a_commit_with_a_lost_response_is_resolved_from_the_ledger(tmp_path: Path) -> None:
+    """The file system stores the commit and then reports an error."""
     path = tmp_path / "out.db"
     sink = ms.Sqlite(path, "hot")
     writer = opened(sink)
@@ -143,7 +143,7 @@ def test_a_missing_column_and_a_dropped_table_are_named(tmp_path: Path) -> None:
     writer.close()
 
 
-def test_missing_folders_are_made_and_a_path_that_cannot_be_is_named(tmp_path: Path) -> None:
+def test_missing_folders_are_created_and_an_impossible_path_is_named(tmp_path: Path) -> None:
     sink = ms.Sqlite(tmp_path / "a" / "b" / "out.db", "hot")
     writer = opened(sink)
     writer.write("one", 1, [staged(sink, n=[1])])
@@ -154,7 +154,7 @@ def test_missing_folders_are_made_and_a_path_that_cannot_be_is_named(tmp_path: P
         opened(ms.Sqlite(tmp_path / "file" / "out.db", "hot"), patience=0.0)
 
 
-def test_a_number_that_is_none_stays_one(tmp_path: Path) -> None:
+def test_nan_is_stored_as_text(tmp_path: Path) -> None:
     path = tmp_path / "out.db"
     sink = ms.Sqlite(path, "hot")
     writer = opened(sink)
@@ -164,6 +164,6 @@ def test_a_number_that_is_none_stays_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("path", "table"), [("", "t"), (7, "t"), ("a.db", ""), ("a.db", None)])
-def test_what_names_no_table_is_refused(path: Any, table: Any) -> None:
+def test_invalid_paths_and_table_names_are_refused(path: Any, table: Any) -> None:
     with pytest.raises(InvalidSpec, match="Sqlite needs a"):
         ms.Sqlite(path, table)

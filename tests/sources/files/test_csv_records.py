@@ -1,4 +1,4 @@
-"""Records of CSV files with line breaks in quotes: where they end, however a file is cut."""
+"""The ends of records in CSV files with line breaks in quotes, however a file is divided."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def by_ends(raw: bytes) -> list[bytes]:
 @example(b'a,"x\ny"\nb\n')
 @example(b'"a\nb"\r')
 @example(b'"a\n')
-def test_records_end_where_the_definition_says(raw: bytes) -> None:
+def test_records_end_as_the_definition_requires(raw: bytes) -> None:
     assert by_ends(raw) == records(raw)
 
 
 @settings(max_examples=500, deadline=None)
 @given(BODIES, BODIES)
-def test_an_end_found_early_stays_one_whatever_follows(raw: bytes, more: bytes) -> None:
+def test_the_end_of_a_record_does_not_depend_on_later_bytes(raw: bytes, more: bytes) -> None:
     early = record_ends(raw, whole=False).tolist()
     late = record_ends(raw + more, whole=True).tolist()
     assert early == late[: len(early)]
@@ -55,7 +55,7 @@ def test_an_end_found_early_stays_one_whatever_follows(raw: bytes, more: bytes) 
 
 @settings(max_examples=400, deadline=None)
 @given(BODIES, st.integers(1, 9), st.sampled_from([6, 1 << 20]), st.booleans())
-def test_files_are_counted_and_cut_as_they_are_read(
+def test_csv_rows_are_counted_and_split_as_they_are_read(
     tmp_path_factory: pytest.TempPathFactory, body: bytes, chunk: int, longest: int, mark: bool
 ) -> None:
     path = tmp_path_factory.mktemp("csv") / "x"
@@ -78,7 +78,7 @@ def test_files_are_counted_and_cut_as_they_are_read(
         assert whole == records(body)
 
 
-def test_an_open_quote_costs_its_row_and_not_the_rest_of_the_file(tmp_path: Path) -> None:
+def test_an_open_quote_costs_one_row_and_not_the_rest_of_the_file(tmp_path: Path) -> None:
     body = b'1,a\n2,"open\n3,b\n4,"c\nd"\n5,5" wide\n6,"x"y\n7,e\n'
     put(tmp_path, "a.csv", body, 1)
     made = reader(tmp_path, "csv", "id long, text string")
@@ -94,7 +94,7 @@ def test_an_open_quote_costs_its_row_and_not_the_rest_of_the_file(tmp_path: Path
     assert originals == [b'2,"open', b'4,"c\nd"']
 
 
-def test_a_header_may_have_line_breaks_in_its_names(tmp_path: Path) -> None:
+def test_the_names_in_a_header_may_contain_line_breaks(tmp_path: Path) -> None:
     put(tmp_path, "a.csv", b'\xef\xbb\xbf"a\nb",id\r\n"x\r\ny",1\r\n', 1)
     schema = "id long, `a\nb` string"
     made = reader(tmp_path, "csv", schema)
@@ -136,7 +136,7 @@ def test_rows_with_line_breaks_are_read_in_columns() -> None:
     "line", [b'1,"open\n', b'5" wide,x\n', b'"a""\n', b'"""\n', b'""x,"\n', b'1,""\n', b'","\n'],
     ids=repr,
 )  # fmt: skip
-def test_quotes_that_do_not_fit_take_time_by_the_size_of_the_file(line: bytes) -> None:
+def test_unbalanced_quotes_take_time_linear_in_the_size_of_the_file(line: bytes) -> None:
     def seconds(size: int) -> float:
         raw = b'"' + line * (size // len(line))
         began = time.process_time()

@@ -1,4 +1,4 @@
-"""Every Arrow type against every type of a schema: what fits exactly is taken, value by value."""
+"""Every Arrow type against every type of a schema: values that fit exactly are converted."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ _PARTS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 
 
 def meant(kind: pa.DataType, value: Any, wanted: str) -> Any:
-    """What a value is for a type: itself, `BAD`, or `UNFIT` where no value of its kind is taken."""
+    """The value for a type: itself, `BAD`, or `UNFIT` if its column type is refused."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if pa.types.is_null(kind):
@@ -134,10 +134,10 @@ def _instant(unit: str, value: int) -> Any:
 
 
 def read(path: Path, column: pa.Array, wanted: str) -> tuple[list[Any], list[int]]:
-    """The good values and the places of bad ones.
+    """The good values and the indexes of bad ones.
 
     Raises:
-        parquet.Unreadable: the column is of another kind.
+        parquet.Unreadable: the column has another type.
     """
     pq.write_table(pa.table({"x": column}), path / "x")
     schema = Schema.parse(f"x {wanted}")
@@ -151,7 +151,7 @@ def read(path: Path, column: pa.Array, wanted: str) -> tuple[list[Any], list[int
 
 
 def plain(column: Any) -> list[Any]:
-    """Times as microseconds, so that those of 1 and 9999 and of all zones are one thing."""
+    """Times as microseconds, so that the years 1 and 9999 and all zones compare equal."""
     if pa.types.is_timestamp(column.type):
         return list(column.cast(pa.int64()).to_pylist())
     return list(column.to_pylist())
@@ -164,7 +164,7 @@ def made_of(kind: pa.DataType, values: list[Any]) -> pa.Array:
 
 
 @pytest.mark.parametrize("wanted", WANTED)
-def test_each_kind_of_column_is_taken_value_by_value_or_not_at_all(
+def test_each_column_type_is_converted_value_by_value_or_refused(
     tmp_path: Path, wanted: str
 ) -> None:
     for kind, values in SAMPLES:
@@ -186,9 +186,7 @@ def test_each_kind_of_column_is_taken_value_by_value_or_not_at_all(
 
 
 @pytest.mark.parametrize("shape", ["array", "struct", "map", "deep"])
-def test_what_is_taken_alone_is_taken_inside_lists_structs_and_maps(
-    tmp_path: Path, shape: str
-) -> None:
+def test_nested_values_are_converted_like_top_level_values(tmp_path: Path, shape: str) -> None:
     for kind, values in SAMPLES:
         if kind == pa.decimal256(50, 0):
             continue
@@ -262,7 +260,7 @@ def test_slices_and_nulls_of_lists_change_nothing(
         assert lost or value == one
 
 
-def test_the_columns_of_the_issue_are_rows(tmp_path: Path) -> None:
+def test_the_columns_of_a_reported_issue_are_read(tmp_path: Path) -> None:
     table = pa.table({
         "a": pa.nulls(2), "b": pa.array([7, 2**32 - 1], pa.uint32()),
         "c": pa.array([2**53, 2**53 + 1], pa.int64()), "d": pa.array([[1], [2, None]],
@@ -278,7 +276,7 @@ def test_the_columns_of_the_issue_are_rows(tmp_path: Path) -> None:
     assert made.reasons == ["c: needs double; got 9007199254740993"]
 
 
-def test_two_columns_of_one_name_and_missing_parts_that_may_not_be_null_are_unreadable(
+def test_duplicate_columns_and_missing_not_null_fields_make_a_file_unreadable(
     tmp_path: Path,
 ) -> None:
     twice = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"])
@@ -293,7 +291,7 @@ def test_two_columns_of_one_name_and_missing_parts_that_may_not_be_null_are_unre
     assert made.table.to_pylist() == [{"x": {"a": 1}}, {"x": None}]
 
 
-def test_text_that_is_no_utf8_is_a_bad_row(tmp_path: Path) -> None:
+def test_invalid_utf8_is_a_bad_row(tmp_path: Path) -> None:
     raw = pa.array([b"x", b"\xff\xfe", None, "é".encode()])
     text = pa.Array.from_buffers(pa.string(), len(raw), raw.buffers())
     good, bad = read(tmp_path, text, "string")

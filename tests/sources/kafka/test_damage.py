@@ -1,4 +1,4 @@
-"""What a broker sends that cannot be: one sentence with topic, partition and offset."""
+"""Invalid responses of a broker raise errors with topic, partition and offset."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def read(told: FetchResponse, **more: Any) -> list[int]:
 
 
 def made(raw: bytes, codec: str = "none", **more: Any) -> bytes:
-    """A batch with these bytes for its forty records, and the right checksum."""
+    """A batch with these bytes as its forty records, and a valid checksum."""
     whole = bytearray(Whole(1000, RECORDS, codec, **more).bytes())
     whole[61:] = packed(raw, codec)
     return summed(whole)
@@ -52,14 +52,14 @@ def raw(*records: bytes) -> bytes:
     return b"".join(one.raw() for one in RECORDS[: 40 - len(records)]) + b"".join(records)
 
 
-def test_what_is_whole_is_read() -> None:
+def test_an_intact_batch_is_read() -> None:
     assert read(FetchResponse(made(raw()))) == list(range(1000, 1040))
 
 
-def test_a_damaged_marker_ends_what_follows_before_it() -> None:
-    """A marker of a transaction is looked into although its offset is not asked for."""
+def test_following_stops_before_a_damaged_control_batch() -> None:
+    """A control batch is decompressed although its offset is not requested."""
     marker = bytearray(Whole(2000, RECORDS[:1], "gzip").bytes())
-    marker[22] = 0x20 | 3  # a control batch that says LZ4 and holds gzip
+    marker[22] = 0x20 | 3  # a control batch with the codec LZ4 and gzip data
     with broker(FetchResponse(made(raw()) + summed(marker))) as address:
         fetcher = WireFetcher(Cluster(address), "t")
         found = fetcher.following({0: 1000}, COLUMNS, least=1, most=1 << 20)
@@ -96,7 +96,7 @@ LAST = {
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("last", LAST.values(), ids=LAST)
-def test_records_that_do_not_fit_their_batch_are_refused_with_its_place(
+def test_records_that_do_not_fit_their_batch_are_refused_with_its_offset(
     last: bytes, codec: str
 ) -> None:
     with pytest.raises(DamagedLog, match="t/0 needs an intact record batch at offset 1000; got "):
@@ -130,7 +130,7 @@ HEADERS = {
 
 
 @pytest.mark.parametrize("batch", HEADERS.values(), ids=HEADERS)
-def test_a_header_that_does_not_fit_is_refused_with_its_place(batch: bytes) -> None:
+def test_an_inconsistent_header_is_refused_with_its_offset(batch: bytes) -> None:
     with pytest.raises(DamagedLog, match=r"t/0 needs an intact record batch at offset (1000|900)"):
         read(FetchResponse(batch))
 
@@ -145,7 +145,9 @@ PACKED = {
 
 @pytest.mark.parametrize("codec", [codec for codec in CODECS if codec != "none"])
 @pytest.mark.parametrize("broken", PACKED.values(), ids=PACKED)
-def test_what_cannot_be_unpacked_is_refused_with_its_place(broken: Any, codec: str) -> None:
+def test_records_that_cannot_be_decompressed_are_refused_with_their_offset(
+    broken: Any, codec: str
+) -> None:
     whole = bytearray(Whole(1000, RECORDS, codec).bytes())
     whole[61:] = broken(codec)
     with pytest.raises(DamagedLog, match="t/0 needs an intact record batch at offset 1000; got "):
@@ -153,7 +155,7 @@ def test_what_cannot_be_unpacked_is_refused_with_its_place(broken: Any, codec: s
 
 
 @pytest.mark.parametrize("claim", [b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\xff\xff\x01"])
-def test_snappy_that_claims_gigabytes_is_refused_before_there_is_memory_for_them(
+def test_snappy_data_that_claims_gigabytes_is_refused_before_memory_is_allocated(
     claim: bytes,
 ) -> None:
     whole = bytearray(Whole(1000, RECORDS, "snappy").bytes())
@@ -162,7 +164,7 @@ def test_snappy_that_claims_gigabytes_is_refused_before_there_is_memory_for_them
         read(FetchResponse(summed(whole)))
 
 
-def test_a_record_beyond_the_largest_there_may_be_is_refused(
+def test_a_record_over_the_size_limit_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from millstream.kafka.protocol import record_batches
@@ -182,7 +184,9 @@ WRONG = {
 
 
 @pytest.mark.parametrize("told", WRONG.values(), ids=WRONG)
-def test_an_answer_about_something_else_is_refused_with_what_was_asked(told: FetchResponse) -> None:
+def test_a_response_for_another_partition_is_refused_and_names_the_request(
+    told: FetchResponse,
+) -> None:
     with pytest.raises(Unavailable, match=r"'t'.* about .* \(partition 0 at offset 1000\)"):
         read(told)
 
@@ -195,24 +199,24 @@ ABSURD = {
 
 
 @pytest.mark.parametrize("told", ABSURD.values(), ids=ABSURD)
-def test_an_answer_that_does_not_fit_itself_ends_in_one_sentence(told: FetchResponse) -> None:
+def test_an_inconsistent_response_raises_a_millstream_error(told: FetchResponse) -> None:
     with pytest.raises(MillstreamError, match="t"):
         read(told)
 
 
 @pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 1 << 20), ("127.0.0.1", -1),
                                             ("x" * 300, 9092)])  # fmt: skip
-def test_a_leader_at_no_address_is_one_that_is_not_there(host: str, port: int) -> None:
+def test_a_leader_with_an_invalid_address_is_unavailable(host: str, port: int) -> None:
     with pytest.raises(Unavailable, match="a broker at"):
         read(FetchResponse(made(raw())), host=host, port=port)
 
 
-def test_a_broker_that_finds_damage_itself_is_believed() -> None:
+def test_a_batch_that_the_broker_reports_as_corrupt_is_damaged() -> None:
     with pytest.raises(DamagedLog, match="t/0 needs an intact record batch at offset 1000"):
         read(FetchResponse(b"", error=2))
 
 
-def test_times_beyond_what_microseconds_can_say_are_the_last_there_is() -> None:
+def test_timestamps_beyond_the_range_of_microseconds_are_clamped() -> None:
     late = Whole(1000, (Written(0, b"x"),) * 1, first_stamp=2**62).bytes()
     with broker(FetchResponse(late)) as address:
         fetcher = WireFetcher(Cluster(address), "t")

@@ -1,4 +1,4 @@
-"""Both ways of fetching a topic's records, from a real broker: the same records for a range."""
+"""Both fetchers return the same records for a range, from a real broker."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 @pytest.fixture(scope="module")
 def varied(broker: ThrowAwayBroker) -> str:
-    """Two partitions of everything: codecs, keys, nulls, large values, transactions."""
+    """Two partitions with codecs, keys, nulls, large values, transactions."""
     Topics(broker.address).create("varied", partitions=2)
     chance = random.Random(3)
     for codec in CODECS:
@@ -77,7 +77,7 @@ def rows(one: Any, ranges: Ranges, *, live: bool = False) -> pa.Table:
     return found.sort_by([("partition", "ascending"), ("offset", "ascending")])
 
 
-def test_both_ways_give_the_same_records_for_any_ranges(
+def test_both_fetchers_return_the_same_records_for_any_ranges(
     broker: ThrowAwayBroker, varied: str, both: tuple[WireFetcher, ClientFetcher],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -105,7 +105,7 @@ def test_both_ways_give_the_same_records_for_any_ranges(
             assert mine["offset"].to_pylist() == inside
 
 
-def test_ranges_that_follow_each_other_give_every_record_once(
+def test_consecutive_ranges_return_every_record_once(
     broker: ThrowAwayBroker, varied: str, both: tuple[WireFetcher, ClientFetcher]
 ) -> None:
     ends = Topics(broker.address).offsets(varied, at="end")
@@ -121,7 +121,7 @@ def test_ranges_that_follow_each_other_give_every_record_once(
             assert len(some) == len(set(some)) == (5 * 700 + 3 * 20) // 2
 
 
-def test_a_reader_gives_records_by_partition_and_offset_whichever_way_they_came(
+def test_a_reader_returns_records_by_partition_and_offset_from_both_fetchers(
     broker: ThrowAwayBroker, varied: str, both: tuple[WireFetcher, ClientFetcher],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -136,10 +136,10 @@ def test_a_reader_gives_records_by_partition_and_offset_whichever_way_they_came(
     reader.close()
 
 
-def test_what_follows_some_offsets_is_what_a_range_of_that_size_holds(
+def test_following_returns_the_same_records_as_a_range(
     broker: ThrowAwayBroker, varied: str, both: tuple[WireFetcher, ClientFetcher]
 ) -> None:
-    """Aborted rows and the marks of transactions among it."""
+    """The log also has aborted records and control records."""
     ends = Topics(broker.address).offsets(varied, at="end")
     ahead = WireFetcher(Cluster(broker.address), varied)
     at, pieces, together = dict.fromkeys(ends, 0), 0, 0
@@ -157,7 +157,7 @@ def test_what_follows_some_offsets_is_what_a_range_of_that_size_holds(
     assert pieces > 3
 
 
-def test_nothing_follows_while_it_is_too_little_or_not_committed(
+def test_following_returns_nothing_below_the_minimum_size_or_before_the_commit(
     broker: ThrowAwayBroker, topic: str
 ) -> None:
     Topics(broker.address).create(topic)
@@ -178,7 +178,7 @@ def test_nothing_follows_while_it_is_too_little_or_not_committed(
     ahead.close()
 
 
-def test_where_nothing_can_be_read_ahead_it_says_so_and_can_be_tried_again(
+def test_following_raises_at_a_missing_offset_and_can_be_retried(
     broker: ThrowAwayBroker, varied: str, topic: str
 ) -> None:
     ahead = WireFetcher(Cluster(broker.address), varied)
@@ -191,7 +191,7 @@ def test_where_nothing_can_be_read_ahead_it_says_so_and_can_be_tried_again(
         nowhere.following({0: 0}, COLUMNS, least=1, most=10_000)
 
 
-def test_records_that_come_after_the_range_wait_for_the_next_one(
+def test_records_after_the_range_are_kept_for_the_next_one(
     broker: ThrowAwayBroker, topic: str
 ) -> None:
     Topics(broker.address).create(topic, partitions=3)
@@ -218,7 +218,7 @@ def test_records_that_come_after_the_range_wait_for_the_next_one(
 
 
 @pytest.mark.parametrize("kind", [WireFetcher, ClientFetcher])
-def test_records_that_are_gone_are_named(
+def test_deleted_records_are_reported_with_their_offset(
     kind: type[WireFetcher | ClientFetcher], broker: ThrowAwayBroker, topic: str
 ) -> None:
     topics = Topics(broker.address)
@@ -229,7 +229,7 @@ def test_records_that_are_gone_are_named(
     one.close()
 
 
-def test_a_topic_that_is_not_there_is_named(
+def test_a_missing_topic_is_named(
     broker: ThrowAwayBroker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(topic_wire, "_NEW_TOPIC_SECONDS", 0.0)
@@ -240,7 +240,7 @@ def test_a_topic_that_is_not_there_is_named(
     one.close()
 
 
-def test_a_connection_that_breaks_is_made_anew(
+def test_a_broken_connection_is_opened_again(
     broker: ThrowAwayBroker, varied: str, both: tuple[WireFetcher, ClientFetcher]
 ) -> None:
     plain, client = both
@@ -253,7 +253,7 @@ def test_a_connection_that_breaks_is_made_anew(
 
 
 @pytest.mark.parametrize("question", [2, 3, 5])
-def test_a_connection_that_breaks_while_the_next_question_is_asked_loses_nothing(
+def test_a_connection_that_breaks_during_a_prefetch_loses_no_record(
     question: int, both: tuple[WireFetcher, ClientFetcher], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
@@ -274,17 +274,17 @@ def test_a_connection_that_breaks_while_the_next_question_is_asked_loses_nothing
     assert len(asked) > question
 
 
-def test_batches_of_an_old_format_are_read_by_the_other_client(
+def test_batches_of_an_old_format_are_read_by_librdkafka(
     broker: ThrowAwayBroker, varied: str, both: tuple[WireFetcher, ClientFetcher],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     calls = []
 
-    def refuse(*told: Any, **more: Any) -> Any:
-        calls.append(told)
+    def refuse(*arguments: Any, **more: Any) -> Any:
+        calls.append(arguments)
         if len(calls) > 2:
             raise batch_headers.UnknownFormat("1")
-        return real(*told, **more)
+        return real(*arguments, **more)
 
     real = batch_headers.batches
     monkeypatch.setattr(topic_wire, "batches", refuse)
@@ -298,19 +298,19 @@ def test_batches_of_an_old_format_are_read_by_the_other_client(
     assert found == rows(client, ranges)
 
 
-def test_headers_are_read_and_closed_listeners_left_to_the_client_that_knows_them(
+def test_headers_are_read_and_secured_listeners_use_librdkafka(
     broker: ThrowAwayBroker, varied: str
 ) -> None:
     open_, closed = Cluster(broker.address), Cluster("h:1", {"security.protocol": "SSL"})
-    assert isinstance(fetcher(open_, varied, COLUMNS), WireFetcher)
-    assert isinstance(fetcher(closed, varied, COLUMNS), ClientFetcher)
-    for one in (fetcher(open_, varied, ("headers", *COLUMNS)), ClientFetcher(open_, varied)):
-        told = pa.concat_tables(one.read({1: (0, 10)}, ("headers", "offset")))
-        assert told["headers"].to_pylist()[:2] == [[{"key": "h", "value": b"1"}], None]
+    assert isinstance(fetcher(open_, varied), WireFetcher)
+    assert isinstance(fetcher(closed, varied), ClientFetcher)
+    for one in (fetcher(open_, varied), ClientFetcher(open_, varied)):
+        table = pa.concat_tables(one.read({1: (0, 10)}, ("headers", "offset")))
+        assert table["headers"].to_pylist()[:2] == [[{"key": "h", "value": b"1"}], None]
         one.close()
 
 
-def test_a_task_reads_the_slice_of_its_number(broker: ThrowAwayBroker, varied: str) -> None:
+def test_a_task_reads_the_slice_with_its_number(broker: ThrowAwayBroker, varied: str) -> None:
     slices = sliced({0: (0, 1000), 1: (0, 10), 2: (5, 5)}, 4)
     assert sorted(slices) == [(0, 0, 250), (0, 250, 500), (0, 500, 1000), (1, 0, 10)]
     fetch = Fetch(Cluster(broker.address), varied, slices, ("offset", "partition"))
@@ -323,15 +323,15 @@ def test_a_task_reads_the_slice_of_its_number(broker: ThrowAwayBroker, varied: s
     ]
 
 
-def test_one_record_is_not_cut_in_two() -> None:
+def test_one_record_is_not_divided_into_slices() -> None:
     assert sliced({0: (7, 8)}, 4) == ((0, 7, 8),)
     assert sliced({}, 4) == ()
 
 
-def test_letting_go_waits_only_a_moment_for_positions_on_their_way(
+def test_close_waits_only_briefly_for_offset_commits_in_flight(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A broker that is away keeps them, and the client's own close with them, for minutes."""
+    """An unavailable broker would block the commits, and the client's `close`, for minutes."""
     reader, away = TopicReader(Cluster("127.0.0.1:1"), "t", "any"), threading.Event()
     committer = reader._committer
     monkeypatch.setattr(topic_reader, "_CLOSE_SECONDS", 0.2)

@@ -1,4 +1,4 @@
-"""Single records of a topic, fetched whole from a real broker."""
+"""Single records of a topic with all their parts, fetched from a real broker."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ def places(found: Any) -> list[tuple[int, int]]:
     return list(zip(found["partition"].to_pylist(), found["offset"].to_pylist(), strict=True))
 
 
-def test_one_record_of_each_of_many_partitions_comes_without_a_wait_for_each(
+def test_one_record_from_each_of_many_partitions_is_fetched_without_a_wait_per_partition(
     broker: ThrowAwayBroker, topic: str
 ) -> None:
     filled(broker, topic, each=5)
     wanted = {partition: [2] for partition in range(PARTITIONS)}
     began = time.monotonic()
     found = fetch(Cluster(broker.address), topic, wanted)
-    assert time.monotonic() - began < 3.0  # 12 s where each partition waited for a thousand rows
+    assert time.monotonic() - began < 3.0  # 12 s if each partition waits for a thousand rows
     assert places(found) == [(partition, 2) for partition in range(PARTITIONS)]
     assert found["value"].to_pylist() == [b"2 of %d" % p for p in range(PARTITIONS)]
     assert found["headers"].to_pylist()[0] == [{"key": "h", "value": b"x"},
                                                {"key": "none", "value": None}]  # fmt: skip
 
 
-def test_records_come_in_the_order_asked_for_across_long_gaps(
+def test_records_are_returned_in_the_requested_order_across_long_gaps(
     broker: ThrowAwayBroker, topic: str
 ) -> None:
     filled(broker, topic, each=30_000, partitions=2)
@@ -64,10 +64,10 @@ def test_records_come_in_the_order_asked_for_across_long_gaps(
 
 
 @pytest.mark.parametrize("more", [True, False], ids=["in the middle", "at the end"])
-def test_an_offset_that_holds_no_record_is_named_at_once(
+def test_an_offset_without_a_record_is_named_at_once(
     broker: ThrowAwayBroker, topic: str, more: bool
 ) -> None:
-    """Offset 1 is the mark of a transaction; a compacted record leaves a gap like it."""
+    """Offset 1 is a control record; a compacted record leaves the same gap."""
     Topics(broker.address).create(topic)
     producer = Producer({"bootstrap.servers": broker.address, "transactional.id": topic})
     producer.init_transactions()
@@ -88,9 +88,7 @@ def test_records_deleted_from_the_log_are_named(broker: ThrowAwayBroker, topic: 
         fetch(Cluster(broker.address), topic, {0: [1]})
 
 
-def test_header_names_that_are_no_text_are_shown_with_marks(
-    broker: ThrowAwayBroker, topic: str
-) -> None:
+def test_invalid_utf8_in_header_names_is_replaced(broker: ThrowAwayBroker, topic: str) -> None:
     Topics(broker.address).create(topic)
     few = (Written(0, b"v", b"k", 7, ((b"\xff", b"1"), (b"", None), (b"a\0b", b""))),)
     many = tuple(Written(n, b"v", None, 7, ((b"\xff", b"%d" % n),)) for n in range(100))

@@ -1,8 +1,8 @@
-// Every commit that is still kept, newest first, and the way back to each.
+// The commits of a job, newest first, each with a button to rewind to it.
 
 import { useEffect, useState } from "preact/hooks";
 import { clock, count, counted, NONE, seconds } from "../format";
-import { ask, told, useAsked } from "../live";
+import { ask, errorText, useAsked } from "../live";
 import { Empty, Trouble, Wait } from "../parts/facts";
 import { useHeld } from "../parts/held";
 import type { Commit, Commits, JobDetail } from "../types";
@@ -20,7 +20,7 @@ export function CommitsView({ job }: { job: JobDetail }) {
   const [target, aim] = useState<Target | null>(null);
   useEffect(() => { if (answer && !older.length) setEarlier(answer.earlier); }, [answer]);
   if (answer === null) return error ? <Trouble text={error} /> : <Wait />;
-  if (!answer.commits.length) return <Empty title="Nothing has been committed yet" />;
+  if (!answer.commits.length) return <Empty title="No commits yet" />;
   const all = joined(answer.commits, older);
   const back = async () => {
     try {
@@ -29,14 +29,14 @@ export function CommitsView({ job }: { job: JobDetail }) {
       setEarlier(page.earlier);
       say(null);
     } catch (error) {
-      say(told(error));
+      say(errorText(error));
     }
   };
-  const choose = (place: number) => aim({ to: all[place]!, after: all.slice(0, place), suffix: (found ?? answer).suffix });
+  const choose = (index: number) => aim({ to: all[index]!, after: all.slice(0, index), suffix: (found ?? answer).suffix });
   return (
     <section class="card" aria-labelledby="commits">
       <div class="titled">
-        <h2 id="commits">Commits <span class="quiet">one for each batch; the job can begin once more from any that is kept</span></h2>
+        <h2 id="commits">Commits <span class="quiet">one per batch; the job can be rewound to any that is kept</span></h2>
         <button type="button" onClick={() => aim({ to: null, after: null, suffix: (found ?? answer).suffix })}>Rewind to the start …</button>
       </div>
       {(error ?? refused) && <Trouble text={(error ?? refused)!} />}
@@ -51,7 +51,7 @@ export function CommitsView({ job }: { job: JobDetail }) {
   );
 }
 
-/** Newest first, each once. */
+/** Newest first, without duplicates. */
 function joined(page: Commit[], others: Commit[]): Commit[] {
   const each = new Map([...others, ...page].map((commit) => [commit.batch, commit]));
   return [...each.values()].sort((a, b) => b.batch - a.batch);
@@ -71,9 +71,9 @@ function Row({ commit, newest, choose }: { commit: Commit; newest: boolean; choo
       <td>{commit.at ? clock(commit.at) : NONE}</td><td>{commit.lane}</td>
       <td class="number">{count(commit.rows)}</td><td class="number">{count(written)}</td><td class="number">{count(commit.late)}</td><td class="number">{count(commit.dead)}</td>
       <td>{slowest(commit)}</td><td class="number">{seconds(commit.seconds)}</td>
-      <td>{newest ? <span class="quiet">where it stands</span> : commit.reachable
+      <td>{newest ? <span class="quiet">current</span> : commit.reachable
         ? <button type="button" class="plain" onClick={choose} aria-label={`Rewind from batch ${commit.batch}`}>Rewind from here …</button>
-        : <span class="quiet" title="its state is no longer kept, or a rewind has left it behind">out of reach</span>}</td>
+        : <span class="quiet" title="its state has been deleted, or it was undone by a rewind">unavailable</span>}</td>
     </tr>
   );
 }

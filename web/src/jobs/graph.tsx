@@ -1,4 +1,4 @@
-// How rows flow: every operator with its figures, coloured by what it does with its time.
+// The data flow: every operator with its figures, coloured by busy, waiting or idle time.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { bytes, compact, counted, share } from "../format";
@@ -13,7 +13,7 @@ export interface Time { busy: number; waiting: number; idle: number }
 
 interface Operator extends Box { kind: string; title: string; lines: string[]; time: Time | null }
 
-/** Shares of the last ten seconds: at work, in a batch that others work on, and no batch at all. */
+/** Shares of the last ten seconds: busy, waiting for other operators in a batch, and idle between batches. */
 export function timeOf(busy: number, batches: Batch[]): Time {
   const recent = batches.filter((batch) => Date.parse(batch.at) > Date.now() - WINDOW * 1000);
   const inBatch = Math.min(1, recent.reduce((sum, batch) => sum + batch.seconds, 0) / WINDOW);
@@ -71,12 +71,12 @@ function ofStep(step: PlanStep, facts: StepFacts | undefined): string[] {
   const lines = typeof step.window === "string" ? [step.window] : [];
   if (!facts) return lines;
   lines.push(`${compact(facts.rows_per_second)} rows/s, ${compact(facts.in)} in, ${compact(facts.out)} out`);
-  if (facts.state_rows !== null) lines.push(`${compact(facts.state_rows)} rows of state, ${bytes(facts.state_bytes ?? 0)}`);
+  if (facts.state_rows !== null) lines.push(`${compact(facts.state_rows)} state rows, ${bytes(facts.state_bytes ?? 0)}`);
   if (facts.late || facts.dead) lines.push(`${compact(facts.late)} late, ${compact(facts.dead)} dead`);
   return lines;
 }
 
-function useRoom(): [(element: HTMLElement | null) => void, number] {
+function useWidth(): [(element: HTMLElement | null) => void, number] {
   const [room, set] = useState(0);
   const watching = useRef<ResizeObserver | null>(null);
   useEffect(() => () => watching.current?.disconnect(), []);
@@ -90,8 +90,8 @@ function useRoom(): [(element: HTMLElement | null) => void, number] {
 }
 
 export function Graph({ job }: { job: JobDetail }) {
-  const [hold, room] = useRoom();
-  if (!job.plan) return <p class="quiet">The plan is known once the job has started.</p>;
+  const [hold, room] = useWidth();
+  if (!job.plan) return <p class="quiet">The plan is shown once the job has started.</p>;
   const all = operators(job);
   const { places, paths, width, height } = laidOut(all, room);
   const flowing = job.state === "running" || job.state === "catching up";
@@ -119,9 +119,9 @@ export function Graph({ job }: { job: JobDetail }) {
 
 export const TimeLegend = () => (
   <ul class="legend">
-    <li><i class="swatch busy" />busy: at work on rows</li>
-    <li><i class="swatch waiting" />waiting: a batch runs, others work on it</li>
-    <li><i class="swatch idle" />idle: no batch</li>
+    <li><i class="swatch busy" />busy: processing rows</li>
+    <li><i class="swatch waiting" />waiting: other operators process the batch</li>
+    <li><i class="swatch idle" />idle: no batch is running</li>
     <li>of the last {WINDOW} seconds</li>
   </ul>
 );

@@ -1,36 +1,36 @@
-// One job: its head with the verbs, and a tab for each way to look at it.
+// One job: its header with the commands, and its tabs.
 
 import { useEffect, useState } from "preact/hooks";
 import { compact } from "../format";
-import { tell, told, useWatched } from "../live";
+import { send, errorText, useWatched } from "../live";
 import { useConnection } from "../connection";
 import { Empty, Pill, Tabs, Trouble, Wait } from "../parts/facts";
 import { address } from "../route";
 import { useTick } from "../tick";
 import type { JobDetail, Result } from "../types";
 import { CommitsView } from "./commits";
-import { Doors } from "./doors";
 import { LogView } from "./log";
 import { Overview } from "./overview";
 import { Plans } from "./plans";
+import { SideOutputs } from "./side_outputs";
 import { StateView } from "./state";
 import { Watermarks } from "./watermarks";
 
 const TABS: [tab: string, words: string][] = [
-  ["", "Overview"], ["plan", "Plan"], ["time", "Event time"], ["doors", "Late and dead"], ["commits", "Commits"], ["state", "State"], ["log", "Log"],
+  ["", "Overview"], ["plan", "Plan"], ["time", "Event time"], ["side-outputs", "Late and dead"], ["commits", "Commits"], ["state", "State"], ["log", "Log"],
 ];
 
 export function Job({ name, tab, query }: { name: string; tab: string; query: URLSearchParams }) {
-  const { picture, gone } = useWatched<{ job: JobDetail; results: Result[] }>(`/api/jobs/${encodeURIComponent(name)}/stream`);
+  const { snapshot, gone } = useWatched<{ job: JobDetail; results: Result[] }>(`/api/jobs/${encodeURIComponent(name)}/stream`);
   useTick(2);
-  if (gone !== null) return <Empty title={`There is no job ${name}`}><p>{gone}</p><a class="button" href={address("jobs")}>All jobs</a></Empty>;
-  if (picture === null) return <><header class="head"><h1>{name}</h1></header><Wait /></>;
-  const { job, results } = picture;
-  const left = job.late + job.dead;
+  if (gone !== null) return <Empty title={`Job ${name} not found`}><p>{gone}</p><a class="button" href={address("jobs")}>All jobs</a></Empty>;
+  if (snapshot === null) return <><header class="head"><h1>{name}</h1></header><Wait /></>;
+  const { job, results } = snapshot;
+  const sideOutputRows = job.late + job.dead;
   return (
     <>
       <Head job={job} />
-      <Tabs label={`ways to look at ${name}`} here={tab} tabs={TABS.map(([to, words]) => ({ tab: to, words, href: address("jobs", name, to), tally: to === "doors" && left ? compact(left) : null }))} />
+      <Tabs label={`views of ${name}`} here={tab} tabs={TABS.map(([to, words]) => ({ tab: to, words, href: address("jobs", name, to), tally: to === "side-outputs" && sideOutputRows ? compact(sideOutputRows) : null }))} />
       <Shown job={job} results={results} tab={tab} query={query} />
     </>
   );
@@ -41,11 +41,11 @@ function Shown({ job, results, tab, query }: { job: JobDetail; results: Result[]
     case "": return <Overview job={job} results={results} />;
     case "plan": return <Plans job={job} />;
     case "time": return <Watermarks job={job} />;
-    case "doors": return <Doors job={job} query={query} />;
+    case "side-outputs": return <SideOutputs job={job} query={query} />;
     case "commits": return <CommitsView job={job} />;
     case "state": return <StateView job={job} />;
     case "log": return <LogView job={job} />;
-    default: return <Empty title="There is no such tab" />;
+    default: return <Empty title="Tab not found" />;
   }
 }
 
@@ -67,37 +67,37 @@ function Head({ job }: { job: JobDetail }) {
 }
 
 type Verb = "stop" | "restart" | "remove";
-const SURE: Record<Verb, string> = { stop: "Really stop?", restart: "Really restart?", remove: "Really remove?" };
+const CONFIRM: Record<Verb, string> = { stop: "Really stop?", restart: "Really restart?", remove: "Really remove?" };
 
-/** What ends something is asked twice; the doubt goes away with the focus, or after a while. */
+/** Commands that end a job need a second click within six seconds. */
 function Verbs({ job }: { job: JobDetail }) {
-  const [doubted, doubt] = useState<Verb | null>(null);
+  const [unconfirmed, setUnconfirmed] = useState<Verb | null>(null);
   const [said, say] = useState<string | null>(null);
   const live = useConnection().link === "live";
   const path = `/api/jobs/${encodeURIComponent(job.job)}`;
   useEffect(() => {
-    if (said === null && doubted === null) return;
-    const over = setTimeout(() => { say(null); doubt(null); }, 6000);
+    if (said === null && unconfirmed === null) return;
+    const over = setTimeout(() => { say(null); setUnconfirmed(null); }, 6000);
     return () => clearTimeout(over);
-  }, [said, doubted]);
+  }, [said, unconfirmed]);
   const stopped = job.state === "stopped" || job.state === "failed";
-  const act = (verb: Verb, sure: boolean) => async () => {
-    if (!sure && doubted !== verb) { doubt(verb); return; }
-    doubt(null);
+  const act = (verb: Verb, immediate: boolean) => async () => {
+    if (!immediate && unconfirmed !== verb) { setUnconfirmed(verb); return; }
+    setUnconfirmed(null);
     try {
-      await (verb === "remove" ? tell("DELETE", path) : tell("POST", `${path}/${verb}`));
-      say(`asked to ${verb === "restart" && stopped ? "start" : verb}`);
+      await (verb === "remove" ? send("DELETE", path) : send("POST", `${path}/${verb}`));
+      say(`${verb === "restart" && stopped ? "start" : verb} requested`);
     } catch (error) {
-      say(told(error));
+      say(errorText(error));
     }
   };
   return (
     <div class="row">
       {stopped
         ? <button type="button" class="first" disabled={!live} onClick={act("restart", true)}>Start</button>
-        : <button type="button" disabled={!live} onClick={act("restart", false)}>{doubted === "restart" ? SURE.restart : "Restart"}</button>}
-      {!stopped && <button type="button" class="danger" disabled={!live} onClick={act("stop", false)}>{doubted === "stop" ? SURE.stop : "Stop"}</button>}
-      {stopped && <button type="button" class="danger" disabled={!live} onClick={act("remove", false)}>{doubted === "remove" ? SURE.remove : "Remove"}</button>}
+        : <button type="button" disabled={!live} onClick={act("restart", false)}>{unconfirmed === "restart" ? CONFIRM.restart : "Restart"}</button>}
+      {!stopped && <button type="button" class="danger" disabled={!live} onClick={act("stop", false)}>{unconfirmed === "stop" ? CONFIRM.stop : "Stop"}</button>}
+      {stopped && <button type="button" class="danger" disabled={!live} onClick={act("remove", false)}>{unconfirmed === "remove" ? CONFIRM.remove : "Remove"}</button>}
       <span class="quiet" role="status">{said}</span>
     </div>
   );

@@ -1,4 +1,4 @@
-// Every job in a few figures.
+// All jobs with their key figures.
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
@@ -9,44 +9,44 @@ import { address } from "../route";
 import { useTick } from "../tick";
 import type { JobFacts } from "../types";
 
-const REMEMBERED = 60;
-const NEED_A_LOOK = ["failing", "failed", "hung"];
+const LAG_SAMPLES = 60;
+const NEED_ATTENTION = ["failing", "failed", "hung"];
 
 export function Jobs() {
-  const { picture } = useWatched<{ jobs: JobFacts[] }>("/api/stream");
+  const { snapshot } = useWatched<{ jobs: JobFacts[] }>("/api/stream");
   useTick(2);
   const lags = useRef(new Map<string, number[]>());
   useEffect(() => {
-    for (const job of picture?.jobs ?? []) {
-      lags.current.set(job.job, [...(lags.current.get(job.job) ?? []), job.lag ?? 0].slice(-REMEMBERED));
+    for (const job of snapshot?.jobs ?? []) {
+      lags.current.set(job.job, [...(lags.current.get(job.job) ?? []), job.lag ?? 0].slice(-LAG_SAMPLES));
     }
-  }, [picture]);
+  }, [snapshot]);
   return (
     <>
       <header class="head"><h1>Jobs</h1></header>
-      {picture === null ? <Wait /> : picture.jobs.length ? <Listed jobs={picture.jobs} lags={lags.current} /> : <None />}
+      {snapshot === null ? <Wait /> : snapshot.jobs.length ? <Listed jobs={snapshot.jobs} lags={lags.current} /> : <None />}
     </>
   );
 }
 
 const None = () => (
   <Empty title="No jobs yet">
-    <p>Hand one to the supervisor:</p>
+    <p>Submit one to the supervisor:</p>
     <pre>millstream jobs submit hot.py</pre>
-    <p>or see a whole shop at work with <code>millstream demo</code>.</p>
+    <p>or start a sample shop with <code>millstream demo</code>.</p>
   </Empty>
 );
 
 function Listed({ jobs, lags }: { jobs: JobFacts[]; lags: Map<string, number[]> }) {
   const sum = (pick: (job: JobFacts) => number) => jobs.reduce((total, job) => total + pick(job), 0);
-  const wrong = jobs.filter((job) => NEED_A_LOOK.includes(job.state)).length;
+  const wrong = jobs.filter((job) => NEED_ATTENTION.includes(job.state)).length;
   return (
     <>
       <Tiles label="all jobs">
         <Tile label="jobs" value={count(jobs.length)} note={`${count(jobs.filter((job) => job.pid !== null).length)} with a process`} />
         <Tile label="rows a second" value={compact(sum((job) => job.rows_per_second))} />
-        <Tile label="lag" value={compact(sum((job) => job.lag ?? 0))} note="records not yet read" />
-        <Tile label="need a look" value={count(wrong)} tone={wrong ? "bad" : ""} note={wrong ? "failing, hung or failed" : "all is well"} />
+        <Tile label="lag" value={compact(sum((job) => job.lag ?? 0))} note="unread records" />
+        <Tile label="need attention" value={count(wrong)} tone={wrong ? "bad" : ""} note={wrong ? "failing, hung or failed" : "none"} />
       </Tiles>
       <ul class="jobs">{jobs.map((job) => <Card key={job.job} job={job} lag={lags.get(job.job) ?? []} />)}</ul>
     </>

@@ -1,4 +1,4 @@
-// Where the boxes of a graph go: layers, few crossings, every box near those it is joined to.
+// The layout of the graph: layers with few crossings, each box near its neighbours.
 
 export interface Box { id: string; layer: number; from: string[]; width: number; height: number }
 export interface Place { x: number; y: number; width: number }
@@ -8,7 +8,7 @@ const GAP = 20, STEP_ACROSS = 52, STEP_DOWN = 40, WIDEST_STEP = 150, WIDEST_LIST
 
 interface Spot { id: string; layer: number; size: number; above: Spot[]; below: Spot[]; at: number }
 
-/** Across when there is room, downward when there is room for that, else a list. */
+/** Left to right if that fits, else top to bottom if that fits, else a list. */
 export function laidOut(boxes: Box[], room: number): Layout {
   const tight = layered(boxes, true, STEP_ACROSS);
   if (tight.width <= room) {
@@ -19,7 +19,7 @@ export function laidOut(boxes: Box[], room: number): Layout {
   return down.width <= room ? down : listed(boxes, room);
 }
 
-/** Spots per layer: one for each box, and one in each layer that an edge passes through. */
+/** Spots per layer: one for each box, and one for each edge that crosses the layer. */
 function spotted(boxes: Box[], across: boolean): { layers: Spot[][]; routes: Map<string, Spot[]> } {
   const layers: Spot[][] = Array.from({ length: Math.max(0, ...boxes.map((box) => box.layer + 1)) }, () => []);
   const known = new Map<string, Spot>();
@@ -44,7 +44,7 @@ function spotted(boxes: Box[], across: boolean): { layers: Spot[][]; routes: Map
 
 const middle = (spots: Spot[]): number => spots.reduce((sum, spot) => sum + spot.at, 0) / spots.length;
 
-/** The spots of a layer, in their order, as near as can be to where they want to be. */
+/** Places the spots of a layer, in their order, as close as possible to their wanted positions. */
 function settled(layer: Spot[], wanted: number[]): void {
   const offset: number[] = [];
   layer.forEach((spot, i) => offset.push(i ? offset[i - 1]! + (layer[i - 1]!.size + spot.size) / 2 + GAP : 0));
@@ -114,7 +114,7 @@ function curved(points: [number, number][], across: boolean): string {
   }).join("");
 }
 
-/** One below the other, each further in than what it takes rows from. */
+/** One below the other, each indented further than its inputs. */
 function listed(boxes: Box[], room: number): Layout {
   const places = new Map<string, Place>(), paths = new Map<string, string>();
   const sized = new Map(boxes.map((box) => [box.id, box]));

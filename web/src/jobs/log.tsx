@@ -1,4 +1,4 @@
-// The job's log: the newest at the end, following until one scrolls away or pauses.
+// The job's log, newest line last; it follows until the reader scrolls up or pauses.
 
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { askText, useAsked } from "../live";
@@ -11,20 +11,20 @@ const EVERY = 2, LAST = 400;
 const LEVELS = ["everything", "warning", "error"] as const;
 type Level = (typeof LEVELS)[number];
 
-const SAME_EVERYWHERE = new Set(["pipeline", "process", "run_id"]);
+const SAME_IN_ALL_LINES = new Set(["pipeline", "process", "run_id"]);
 
 interface Line { key: string; ts: string; level: string; event: string; facts: [string, Value][] }
 
 function parsed(text: string): Line[] {
-  const met = new Map<string, number>();
+  const seen = new Map<string, number>();
   const keyed = (ts: string): string => {
-    met.set(ts, (met.get(ts) ?? 0) + 1);
-    return `${ts} ${met.get(ts)}`;
+    seen.set(ts, (seen.get(ts) ?? 0) + 1);
+    return `${ts} ${seen.get(ts)}`;
   };
   return text.split("\n").filter(Boolean).map((line) => {
     try {
       const { ts, level, event, ...facts } = JSON.parse(line) as Record<string, Value>;
-      return { key: keyed(String(ts)), ts: String(ts ?? ""), level: String(level ?? ""), event: String(event ?? ""), facts: Object.entries(facts).filter(([name]) => !SAME_EVERYWHERE.has(name)) };
+      return { key: keyed(String(ts)), ts: String(ts ?? ""), level: String(level ?? ""), event: String(event ?? ""), facts: Object.entries(facts).filter(([name]) => !SAME_IN_ALL_LINES.has(name)) };
     } catch {
       return { key: keyed(""), ts: "", level: "", event: line, facts: [] };
     }
@@ -50,7 +50,7 @@ export function LogView({ job }: { job: JobDetail }) {
         <h2 id="log">Log <span class="quiet">the last {LAST} lines</span></h2>
         <div class="row">
           <label class="row quiet">level <select value={level} onChange={(event) => choose(event.currentTarget.value as Level)}>{LEVELS.map((one) => <option key={one} value={one}>{one === "everything" ? one : `${one} and above`}</option>)}</select></label>
-          <button type="button" aria-pressed={held !== null} onClick={() => hold(held ? null : answer)}><Icon name={held ? "play" : "pause"} />{held ? "Go on" : "Pause"}</button>
+          <button type="button" aria-pressed={held !== null} onClick={() => hold(held ? null : answer)}><Icon name={held ? "play" : "pause"} />{held ? "Continue" : "Pause"}</button>
         </div>
       </div>
       {error && <Trouble text={error} />}
@@ -61,7 +61,7 @@ export function LogView({ job }: { job: JobDetail }) {
             <span class="line"><Given text={line.event} /> <span class="facts"><Given text={line.facts.map(([name, value]) => `${name}=${typeof value === "string" ? value : JSON.stringify(value)}`).join(" ")} first={600} /></span></span>
           </li>
         ))}
-        {!lines.length && <li><span class="quiet">No line of that kind.</span></li>}
+        {!lines.length && <li><span class="quiet">No lines at this level.</span></li>}
       </ol>
     </section>
   );

@@ -1,4 +1,4 @@
-// A job at a glance: figures, results, how rows flow, the last batches, lag and what happened.
+// Overview of a job: figures, results, data flow, the last batches, lag and events.
 
 import { bytes, clock, compact, count, NONE, since } from "../format";
 import { Tile, Tiles } from "../parts/facts";
@@ -15,12 +15,12 @@ export function Overview({ job, results }: { job: JobDetail; results: Result[] }
     <>
       <Figures job={job} />
       <Results results={results} />
-      <section class="card"><h2>How rows flow</h2><Graph job={job} /><TimeLegend /></section>
+      <section class="card"><h2>Data flow</h2><Graph job={job} /><TimeLegend /></section>
       <section class="card"><h2>The last batches</h2><Timeline batches={job.batches_shown} /></section>
       <div class="two">
         <Lags lags={job.lags} />
         <section class="card">
-          <h2>What happened</h2>
+          <h2>Events</h2>
           <ol class="events">{[...job.events].reverse().slice(0, EVENTS).map((e, i) => <li key={i}><time dateTime={e.at}>{clock(e.at)}</time><span><b>{e.event}</b>{e.detail && e.event !== "launched" && <span class="quiet"> {e.detail}</span>}</span></li>)}</ol>
         </section>
       </div>
@@ -33,7 +33,7 @@ function Figures({ job }: { job: JobDetail }) {
   const slowest = known.includes(null) ? undefined : [...(known as string[])].sort()[0];
   const behind = slowest && !slowest.startsWith("9999") ? `${since(slowest)} behind` : undefined;
   return (
-    <Tiles label="the job in figures">
+    <Tiles label="summary of the job">
       <Tile label="rows a second" value={compact(job.rows_per_second)} fact="rate" />
       <Tile label="lag" value={compact(job.lag)} fact="lag" note="unread" />
       <Tile label="rows read" value={count(job.rows)} fact="rows" />
@@ -56,7 +56,7 @@ function Lags({ lags }: { lags: Lag[] }) {
           <thead><tr><th scope="col">topic</th><th scope="col" class="number">partition</th><th scope="col" class="number">read to</th><th scope="col" class="number">end</th><th scope="col" class="number">lag</th></tr></thead>
           <tbody>{lags.map((l) => <tr key={`${l.source}/${l.partition}`}><td><a href={address("topics", l.topic)}>{l.topic}</a></td><td class="number">{l.partition}</td><td class="number">{count(l.position)}</td><td class="number">{count(l.end)}</td><td class="number">{count(l.lag)}</td></tr>)}</tbody>
         </table></div>
-      ) : <p class="quiet">Not known yet: the job has read nothing, or reads no topic.</p>}
+      ) : <p class="quiet">Unknown: the job has not read anything yet, or reads no topic.</p>}
     </section>
   );
 }

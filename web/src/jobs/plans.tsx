@@ -1,20 +1,20 @@
-// What is meant and how it runs, side by side: the logical plan with figures, the physical plan per lane.
+// The logical plan with figures, beside the physical plan of each lane.
 
 import { bytes, clock, compact, count, counted, NONE, share } from "../format";
 import { Empty, Meter } from "../parts/facts";
 import type { Instance, JobDetail, Lane, PlanStep, StepFacts } from "../types";
 import { Graph, TimeLegend, timeInWords, timeOf } from "./graph";
 
-const SAID_ELSEWHERE = new Set(["number", "from", "step"]);
+const SHOWN_SEPARATELY = new Set(["number", "from", "step"]);
 
 export function Plans({ job }: { job: JobDetail }) {
-  if (!job.plan) return <Empty title="The plan is known once the job has started" />;
+  if (!job.plan) return <Empty title="The plan is shown once the job has started" />;
   return (
     <>
-      <section class="card"><h2>How rows flow</h2><Graph job={job} /><TimeLegend /></section>
+      <section class="card"><h2>Data flow</h2><Graph job={job} /><TimeLegend /></section>
       <div class="plans">
         <section class="card" aria-labelledby="logical">
-          <h2 id="logical">Logical plan <span class="quiet">what is meant</span></h2>
+          <h2 id="logical">Logical plan <span class="quiet">operators and streams</span></h2>
           <ol class="steps">
             {job.plan.steps.map((step) => <Step key={step.number} step={step} facts={job.steps[step.step]} job={job} />)}
             {job.plan.outputs.map((out) => (
@@ -28,7 +28,7 @@ export function Plans({ job }: { job: JobDetail }) {
         <section class="card" aria-labelledby="physical">
           <h2 id="physical">Physical plan <span class="quiet">processes, tasks, transports</span></h2>
           {(job.lanes ?? []).map((lane) => <LaneView key={lane.lane} lane={lane} used={job.batches_shown.filter((batch) => batch.lane === lane.lane).length} of={job.batches_shown.length} />)}
-          {(job.leaving ?? []).length > 0 && <div class="lane"><h3>How a batch leaves</h3>{job.leaving!.map((line) => <p class="quiet" key={line}>{line}</p>)}</div>}
+          {(job.leaving ?? []).length > 0 && <div class="lane"><h3>Writing a batch</h3>{job.leaving!.map((line) => <p class="quiet" key={line}>{line}</p>)}</div>}
         </section>
       </div>
     </>
@@ -36,7 +36,7 @@ export function Plans({ job }: { job: JobDetail }) {
 }
 
 function Step({ step, facts, job }: { step: PlanStep; facts: StepFacts | undefined; job: JobDetail }) {
-  const words = Object.entries(step).filter(([word]) => !SAID_ELSEWHERE.has(word));
+  const words = Object.entries(step).filter(([word]) => !SHOWN_SEPARATELY.has(word));
   return (
     <li>
       <p class="head-line"><span class="place">{step.number}</span><strong>{step.step}</strong></p>
@@ -59,16 +59,16 @@ function Figures({ facts, job }: { facts: StepFacts; job: JobDetail }) {
   return (
     <>
       <Word word="rows" does={`${count(facts.in)} in, ${count(facts.out)} out, ${compact(facts.rows_per_second)} a second`} />
-      {facts.behind > 0 && <Word word="behind" does={`${count(facts.behind)} rows behind the watermark were used all the same`} />}
-      {(facts.late > 0 || facts.dead > 0) && <Word word="left by" does={`${count(facts.late)} late, ${count(facts.dead)} dead`} />}
-      {facts.state_rows !== null && <Word word="remembers" does={`${count(facts.state_rows)} rows, ${bytes(facts.state_bytes ?? 0)}`} />}
+      {facts.behind > 0 && <Word word="behind" does={`${count(facts.behind)} rows behind the watermark were still processed`} />}
+      {(facts.late > 0 || facts.dead > 0) && <Word word="side outputs" does={`${count(facts.late)} late, ${count(facts.dead)} dead`} />}
+      {facts.state_rows !== null && <Word word="state" does={`${count(facts.state_rows)} rows, ${bytes(facts.state_bytes ?? 0)}`} />}
       {facts.watermark && <Word word="watermark" does={clock(facts.watermark)} />}
       <dt>time</dt><dd>{timeInWords(time)}<Meter label={timeInWords(time)} parts={[["busy", time.busy], ["waiting", time.waiting]]} /></dd>
     </>
   );
 }
 
-/** The operator at each of its places: partitions of a source, ranges of buckets of a step. */
+/** The instances of an operator: partitions of a source, ranges of buckets of a step. */
 function Instances({ all, of }: { all: Instance[]; of: string }) {
   if (!all.length) return null;
   return (

@@ -1,4 +1,4 @@
-// What a job gives: its charts and its live tables, each with the batch it is true for.
+// Charts and live tables of a job, each with the batch of its newest rows.
 
 import { useMemo, useState } from "preact/hooks";
 import { count, moment, NONE } from "../format";
@@ -33,7 +33,7 @@ function plotted(result: Result): { x: number[]; times: boolean; series: Series[
   return { x, times, series: kept, hidden: all.length - kept.length };
 }
 
-/** All results of a job; pausing holds what is seen, the job goes on. */
+/** All results of a job. Pause freezes the view; the job continues. */
 export function Results({ results }: { results: Result[] }) {
   const [held, hold] = useState<Result[] | null>(null);
   if (!results.length) return null;
@@ -43,7 +43,7 @@ export function Results({ results }: { results: Result[] }) {
       <div class="row">
         <h2 id="results">Results</h2>
         <button type="button" aria-pressed={held !== null} onClick={() => hold(held ? null : results)}>
-          <Icon name={held ? "play" : "pause"} />{held ? "Go on" : "Pause"}
+          <Icon name={held ? "play" : "pause"} />{held ? "Continue" : "Pause"}
         </button>
         {held && <span class="quiet">paused{behind > 0 && `, ${count(behind)} batches behind`}</span>}
       </div>
@@ -56,7 +56,7 @@ function Shown({ result }: { result: Result }) {
   const [wide, widen] = useState(false);
   const about = result.kind === "Chart"
     ? `${(result.y ?? []).join(", ")}${result.by ? ` by ${result.by}` : ""}`
-    : result.key.length ? `newest of each ${result.key.join(", ")}` : "newest rows";
+    : result.key.length ? `latest row per ${result.key.join(", ")}` : "latest rows";
   return (
     <figure class={`card result ${wide ? "wide" : ""}`} data-output={result.output} data-batch={result.batch}>
       <figcaption>
@@ -84,7 +84,7 @@ function cell(value: Value | undefined): preact.ComponentChildren {
 
 function Table({ result }: { result: Result }) {
   const columns = Object.keys(result.rows[0] ?? {});
-  if (!columns.length) return <p class="quiet">No row yet.</p>;
+  if (!columns.length) return <p class="quiet">No rows yet.</p>;
   const numeric = new Set(columns.filter((c) => result.rows.every((row) => row[c] === null || typeof row[c] === "number")));
   return (
     <div class="scroll tall" tabIndex={0} role="region" aria-label={`rows of ${result.output}`}>

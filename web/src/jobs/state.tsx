@@ -1,8 +1,8 @@
-// What a job remembers: each step's state, and the value of one key as of the last commit.
+// The state of each step, and the value of one key as of the last commit.
 
 import { useState } from "preact/hooks";
 import { bytes, clock, count, moment, NONE } from "../format";
-import { ask, told, useAsked } from "../live";
+import { ask, errorText, useAsked } from "../live";
 import { Empty, Trouble, Wait } from "../parts/facts";
 import { Given } from "../parts/given";
 import type { JobDetail, Value } from "../types";
@@ -17,12 +17,12 @@ export function StateView({ job }: { job: JobDetail }) {
   const path = `/api/jobs/${encodeURIComponent(job.job)}/state`;
   const { answer, error } = useAsked<States>(path, EVERY);
   if (answer === null) return error ? <Trouble text={error} /> : <Wait />;
-  if (!answer.steps.length) return <Empty title="This job remembers nothing"><p>None of its operators has state.</p></Empty>;
+  if (!answer.steps.length) return <Empty title="This job has no state"><p>None of its operators is stateful.</p></Empty>;
   return (
     <>
       {error && <Trouble text={error} />}
       <section class="card">
-        <div class="titled"><h2>What each step remembers</h2><span class="quiet">after batch {answer.batch}{answer.at && `, ${clock(answer.at)}`}</span></div>
+        <div class="titled"><h2>State by step</h2><span class="quiet">after batch {answer.batch}{answer.at && `, ${clock(answer.at)}`}</span></div>
         <div class="scroll" tabIndex={0} role="region" aria-label="state per step"><table>
           <thead><tr><th scope="col">step</th><th scope="col">kind</th><th scope="col" class="number">rows</th><th scope="col" class="number">size</th><th scope="col" class="number">files</th><th scope="col">watermark</th></tr></thead>
           <tbody>{answer.steps.map((s) => <tr key={s.step}><th scope="row">{s.step}</th><td>{s.kind}</td><td class="number">{count(s.rows)}</td><td class="number">{bytes(s.bytes)}</td><td class="number">{count(s.runs)}</td><td>{s.watermark ? clock(s.watermark) : NONE}</td></tr>)}</tbody>
@@ -48,17 +48,17 @@ function Lookup({ path, steps }: { path: string; steps: string[] }) {
       say(null);
     } catch (error) {
       show(null);
-      say(told(error));
+      say(errorText(error));
     }
     wait(false);
   };
   return (
     <section class="card">
-      <h2>Look a key up</h2>
+      <h2>Look up a key</h2>
       <form class="form" onSubmit={look}>
         <label class="field">step<select value={step} onChange={(event) => choose(event.currentTarget.value)}>{steps.map((one) => <option key={one}>{one}</option>)}</select></label>
-        <label class="field grow">key, as VALUE or NAME=VALUE; several with a semicolon between them<input value={key} onInput={(event) => write(event.currentTarget.value)} placeholder="page=/cart" autocomplete="off" spellcheck={false} /></label>
-        <button type="submit" class="first" disabled={looking}>{looking ? "looking …" : "Look up"}</button>
+        <label class="field grow">key, as VALUE or NAME=VALUE; separate several with a semicolon<input value={key} onInput={(event) => write(event.currentTarget.value)} placeholder="page=/cart" autocomplete="off" spellcheck={false} /></label>
+        <button type="submit" class="first" disabled={looking}>{looking ? "searching …" : "Look up"}</button>
       </form>
       <div role="status">
         {refused && <Trouble text={refused} />}
@@ -73,7 +73,7 @@ function Found({ found }: { found: OfKey }) {
   const of = Object.entries(found.key).map(([name, value]) => `${name}=${value}`).join(", ");
   return (
     <>
-      <p class="quiet">{found.rows.length ? `${of} after batch ${found.batch}` : `Nothing is remembered of ${of} after batch ${found.batch}.`}</p>
+      <p class="quiet">{found.rows.length ? `${of} after batch ${found.batch}` : `No state for ${of} after batch ${found.batch}.`}</p>
       {found.rows.length > 0 && (
         <div class="scroll" tabIndex={0} role="region" aria-label="state of the key"><table>
           <thead><tr>{columns.map((c) => <th key={c} scope="col">{c}</th>)}</tr></thead>

@@ -1,11 +1,11 @@
-// The last batches, each a bar whose parts are the phases it went through.
+// The last batches as bars, divided by phase.
 
 import { useState } from "preact/hooks";
 import { clock, count, seconds } from "../format";
 import type { Batch } from "../types";
 
 const PHASES = ["plan", "intent", "run", "sinks", "rest"] as const;
-const WORDS: Record<string, string> = { rest: "commit and the rest" };
+const WORDS: Record<string, string> = { rest: "commit and other" };
 const BAR = 8, HEIGHT = 132, FEWEST = 40;
 
 function parts(batch: Batch): [string, number][] {

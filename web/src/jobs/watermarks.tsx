@@ -1,4 +1,4 @@
-// Event time against the wall clock: how far each source has come, its history, and what holds it back.
+// Watermarks against the wall clock: per source, their history, and the partitions that delay them.
 
 import { useMemo } from "preact/hooks";
 import { clock, compact, count, NONE, seconds } from "../format";
@@ -13,19 +13,19 @@ const EVERY = 2, LAST = 300;
 export function Watermarks({ job }: { job: JobDetail }) {
   const { answer, error } = useAsked<WatermarkHistory>(`/api/jobs/${encodeURIComponent(job.job)}/watermarks?last=${LAST}`, EVERY);
   if (answer === null) return error ? <Trouble text={error} /> : <Wait />;
-  if (!answer.points.length) return <Empty title="No batch yet"><p>The watermark is known after the first.</p></Empty>;
+  if (!answer.points.length) return <Empty title="No batch yet"><p>The watermark is shown after the first batch.</p></Empty>;
   return (
     <>
       {error && <Trouble text={error} />}
       <section class="card">
-        <h2>Where event time stands</h2>
+        <h2>Watermarks</h2>
         <div class="scroll" tabIndex={0} role="region" aria-label="watermark per source"><table>
-          <thead><tr><th scope="col">source</th><th scope="col">watermark</th><th scope="col">wall clock</th><th scope="col" class="number">behind it</th><th scope="col">held back by</th></tr></thead>
+          <thead><tr><th scope="col">source</th><th scope="col">watermark</th><th scope="col">wall clock</th><th scope="col" class="number">delay</th><th scope="col">delayed by</th></tr></thead>
           <tbody>{answer.sources.map((source) => <Row key={source} source={source} history={answer} job={job} />)}</tbody>
         </table></div>
-        <p class="quiet">No row with a time before the watermark is expected any more. It is as far as the slowest partition lets it: the largest event time seen there, less the delay that was declared.</p>
+        <p class="quiet">No row with an earlier time than the watermark is expected. It is the smallest, over the partitions that are not idle, of the largest event time seen minus the declared delay.</p>
       </section>
-      <section class="card"><h2>Behind the wall clock, batch by batch</h2><History history={answer} /></section>
+      <section class="card"><h2>Delay behind the wall clock, per batch</h2><History history={answer} /></section>
       {Object.entries(job.sources).filter(([, facts]) => facts.instances.length > 0).map(([source, facts]) => (
         <Partitions key={source} source={source} facts={facts} now={answer.now} lags={job.lags.filter((lag) => lag.source === source)} />
       ))}
@@ -47,11 +47,11 @@ function Row({ source, history, job }: { source: string; history: WatermarkHisto
   return (
     <tr>
       <th scope="row">{source}</th>
-      <td>{at === null ? "no row yet" : clock(at)}</td>
+      <td>{at === null ? "no rows yet" : clock(at)}</td>
       <td>{clock(history.now)}</td>
       <td class="number">{inWords(behind(at, history.now))}</td>
-      <td>{by === null ? (ended ? "nothing: its input has ended" : "nothing: all partitions are idle or empty") : (
-        <>partition {by}{lag && <span class="quiet"> · {count(lag.lag)} unread · <a href={address("topics", lag.topic, "", { partition: String(by) })}>look at it</a></span>}</>
+      <td>{by === null ? (ended ? "none: its input has ended" : "none: all partitions are idle or empty") : (
+        <>partition {by}{lag && <span class="quiet"> · {count(lag.lag)} unread · <a href={address("topics", lag.topic, "", { partition: String(by) })}>show records</a></span>}</>
       )}</td>
     </tr>
   );
@@ -62,7 +62,7 @@ function Partitions({ source, facts, now, lags }: { source: string; facts: Sourc
     <section class="card">
       <h2>Partitions of {source}</h2>
       <div class="scroll" tabIndex={0} role="region" aria-label={`partitions of ${source}`}><table>
-        <thead><tr><th scope="col" class="number">partition</th><th scope="col">has come to</th><th scope="col" class="number">behind</th><th scope="col">state</th><th scope="col" class="number">rows a second</th><th scope="col" class="number">rows</th><th scope="col" class="number">dead</th><th scope="col" class="number">unread</th></tr></thead>
+        <thead><tr><th scope="col" class="number">partition</th><th scope="col">watermark</th><th scope="col" class="number">delay</th><th scope="col">state</th><th scope="col" class="number">rows a second</th><th scope="col" class="number">rows</th><th scope="col" class="number">dead</th><th scope="col" class="number">unread</th></tr></thead>
         <tbody>{facts.instances.map((one) => <PartitionRow key={one.instance} one={one} holds={one.instance === String(facts.held_by)} now={now} lag={lags.find((lag) => String(lag.partition) === one.instance)} />)}</tbody>
       </table></div>
     </section>
@@ -73,7 +73,7 @@ function PartitionRow({ one, holds, now, lag }: { one: Instance; holds: boolean;
   return (
     <tr>
       <th scope="row" class="number">{one.instance}</th><td>{one.watermark ? clock(one.watermark) : NONE}</td><td class="number">{inWords(behind(one.watermark, now))}</td>
-      <td>{one.idle ? <span class="tag">idle, waits for nobody</span> : holds ? <span class="tag waiting">holds it back</span> : <span class="quiet">ahead</span>}</td>
+      <td>{one.idle ? <span class="tag">idle, not waited for</span> : holds ? <span class="tag waiting">delays the watermark</span> : <span class="quiet">ahead</span>}</td>
       <td class="number">{compact(one.rows_per_second)}</td><td class="number">{count(one.in)}</td><td class="number">{count(one.dead)}</td><td class="number">{count(lag?.lag)}</td>
     </tr>
   );
@@ -84,5 +84,5 @@ function History({ history }: { history: WatermarkHistory }) {
     x: history.points.map((point) => Date.parse(point.at) / 1000),
     series: history.sources.map((source) => ({ name: source, values: history.points.map((point) => point.delay[source] ?? null) })),
   }), [history]);
-  return <Plot x={x} times series={series} unit={seconds} label="how far the watermark was behind the wall clock" />;
+  return <Plot x={x} times series={series} unit={seconds} label="delay of the watermark behind the wall clock" />;
 }

@@ -1,4 +1,4 @@
-// A dialog of the browser's own: it keeps the focus inside, Escape closes it, and the focus goes back.
+// A native dialog: it traps the focus, Escape closes it, and the focus returns to where it was.
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
@@ -6,9 +6,9 @@ import { useEffect, useRef } from "preact/hooks";
 export function Modal({ title, close, children }: { title: string; close: () => void; children: ComponentChildren }) {
   const dialog = useRef<HTMLDialogElement>(null);
   useEffect(() => {
-    const before = document.activeElement;
+    const previous = document.activeElement;
     dialog.current!.showModal();
-    return () => { if (before instanceof HTMLElement) before.focus(); };
+    return () => { if (previous instanceof HTMLElement) previous.focus(); };
   }, []);
   return (
     <dialog ref={dialog} aria-labelledby="dialog-title" onCancel={(event) => { event.preventDefault(); close(); }}>

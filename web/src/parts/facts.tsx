@@ -1,4 +1,4 @@
-// A figure with its name; a state; a line without axes; a share.
+// Small parts: tiles, pills, sparklines, meters, tabs and messages.
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
@@ -21,7 +21,7 @@ export function Tiles({ label, children }: { label: string; children: ComponentC
   return <section aria-label={label}><dl class="tiles">{children}</dl></section>;
 }
 
-/** How a figure went, without axes: the words say what the picture shows. */
+/** A line without axes; `label` describes it for screen readers. */
 export function Spark({ values: given, label }: { values: number[]; label: string }) {
   const values = given.length === 1 ? [...given, ...given] : given;
   const width = 120, height = 28, most = Math.max(1e-9, ...values);
@@ -39,7 +39,7 @@ export function Spark({ values: given, label }: { values: number[]; label: strin
   );
 }
 
-/** Shares of a whole as one bar; what is left over is the bar's own ground. */
+/** A bar divided into shares; the rest keeps the background colour. */
 export function Meter({ parts, label }: { parts: [name: string, share: number][]; label: string }) {
   let x = 0;
   return (
@@ -57,7 +57,7 @@ export function Empty({ title, children }: { title: string; children?: Component
   return <section class="card empty"><h2>{title}</h2>{children}</section>;
 }
 
-export const Wait = () => <p class="wait">one moment …</p>;
+export const Wait = () => <p class="wait">loading …</p>;
 
 export function Trouble({ text, warn }: { text: string; warn?: boolean }) {
   return <p class={`trouble ${warn ? "warn" : ""}`}>{text}</p>;
@@ -65,7 +65,7 @@ export function Trouble({ text, warn }: { text: string; warn?: boolean }) {
 
 export interface Tab { tab: string; words: string; href: string; tally?: string | null }
 
-/** Where there is no room for all, the one that is chosen is brought into sight. */
+/** Tabs; where they do not fit, the selected one is scrolled into view. */
 export function Tabs({ tabs, here, label }: { tabs: Tab[]; here: string; label: string }) {
   const row = useRef<HTMLElement>(null);
   useEffect(() => {

@@ -1,7 +1,7 @@
-// Text that came from outside: shown as text and nothing else.
+// Text from outside, shown as plain text.
 //
-// Characters that move other characters or cannot be seen are spelled out, the direction of the text
-// stays inside it, and what is long is cut until somebody asks for it.
+// Invisible characters and those that change the text direction are spelled out, the direction is isolated,
+// and long text is shortened until more is requested.
 
 import { useState } from "preact/hooks";
 import { count } from "../format";
@@ -17,13 +17,13 @@ function spelled(text: string): preact.ComponentChildren[] {
       plain += letter;
       continue;
     }
-    parts.push(plain, <span class="strange" title="a character that cannot be seen">{`U+${letter.codePointAt(0)!.toString(16).toUpperCase().padStart(4, "0")}`}</span>);
+    parts.push(plain, <span class="strange" title="an invisible character">{`U+${letter.codePointAt(0)!.toString(16).toUpperCase().padStart(4, "0")}`}</span>);
     plain = "";
   }
   return [...parts, plain];
 }
 
-/** A text from a record, a name from outside; at most `first` characters of it to begin with. */
+/** Text of a record, or a name from outside; at first no more than `first` characters. */
 export function Given({ text, first = 400, size }: { text: string; first?: number; size?: number | undefined }) {
   const [most, show] = useState(first);
   const shown = text.length > most ? whole(text.slice(0, most)) : text;
@@ -36,10 +36,10 @@ export function Given({ text, first = 400, size }: { text: string; first?: numbe
           show more <span class="quiet">({count(most)} of {count(there)})</span>
         </button>
       )}
-      {text.length <= most && there > text.length && <span class="quiet"> … cut here, {count(there)} in all</span>}
+      {text.length <= most && there > text.length && <span class="quiet"> … truncated, {count(there)} in total</span>}
     </>
   );
 }
 
-/** Not half of a pair of surrogates at the end. */
+/** Without half a surrogate pair at the end. */
 const whole = (text: string): string => (/[\ud800-\udbff]$/.test(text) ? text.slice(0, -1) : text);

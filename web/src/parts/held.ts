@@ -1,10 +1,10 @@
-// A list that stands still while somebody reads it: what is newer waits until it is asked for.
+// Keeps a list unchanged while it is read; newer data is shown on request.
 
 import { useEffect, useState } from "preact/hooks";
 
 export interface Held<T> { shown: T | null; newer: boolean; release: () => void }
 
-/** The first answer to one question (`of`), until it is released; `mark` names the newest thing in an answer. */
+/** The first answer for the query `of`, until it is released; `mark` identifies the newest item of an answer. */
 export function useHeld<T>(answer: T | null, of: string, mark: (answer: T) => string): Held<T> {
   const [held, hold] = useState<{ of: string; answer: T } | null>(null);
   useEffect(() => {

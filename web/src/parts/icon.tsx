@@ -1,4 +1,4 @@
-// The few pictures of the page, drawn with one pen.
+// The icons of the page.
 
 const PATHS = {
   jobs: "M3 12h3l2.5-6 4 12L15 12h6",

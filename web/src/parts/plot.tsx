@@ -1,4 +1,4 @@
-// Lines or bars over time (or numbers), with a key that tells the values under the pointer.
+// A chart of lines or bars over time (or numbers), with a legend that shows the values under the pointer.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
@@ -21,7 +21,7 @@ function lastOf(values: (number | null)[]): number | null {
   return null;
 }
 
-/** A colour of the style sheet as a canvas understands it, in the theme of the moment. */
+/** A colour of the style sheet in the current theme, in a form that a canvas accepts. */
 function paint(name: string): string {
   const probe = document.createElement("i");
   probe.style.color = `var(--${name})`;
@@ -72,7 +72,7 @@ export function Plot(shown: Shown) {
   const valueOf = (s: Series): number | null => (at === null ? lastOf(s.values) : s.values[at] ?? null);
   return (
     <>
-      <div ref={holder} class="plot" role="img" aria-label={`${label}; its newest values are in the list below`} />
+      <div ref={holder} class="plot" role="img" aria-label={`${label}; its latest values are in the list below`} />
       <ul class="keys">
         {series.map((s, i) => (
           <li key={s.name} data-series={s.name}><i class={`swatch line-${i + 1}`} /><Given text={s.name} first={60} /><b>{valueOf(s) === null ? NONE : unit(valueOf(s)!)}</b></li>

@@ -1,8 +1,8 @@
-// A record of a topic: one line, and all of it on request. Nothing in it is ever taken for markup.
+// A record of a topic: one line that expands. Its content is never interpreted as markup.
 
 import { useEffect, useState } from "preact/hooks";
 import { bytes, clock, count } from "../format";
-import { ask, told } from "../live";
+import { ask, errorText } from "../live";
 import type { Body, StoredRecord, Value } from "../types";
 import { Trouble } from "./facts";
 import { Given } from "./given";
@@ -13,7 +13,7 @@ const LINE = 180;
 
 export const placeOf = (record: StoredRecord): string => `${record.partition}@${record.offset}`;
 
-/** The value as a tree when it is whole JSON; numbers stay as they were written. */
+/** The value as a tree if it is complete JSON; numbers keep their original digits. */
 function parsed(body: Body): { value: Value | Exact } | null {
   if (body.kind !== "json" || body.cut) return null;
   const exact = (_name: string, value: unknown, context?: { source?: string }): unknown =>
@@ -33,7 +33,7 @@ export function BodyLine({ body }: { body: Body }) {
 function BodyWhole({ body }: { body: Body }) {
   const [tree, asTree] = useState(true);
   const found = parsed(body);
-  if (body.kind === "none") return <p class="quiet">null: there is no value</p>;
+  if (body.kind === "none") return <p class="quiet">null: the record has no value</p>;
   return (
     <>
       {found && <div class="row"><button type="button" aria-pressed={tree} onClick={() => asTree(true)}>Tree</button><button type="button" aria-pressed={!tree} onClick={() => asTree(false)}>Text</button></div>}
@@ -42,7 +42,7 @@ function BodyWhole({ body }: { body: Body }) {
   );
 }
 
-/** Everything there is to know of a record; one that was cut can be asked for in full. */
+/** A whole record; if it was truncated, it can be loaded in full. */
 export function RecordWhole({ record }: { record: StoredRecord }) {
   const [full, show] = useState<StoredRecord | null>(null);
   const [refused, say] = useState<string | null>(null);
@@ -52,22 +52,22 @@ export function RecordWhole({ record }: { record: StoredRecord }) {
       show(await ask<StoredRecord>(`/api/topics/${encodeURIComponent(record.topic)}/records/${record.partition}/${record.offset}`));
       say(null);
     } catch (error) {
-      say(told(error));
+      say(errorText(error));
     }
   };
   return (
     <div class="record-whole">
       <dl class="words">
-        <dt>place</dt><dd>{record.topic}, partition {record.partition}, offset {count(record.offset)}</dd>
+        <dt>position</dt><dd>{record.topic}, partition {record.partition}, offset {count(record.offset)}</dd>
         <dt>time</dt><dd><time dateTime={record.timestamp}>{record.timestamp}</time></dd>
         <dt>key</dt><dd class="mono">{key.kind === "none" ? <span class="quiet">null</span> : <Given text={key.text} first={400} />}</dd>
         {headers.map((header, i) => <HeaderLine key={i} name={header.name} value={header.value} />)}
         {total > headers.length && <><dt>headers</dt><dd class="quiet">{count(total - headers.length)} more are not shown</dd></>}
-        <dt>value</dt><dd>{value.kind}, {bytes(value.size)}{value.cut && ", cut"}</dd>
+        <dt>value</dt><dd>{value.kind}, {bytes(value.size)}{value.cut && ", truncated"}</dd>
       </dl>
       {refused && <Trouble text={refused} />}
       <BodyWhole body={value} />
-      {value.cut && !full && <button type="button" onClick={load}>Load more of it ({bytes(value.size)})</button>}
+      {value.cut && !full && <button type="button" onClick={load}>Load more ({bytes(value.size)})</button>}
       {value.cut && full && <p class="quiet">Only the beginning is shown; <code>millstream tail {record.topic}</code> prints all of it.</p>}
     </div>
   );
@@ -77,7 +77,7 @@ const HeaderLine = ({ name, value }: { name: string; value: Body }) => (
   <><dt>header <Given text={name} first={80} /></dt><dd class="mono">{value.kind === "none" ? <span class="quiet">null</span> : <Given text={value.text} first={300} />}</dd></>
 );
 
-/** One line that opens; `opened` hears about it, so that nothing moves under the reader's eyes. */
+/** A line that expands. `opened` is called with 1 or -1, so that the list can stay still while a record is open. */
 export function RecordLine({ record, opened }: { record: StoredRecord; opened?: (by: number) => void }) {
   const [open, set] = useState(false);
   useEffect(() => {

@@ -1,4 +1,4 @@
-// A JSON value as a tree that opens where one asks: wide and deep values cost what is looked at.
+// A JSON value as a tree; only expanded parts of wide and deep values are rendered.
 
 import { useState } from "preact/hooks";
 import { count } from "../format";
@@ -7,7 +7,7 @@ import { Given } from "./given";
 
 const OPEN_DEPTH = 3, MEMBERS = 50, DEEPEST_INDENT = 12;
 
-/** A number as it was written, where JavaScript would round it. */
+/** A number as text, where JavaScript would round it. */
 export class Exact {
   constructor(readonly text: string) {}
 }

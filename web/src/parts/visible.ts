@@ -1,5 +1,5 @@
-// Nothing that is written on the page can turn it around or hide in it: in every text, label and tooltip,
-// characters that cannot be seen or that move others are written out, as `millstream tail` writes them.
+// In every text, label and tooltip of the page, invisible characters and those that change the text direction
+// are escaped, as `millstream tail` does.
 
 import { options, type ComponentChildren, type VNode } from "preact";
 
@@ -9,29 +9,29 @@ const LABELS = ["title", "aria-label", "aria-description", "aria-valuetext", "al
 
 export const isStrange = (letter: string): boolean => STRANGE.test(letter);
 
-/** The text with such characters as `\u202e`. */
+/** The text with such characters escaped, as `\u202e`. */
 export const visible = (text: string): string =>
   STRANGE.test(text) ? text.replace(EVERY, (letter) => {
     const code = letter.codePointAt(0)!.toString(16);
     return code.length > 4 ? `\\u{${code}}` : `\\u${code.padStart(4, "0")}`;
   }) : text;
 
-const written = (children: ComponentChildren): ComponentChildren =>
-  typeof children === "string" ? visible(children) : Array.isArray(children) ? children.map(written) : children;
+const escaped = (children: ComponentChildren): ComponentChildren =>
+  typeof children === "string" ? visible(children) : Array.isArray(children) ? children.map(escaped) : children;
 
-/** From here on every element is written so; what a form field holds stays as it is. */
+/** Applies `visible` to every element; the content of form fields is unchanged. */
 export function keepVisible(): void {
-  const before = options.vnode;
+  const previous = options.vnode;
   options.vnode = (node: VNode) => {
     if (typeof node.type === "string" && node.type !== "textarea") {
       const props = node.props as Record<string, unknown>;
       if (node.type === "option" && typeof props.children === "string") props.value ??= props.children;
-      props.children = written(props.children as ComponentChildren);
+      props.children = escaped(props.children as ComponentChildren);
       for (const name of LABELS) {
         const text = props[name];
         if (typeof text === "string") props[name] = visible(text);
       }
     }
-    before?.(node);
+    previous?.(node);
   };
 }

@@ -1,6 +1,6 @@
-// Following a topic: what comes is added on top, unless the reader is looking elsewhere; then it waits.
+// Following a topic: new records are added on top, or held until released while the reader looks at older ones.
 //
-// What came between looking and following, or during a break, is asked for once the following has begun: no gap.
+// Records written before the stream started, or while it was disconnected, are fetched afterwards, so there is no gap.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ask, follow } from "../live";
@@ -16,17 +16,17 @@ export interface Following {
   release: () => void;
 }
 
-/** Newest first, each once, no more than are kept. */
+/** Newest first, without duplicates, at most `KEPT`. */
 function joined(some: StoredRecord[], others: StoredRecord[]): StoredRecord[] {
   const each = new Map([...others, ...some].map((record) => [placeOf(record), record]));
   return [...each.values()].sort((a, b) => b.timestamp.localeCompare(a.timestamp) || b.offset - a.offset).slice(0, KEPT);
 }
 
-/** Follows while `on`; `held` says that the reader must not be disturbed. After a break it asks for what came meanwhile. */
+/** Follows while `on`; while `held` returns true, new records wait. After a reconnect, the records in between are fetched. */
 export function useFollowing(topic: string, query: string, on: boolean, begin: RecordsPage | null, held: () => boolean): Following {
   const [shown, show] = useState<StoredRecord[]>([]);
   const [waiting, wait] = useState<StoredRecord[]>([]);
-  const [told, tell] = useState({ missed: 0, ended: null as string | null, lost: [] as Lost[] });
+  const [status, setStatus] = useState({ missed: 0, ended: null as string | null, lost: [] as Lost[] });
   const later = useRef<string | null>(null);
   const seen = useRef<StoredRecord[]>([]);
   seen.current = shown;
@@ -34,7 +34,7 @@ export function useFollowing(topic: string, query: string, on: boolean, begin: R
   useEffect(() => {
     show(begin ? joined(begin.records, []) : []);
     wait([]);
-    tell({ missed: 0, ended: null, lost: [] });
+    setStatus({ missed: 0, ended: null, lost: [] });
     later.current = begin?.later ?? null;
   }, [begin]);
   useEffect(() => {
@@ -45,8 +45,8 @@ export function useFollowing(topic: string, query: string, on: boolean, begin: R
       if (held()) wait((before) => joined(records.filter((record) => !known.has(placeOf(record))), before));
       else show((before) => joined(records, before));
     };
-    const end = (sentence: string) => tell((before) => ({ ...before, ended: sentence }));
-    const lose = (lost: Lost[]) => { if (lost.length) tell((before) => ({ ...before, lost: [...before.lost, ...lost] })); };
+    const end = (sentence: string) => setStatus((before) => ({ ...before, ended: sentence }));
+    const lose = (lost: Lost[]) => { if (lost.length) setStatus((before) => ({ ...before, lost: [...before.lost, ...lost] })); };
     const catchUp = async () => {
       let place = later.current;
       for (let page = 0; page < CATCH_UP_PAGES; page++) {
@@ -57,24 +57,24 @@ export function useFollowing(topic: string, query: string, on: boolean, begin: R
         if (found.later === null) return;
         place = found.later;
       }
-      if (place !== null) end("more came during the break than is shown; look from an earlier time to see all of it");
+      if (place !== null) end("more records arrived while disconnected than are shown; search from an earlier time to see them");
     };
-    tell((before) => ({ ...before, ended: null }));
+    setStatus((before) => ({ ...before, ended: null }));
     void follow(`${path}/follow${query && `?${query}`}`, ({ name, data }) => {
       if (name !== "message") { end(String(data)); return true; }
-      const came = data as Followed;
-      take(came.records);
-      lose(came.lost);
-      later.current = came.later;
-      tell((before) => ({ ...before, missed: before.missed + came.left_out + came.skipped }));
+      const received = data as Followed;
+      take(received.records);
+      lose(received.lost);
+      later.current = received.later;
+      setStatus((before) => ({ ...before, missed: before.missed + received.left_out + received.skipped }));
       return false;
     }, end, ending.signal, () => void catchUp().catch(() => {
-      if (!ending.signal.aborted) end("some records may be missing: look again");
+      if (!ending.signal.aborted) end("some records may be missing; reload");
     }));
     return () => ending.abort();
   }, [topic, query, on]);
   return {
-    ...told, records: shown, waiting: waiting.length,
+    ...status, records: shown, waiting: waiting.length,
     release: () => { show((before) => joined(waiting, before)); wait([]); },
   };
 }

@@ -1,8 +1,8 @@
-// The message browser: from where, which partition, which records; follow, pause, jump.
+// The message browser: start position, partition, filter; follow, pause, page.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { count, counted } from "../format";
-import { ask, told, useAsked } from "../live";
+import { ask, errorText, useAsked } from "../live";
 import { Empty, Trouble, Wait } from "../parts/facts";
 import { Icon } from "../parts/icon";
 import { RecordLine, placeOf } from "../parts/record";
@@ -51,14 +51,14 @@ function Controls({ wish, partitions, go }: { wish: Wish; partitions: number; go
       <label class="field">partition<select value={wish.partition} onChange={(event) => look({ partition: event.currentTarget.value })}>
         <option value="">all</option>{Array.from({ length: Math.max(partitions, Number(wish.partition || -1) + 1) }, (_, i) => <option key={i} value={String(i)}>{i}</option>)}
       </select></label>
-      <label class="field">shown as<select value={wish.format} onChange={(event) => look({ format: event.currentTarget.value })}>{FORMATS.map((format) => <option key={format}>{format}</option>)}</select></label>
-      <label class="field grow">only where<input value={where} onInput={(event) => write(event.currentTarget.value)} placeholder="price > 10 and _key like 'user-%'" spellcheck={false} autocomplete="off" /></label>
-      <button type="submit" class="first">Look</button>
+      <label class="field">format<select value={wish.format} onChange={(event) => look({ format: event.currentTarget.value })}>{FORMATS.map((format) => <option key={format}>{format}</option>)}</select></label>
+      <label class="field grow">where<input value={where} onInput={(event) => write(event.currentTarget.value)} placeholder="price > 10 and _key like 'user-%'" spellcheck={false} autocomplete="off" /></label>
+      <button type="submit" class="first">Search</button>
     </form>
   );
 }
 
-/** The newest records, with those that come added on top as long as one follows. */
+/** The newest records; while following, new ones are added on top. */
 function Newest({ topic, wish }: { topic: string; wish: Wish }) {
   const [on, turn] = useState(true);
   const query = asQuery({ partition: wish.partition, where: wish.where, format: wish.format });
@@ -79,7 +79,7 @@ function Newest({ topic, wish }: { topic: string; wish: Wish }) {
   return (
     <>
       <div class="titled row spread">
-        <span class="quiet" role="status">{following.ended ?? (on ? "following: new records come on top" : "paused")}</span>
+        <span class="quiet" role="status">{following.ended ?? (on ? "following: new records appear on top" : "paused")}</span>
         <button type="button" aria-pressed={!on} onClick={() => turn(!on)}><Icon name={on ? "pause" : "play"} />{on ? "Pause" : "Follow"}</button>
       </div>
       <div ref={top} />
@@ -87,13 +87,13 @@ function Newest({ topic, wish }: { topic: string; wish: Wish }) {
       {following.waiting > 0 && <button type="button" class="first fresh" onClick={() => { following.release(); top.current?.scrollIntoView({ block: "center" }); }}>{counted(following.waiting, "new record")}: show</button>}
       {following.records.length || older.records.length
         ? <ul class="records">{[...following.records, ...older.records.filter((record) => !shown.has(placeOf(record)))].map((record) => <RecordLine key={placeOf(record)} record={record} opened={opened} />)}</ul>
-        : <Empty title="No record here">{wish.where && <p>None of {count(answer.scanned)} was like that{answer.unknown > 0 && `; ${count(answer.unknown)} have no such field`}.</p>}</Empty>}
-      {following.records.length >= KEPT && <p class="quiet">While following, the newest {KEPT} are kept here; those before them are found by looking from a time.</p>}
-      {following.missed > 0 && <p class="quiet">{count(following.missed)} more came than can be shown.</p>}
+        : <Empty title="No records">{wish.where && <p>None of {count(answer.scanned)} records matched{answer.unknown > 0 && `; ${count(answer.unknown)} do not have the field`}.</p>}</Empty>}
+      {following.records.length >= KEPT && <p class="quiet">While following, only the newest {KEPT} records are kept here; to see older ones, search from a time.</p>}
+      {following.missed > 0 && <p class="quiet">{count(following.missed)} more records arrived than can be shown.</p>}
       {older.refused && <Trouble text={older.refused} />}
       <div class="row">
         {older.earlier !== null && <button type="button" onClick={() => void earlier(topic, query, older, setOlder)}>Earlier records</button>}
-        {!answer.complete && older.earlier !== null && <span class="quiet">{count(answer.scanned + older.scanned)} were looked at; there is more to look through.</span>}
+        {!answer.complete && older.earlier !== null && <span class="quiet">Searched {count(answer.scanned + older.scanned)} records; there are more.</span>}
       </div>
     </>
   );
@@ -106,11 +106,11 @@ async function earlier(topic: string, query: string, older: Older, set: (older: 
     const page = await ask<RecordsPage>(`/api/topics/${encodeURIComponent(topic)}/records?${query}${query && "&"}before=${encodeURIComponent(older.earlier!)}`);
     set({ records: [...older.records, ...[...page.records].reverse()], earlier: page.earlier, scanned: older.scanned + page.scanned, refused: null, lost: [...older.lost, ...page.lost] });
   } catch (error) {
-    set({ ...older, refused: told(error) });
+    set({ ...older, refused: errorText(error) });
   }
 }
 
-/** From some place on, oldest first, page by page. */
+/** From a position on, oldest first, page by page. */
 function Forward({ topic, wish }: { topic: string; wish: Wish }) {
   const [from, go] = useState<string | null>(null);
   const { at, ...rest } = wish;
@@ -122,11 +122,11 @@ function Forward({ topic, wish }: { topic: string; wish: Wish }) {
   return (
     <>
       <LostBatches lost={answer.lost} />
-      {answer.gone > 0 && <Trouble warn text={`${counted(answer.gone, "record")} from there on are gone from the log; what follows is the next that is kept.`} />}
-      {answer.records.length ? <ul class="records">{answer.records.map((record) => <RecordLine key={placeOf(record)} record={record} />)}</ul> : <Empty title="No record from there on" />}
-      {!answer.complete && <p class="quiet">{count(answer.scanned)} were looked at; there is more to look through.</p>}
+      {answer.gone > 0 && <Trouble warn text={`${counted(answer.gone, "record")} from there on have been deleted; the list starts at the next record that exists.`} />}
+      {answer.records.length ? <ul class="records">{answer.records.map((record) => <RecordLine key={placeOf(record)} record={record} />)}</ul> : <Empty title="No records from there on" />}
+      {!answer.complete && <p class="quiet">Searched {count(answer.scanned)} records; there are more.</p>}
       <div class="row">
-        {from !== null && <button type="button" onClick={() => go(null)}>Back to where it began</button>}
+        {from !== null && <button type="button" onClick={() => go(null)}>Back to the first page</button>}
         {answer.later !== null && <button type="button" onClick={() => go(answer.later)}>Later records</button>}
       </div>
     </>
@@ -135,7 +135,7 @@ function Forward({ topic, wish }: { topic: string; wish: Wish }) {
 
 const LOST_SHOWN = 10;
 
-/** Batches of the log that are damaged, each once: where they are and why. */
+/** Damaged batches of the log, without duplicates: their offsets and the reason. */
 function LostBatches({ lost }: { lost: Lost[] }) {
   const each = [...new Map(lost.map((one) => [`${one.partition}@${one.first}`, one])).values()];
   return (

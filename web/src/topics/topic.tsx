@@ -24,7 +24,7 @@ export function Topic({ name, tab, query }: { name: string; tab: string; query: 
       </header>
       {error && <Trouble text={error} />}
       {answer && <Figures topic={answer} />}
-      <Tabs label={`ways to look at ${name}`} here={tab} tabs={tabs.map(([to, words]) => ({ tab: to, words, href: address("topics", name, to) }))} />
+      <Tabs label={`views of ${name}`} here={tab} tabs={tabs.map(([to, words]) => ({ tab: to, words, href: address("topics", name, to) }))} />
       {tab === "" && <Messages key={name} topic={name} partitions={answer?.partitions ?? 0} query={query} />}
       {tab === "partitions" && answer && <Partitions topic={answer} />}
       {tab === "settings" && answer && <Settings topic={answer} />}
@@ -36,12 +36,12 @@ function Figures({ topic }: { topic: TopicDetail }) {
   const short = topic.parts.filter((part) => part.isr.length < part.replicas.length).length;
   const open = topic.parts.filter((part) => (part.stable ?? 0) < (part.latest ?? 0)).length;
   return (
-    <Tiles label="the topic in figures">
+    <Tiles label="summary of the topic">
       <Tile label="records" value={count(topic.offsets_held)} fact="records" note="offsets held" />
       <Tile label="partitions" value={count(topic.partitions)} note={counted(topic.replicas, "replica")} />
       <Tile label="written so far" value={count(topic.parts.reduce((sum, part) => sum + (part.latest ?? 0), 0))} fact="end" note="sum of the ends" />
       <Tile label="out of sync" value={count(short)} tone={short ? "bad" : ""} note="partitions" />
-      <Tile label="open transactions" value={count(open)} note="partitions that hold some" />
+      <Tile label="open transactions" value={count(open)} note="partitions with at least one" />
     </Tiles>
   );
 }
@@ -64,11 +64,11 @@ function Partitions({ topic }: { topic: TopicDetail }) {
 function Settings({ topic }: { topic: TopicDetail }) {
   const all = Object.entries(topic.settings).sort(([a], [b]) => a.localeCompare(b));
   return (
-    <section class="card"><h2>Settings <span class="quiet">of the topic itself</span></h2>
+    <section class="card"><h2>Settings <span class="quiet">set on the topic</span></h2>
       {all.length ? <div class="scroll" tabIndex={0} role="region" aria-label="settings"><table>
         <thead><tr><th scope="col">setting</th><th scope="col">value</th></tr></thead>
         <tbody>{all.map(([name, value]) => <tr key={name}><th scope="row" class="mono">{name}</th><td class="mono long">{value}</td></tr>)}</tbody>
-      </table></div> : <p class="quiet">All are the cluster's defaults.</p>}
+      </table></div> : <p class="quiet">All settings have the cluster's defaults.</p>}
     </section>
   );
 }

@@ -17,14 +17,14 @@ export function Topics() {
   return (
     <>
       <header class="head">
-        <div><h1>Topics</h1><p class="quiet">{answer ? `${count(answer.length)} topics, ${compact(answer.reduce((sum, topic) => sum + topic.offsets_held, 0))} records` : "what rests in Kafka"}</p></div>
+        <div><h1>Topics</h1><p class="quiet">{answer ? `${count(answer.length)} topics, ${compact(answer.reduce((sum, topic) => sum + topic.offsets_held, 0))} records` : "topics of the cluster"}</p></div>
         <div class="form">
-          <label class="field">name has<input type="search" value={word} onInput={(event) => write(event.currentTarget.value)} spellcheck={false} /></label>
-          <label class="row quiet"><input type="checkbox" checked={internal} onChange={(event) => include(event.currentTarget.checked)} />Kafka's own, too</label>
+          <label class="field">name contains<input type="search" value={word} onInput={(event) => write(event.currentTarget.value)} spellcheck={false} /></label>
+          <label class="row quiet"><input type="checkbox" checked={internal} onChange={(event) => include(event.currentTarget.checked)} />include internal topics</label>
         </div>
       </header>
       {error && <Trouble text={error} />}
-      {!shown ? (!error && <Wait />) : shown.length ? <Table topics={shown} /> : <Empty title={word ? "No topic has that in its name" : "No topics yet"} />}
+      {!shown ? (!error && <Wait />) : shown.length ? <Table topics={shown} /> : <Empty title={word ? "No topic name contains this" : "No topics yet"} />}
     </>
   );
 }

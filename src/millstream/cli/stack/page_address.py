@@ -1,9 +1,9 @@
-"""Where the page listens: the loopback, or an address that others reach, which needs more options.
+"""Where the page listens: the loopback, or an address that other machines can reach.
 
     millstream up --page-host 0.0.0.0 --page-url https://jobs.example --page-token '${file:token}'
 
-A page that others reach needs a token of your choice and its public addresses: it answers
-requests for no other host name.
+A page that other machines can reach needs a token of your choice and its public addresses: it
+answers requests for no other host name.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _REFERENCE = re.compile(r"\$\{(env|file):[^{}]+\}")
 
 @dataclass(frozen=True)
 class PageOptions:
-    """The options of `up` about a page that others reach; none by default."""
+    """The options of `up` for a page that other machines can reach; none by default."""
 
     host: str | None = None
     urls: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ class PageOptions:
         """The page's address at that port.
 
         Raises:
-            InvalidInput: an option is wrong, or one is missing that a page for others needs.
+            InvalidInput: an option is wrong or missing.
         """
         from millstream.jobs.stack import LOOPBACK, PageAddress
 
@@ -73,11 +73,11 @@ class PageOptions:
         urls = tuple(_url(url) for url in self.urls)
         if not ipaddress.ip_address(host).is_loopback:
             if self.token is None:
-                raise InvalidInput("a page that others reach needs a token of your own",
+                raise InvalidInput("a page that other machines can reach needs its own token",
                                    got=f"--page-host {host} without --page-token",
                                    do="write --page-token '${file:PATH}'")  # fmt: skip
             if not urls:
-                raise InvalidInput("a page that others reach needs the address they will type",
+                raise InvalidInput("a page that other machines can reach needs its public address",
                                    got=f"--page-host {host} without --page-url",
                                    do=f"write --page-url http://NAME:{port}")  # fmt: skip
         return PageAddress(port, host, urls)

@@ -1,4 +1,4 @@
-"""`millstream acks`: what each kind of acknowledgement loses when a leader dies, tried out."""
+"""`millstream acks`: a trial of what each acknowledgement setting loses when a leader dies."""
 
 from dataclasses import asdict
 
@@ -9,14 +9,14 @@ from millstream.cli.terminal.output import Output, print_rows, say
 
 
 def register(app: typer.Typer) -> None:
-    """Adds `acks`."""
+    """Add `acks`."""
     command(app, "acks", "millstream acks", "millstream acks -o json")(acks)
 
 
 def acks(output: Shape = Output.table) -> None:
-    """Kill a leader under four producers, and show what each kind of acknowledgement lost.
+    """Kill a leader under four producers, and show what each acknowledgement setting lost.
 
-    Three brokers are started for it, in a folder that is gone afterwards; yours are not touched.
+    Starts three brokers in a temporary folder; your own are not affected.
     It takes about half a minute.
     """
     from millstream.testing import brokers
@@ -26,5 +26,5 @@ def acks(output: Shape = Output.table) -> None:
     with brokers(3) as cluster:
         rows: list[dict[str, object]] = [asdict(outcome) for outcome in trial(cluster, say=say)]
     print_rows(rows, list(rows[0]), output, none="")
-    say('nothing acknowledged is lost with acks="all", and nothing is there twice when it is '
-        "idempotent, which is the default")  # fmt: skip
+    say('acks="all" loses no acknowledged record; an idempotent producer, the default, writes no '
+        "duplicates")  # fmt: skip

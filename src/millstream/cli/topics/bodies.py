@@ -1,4 +1,4 @@
-"""A record as a line: for people, for programs, or its value alone."""
+"""A record as a line: for people, for programs, or only its value."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Format(StrEnum):
-    """How the bytes of a value are read."""
+    """How the bytes of a value are interpreted."""
 
     json = "json"
     text = "text"
@@ -24,7 +24,7 @@ class Format(StrEnum):
 
 
 def for_people(record: Record, form: Format) -> str:
-    """`time  partition@offset  key  value`, one harmless line."""
+    """`time  partition@offset  key  value`, one line without control characters."""
     when = record.timestamp.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
     place = f"{record.partition}@{record.offset}"
     key = "-" if record.key is None else readable(record.key)
@@ -44,7 +44,7 @@ def _for_people(value: bytes | None, form: Format) -> str:
 
 
 def value_alone(record: Record, form: Format) -> bytes:
-    """The value and nothing else: harmless at a terminal, byte for byte into a pipe."""
+    """Only the value: escaped at a terminal, byte for byte into a pipe."""
     if record.value is None:
         return b""
     if form is Format.hex:
@@ -53,11 +53,11 @@ def value_alone(record: Record, form: Format) -> bytes:
 
 
 def for_programs(record: Record, form: Format) -> str:
-    """One line of JSON with everything the record holds, nothing rounded or lost.
+    """One line of JSON with the whole record, without rounding.
 
-    `value` is the record's own JSON, number for number; a value that is not JSON is text with
-    `"not_json": true`, and bytes that are no UTF-8 stand as hexadecimal in `value_hex`
-    (`key_hex`, and `value_hex` of a header, likewise).
+    `value` is the record's JSON with its numbers unchanged; a value that is not JSON is text with
+    `"not_json": true`, and bytes that are not UTF-8 are hexadecimal in `value_hex` (also `key_hex`,
+    and `value_hex` of a header).
     """
     fields = {
         "topic": json_text(record.topic),
@@ -84,7 +84,7 @@ def _body(value: bytes | None, form: Format) -> dict[str, str]:
 
 
 def _embedded(text: str) -> str:
-    """JSON inside a line of JSON: a raw line break can only be space between its words."""
+    """JSON on one line: a raw line break in valid JSON is only whitespace between tokens."""
     return in_json(text.strip().replace("\r", " ").replace("\n", " ").replace("\t", " "))
 
 

@@ -15,13 +15,13 @@ from millstream.errors import InvalidInput
 if TYPE_CHECKING:
     from millstream.kafka.admin.brokers import Brokers, OnProgress
 
-Node = Annotated[int, typer.Argument(metavar="BROKER", help="The broker's number.")]
+Node = Annotated[int, typer.Argument(metavar="BROKER", help="The broker's id.")]
 
 
 def register(app: typer.Typer) -> None:
-    """Adds `brokers …`."""
+    """Add `brokers …`."""
     group = typer.Typer(
-        help="Look at a cluster's brokers, add and remove them, move partitions.",
+        help="Show, add and remove brokers, and move partitions.",
         no_args_is_help=True,
     )
     command(group, "list", "millstream brokers list", "millstream brokers list -o json")(
@@ -52,7 +52,7 @@ def list_brokers(kafka: Kafka = None, output: Shape = Output.table) -> None:
         }
         for broker in _brokers(kafka).list()
     ]
-    print_rows(rows, list(rows[0]), output, none="there are no brokers")
+    print_rows(rows, list(rows[0]), output, none="no brokers")
     if down := [str(row["broker"]) for row in rows if row["state"] == "down"]:
         say(f"down: {', '.join(down)}; `millstream up` restarts those on this machine")
 
@@ -90,7 +90,7 @@ def move(
     ],
     partition: Annotated[
         list[int] | None,
-        typer.Option("--partition", "-p", metavar="N", help="Only this one (repeatable)."),
+        typer.Option("--partition", "-p", metavar="N", help="Only this partition (repeatable)."),
     ] = None,
     replicas: Annotated[
         int | None, typer.Option("--replicas", metavar="N", help="The new number of replicas.")
@@ -131,7 +131,7 @@ def _numbers(text: str) -> list[int]:
 
 
 def _progress() -> OnProgress:
-    """Prints a line for each partition that has moved."""
+    """Print a line for each partition that has moved."""
     printed: list[int] = []
 
     def on_progress(done: int, total: int) -> None:

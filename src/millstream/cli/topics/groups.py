@@ -1,4 +1,4 @@
-"""`millstream groups`: who reads what, how far behind, and starting over."""
+"""`millstream groups`: consumer groups, their lag, and resetting their offsets."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -20,10 +20,8 @@ GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="The consumer gr
 
 
 def register(app: typer.Typer) -> None:
-    """Adds `groups …`."""
-    group = typer.Typer(
-        help="Look at consumer groups and move where they read.", no_args_is_help=True
-    )
+    """Add `groups …`."""
+    group = typer.Typer(help="Show consumer groups and reset their offsets.", no_args_is_help=True)
     command(group, "list", "millstream groups list", "millstream groups list --lag")(list_groups)
     command(group, "describe", "millstream groups describe reports")(describe)
     command(
@@ -37,7 +35,7 @@ def register(app: typer.Typer) -> None:
 
 def list_groups(
     lag: Annotated[
-        bool, typer.Option("--lag", help="Also members, topics, and how far behind (slower).")
+        bool, typer.Option("--lag", help="Also members, topics and lag (slower).")
     ] = False,
     kafka: Kafka = None,
     output: Shape = Output.table,
@@ -54,7 +52,7 @@ def list_groups(
 
 
 def _with_lag(topics: "Topics", group: str) -> Iterator[dict[str, object]]:
-    """The group's row, or none where the group has ended since it was listed."""
+    """The group's row, or none if the group has been deleted since it was listed."""
     with suppress(NotFound):
         info = topics.group(group)
         yield {
@@ -67,7 +65,7 @@ def _with_lag(topics: "Topics", group: str) -> Iterator[dict[str, object]]:
 
 
 def describe(group: GroupName, kafka: Kafka = None, output: Shape = Output.table) -> None:
-    """Show a group's state, its members, and how far it is in each partition."""
+    """Show a group's state, its members, and its offsets per partition."""
     info = topics_of(kafka).group(group)
     facts = {"group": info.name, "state": info.state, "lag": info.lag}
     partitions: list[dict[str, object]] = [
@@ -88,16 +86,16 @@ def describe(group: GroupName, kafka: Kafka = None, output: Shape = Output.table
         return
     print_facts(facts, output)
     columns = ["topic", "partition", "committed", "earliest", "end", "lag", "gone", "member"]
-    print_rows(partitions, columns, output, none="it has read nothing")
+    print_rows(partitions, columns, output, none="no offsets committed")
     if members:
         print_rows(members, list(members[0]), output, none="")
     else:
-        say("it has no members now")
+        say("no members")
 
 
 def reset(
     group: GroupName,
-    topic: Annotated[str, typer.Option("--topic", "-t", metavar="TOPIC", help="In this topic.")],
+    topic: Annotated[str, typer.Option("--topic", "-t", metavar="TOPIC", help="The topic.")],
     to: Annotated[
         str,
         typer.Option(
@@ -110,9 +108,9 @@ def reset(
     kafka: Kafka = None,
     output: Shape = Output.table,
 ) -> None:
-    """Move where a group goes on reading a topic.
+    """Reset a group's offsets in a topic.
 
-    Refused while the group has members. The old positions are shown: keep them to go back.
+    Refused while the group has members. The old offsets are shown, so that you can restore them.
     """
     place = parse_point_in_time(to, what="--to")
     moves = topics_of(kafka).reset_group(group, topic, place, dry_run=dry_run)
@@ -122,7 +120,7 @@ def reset(
     ]
     print_rows(rows, ["topic", "partition", "old", "new"], output, none="nothing to move")
     say(
-        f"{group} would go on from there; nothing was changed"
+        f"{group} would continue from there; nothing was changed"
         if dry_run
-        else f"{group} goes on from there"
+        else f"{group} continues from there"
     )

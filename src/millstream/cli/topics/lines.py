@@ -1,4 +1,4 @@
-"""Lines of text on their way to a topic: checked before anything is sent.
+"""Lines of text as records, checked before anything is sent.
 
 A `Spool` holds a whole checked input, in memory while small and in a temporary file beyond,
 so that sending begins only when every line is known to be good.
@@ -36,7 +36,7 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class Rules:
-    """How a line becomes an entry."""
+    """How a line is parsed into an entry."""
 
     form: Format = Format.json
     key: bytes | None = None
@@ -44,10 +44,10 @@ class Rules:
     empty_as_null: bool = False
 
     def entry(self, line: bytes, where: str) -> Entry:
-        """The entry a line means.
+        """Parse a line.
 
         Raises:
-            InvalidInput: names the place and the value.
+            InvalidInput: the line is malformed; names the line and the value.
         """
         key, value = self.key, line
         if self.separator is not None:
@@ -68,23 +68,23 @@ class Rules:
 
 
 class Lines:
-    """The entries of a stream, line by line; JSON's blank lines are passed over and counted."""
+    """The entries of a stream, one per line; if values are JSON, blank lines are skipped."""
 
     def __init__(
         self,
         stream: BinaryIO,
         rules: Rules,
-        refuse: Callable[[InvalidInput], None] | None = None,
+        on_invalid: Callable[[InvalidInput], None] | None = None,
     ) -> None:
-        self._stream, self._rules, self._refuse = stream, rules, refuse
-        self.blank = self.refused = 0
+        self._stream, self._rules, self._on_invalid = stream, rules, on_invalid
+        self.blank = self.invalid = 0
 
     def __iter__(self) -> Iterator[Entry]:
         """One entry per line.
 
         Raises:
-            InvalidInput: a line is not what the rules need, named by its number and text; with
-                `refuse` that is told and the next line is read.
+            InvalidInput: a line is malformed; names its number and text. With `on_invalid` that is
+                called instead, and the next line is read.
         """
         number = 0
         while line := self._stream.readline(LONGEST_LINE + 1):
@@ -96,10 +96,10 @@ class Lines:
             try:
                 entry = self._entry(body, number)
             except InvalidInput as error:
-                if self._refuse is None:
+                if self._on_invalid is None:
                     raise
-                self.refused += 1
-                self._refuse(error)
+                self.invalid += 1
+                self._on_invalid(error)
             else:
                 yield entry
 
@@ -107,7 +107,7 @@ class Lines:
         if len(body) > LONGEST_LINE:
             raise InvalidInput(
                 f"line {number} needs to be at most {LONGEST_LINE // 2**20} MB long",
-                got=_text(body[:80]) + " and on",
+                got=_text(body[:80]) + "…",
                 do="send one record per line",
             )
         return self._rules.entry(body, f"line {number}")
@@ -146,7 +146,7 @@ def _text(raw: bytes) -> str:
 
 
 class Spool:
-    """Entries kept aside, in the order they came."""
+    """Entries buffered in input order."""
 
     def __init__(self, source: Iterable[Entry]) -> None:
         self.count = 0
@@ -158,7 +158,7 @@ class Spool:
             with suppress(OSError):
                 self._file.close()
             raise SetupFailed(
-                "produce keeps its input aside until all of it is checked and needs room for it",
+                "produce needs disk space to buffer its input until all of it is checked",
                 got=error.strerror or str(error),
                 do="free some space, set TMPDIR to another disk, or use --partial",
             ) from error

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    """Adds `produce`."""
+    """Add `produce`."""
     command(
         app,
         "produce",
@@ -39,7 +39,7 @@ def register(app: typer.Typer) -> None:
 
 @dataclass(frozen=True)
 class Target:
-    """Where the records go and what each of them carries."""
+    """Topic, partition, timestamp and headers of the records."""
 
     topic: str
     partition: int | None
@@ -47,7 +47,7 @@ class Target:
     headers: tuple[tuple[str, bytes], ...]
 
     def send(self, producer: "Producer", entry: Entry) -> None:
-        """Hands one entry to the producer."""
+        """Send one entry."""
         producer.send(
             self.topic,
             entry.value,
@@ -78,21 +78,21 @@ def produce(
     ] = None,
     partition: Annotated[
         int | None,
-        typer.Option("--partition", "-p", metavar="N", help="The partition; else by key."),
+        typer.Option("--partition", "-p", metavar="N", help="The partition [by key]."),
     ] = None,
     timestamp: Annotated[
         str | None,
-        typer.Option("--timestamp", metavar="TIME", help="2026-01-01T12:00, -1h; else now."),
+        typer.Option("--timestamp", metavar="TIME", help="2026-01-01T12:00, -1h [now]."),
     ] = None,
     form: Annotated[
         Format,
-        typer.Option("--format", "-f", metavar="json|text|hex", help="What the values must be."),
+        typer.Option("--format", "-f", metavar="json|text|hex", help="The format of the values."),
     ] = Format.json,
     empty_as_null: Annotated[
         bool, typer.Option("--empty-as-null", help="An empty value is a tombstone (null).")
     ] = False,
     partial: Annotated[
-        bool, typer.Option("--partial", help="Send each line as it comes, not all or nothing.")
+        bool, typer.Option("--partial", help="Send each line as it is read, not all or nothing.")
     ] = False,
     kafka: Kafka = None,
 ) -> None:
@@ -122,12 +122,12 @@ def produce(
     if value is not None:
         _send_all_or_nothing(_given(value, rules), target, kafka)
     elif sys.stdin.isatty():
-        _send_what_is_typed(rules, target, kafka)
+        _send_typed_lines(rules, target, kafka)
     else:
         lines = Lines(sys.stdin.buffer, rules)
-        (_send_as_it_comes if partial else _send_all_or_nothing)(lines, target, kafka)
+        (_send_as_read if partial else _send_all_or_nothing)(lines, target, kafka)
         if lines.blank:
-            warn(f"{lines.blank} blank {'line was' if lines.blank == 1 else 'lines were'} left out")
+            warn(f"{lines.blank} blank {'line was' if lines.blank == 1 else 'lines were'} skipped")
 
 
 def _given(values: list[str], rules: Rules) -> list[Entry]:
@@ -145,12 +145,12 @@ def _header(text: str) -> tuple[str, bytes]:
 def _send_all_or_nothing(given: Iterable[Entry], target: Target, kafka: str | None) -> None:
     from millstream.kafka.clients.producing.producer import Producer
 
-    cluster = _reached(target, kafka)
+    cluster = _checked_cluster(target, kafka)
     with Spool(given) as spool:
         if spool.count == 0:
-            warn("there was no input, so nothing was sent")
+            warn("the input is empty; nothing was sent")
             return
-        # One record is whole or absent by itself; more need a transaction to be so together.
+        # A single record is atomic; several need a transaction.
         name = f"millstream-produce-{uuid.uuid4()}" if spool.count > 1 else None
         with Producer(cluster, transactional_id=name) as producer:
             with producer.transaction() if name else nullcontext():
@@ -160,10 +160,10 @@ def _send_all_or_nothing(given: Iterable[Entry], target: Target, kafka: str | No
         _report(spool.count, target)
 
 
-def _send_as_it_comes(given: Iterable[Entry], target: Target, kafka: str | None) -> None:
+def _send_as_read(given: Iterable[Entry], target: Target, kafka: str | None) -> None:
     from millstream.kafka.clients.producing.producer import Producer
 
-    with Producer(_reached(target, kafka)) as producer:
+    with Producer(_checked_cluster(target, kafka)) as producer:
         try:
             for entry in given:
                 target.send(producer, entry)
@@ -172,23 +172,23 @@ def _send_as_it_comes(given: Iterable[Entry], target: Target, kafka: str | None)
             _report(producer.acknowledged, target)
 
 
-def _send_what_is_typed(rules: Rules, target: Target, kafka: str | None) -> None:
-    """At a terminal each line is sent when Enter is pressed, and a bad one is told at once."""
+def _send_typed_lines(rules: Rules, target: Target, kafka: str | None) -> None:
+    """Send each line typed at a terminal on Enter; report a malformed one and continue."""
     from millstream.kafka.clients.producing.producer import Producer
 
-    with Producer(_reached(target, kafka)) as producer:
+    with Producer(_checked_cluster(target, kafka)) as producer:
         say(f"one {rules.form.value} value per line; Ctrl-D ends")
-        lines = Lines(sys.stdin.buffer, rules, refuse=lambda error: complain(str(error)))
+        lines = Lines(sys.stdin.buffer, rules, on_invalid=lambda error: complain(str(error)))
         for entry in lines:
             target.send(producer, entry)
             producer.flush()
         _report(producer.acknowledged, target)
-    if lines.refused:
+    if lines.invalid:
         raise typer.Exit(InvalidInput.exit_code)
 
 
-def _reached(target: Target, kafka: str | None) -> "Cluster":
-    """The cluster, once it is known to have the topic and the partition."""
+def _checked_cluster(target: Target, kafka: str | None) -> "Cluster":
+    """The cluster, after checking that it has the topic and the partition."""
     from millstream.kafka.admin.topics import Topics
 
     cluster = cluster_of(kafka)

@@ -1,4 +1,4 @@
-"""Reading a topic for a viewer: from a moment, or the last few records first."""
+"""Reading a topic for `tail`: from a point in time, or from the last few records."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from millstream.viewing.selection import Selection
 
 WITHOUT_END = Bounds(records=sys.maxsize, bytes=sys.maxsize, seconds=math.inf)
-"""A command looks as far as it takes: whoever gave it can end it."""
+"""A command scans without limit, because the user can stop it."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,11 @@ class Section:
     def last(
         self, count: int, selection: Selection
     ) -> tuple[list[Record], dict[int, int], tuple[LostOffsets, ...]]:
-        """The last `count` records that are selected, by time, where to go on reading, and what
-        of the log as far back as that cannot be read.
+        """The last `count` selected records by time, where reading continues, and the unreadable
+        offsets in between.
 
-        Offsets have gaps (compaction, transactions) and a filter makes more, so it looks
-        further and further back until there are enough or the log is at its beginning.
+        Offsets have gaps (compaction, transactions) and a filter makes more, so it scans
+        further back until there are enough or the beginning of the log is reached.
         """
         pages = Pages(self.cluster, self.topic, self.partitions, WITHOUT_END)
         page = pages.before(pages.end, selection, count)

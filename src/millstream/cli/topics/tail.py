@@ -1,4 +1,4 @@
-"""`millstream tail TOPIC`: a topic as `tail -f` shows a file."""
+"""`millstream tail TOPIC`: show the records of a topic, as `tail -f` shows a file."""
 
 import os
 import sys
@@ -28,7 +28,7 @@ LAST = 10
 
 
 def register(app: typer.Typer) -> None:
-    """Adds `tail`."""
+    """Add `tail`."""
     command(
         app,
         "tail",
@@ -53,15 +53,15 @@ def tail(
         ),
     ] = None,
     from_beginning: Annotated[
-        bool, typer.Option("--from-beginning", help="The same as --from beginning.")
+        bool, typer.Option("--from-beginning", help="Same as --from beginning.")
     ] = False,
     last: Annotated[
         int | None,
-        typer.Option("--last", "-n", metavar="N", help=f"Begin with the last N [{LAST}]."),
+        typer.Option("--last", "-n", metavar="N", help=f"Start with the last N [{LAST}]."),
     ] = None,
     no_follow: Annotated[
         bool,
-        typer.Option("--until-end", "--no-follow", help="Stop at what is there now."),
+        typer.Option("--until-end", "--no-follow", help="Stop at the current end."),
     ] = False,
     limit: Annotated[
         int | None, typer.Option("--limit", metavar="N", help="Stop after N records.")
@@ -71,17 +71,17 @@ def tail(
     ] = None,
     where: Annotated[
         str | None,
-        typer.Option("--where", "-w", metavar="CONDITION", help="Only where this is true."),
+        typer.Option("--where", "-w", metavar="CONDITION", help="Only records that match."),
     ] = None,
     partition: Annotated[
         list[int] | None,
-        typer.Option("--partition", "-p", metavar="N", help="Only this one (repeatable)."),
+        typer.Option("--partition", "-p", metavar="N", help="Only this partition (repeatable)."),
     ] = None,
     form: Annotated[
         Format,
-        typer.Option("--format", "-f", metavar="json|text|hex", help="How values are read."),
+        typer.Option("--format", "-f", metavar="json|text|hex", help="How values are shown."),
     ] = Format.json,
-    values: Annotated[bool, typer.Option("--values", help="The values alone.")] = False,
+    values: Annotated[bool, typer.Option("--values", help="Print only the values.")] = False,
     share: Annotated[
         str | None,
         typer.Option(
@@ -93,26 +93,26 @@ def tail(
 ) -> None:
     """Show a topic's records as they arrive.
 
-    Begins with the last few, or where --from says, and goes on until Ctrl-C.
+    Starts with the last few records, or at --from, and continues until Ctrl-C.
 
     --where compares fields of the JSON value (price, shop.country, items.0.sku) and the
     record's own _key, _partition, _offset, _timestamp and _headers.NAME with = != < <= > >=,
     in (…), like 'a%', is null, and joins with and, or, not, ( ). A missing field is unknown,
     as in SQL, and an unknown record is not shown. Only committed records are read.
 
-    A batch of records that is damaged is reported with its offsets, and reading goes on after it.
+    A damaged record batch is reported with its offsets, and reading continues after it.
 
-    With --share each record is taken as from a queue: it is acknowledged once it is shown, and no
-    other member of the group gets it.
+    With --share, records are read from a share group, as from a queue: each is acknowledged once it
+    is shown, and no other member of the group receives it.
     """
     if sum([begin is not None, from_beginning, last is not None]) > 1:
         raise InvalidInput(
-            "tail needs one place to begin", got="more than one of --from, --from-beginning, -n"
+            "tail needs one start position", got="more than one of --from, --from-beginning, -n"
         )
     _check_count(last, "-n", least=0)
     _check_count(limit, "--limit", least=1)
     if values and output is Output.json:
-        raise InvalidInput("values alone have one shape", got="both --values and -o json")
+        raise InvalidInput("tail needs one output format", got="both --values and -o json")
     beginning: PointInTime = "start"
     if not from_beginning:
         beginning = "end" if begin is None else parse_point_in_time(begin, what="--from")
@@ -126,17 +126,23 @@ def tail(
     )
     if share is not None:
         chosen = (begin, from_beginning, last, no_follow, key, where, partition)
-        _refuse_choices(any(option not in (None, False) for option in chosen))
-        _shown(lambda: _take(topic, share, view, cluster_of(kafka)), view)
+        if any(option not in (None, False) for option in chosen):
+            raise InvalidInput(
+                "--share needs to show every record it receives, in order",
+                got="--share with --from, -n, --until-end, --key, --where or --partition",
+                do="omit those; --limit N stops after N records",
+            )
+        _run(lambda: _take(topic, share, view, cluster_of(kafka)), view)
         return
     newest = LAST if last is None and begin is None and not from_beginning else last or 0
     section = section_of(topic, partition or [], cluster_of(kafka))
-    _show(section, view, beginning=beginning, last=newest, follow=not no_follow)
+    follow = not no_follow
+    _run(lambda: _read(section, view, beginning=beginning, last=newest, follow=follow), view)
 
 
 @dataclass
 class View:
-    """What is shown of the records that are read."""
+    """Selects records, writes them and counts them."""
 
     selection: Selection
     write: Callable[["Record"], None]
@@ -144,24 +150,18 @@ class View:
     shown: int = 0
 
     def show(self, record: "Record") -> None:
-        """Writes one record."""
+        """Write one record."""
         self.write(record)
         self.shown += 1
 
     @property
     def full(self) -> bool:
-        """Whether as many records as asked for have been shown."""
+        """Whether the limit is reached."""
         return self.limit is not None and self.shown >= self.limit
 
 
-def _show(
-    section: "Section", view: View, *, beginning: PointInTime, last: int, follow: bool
-) -> None:
-    """Writes records until there are enough, the end is reached, or somebody ends it."""
-    _shown(lambda: _read(section, view, beginning=beginning, last=last, follow=follow), view)
-
-
-def _shown(read: Callable[[], None], view: View) -> None:
+def _run(read: Callable[[], None], view: View) -> None:
+    """Write records until the limit or the end is reached, or the user stops it."""
     try:
         read()
     except KeyboardInterrupt:
@@ -171,7 +171,7 @@ def _shown(read: Callable[[], None], view: View) -> None:
 
 
 def _take(topic: str, group: str, view: View, cluster: "Cluster") -> None:
-    """Writes records of a queue, each acknowledged when it has been written."""
+    """Write records of a share group; acknowledge each once it is written."""
     from millstream.kafka.clients.consuming.share_consumer import ShareConsumer
 
     most = 1 if view.limit is not None else 100
@@ -186,22 +186,13 @@ def _take(topic: str, group: str, view: View, cluster: "Cluster") -> None:
                 return
 
 
-def _refuse_choices(chosen: bool) -> None:
-    if chosen:
-        raise InvalidInput(
-            "--share needs to show every record it takes, as they come",
-            got="it with --from, -n, --until-end, --key, --where or --partition",
-            do="leave those out; --limit N stops after N",
-        )
-
-
 def _read(
     section: "Section", view: View, *, beginning: PointInTime, last: int, follow: bool
 ) -> None:
     if last:
         found, places, lost = section.last(last, view.selection)
         for one in lost:
-            _tell_lost(one)
+            _report_lost(one)
         for record in found[: view.limit]:
             view.show(record)
     else:
@@ -211,7 +202,7 @@ def _read(
 
 
 def _sum_up(view: View) -> None:
-    """Say what a filter left out."""
+    """Report how many records a filter excluded."""
     selection = view.selection
     if selection.key is None and selection.where is None:
         return
@@ -221,15 +212,15 @@ def _sum_up(view: View) -> None:
     say(text)
 
 
-def _tell_lost(lost: "LostOffsets") -> None:
-    warn(f"{lost}; reading goes on after it")
+def _report_lost(lost: "LostOffsets") -> None:
+    warn(f"{lost}; reading continues after it")
 
 
 def _follow(section: "Section", view: View, places: dict[int, int], *, until_end: bool) -> None:
     from millstream.kafka.clients.consuming.damaged import skip_damaged
 
     with section.reader(places, until_end=until_end) as reader, watch_stdout(reader.stop):
-        for record in skip_damaged(reader, section.cluster, _tell_lost):
+        for record in skip_damaged(reader, section.cluster, _report_lost):
             if view.selection.matches(record):
                 view.show(record)
                 if view.full:
@@ -237,7 +228,7 @@ def _follow(section: "Section", view: View, places: dict[int, int], *, until_end
 
 
 def section_of(topic: str, partitions: list[int], cluster: "Cluster") -> "Section":
-    """The partitions of a topic that are meant: those named, else all.
+    """The named partitions of a topic, or all.
 
     Raises:
         NotFound: there is no such topic.
@@ -253,7 +244,7 @@ def section_of(topic: str, partitions: list[int], cluster: "Cluster") -> "Sectio
 
 
 def writer(output: Output, form: Format, *, values: bool = False) -> Callable[["Record"], None]:
-    """Writes a record to stdout in the shape that is wanted, at once."""
+    """A function that writes a record to stdout at once, in the given format."""
     if values:
         return lambda record: _write(value_alone(record, form))
     line = for_programs if output is Output.json else for_people

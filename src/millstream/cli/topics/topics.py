@@ -31,8 +31,8 @@ Settings = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Adds `topics …`."""
-    group = typer.Typer(help="Look at topics, make, change and delete them.", no_args_is_help=True)
+    """Add `topics …`."""
+    group = typer.Typer(help="Show, create, change and delete topics.", no_args_is_help=True)
     command(group, "list", "millstream topics list", "millstream topics list -o json")(list_topics)
     command(
         group,
@@ -58,7 +58,7 @@ def register(app: typer.Typer) -> None:
 
 
 def list_topics(
-    internal: Annotated[bool, typer.Option("--internal", help="Kafka's own topics too.")] = False,
+    internal: Annotated[bool, typer.Option("--internal", help="Include internal topics.")] = False,
     kafka: Kafka = None,
     output: Shape = Output.table,
 ) -> None:
@@ -68,7 +68,7 @@ def list_topics(
         rows,
         ["topic", "partitions", "replicas", "offsets_held"],
         output,
-        none="there are no topics; make one with `millstream topics create NAME`",
+        none="no topics; create one with `millstream topics create NAME`",
     )
 
 
@@ -76,30 +76,30 @@ def create(
     topic: TopicName,
     *,
     partitions: Annotated[
-        int, typer.Option("--partitions", "-p", metavar="N", help="How many can be read at once.")
+        int, typer.Option("--partitions", "-p", metavar="N", help="Number of partitions.")
     ] = 1,
     replicas: Annotated[
         int | None,
-        typer.Option("--replicas", metavar="N", help="Copies, at most one per broker."),
+        typer.Option("--replicas", metavar="N", help="Replicas, at most one per broker."),
     ] = None,
     retention: Annotated[
         str | None,
-        typer.Option("--retention", metavar="DURATION", help="How long records stay: '7 days'."),
+        typer.Option("--retention", metavar="DURATION", help="How long to keep records: '7 days'."),
     ] = None,
     retention_bytes: Annotated[
         int | None,
-        typer.Option("--retention-bytes", metavar="N", help="How much stays per partition."),
+        typer.Option("--retention-bytes", metavar="N", help="Bytes to keep per partition."),
     ] = None,
     compact: Annotated[
         bool, typer.Option("--compact", help="Keep the last record of each key.")
     ] = False,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="A topic that is there already is fine.")
+        bool, typer.Option("--if-not-exists", help="Succeed if the topic exists.")
     ] = False,
     settings: Settings = None,
     kafka: Kafka = None,
 ) -> None:
-    """Make a topic."""
+    """Create a topic."""
     length = None if retention is None else duration(retention, what="--retention")
     given = settings_of(settings)
     topics = topics_of(kafka)
@@ -117,15 +117,15 @@ def create(
     except InvalidInput as error:
         if "exists_ok" not in (error.do or ""):
             raise
-        advice = "choose another, or add --if-not-exists"
+        advice = "choose another name, or add --if-not-exists"
         raise InvalidInput(error.need, got=error.got, do=advice) from None
-    say(f"the topic {topic} is there; next: `millstream produce {topic}`")
+    say(f"the topic {topic} exists; next: `millstream produce {topic}`")
 
 
 def describe(topic: TopicName, kafka: Kafka = None, output: Shape = Output.table) -> None:
-    """Show a topic's partitions, offsets and own settings, and who controls the cluster.
+    """Show a topic's partitions, offsets and settings, and the cluster's controllers.
 
-    Of each partition: the broker that leads it, those that keep it, those in sync (isr).
+    For each partition: its leader, its replicas, and those in sync (isr).
     """
     info = topics_of(kafka).describe(topic)
     partitions = [
@@ -137,11 +137,11 @@ def describe(topic: TopicName, kafka: Kafka = None, output: Shape = Output.table
         print_json({**facts, "partitions": partitions})
         return
     print_facts(facts, output)
-    print_rows(partitions, list(partitions[0]), output, none="it has no partitions")
+    print_rows(partitions, list(partitions[0]), output, none="no partitions")
 
 
 def _control(kafka: str | None) -> dict[str, object]:
-    """Who controls the cluster, where that can be asked."""
+    """The cluster's controllers, if they can be queried."""
     from millstream.kafka.protocol.cluster import describe_quorum
 
     cluster = cluster_of(kafka)
@@ -159,16 +159,16 @@ def alter(
     settings: Settings = None,
     unset: Annotated[
         list[str] | None,
-        typer.Option("--unset", metavar="NAME", help="Back to the cluster's default."),
+        typer.Option("--unset", metavar="NAME", help="Reset to the cluster's default."),
     ] = None,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", "-p", metavar="N", help="Grow to this many.")
+        int | None, typer.Option("--partitions", "-p", metavar="N", help="The new number.")
     ] = None,
     kafka: Kafka = None,
 ) -> None:
-    """Change a topic's settings or grow its partitions.
+    """Change a topic's settings or add partitions.
 
-    Everything is checked before anything is changed.
+    All changes are checked before any is made.
     """
     given: dict[str, str | int | float | bool | None] = {**settings_of(settings)}
     for name in unset or []:
@@ -194,9 +194,9 @@ def delete(
     dry_run: DryRun = False,
     kafka: Kafka = None,
 ) -> None:
-    """Delete topics and all they hold. This cannot be undone.
+    """Delete topics and their records. This cannot be undone.
 
-    Nothing is deleted when one of the names is not a topic.
+    If one of the names is not a topic, nothing is deleted.
     """
     admin = topics_of(kafka)
     found = [admin.describe(name) for name in dict.fromkeys(topics)]

@@ -176,7 +176,7 @@ class JobsApi:
 
 
 def _last_of(lines: list[str], most: int) -> str:
-    """The last complete lines with at most so many characters in total."""
+    """The last complete lines, within a total number of characters."""
     kept: list[str] = []
     for line in reversed(lines):
         most -= len(line) + 1

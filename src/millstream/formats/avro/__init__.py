@@ -1,1 +1,1 @@
-"""Avro: one binary datum for each record, with or without Confluent's header."""
+"""Avro: one binary datum per record, with or without Confluent's header."""

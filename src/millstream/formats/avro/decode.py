@@ -1,4 +1,4 @@
-"""Avro data to columns: one field of all records at a time, or record by record."""
+"""Decodes Avro data to columns: one field of all records at a time, or record by record."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ _KEY = Plain("string", Scalar("string"))
 
 
 def decode(values: pa.Array | pa.ChunkedArray, schema: Schema, node: Record) -> Decoded:
-    """Bare data (binary or large binary) to the schema's columns; see `Format.decode`."""
+    """Decode bare data (binary or large binary) to columns; see `Format.decode`."""
     return decoding.decode(values, schema, _Paths(node))
 
 
 def decode_exactly(values: pa.Array | pa.ChunkedArray, schema: Schema, node: Record) -> Decoded:
-    """The same by the exact path alone."""
+    """As `decode`, by the exact path alone."""
     return decoding.decode(values, schema, _Paths(node), exactly=True)
 
 
 def are_data(values: pa.Array, node: Record) -> Flags:
-    """Which values are bare data of the schema."""
+    """Whether each value is a bare datum of the schema."""
     found = [np.empty(0, np.bool_)]
     for _, block in decoding.blocks(values):
         _, right, doubtful = _read(block, node)
@@ -70,7 +70,7 @@ class _Paths:
 
 
 def _read(values: pa.Array, schema: Record) -> tuple[list[pa.Array], Flags, Flags]:
-    """The columns of all records, which records are certainly right, and which are in doubt.
+    """The columns of all records, which records are certainly valid, and which are in doubt.
 
     For the other records the columns hold arbitrary values.
     """
@@ -107,7 +107,7 @@ def _column(cursor: Cursor, node: Node, rows: Ints) -> pa.Array:
 def _inside(
     cursor: Cursor, rows: Ints, value: Ints, least: int, greatest: int, *, doubt: bool = False
 ) -> Ints:
-    """The values; records whose value is out of bounds are lost, and get `least`."""
+    """The values; a value out of bounds loses its record and becomes `least`."""
     wrong = (value < least) | (value > greatest)
     if wrong.any():
         cursor.lose(rows[wrong], doubt=doubt)
@@ -208,7 +208,7 @@ class _Elements:
                 waiting = waiting[~cursor.lost[rows[waiting]]]
 
     def _begin_block(self, which: Ints, count: Ints, total: Ints) -> None:
-        """Read the header of the next block; long arrays are left to the exact path."""
+        """Read the header of the next block; records with long arrays take the exact path."""
         cursor = self._cursor
         rows = self._rows[which]
         heads = zigzag(cursor.varints(rows))

@@ -1,4 +1,4 @@
-"""Columns to Avro data: one field of all rows at a time."""
+"""Encodes columns as Avro data: one field of all rows at a time."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _PIECE_ROWS = 1 << 14
 
 
 def encode(table: pa.Table, text: str | None) -> pa.Array:
-    """One bare datum (binary, never null) for each row.
+    """Encode each row as one bare datum (binary, never null).
 
     Raises:
-        InvalidInput: a column is missing, or holds what the schema cannot: a null, a word
-            that is no symbol, a number beyond its range.
+        InvalidInput: a column is missing, or has a value that the schema does not allow: a
+            null, a word that is not a symbol, a number out of range.
     """
     node = parse_schema(derive_schema(Schema.from_arrow(table.schema)) if text is None else text)
     lack = [name for name, _ in node.parts if name not in table.column_names]
@@ -140,7 +140,7 @@ def _sized(column: pa.Array) -> pa.Array:
 
 
 def _unscaled(column: pa.Array) -> pa.Array:
-    """Decimals as big-endian whole numbers: of 8 bytes, or of 16 for more than 18 digits."""
+    """Decimals as big-endian integers of 8 bytes, or of 16 for more than 18 digits."""
     data = np.frombuffer(column.buffers()[1], np.uint8, 16 * len(column), 16 * column.offset)
     size = 8 if column.type.precision <= 18 else 16
     return encode_fixed(data.reshape(-1, 16)[:, :size][:, ::-1].copy().view(f"V{size}").ravel())
@@ -171,7 +171,7 @@ def _enum(column: pa.Array, node: Enum, path: str) -> pa.Array:
 
 
 def _blocks(lists: pa.Array, elements: pa.Array) -> pa.Array:
-    """Each list as one block and the zero that ends it; an empty one is the zero alone."""
+    """Each list as one block and the final zero; an empty list is only the zero."""
     count = pc.list_value_length(lists).to_numpy(zero_copy_only=False).astype(np.int64)
     body = join_columns(
         [encode_zigzags(count), join_lists(lists, elements), pa.scalar(b"\0", pa.binary())]

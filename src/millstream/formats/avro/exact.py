@@ -1,9 +1,9 @@
-"""The meaning of an Avro datum: its bytes against a schema, value by value.
+"""The exact path for Avro: reads a datum value by value.
 
-This is the slow path, and the definition: whatever the fast path accepts, it accepts
-with the same values. Values are given as Arrow takes them: whole numbers for times
-(microseconds) and dates (days), `decimal.Decimal` for decimals, lists of pairs for maps,
-tuples for records and arrays, of which equal ones may be one.
+This slow path defines the format: whatever the fast path accepts, this path accepts with the same
+values. Values have the types that Arrow takes: integers for times (microseconds) and dates (days),
+`decimal.Decimal` for decimals, lists of pairs for maps, tuples for records and arrays (equal ones
+may be the same object).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LEAST_DAY, GREATEST_DAY = times.LEAST // 86_400_000_000, times.GREATEST // 86_40
 
 
 def read(raw: bytes | None, schema: Record) -> list[object]:
-    """A record's values in the schema's order.
+    """Return a record's values in the schema's order.
 
     Raises:
         BadRecord: `str(error)` is the reason.
@@ -47,7 +47,7 @@ def read(raw: bytes | None, schema: Record) -> list[object]:
 
 
 class _Datum:
-    """One datum's bytes, and how far they have been read."""
+    """The bytes of one datum and the current position."""
 
     def __init__(self, raw: bytes) -> None:
         self.raw, self.at = raw, 0

@@ -1,4 +1,4 @@
-"""Avro as the engine sees it."""
+"""Avro as a `Format`."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Avro:
-    """The format of `format="avro"`: one datum of a record schema for each record.
+    """The format of `format="avro"`: one datum of a record schema per record.
 
-    `text` is the schema's JSON; without it, rows are written with one made from their
+    `text` is the schema as JSON; without it, rows are written with a schema derived from their
     columns (each a union with null).
     """
 
@@ -29,7 +29,7 @@ class Avro:
     framing: Framing = EITHER
 
     def row_schema(self) -> Schema | None:
-        """The columns of its rows, where the schema was given."""
+        """The columns of its rows; None without a schema."""
         return None if self.text is None else row_schema(self.text)
 
     def check(self, schema: Schema) -> None:

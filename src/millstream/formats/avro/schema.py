@@ -1,4 +1,4 @@
-"""Avro schemas as values: JSON in, a tree of nodes and Millstream's own column types out."""
+"""Parses Avro schemas: from JSON to a tree of nodes with column types."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _INSTANTS = {
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """A primitive: `kind` is Avro's word; `unit` are the microseconds of one tick of a time."""
+    """A primitive: `kind` is Avro's name; `unit` is the tick of a time in microseconds."""
 
     kind: str
     type: Type
@@ -32,7 +32,7 @@ class Plain:
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """So many bytes; a decimal where the type is one."""
+    """A fixed number of bytes, which may be a decimal."""
 
     name: str
     size: int
@@ -41,7 +41,7 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Enum:
-    """One of these words, by its place."""
+    """An enum: one of the symbols, written as its index."""
 
     name: str
     symbols: tuple[str, ...]
@@ -53,7 +53,7 @@ class Enum:
 
 @dataclass(frozen=True, slots=True)
 class Maybe:
-    """A union of null and at most one other; `null` is the place of null, -1 for none."""
+    """A union of null and at most one other type; `null` is the index of null, -1 without null."""
 
     inner: Node
     null: int
@@ -77,7 +77,7 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """A map from texts."""
+    """A map with string keys."""
 
     value: Node
 
@@ -88,7 +88,7 @@ class Pairs:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Named parts in order."""
+    """A record: named fields in order."""
 
     name: str
     parts: tuple[tuple[str, Node], ...]
@@ -103,10 +103,10 @@ Node = Plain | Fixed | Enum | Maybe | Items | Pairs | Record
 
 @lru_cache(maxsize=64)
 def parse_schema(text: str) -> Record:
-    """The tree of a schema's JSON.
+    """Parse a schema's JSON.
 
     Raises:
-        InvalidSpec: it is no Avro schema of a record, or has a part without a column type.
+        InvalidSpec: it is not the Avro schema of a record, or a field has no column type.
     """
     try:
         body = json.loads(text)
@@ -120,12 +120,12 @@ def parse_schema(text: str) -> Record:
 
 
 def row_schema(text: str) -> Schema:
-    """The columns of a record's rows; every one may be null, as Spark reads Avro."""
+    """The columns of a record schema; every column may be null, as in Spark."""
     return Schema(tuple(Field(name, node.type) for name, node in parse_schema(text).parts))
 
 
 class _Names:
-    """One schema while it is read: the named types seen, and those still open."""
+    """The named types of one schema during parsing: complete ones and incomplete ones."""
 
     def __init__(self) -> None:
         self._known: dict[str, Node | None] = {}
@@ -149,7 +149,7 @@ class _Names:
         return self._word(kind, body, space, path)
 
     def _filling(self, body: Any, space: str, path: str) -> Node:
-        """An element of an array: of at least one byte, so that bytes bound their number."""
+        """An array element; it needs a byte, so that the record's size limits their number."""
         node = self.node(body, space, path)
         if min_size(node) == 0:
             raise InvalidSpec("an Avro array needs elements of at least one byte", got=path)
@@ -163,7 +163,7 @@ class _Names:
                 if name in self._known:
                     found = self._known[name]
                     if found is None:
-                        raise InvalidSpec("a column needs a type that ends",
+                        raise InvalidSpec("a column needs a type that is not recursive",
                                           got=f"{path}: {kind} contains itself")  # fmt: skip
                     return found
         raise _wrong(path, kind)
@@ -174,7 +174,7 @@ class _Names:
             raise InvalidSpec(
                 "an Avro union needs to be of null and one other type",
                 got=f"{path}: {json.dumps(body)[:80]}",
-                do="give each kind of value a field of its own",
+                do="give each kind of value its own field",
             )
         place = next((n for n, part in enumerate(body) if _is_null(part)), -1)
         return Maybe(self.node(others[0], space, path), place, len(body))
@@ -245,13 +245,13 @@ def _decimal(body: dict[str, Any], path: str) -> Decimal | None:
     if type(precision) is not int or type(scale) is not int:
         raise _wrong(path, body)
     if not (1 <= precision <= 38 and 0 <= scale <= precision):
-        raise InvalidSpec("a decimal needs 1 to 38 digits, and no more after the point than in all",
+        raise InvalidSpec("a decimal needs 1 to 38 digits, and a scale that is not larger",
                           got=f"{path} decimal({precision},{scale})")  # fmt: skip
     return Decimal(precision, scale)
 
 
 def min_size(node: Node) -> int:
-    """The fewest bytes a value takes."""
+    """The smallest size of a value in bytes."""
     if isinstance(node, Fixed):
         return node.size
     if isinstance(node, Record):
@@ -260,7 +260,7 @@ def min_size(node: Node) -> int:
 
 
 def derive_schema(schema: Schema) -> str:
-    """The schema Millstream writes where none is given: each column a union with null."""
+    """The schema for rows without a given one: each column is a union with null."""
     return json.dumps(_record("row", schema.fields, ""))
 
 

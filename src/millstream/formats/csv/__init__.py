@@ -1,1 +1,1 @@
-"""CSV: one row of comma-separated cells for each record; `docs/decisions` says what it means."""
+"""CSV: one row of comma-separated cells per record; defined in decision record 13."""

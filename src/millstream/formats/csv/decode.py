@@ -1,8 +1,8 @@
-"""CSV records to columns: one cell of all records at a time, or record by record.
+"""Decodes CSV records to columns: one cell of all records at a time, or record by record.
 
-The columns take only what is certainly right: rows with the right number of cells, whose quotes
-enclose whole cells and are not doubled inside, and whose cells have the usual forms. All others
-are left to the exact path.
+The fast path accepts only rows that are certainly valid: with the right number of cells, quotes
+that enclose whole cells and are not doubled inside, and values in common forms. All other rows take
+the exact path.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _IN_QUOTES = ("string", "binary", "date", "timestamp_ntz")
 
 
 def decode(values: pa.Array | pa.ChunkedArray, schema: Schema, header: Header = None) -> Decoded:
-    """Record values (binary or large binary) to the schema's columns; see `Format.decode`."""
+    """Decode record values (binary or large binary) to columns; see `Format.decode`."""
     return decoding.decode(values, schema, _Paths(schema, header))
 
 
 def decode_exactly(
     values: pa.Array | pa.ChunkedArray, schema: Schema, header: Header = None
 ) -> Decoded:
-    """The same by the exact path alone."""
+    """As `decode`, by the exact path alone."""
     return decoding.decode(values, schema, _Paths(schema, header), exactly=True)
 
 
@@ -98,7 +98,7 @@ class _Rows:
         self._between: Ints = separators[between]
 
     def _ends(self) -> Ints:
-        """The ends of rows, without the line break that a row may end with."""
+        """The ends of rows, excluding a final line break."""
         block = self.block
         filled = block.end > block.start
         feed = filled & (block.bytes[block.end - 1] == _LF)
@@ -111,7 +111,7 @@ class _Rows:
         return self._outside(np.flatnonzero(self.block.bytes == _COMMA))
 
     def _outside(self, marks: Ints) -> Ints:
-        """The positions that are outside of quotes."""
+        """The positions outside of quotes."""
         if not self._quotes.size or not marks.size:
             return marks
         row = np.searchsorted(self.block.start, marks, "right") - 1
@@ -139,13 +139,13 @@ class _Rows:
         return valid
 
     def spread(self, column: pa.Array) -> pa.Array:
-        """A column over the whole block, with nulls for records that are not in `rows`."""
+        """A column for the whole block, with nulls for records that are not in `rows`."""
         if self.fit.all():
             return column
         return column.take(pa.array(np.cumsum(self.fit) - 1, mask=~self.fit))
 
     def cells(self, number: int) -> _Cells:
-        """Cell number `number` of the rows."""
+        """The cell with this index in each row."""
         block, rows = self.block, self.rows
         start = block.start[rows] if number == 0 else self._between[:, number - 1] + 1
         end = self._end[rows] if number == self._width - 1 else self._between[:, number]
@@ -158,7 +158,7 @@ class _Rows:
 
 
 def _read(rows: _Rows, field: Field, number: int | None) -> tuple[pa.Array, Flags]:
-    """A field's column over the rows, and which of its values are certainly right."""
+    """A field's column, and which of its values are certainly valid."""
     count = rows.rows.size
     if number is None:
         return pa.nulls(count, arrow_type(field.type)), np.full(count, field.nullable)
@@ -184,7 +184,7 @@ def _column(type_: Type, span: Span, null: Flags) -> tuple[pa.Array, Flags]:
 
 
 def _instants(span: Span) -> Values:
-    """Times as ISO text or as whole milliseconds."""
+    """Times as ISO text or integer milliseconds."""
     value, ok = parse_timestamps(span.block, span.start, span.end, zoned=True)
     if not ok.all():
         number, whole = parse_millis(span.block, span.start, span.end)

@@ -1,8 +1,8 @@
-"""Columns to record values: one CSV row for each, cells in column order.
+"""Encodes rows as CSV records, with cells in column order.
 
-Every value is written so that `decode` with the same schema gives it back: null as an
-empty cell, an empty text as `""`, text in quotes where it holds a comma, a quote or a
-line break, or begins like a byte order mark; other types as in JSON, without quotes.
+`decode` with the same schema returns every value: null is an empty cell, an empty string `""`. Text
+is quoted if it contains a comma, a quote or a line break, or begins with a byte order mark. Other
+types are written as in JSON, without quotes.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _TO_QUOTE = '[",\r\n\ufeff]'
 
 
 def encode(table: pa.Table) -> pa.Array:
-    """One record value (binary, never null) for each row.
+    """Encode each row as a record value (binary, never null).
 
     Raises:
         InvalidSpec: a column's type does not fit into a cell.
-        InvalidInput: a time lies outside the years 1 to 9999, or there is no column.
+        InvalidInput: a time is outside the years 1 to 9999, or there is no column.
     """
     schema = Schema.from_arrow(table.schema)
     if not len(schema):

@@ -1,8 +1,7 @@
-"""The meaning of a CSV record: cells of text, read one by one against a schema.
+"""The exact path for CSV: reads a record cell by cell.
 
-This is the slow path, and the definition: whatever the fast path accepts, it accepts
-with the same values. A cell is text and nothing else, so its type's own lexical form
-decides: the forms of the JSON format, without JSON's quotes.
+This slow path defines the format: whatever the fast path accepts, this path accepts with the same
+values. A cell has the form that its type has in JSON, without quotes.
 """
 
 from __future__ import annotations
@@ -31,18 +30,18 @@ _SHOWN = 40
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One cell: an empty one is null unless it stands in quotes."""
+    """One cell; an empty cell is null unless it is quoted."""
 
     text: str
     quoted: bool
 
 
 def parse_cells(raw: bytes | None, width: int | None = None) -> list[Cell]:
-    """The cells of one record.
+    """Return the cells of one record.
 
     Raises:
-        BadRecord: the record is null, no UTF-8, its quotes do not fit, or it has not so many
-            cells as `width` says.
+        BadRecord: the record is null or not UTF-8, its quotes are wrong, or the number of
+            cells is not `width`.
     """
     text = _text(raw)
     if _ODD.search(text) is None:
@@ -93,10 +92,9 @@ def _wrong(text: str, at: int, number: int) -> str:
 def read(
     raw: bytes | None, fields: tuple[Field, ...], places: tuple[int | None, ...], width: int
 ) -> list[object]:
-    """A row's values in the schema's order.
+    """Return a row's values in the schema's order.
 
-    `places` says in which cell each field stands (None: in none), `width` how many
-    cells a row has.
+    `places` is the cell of each field (None: in no cell), `width` the number of cells.
 
     Raises:
         BadRecord: `str(error)` is the reason.
@@ -144,12 +142,12 @@ def _number(text: str, type_: Scalar) -> str:
 
 
 def preview(text: str) -> str:
-    """Text for a reason: in quotes, cut where it is long."""
+    """Text for a reason: quoted, truncated if it is long."""
     return repr(text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…")
 
 
 def check_schema(schema: Schema) -> None:
-    """Refuse a column that does not fit into one cell.
+    """Refuse a column that does not fit into a cell.
 
     Raises:
         InvalidSpec: the message names the column.

@@ -1,4 +1,4 @@
-"""CSV as the engine sees it."""
+"""CSV as a `Format`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Csv:
-    """The format of `format="csv"`: one row for each record, cells in the schema's order.
+    """The format of `format="csv"`: one row per record, with cells in the schema's order.
 
-    With a `header` (the first line of a file), cells are found by their names instead;
-    names outside the schema are ignored and counted.
+    With a `header` (the first line of a file), cells are found by name; names outside the schema
+    are ignored and counted.
     """
 
     name: ClassVar[str] = "csv"

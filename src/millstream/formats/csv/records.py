@@ -1,10 +1,10 @@
 """Records and the header of a CSV file.
 
 A record ends at a line break outside of quoted cells (RFC 4180). A quote begins a quoted cell only
-at the beginning of a cell, and ends it only before a comma or a line break. A record in which
-quotes are used otherwise, or are not closed, is its first line alone, so that an extra quote costs
-one row and not the rest of the file. Where a record ends does not depend on what follows it: a
-range that begins and ends at records has the same records as the whole file.
+at the start of a cell, and ends it only before a comma or a line break. A record in which quotes
+are used differently, or are not closed, is only its first line, so that an extra quote costs one
+row and not the rest of the file. The end of a record does not depend on the text after it: a range
+that starts and ends at record boundaries has the same records as the whole file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _OPEN = re.compile(rb"(?:" + _CELL + rb",)*+" + _QUOTED + rb"\Z")
 def record_ends(raw: bytes, *, whole: bool) -> Ints:
     """The positions after the line breaks that end records; `raw` begins with a record.
 
-    Unless `whole`, more bytes follow, and a record that they might continue is left out.
+    Unless `whole`, more bytes follow, and a record that they may continue is left out.
     """
     data = np.frombuffer(raw, np.uint8)
     feeds = np.flatnonzero(data == _LF)
@@ -45,7 +45,7 @@ def record_ends(raw: bytes, *, whole: bool) -> Ints:
 
 
 def _is_regular(data: np.ndarray, quotes: Ints) -> bool:
-    """Whether the quotes in turn begin and end a cell, or are doubled."""
+    """Whether quotes alternately begin and end cells, or are doubled."""
     opening, closing = quotes[0::2], quotes[1::2]
     before = data[np.maximum(opening - 1, 0)]
     begins = (before == _COMMA) | (before == _LF) | (before == _QUOTE) | (opening == 0)
@@ -70,13 +70,13 @@ def _scan(raw: bytes, *, whole: bool) -> Ints:
 
 
 class AmbiguousHeader(ValueError):
-    """The first line names some columns and not others, or one twice; the message says which."""
+    """The first line names only some of the columns, or one twice; the message says which."""
 
 
 def header_of(line: bytes, schema: Schema) -> tuple[str, ...] | None:
-    """The names in a first line that has every column of the schema, in any order.
+    """The names in a first line that contains every column of the schema, in any order.
 
-    None if it has none of them: then it is a row, with cells in the schema's order.
+    None if it contains none of them: then it is a row, with cells in the schema's order.
 
     Raises:
         AmbiguousHeader: it could be either.

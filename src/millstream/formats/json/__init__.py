@@ -1,1 +1,1 @@
-"""JSON: one object for each record; `docs/decisions/0004-json.md` says what each byte means."""
+"""JSON: one object per record; defined in `docs/decisions/0004-json.md`."""

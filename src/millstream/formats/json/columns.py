@@ -1,7 +1,7 @@
-"""Slots of matched rows to Arrow columns, strictly.
+"""Reads the slots of matched rows into Arrow columns, strictly.
 
-Each reader gives a column and a mask: False where the slot is not surely a right value
-of its type. Such rows are left to the exact path; their place in the column is arbitrary.
+Each reader returns a column and a mask, which is False where a slot is not certainly a valid value.
+Those rows take the exact path, and their values in the column are arbitrary.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _TENS = np.array([10**power for power in range(19)], np.uint64)
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One slot in all rows of a match."""
+    """A slot in all rows of a match."""
 
     block: Block
     start: Ints
@@ -56,7 +56,7 @@ class Span:
 def read(
     block: Block, shape: Shape, found: Match, fields: tuple[Field, ...]
 ) -> tuple[list[pa.Array], Flags]:
-    """The columns of the matched rows, and which rows are surely right."""
+    """The columns of the matched rows, and which rows are certainly valid."""
     ok = np.ones(found.rows.size, np.bool_)
     made: list[pa.Array | None] = []
     for slot, (start, end) in zip(shape.slots, found.bounds, strict=True):
@@ -92,7 +92,7 @@ def _slot(slot: Slot, span: Span) -> tuple[pa.Array | None, Flags]:
     if column is not None and column.ok.all():
         return column.array(slot.type), column.ok
     null = span.is_word(_NULL, _FOUR)
-    if column is None:  # the record that taught the slot had null here, so null is allowed
+    if column is None:  # the shape was learned from a record with null here, so null is allowed
         return pa.nulls(len(span), arrow_type(slot.type)), null
     column.valid = ~null
     return column.array(slot.type), column.ok | (null & slot.nullable)
@@ -100,7 +100,7 @@ def _slot(slot: Slot, span: Span) -> tuple[pa.Array | None, Flags]:
 
 @dataclass(slots=True)
 class Values:
-    """Fixed-width values with their masks, on their way to Arrow."""
+    """Fixed-width values and their masks, before they become an Arrow array."""
 
     values: np.ndarray
     ok: Flags
@@ -120,7 +120,7 @@ class Values:
 
 
 def read_bare(type_: Type, span: Span) -> Values | None:
-    """Numbers and booleans; None for a type that is never written bare."""
+    """Numbers and booleans; None for a type that is never written without quotes."""
     if isinstance(type_, Decimal):
         return _decimals(type_, span)
     if not isinstance(type_, Scalar):
@@ -162,7 +162,7 @@ def _millis(span: Span) -> Values:
 
 
 def _decimals(type_: Decimal, span: Span) -> Values:
-    """Decimals of up to 18 digits; the others take the exact path."""
+    """Decimals of up to 18 digits; longer ones take the exact path."""
     number = parse_decimals(span.block, span.start, span.end)
     missing = type_.scale - number.places
     room = _TENS[np.clip(18 - missing, 0, 18)]
@@ -214,7 +214,7 @@ def _strings(span: Span) -> tuple[pa.Array, Flags]:
 
 
 def _sound(span: Span) -> Flags:
-    """Which slots are valid UTF-8; if one is not, all beyond ASCII are left to the exact path."""
+    """Which slots are valid UTF-8. If one is not, all with non-ASCII bytes take the exact path."""
     texts = span.block.slices(span.start, span.end, pa.binary())
     try:
         texts.cast(pa.string())
@@ -224,9 +224,9 @@ def _sound(span: Span) -> Flags:
 
 
 def _unescaped(texts: list[str]) -> list[str | None]:
-    """What the insides of JSON strings mean, None where an escape is wrong.
+    """The contents of JSON strings, unescaped; None where an escape is invalid.
 
-    They hold no bare quote, so all of them can be read as one array.
+    They contain no unescaped quote, so all of them can be parsed as one array.
     """
     try:
         made: list[str | None] = json.loads('["' + '","'.join(texts) + '"]')

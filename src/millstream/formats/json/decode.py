@@ -1,9 +1,9 @@
-"""JSON records to columns: fast where records look alike, exact everywhere.
+"""Decodes JSON records to columns: by shape where records are alike, exactly everywhere else.
 
-A block's first record is read exactly; its shape is then tried on all others (`shapes`), and the
-slots of those that match are read in whole columns (`columns`). The first record that does not
-match gives the next shape. What is left (unusual, bad, or unlike any other) is read one record at
-a time (`exact`), which also gives every reason.
+The first record of a block is read by the exact path. Its shape is then tried on all others
+(`shapes`), and the slots of those that match are read as columns (`columns`). The first record that
+does not match gives the next shape. The remaining records (unusual, bad, or unlike all others) are
+read one at a time (`exact`), which also gives the reasons.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _MOST_MISSES = 8
 
 
 def decode(values: pa.Array | pa.ChunkedArray, schema: Schema) -> Decoded:
-    """Record values (binary or large binary) to the schema's columns; see `Format.decode`."""
+    """Decode record values (binary or large binary) to columns; see `Format.decode`."""
     check(schema)
     return decoding.decode(values, schema, _Paths(schema))
 
 
 def decode_exactly(values: pa.Array | pa.ChunkedArray, schema: Schema) -> Decoded:
-    """The same by the exact path alone."""
+    """As `decode`, by the exact path alone."""
     check(schema)
     return decoding.decode(values, schema, _Paths(schema), exactly=True)
 
@@ -73,7 +73,7 @@ def _check_type(type_: Type, path: str) -> None:
 
 
 class _Paths:
-    """The two paths of one call of `decode`, with the shapes learned so far."""
+    """The two paths of one call to `decode`, with the shapes learned so far."""
 
     def __init__(self, schema: Schema) -> None:
         self._fields = schema.fields
@@ -84,7 +84,7 @@ class _Paths:
         return self._records.read(raw)
 
     def fast(self, values: pa.Array) -> Iterator[Piece]:
-        """The rows that have one of the shapes, known or learned here."""
+        """The rows that match one of the shapes, known or learned here."""
         block = Block(values)
         waiting = np.ones(block.rows, np.bool_)
         if values.null_count:
@@ -98,7 +98,7 @@ class _Paths:
                 yield Piece(found.rows[piece.rows], piece.columns, piece.extra)
 
     def _candidates(self, block: Block, waiting: Flags) -> Iterator[shapes.Shape]:
-        """Shapes to try while rows are waiting; a row that gives no shape stops waiting."""
+        """Shapes to try while rows are unmatched; a row without a shape takes the exact path."""
         for shape in list(self._known):
             if not waiting.any():
                 return

@@ -1,4 +1,4 @@
-"""Columns to record values: one compact JSON object for each row, names in column order.
+"""Encodes rows as compact JSON objects, with names in column order.
 
 `decode` with the same schema returns every value: times are ISO text with microseconds and `Z`,
 decimals text, binary base64, non-finite doubles the strings `"NaN"`, `"Infinity"`, `"-Infinity"`,
@@ -35,13 +35,13 @@ FEW = 24
 _STRING = Scalar("string")
 _EPOCH = date(1970, 1, 1).toordinal()
 _DAY = 86_400_000_000
-_REPEATS = 4  # rows for each distinct time from which on each time is written only once
+_REPEATS = 4  # with this many rows per distinct time, each distinct time is written once
 _SAMPLE = 256
-_PLAIN_FROM, _PLAIN_TO = 1e-3, 1e9  # between them neither Python nor Arrow writes an exponent
+_PLAIN_FROM, _PLAIN_TO = 1e-3, 1e9  # between these, neither Python nor Arrow writes an exponent
 
 
 def encode(table: pa.Table) -> pa.Array:
-    """One record value (binary, never null) for each row.
+    """Encode each row as a record value (binary, never null).
 
     Raises:
         InvalidSpec: a column's type has no JSON form (unsigned integers, maps whose keys
@@ -61,7 +61,7 @@ def encode(table: pa.Table) -> pa.Array:
 
 @lru_cache(maxsize=256)
 def _known(given: pa.Schema) -> tuple[tuple[Field, ...], pa.Schema]:
-    """The fields of a table, and their canonical Arrow types, all nullable."""
+    """The fields of a table and their canonical Arrow types, all nullable."""
     schema = Schema.from_arrow(given)
     if not len(schema):
         raise InvalidInput("encode needs at least one column", got="a table without columns")
@@ -70,7 +70,7 @@ def _known(given: pa.Schema) -> tuple[tuple[Field, ...], pa.Schema]:
 
 
 def _few(columns: Sequence[pa.ChunkedArray], fields: tuple[Field, ...]) -> pa.Array:
-    """The same objects, row by row: for a few rows this takes half the time."""
+    """Encode row by row, which takes half the time for a few rows."""
     heads = [f"{json.dumps(field.name, ensure_ascii=False)}:" for field in fields]
     texts = [
         _texts_of_few(column, field.type)
@@ -82,7 +82,7 @@ def _few(columns: Sequence[pa.ChunkedArray], fields: tuple[Field, ...]) -> pa.Ar
 
 
 def _objects(columns: Sequence[pa.Array], fields: tuple[Field, ...]) -> pa.Array:
-    """The text of an object for each row of the columns."""
+    """The JSON object of each row."""
     parts: list[pa.Array | str] = []
     before = "{"
     for column, field in zip(columns, fields, strict=True):
@@ -111,7 +111,7 @@ def as_text(column: pa.Array, type_: Type) -> pa.Array:
 
 
 def _joined(column: pa.Array, elements: pa.Array, before: str, after: str) -> pa.Array:
-    """Each list of texts as one text; null lists stay null."""
+    """Join each list of texts into one text; null lists stay null."""
     sizes = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
     bounds = np.zeros(len(column) + 1, np.int32)
     np.cumsum(sizes, out=bounds[1:])
@@ -151,7 +151,7 @@ def _escaped(column: pa.Array) -> pa.Array:
 
 
 def _to_escape(column: pa.Array) -> list[tuple[str, str]]:
-    """Characters of the column that JSON escapes, with their escapes, the backslash first."""
+    """The characters of the column that JSON escapes and their escapes, backslash first."""
     _, offsets, data = column.buffers()
     if data is None or not len(column):
         return []
@@ -236,7 +236,7 @@ def _write_timestamps(column: pa.Array, zone: str) -> pa.Array:
 
 @cache
 def _tables() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Lookup tables: the text of each second of a day, of four digits and of two, as integers."""
+    """Lookup tables of texts as integers: each second of a day, four digits, two digits."""
     digits = np.arange(48, 58, dtype=np.uint8)
     twos = np.stack([np.repeat(digits, 10), np.tile(digits, 10)], axis=1)
     fours = np.concatenate([np.repeat(twos, 100, axis=0), np.tile(twos, (100, 1))], axis=1)
@@ -257,7 +257,7 @@ def _dates(column: pa.Array) -> pa.Array:
 
 
 def _day_texts(day: np.ndarray) -> np.ndarray:
-    """The ten characters of each day; each distinct day is written once."""
+    """The ten characters of each day; each distinct day is formatted once."""
     if day.size and (day == day[0]).all():
         which, place = day[:1], np.zeros(day.size, np.int64)
     else:
@@ -270,7 +270,7 @@ def _check_times(values: np.ndarray, least: int, greatest: int) -> None:
     if values.size and not (values.min() >= least and values.max() <= greatest):
         raise InvalidInput(
             "JSON needs times in the years 1 to 9999",
-            got="a time outside of them",
+            got="another time",
             do="filter such rows or write the column as a number",
         )
 
@@ -286,7 +286,7 @@ def _fixed_texts(made: np.ndarray, column: pa.Array) -> pa.Array:
 
 
 def _texts_of_few(column: pa.ChunkedArray, type_: Type) -> list[str] | None:
-    """The JSON text of each value; None if one has to be written by the column functions."""
+    """The JSON text of each value; None if one needs the column functions."""
     write = _WRITES.get(type_.name) if isinstance(type_, Scalar) else None
     if write is None:
         return None

@@ -1,9 +1,9 @@
-"""The meaning of a record: one JSON value against a schema, field by field.
+"""The exact path for JSON: reads a record field by field.
 
-This is the slow path, and the definition: whatever the fast path accepts, it accepts
-with the same values. Values are given as Arrow takes them: whole numbers for times
-(microseconds) and dates (days), `decimal.Decimal` for decimals, lists of pairs for maps,
-tuples for structs. Reading takes the parsed value apart, so that only one of the two is held.
+This slow path defines the format: whatever the fast path accepts, this path accepts with the same
+values. Values have the types that Arrow takes: integers for times (microseconds) and dates (days),
+`decimal.Decimal` for decimals, lists of pairs for maps, tuples for structs. Reading consumes the
+parsed value, so that memory holds only one of the two.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NUMBER = re.compile(r"(-?)(0|[1-9]\d*)(?:\.(\d+))?(?:[eE]([+-]?\d+))?", re.ASCI
 
 @dataclass(slots=True)
 class Notes:
-    """What a reader noticed beside the values: whether some field was outside the schema."""
+    """What a reader found besides the values: whether a field was outside the schema."""
 
     extra: bool = False
 
@@ -37,13 +37,13 @@ Reader = Callable[[object, Notes], object]
 
 
 class Records:
-    """The reader of a schema's records."""
+    """Reads records of a schema."""
 
     def __init__(self, schema: Schema) -> None:
         self._fields = _fields_reader(schema.fields)
 
     def read(self, raw: bytes | None) -> tuple[list[object], bool]:
-        """The row's values in the schema's order, and whether it carried extra fields.
+        """Return the row's values in the schema's order, and whether it had extra fields.
 
         Raises:
             BadRecord: `str(error)` is the reason.
@@ -88,7 +88,7 @@ def _fields_reader(fields: tuple[Field, ...]) -> Callable[[dict[str, object], No
 
 @lru_cache(maxsize=256)
 def reader(type_: Type) -> Reader:
-    """The function that reads one non-null value of a type, or raises `BadValue`."""
+    """Return the function that reads a non-null value of a type, or raises `BadValue`."""
     if isinstance(type_, Array):
         return _array(type_)
     if isinstance(type_, Map):
@@ -105,7 +105,7 @@ def reader(type_: Type) -> Reader:
 
 
 def describe(value: object) -> str:
-    """What a JSON value is, for the clause "got …"."""
+    """Describe a JSON value for the clause "got …"."""
     if value is None:
         return "null"
     names: dict[type, str] = {
@@ -208,13 +208,13 @@ def _binary(value: object, _: Notes) -> bytes:
 
 
 def from_base64(text: str) -> bytes:
-    """The bytes of canonical base64: padded, no blanks, no stray bits."""
+    """Decode canonical base64: padded, without blanks or stray bits."""
     try:
         made = binascii.a2b_base64(text)
     except ValueError:
         made = None
     if made is None or binascii.b2a_base64(made, newline=False).decode() != text:
-        raise BadValue("needs a binary; got text that is no base64")
+        raise BadValue("needs a binary; got text that is not base64")
     return made
 
 

@@ -1,4 +1,4 @@
-"""JSON as the engine sees it."""
+"""JSON as a `Format`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Json:
-    """The format of `format="json"`: one object for each record."""
+    """The format of `format="json"`: one object per record."""
 
     name: ClassVar[str] = "json"
 

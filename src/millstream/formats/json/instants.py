@@ -1,7 +1,7 @@
-"""Columns of times from their bytes: the forms that clocks print, at full speed.
+"""Parses columns of times in their usual forms.
 
 `YYYY-MM-DD[T ]HH:MM:SS`, up to eight digits of fraction, then nothing, `Z` or `±HH:MM`.
-Rarer forms (no seconds, `+0100`, a bare day) are left to the exact path.
+Rarer forms (no seconds, `+0100`, a date alone) take the exact path.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _BYTE = np.uint64(0xFF)
 
 
 def _pattern(form: str) -> tuple[np.uint64, np.uint64, np.uint64]:
-    """For text of eight: which bytes are digits, which are fixed, and what these are.
+    """For eight characters: which bytes are digits, which are fixed, and the fixed bytes.
 
-    `0` stands for a digit, `?` for anything, other characters for themselves.
+    `0` is a digit, `?` any character; other characters are fixed.
     """
     digit = sum(0xFF << 8 * place for place, mark in enumerate(form) if mark == "0")
     fixed = sum(0xFF << 8 * place for place, mark in enumerate(form) if mark not in "0?")
@@ -43,7 +43,7 @@ _ZONE = _pattern("???00:00")
 
 
 def _pairs(word: Words, form: tuple[np.uint64, np.uint64, np.uint64]) -> tuple[Words, Flags]:
-    """At each byte ten times its digit plus the next one, and whether the form is met."""
+    """At each byte, ten times its digit plus the next one; and whether the pattern matches."""
     digit, fixed, marks = form
     values = (word ^ np.uint64(0x3030303030303030)) & digit
     wrong = ((values + np.uint64(0x7676767676767676)) | values) & np.uint64(0x8080808080808080)
@@ -56,7 +56,7 @@ def _pair(pairs: Words, place: int) -> Ints:
 
 
 def _days(text: Words, day: Ints) -> tuple[Ints, Flags]:
-    """Days since the epoch from `YYYY-MM-` and the day, and whether there is such a day."""
+    """Days since the epoch from `YYYY-MM-` and the day, and whether that day exists."""
     if text.size and (text == text[0]).all():
         text = text[:1]
     year_month, met = _pairs(text, _YEAR_MONTH)
@@ -68,7 +68,7 @@ def _days(text: Words, day: Ints) -> tuple[Ints, Flags]:
 
 
 def parse_dates(block: Block, start: Ints, end: Ints) -> tuple[Ints, Flags]:
-    """Texts `YYYY-MM-DD` as days since the epoch, and which texts are such."""
+    """Parse `YYYY-MM-DD` as days since the epoch; return also which texts are valid."""
     first, second, _, _ = block.wide(start)
     day, met = _pairs(second, _DAY)
     value, exists = _days(first, _pair(day, 0))
@@ -76,7 +76,7 @@ def parse_dates(block: Block, start: Ints, end: Ints) -> tuple[Ints, Flags]:
 
 
 def parse_timestamps(block: Block, start: Ints, end: Ints, *, zoned: bool) -> tuple[Ints, Flags]:
-    """Texts as microseconds since the epoch, and which texts are times of the usual forms."""
+    """Parse microseconds since the epoch; return also which texts have one of the usual forms."""
     first, second, third, _ = block.wide(start)
     clock, ok = _pairs(second, _DAY_CLOCK)
     seconds, met = _pairs(third, _SECOND)
@@ -94,7 +94,7 @@ def parse_timestamps(block: Block, start: Ints, end: Ints, *, zoned: bool) -> tu
 
 
 def _zones(block: Block, start: Ints, end: Ints, *, zoned: bool) -> tuple[Ints, Ints, Flags]:
-    """Seconds east of UTC, how long the zone's text is, and whether it is right."""
+    """Seconds east of UTC, the length of the zone's text, and whether it is valid."""
     zulu = block.bytes[end - 1] == _ZULU
     offset = np.zeros(1, np.int64)
     if zoned and zulu.all():
@@ -114,7 +114,7 @@ def _zones(block: Block, start: Ints, end: Ints, *, zoned: bool) -> tuple[Ints, 
 
 
 def _fractions(block: Block, start: Ints, end: Ints) -> tuple[Ints, Flags]:
-    """Microseconds after the point of a text that is 19 characters long without it."""
+    """The microseconds after the point; the text before it has 19 characters."""
     count = end - start - 20
     none = count == -1
     if none.all():
@@ -130,7 +130,7 @@ def _fractions(block: Block, start: Ints, end: Ints) -> tuple[Ints, Flags]:
 
 
 def parse_millis(block: Block, start: Ints, end: Ints) -> tuple[Ints, Flags]:
-    """Whole milliseconds as microseconds since the epoch, and which texts are such times."""
+    """Parse integer milliseconds as microseconds since the epoch; return also which are valid."""
     value, ok = to_int64(parse_integers(block, start, end), 2**63)
     ok &= (value >= times.LEAST // 1000) & (value <= times.GREATEST // 1000)
     return (value if ok.all() else np.where(ok, value, 0)) * 1000, ok

@@ -1,8 +1,8 @@
-"""Columns of JSON numbers from their bytes, eight digits at a time.
+"""Parses columns of JSON numbers, eight digits at a time.
 
-A word holds eight characters, the first in its lowest byte. Digits become values by
-adding neighbours: pairs, then fours, then eights. Whatever is not surely a plain number
-is left to the caller (`ok` is False), so nothing here can widen what JSON allows.
+A word holds eight characters, the first in its lowest byte. Digits are combined in pairs, then
+fours, then eights. Text that is not certainly a plain number is left to the caller (`ok` is False),
+so that nothing is accepted that JSON does not allow.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _GRAMMAR = r"^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?$"
 _MINUS, _ZERO, _POINT = 0x2D, 0x30, 0x2E
 _FIRST = np.uint64(0xFF)
 _BEHIND = np.array([7 - bits // 8 for bits in range(64)] + [0], np.int64)
-"""How many characters follow a point with so many bits before it; 64 bits: there is none."""
+"""The characters after a point, by the number of bits before it; 64 bits: there is no point."""
 
 
 def keep_last(word: Words, count: Ints) -> Words:
@@ -38,12 +38,12 @@ def keep_last(word: Words, count: Ints) -> Words:
 
 
 def parse_eight_digits(word: Words, count: Ints) -> tuple[Words, Words]:
-    """The number that the last `count` characters spell, and non-zero where they do not."""
+    """The number in the last `count` characters; non-zero errors where they are not digits."""
     return _parse_digits_word(keep_last(word ^ _ZEROS, count))
 
 
 def _parse_digits_word(digits: Words) -> tuple[Words, Words]:
-    """The number of eight digits (values, not characters), and non-zero where some are none."""
+    """The number of eight digits (values, not characters); non-zero errors for other values."""
     wrong = ((digits + _ABOVE_NINE) | digits) & _HIGH
     pairs = (digits * np.uint64(10) + (digits >> np.uint64(8))) & np.uint64(0x00FF00FF00FF00FF)
     fours = (pairs * np.uint64(100) + (pairs >> np.uint64(16))) & np.uint64(0x0000FFFF0000FFFF)
@@ -52,7 +52,7 @@ def _parse_digits_word(digits: Words) -> tuple[Words, Words]:
 
 
 def parse_digits(words: tuple[Words, ...], count: Ints, most: int) -> tuple[Words, Words]:
-    """As `eight_digits` over three words that end the text; at most 19 characters."""
+    """As `parse_eight_digits`, for three words that end the text; at most 19 characters."""
     value, wrong = parse_eight_digits(words[-1], count if most <= 8 else _digits_in_word(count, 0))
     for step in (1, 2):
         if most <= 8 * step:
@@ -65,9 +65,9 @@ def parse_digits(words: tuple[Words, ...], count: Ints, most: int) -> tuple[Word
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """Texts as ± `mantissa` · 10^-`places`; the fields mean nothing where `ok` is False.
+    """Texts as ± `mantissa` · 10^-`places`; the values are arbitrary where `ok` is False.
 
-    `minus` is None where none has a sign.
+    `minus` is None if no text has a sign.
     """
 
     minus: Flags | None
@@ -78,7 +78,7 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class _Short:
-    """Texts of one to eight characters without a sign, as `digits` with zeros before them."""
+    """Texts of one to eight characters without a sign, as `digits` with leading zeros."""
 
     count: Ints
     lead: Words
@@ -86,7 +86,7 @@ class _Short:
 
 
 def _short_texts(block: Block, start: Ints, end: Ints) -> _Short | None:
-    """The texts, if all of them are short and none has a sign: one load for each."""
+    """The texts, one load each, if all are short and none has a sign."""
     count = end - start
     if not count.size or count.min() < 1 or count.max() > 8:
         return None
@@ -98,7 +98,7 @@ def _short_texts(block: Block, start: Ints, end: Ints) -> _Short | None:
 
 
 def parse_integers(block: Block, start: Ints, end: Ints) -> Number:
-    """Whole numbers of up to 19 digits."""
+    """Parse integers of up to 19 digits."""
     none = np.zeros(0, np.int64)
     short = _short_texts(block, start, end)
     if short is not None:
@@ -120,7 +120,7 @@ def parse_integers(block: Block, start: Ints, end: Ints) -> Number:
 
 
 def _strip_signs(block: Block, start: Ints) -> tuple[Flags | None, Ints, np.ndarray]:
-    """Which texts have a sign (None: none has), where they go on behind it, and with what."""
+    """Which texts have a sign (None: none), where their digits begin, and the first character."""
     lead = block.bytes[start]
     minus = lead == _MINUS
     if not minus.any():
@@ -130,9 +130,9 @@ def _strip_signs(block: Block, start: Ints) -> tuple[Flags | None, Ints, np.ndar
 
 
 def _parse_short_decimals(block: Block, start: Ints, end: Ints) -> Number | None:
-    """As `plain`, if all texts are short, without a sign, and no point is their first or last.
+    """As `parse_decimals`, if all texts are short and unsigned, with points only between digits.
 
-    The digits before the point move up by one place, over the point.
+    The digits before the point are shifted by one character, over the point.
     """
     short = _short_texts(block, start, end)
     if short is None or (short.lead == _POINT).any():
@@ -155,7 +155,7 @@ def _parse_short_decimals(block: Block, start: Ints, end: Ints) -> Number | None
 
 
 def parse_decimals(block: Block, start: Ints, end: Ints) -> Number:
-    """Numbers without an exponent, of up to 19 digits, 24 characters."""
+    """Parse numbers without an exponent, of up to 19 digits and 24 characters."""
     short = _parse_short_decimals(block, start, end)
     if short is not None:
         return short
@@ -184,9 +184,9 @@ def _max(count: Ints) -> int:
 
 
 def _digits_after_point(words: tuple[Words, ...], count: Ints) -> Ints:
-    """How many characters follow a point, -1 without one.
+    """The number of characters after the point, -1 without a point.
 
-    Of several points it is any one: the others are no digits, and are found to be wrong.
+    Of several points any one is used: the others are not digits, and so the text is refused.
     """
     after = np.full(count.size, -1, np.int64)
     for step in range(3):
@@ -202,12 +202,12 @@ def _digits_after_point(words: tuple[Words, ...], count: Ints) -> Ints:
 
 
 def _digits_in_word(count: Ints, step: int) -> Ints:
-    """How many of a text's last `count` characters lie in its word number `step` from the end."""
+    """How many of a text's last `count` characters are in word number `step` from the end."""
     return np.minimum(count, 8) if step == 0 else np.clip(count - 8 * step, 0, 8)
 
 
 def to_int64(number: Number, limit: int) -> tuple[Ints, Flags]:
-    """Whole numbers as int64, and which of them lie in -limit … limit - 1."""
+    """Integers as int64, and which of them are in -limit … limit - 1."""
     value = number.mantissa.view(np.int64)
     if number.minus is None:
         return value, number.ok & (number.mantissa <= np.uint64(limit - 1))
@@ -216,10 +216,10 @@ def to_int64(number: Number, limit: int) -> tuple[Ints, Flags]:
 
 
 def parse_doubles(block: Block, start: Ints, end: Ints) -> tuple[np.ndarray, Flags]:
-    """The nearest double of each text, and which texts are finite JSON numbers.
+    """Parse the nearest double of each text; return also which are finite JSON numbers.
 
     A mantissa below 2^53 and a power of ten up to 10^22 are exact doubles, so their
-    quotient is the nearest one (Clinger); the others go through Arrow's parser.
+    quotient is the nearest one (Clinger); Arrow's parser handles the others.
     """
     number = parse_decimals(block, start, end)
     simple = number.ok & (number.mantissa < np.uint64(2**53))

@@ -1,13 +1,13 @@
-"""The shape of a record: what stays the same in records of one maker.
+"""The shape of a record: the bytes that are the same in all records of one producer.
 
     {"auction":  17  ,"channel":"  apple  ","ts":  1767225600000  }
     └─ literal ─┘ slot └─ literal ─┘ slot └ literal ┘ slot └ literal
 
-Producers write names, order and blanks alike in every record. A shape is learned from
-one record that the exact path has read: the bytes between its scalar values (literals)
-and the values' places (slots). A record whose bytes match all literals, with the same
-number of quotes, has the same structure, so names, duplicates, extra fields and nesting
-were settled when the shape was learned; what is left is to read its slots strictly.
+A producer writes names, order and blanks in the same way in every record. A shape is learned from a
+record that the exact path has read: the bytes between its scalar values (literals) and the
+positions of the values (slots). A record that matches all literals and has the same number of
+quotes has the same structure: its names, duplicates, extra fields and nesting were checked when the
+shape was learned, and only its slots remain to be read.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _TOKEN = re.compile(
 _BLANKS = b" \t\r\n"
 _MOST_SLOTS = 512
 _MOST_TEXT = 1 << 14
-"""How many bytes the literals of a shape have at most: comparing takes a step for every 32."""
+"""The maximum size of a shape's literals: a comparison takes a step per 32 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A scalar value's place: `type` is None where the schema does not ask for it."""
+    """The position of a scalar value; `type` is None if it is not in the schema."""
 
     quoted: bool
     type: Type | None
@@ -46,7 +46,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """How a literal is found: mark number `number` of a record stands `lead` bytes into it."""
+    """How a literal is found: the record's mark `number` is `lead` bytes after its start."""
 
     number: int
     lead: int
@@ -54,9 +54,9 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """Bytes that never change, found by their first quote or the end of their first name.
+    """Constant bytes, found by their first quote or the end of their first name.
 
-    A literal without one is the first or the last, and is found by the record's bounds.
+    A literal without an anchor is the first or the last, found by the record's bounds.
     """
 
     text: bytes
@@ -65,30 +65,30 @@ class Literal:
 
 
 Source = int | None | tuple["Source", ...]
-"""Where a column comes from: a slot, nowhere (missing), or the parts of a struct."""
+"""Where a column comes from: a slot, None (missing), or the sources of a struct's fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A record's literals and slots, in turn; begins and ends with a literal."""
+    """The alternating literals and slots of a record, from the first literal to the last."""
 
     literals: tuple[Literal, ...]
     slots: tuple[Slot, ...]
     sources: tuple[Source, ...]
     quotes: int
     names: int | None
-    """How many names there are; None if blanks stand between names and colons."""
+    """The number of names; None if there are blanks between names and colons."""
     controls: int
     extra: bool
 
 
 class _Unfit(Exception):
-    """The record has no fixed shape: it holds arrays, maps or escaped names."""
+    """The record has no fixed shape: it contains arrays, maps or escaped names."""
 
 
 @dataclass(slots=True)
 class _Walk:
-    """One pass over the tokens of a record that is known to be JSON and to fit."""
+    """One pass over the tokens of a record that is known to be valid."""
 
     text: bytes
     tokens: Iterator[tuple[int, int]]
@@ -101,7 +101,7 @@ class _Walk:
         return self.text[start:end], start, end
 
     def object(self, fields: tuple[Field, ...], *, known: bool) -> tuple[Source, ...]:
-        """The sources of an object's fields; the opening brace has been taken."""
+        """The sources of an object's fields; the opening brace is already consumed."""
         by_name = {part.name.encode(): place for place, part in enumerate(fields)}
         sources: list[Source] = [None] * len(fields)
         token, _, _ = self.take()
@@ -139,7 +139,7 @@ class _Walk:
 
 
 def learn(text: bytes, fields: tuple[Field, ...]) -> Shape | None:
-    """The shape of a record that the exact path has accepted; None if it has none."""
+    """Return the shape of a record that the exact path has accepted; None if it has none."""
     tokens = (found.span(1) for found in _TOKEN.finditer(text, 0, len(text.rstrip(_BLANKS))))
     walk = _Walk(text, tokens)
     walk.take()
@@ -175,17 +175,17 @@ def _anchor(text: bytes, mark: bytes, before: int) -> Anchor | None:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Rows of a block that have a shape, and the bounds of each slot in them."""
+    """The rows of a block that match a shape, and the bounds of each slot in them."""
 
     rows: Ints
     bounds: tuple[tuple[Ints, Ints], ...]
 
 
 def match(block: Block, shape: Shape, rows: Ints | None) -> Match:
-    """Those of the rows (all if None) whose bytes have the shape.
+    """Return those of the rows (all if None) that match the shape.
 
-    Slots hold no quote that bounds a string and, if quoted, no control character; they
-    are not otherwise read.
+    Slots contain no unescaped quote and, if quoted, no control character; they are not checked
+    otherwise.
     """
     if rows is None:
         whole = _match_all(block, shape)
@@ -207,8 +207,8 @@ def match(block: Block, shape: Shape, rows: Ints | None) -> Match:
 def _match_all(block: Block, shape: Shape) -> Match | None:
     """The match if every row of the block has the shape, found by a third of the marks.
 
-    Names are looked for instead of all quotes. Every row then holds its literals, and if
-    the block has no more quotes than they do, none stands in a slot.
+    It searches for names instead of all quotes. If every row contains the literals, and the
+    block has no more quotes than the literals, then no slot contains a quote.
     """
     if shape.names is None or block.escapes.size:
         return None
@@ -234,7 +234,7 @@ def _literals(
     anchors: list[Anchor | None],
     marks: Ints,
 ) -> tuple[list[Ints], Flags]:
-    """Where each literal begins, and whether all of them stand there, in turn, to the end."""
+    """The start of each literal, and whether all of them match, in order, up to the end."""
     start, end = rows
     places: list[Ints] = []
     ok = np.ones(start.size, np.bool_)
@@ -259,7 +259,7 @@ def _literals(
 
 
 def equal(block: Block, at: Ints, text: bytes, *, within: Flags) -> Flags:
-    """Whether the bytes at each place are the text; only places `within` are looked at."""
+    """Whether the text is at each position; only positions `within` are compared."""
     if not within.all():
         sure = np.flatnonzero(within)
         if not sure.size:

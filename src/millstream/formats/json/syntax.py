@@ -1,8 +1,8 @@
-"""Bytes to JSON values, strictly by RFC 8259, with numbers kept as their text.
+"""Parses JSON strictly by RFC 8259, with numbers kept as text.
 
-Beyond the RFC: bytes are UTF-8 without a byte order mark, a name stands once in its
-object, nothing is nested deeper than 100 levels, and a value of more than a million arrays
-and objects has at least eight bytes for each of them.
+Stricter than the RFC: bytes are UTF-8 without a byte order mark, names within an object are
+distinct, nesting is at most 100 levels deep, and a value with more than a million arrays and
+objects has at least eight bytes for each of them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BRACKETS = re.compile(r'"(?:[^"\\]++|\\.)*+"?|([{\[]++)|([}\]]++)', re.DOTALL)
 
 
 class Whole(str):
-    """The text of a JSON number without point and exponent."""
+    """The text of a JSON number without a point or an exponent."""
 
     __slots__ = ()
 
@@ -36,10 +36,10 @@ class Real(str):
 
 
 def parse(raw: bytes) -> object:
-    """One JSON value: None, bool, str, Whole, Real, list or dict.
+    """Parse one JSON value: None, bool, str, Whole, Real, list or dict.
 
     Raises:
-        BadRecord: the bytes are anything else.
+        BadRecord: the bytes are not a valid JSON value.
     """
     text = _text(raw)
     if text.count("{") + text.count("[") > DEEPEST:
@@ -64,9 +64,9 @@ def _text(raw: bytes) -> str:
 
 
 def _check_parts(text: str) -> None:
-    """Refuse arrays and objects that are too deep, or too many for the text's size.
+    """Refuse arrays and objects that are nested too deep, or too many for the text's size.
 
-    Each takes a hundred bytes and more as a Python value.
+    Each takes more than a hundred bytes as a Python object.
     """
     most = max(MOST_PARTS, len(text) // LEAST_BYTES)
     depth = parts = 0
@@ -86,21 +86,21 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     made = dict(pairs)
     if len(made) != len(pairs):
         [(twice, _)] = Counter(name for name, _ in pairs).most_common(1)
-        raise BadRecord(f"the name {preview(twice)} stands twice in one object")
+        raise BadRecord(f"the name {preview(twice)} occurs twice in one object")
     return made
 
 
 def _constant(word: str) -> Never:
-    raise BadRecord(f"{word} is no JSON number")
+    raise BadRecord(f"{word} is not a JSON number")
 
 
 def preview(text: str) -> str:
-    """Text for a reason: quoted, escaped, at most 40 characters of it."""
+    """Text for a reason: quoted, escaped, at most 40 characters."""
     return json.dumps(text if len(text) <= 40 else text[:39] + "…")
 
 
 class _Wholes(dict[str, Whole]):
-    """Short numbers by their text, each made once; longer ones are made when asked for."""
+    """A cache of short numbers by their text; longer ones are not cached."""
 
     def __missing__(self, text: str) -> Whole:
         return Whole(text)

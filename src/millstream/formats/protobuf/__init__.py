@@ -1,1 +1,1 @@
-"""Protobuf: one message for each record, described by a descriptor set."""
+"""Protobuf: one message per record, described by a descriptor set."""

@@ -1,8 +1,8 @@
-"""Protobuf messages to columns: in each round the next field of every message.
+"""Decodes Protobuf messages to columns: each round reads the next field of every message.
 
-Messages of one producer have the same fields in the same order, so a round is mostly one field
-of all of them. What is rare (maps, a part that occurs twice, a field of another wire type,
-unknown enum values, groups) is left to the exact path.
+Messages of one producer have the same fields in the same order, so a round usually reads the same
+field of all messages. Rare cases (maps, repeated occurrences of a singular message, another wire
+type, unknown enum values, groups) take the exact path.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ _LARGEST = (1 << 29) - 1
 def decode(
     values: pa.Array | pa.ChunkedArray, schema: Schema, files: bytes, message: str
 ) -> Decoded:
-    """Bare messages (binary or large binary) to the schema's columns; see `Format.decode`."""
+    """Decode bare messages (binary or large binary) to columns; see `Format.decode`."""
     return decoding.decode(values, schema, _Paths(files, message))
 
 
 def decode_exactly(
     values: pa.Array | pa.ChunkedArray, schema: Schema, files: bytes, message: str
 ) -> Decoded:
-    """The same by the exact path alone."""
+    """As `decode`, by the exact path alone."""
     return decoding.decode(values, schema, _Paths(files, message), exactly=True)
 
 
@@ -140,8 +140,8 @@ class _Found:
         return cursor.varints(rows) if wire == VARINT else cursor.words(rows, _WIDTHS[wire])
 
     def _once(self, part: Part, wire: int, rows: Ints) -> None:
-        """The last number counts. Text that occurs twice must be valid twice and a message must be
-        merged: both are left to the exact path."""
+        """The last number is used. If text occurs twice, both must be valid, and messages must be
+        merged: both cases take the exact path."""
         there, cursor = self._there[part.number], self.cursor
         if wire != SIZED:
             values = self._one.setdefault(part.number, np.zeros(there.size, np.uint64))
@@ -165,7 +165,7 @@ class _Found:
             self._keep(part, rows, (values, values))
 
     def _packed(self, part: Part, wire: int, rows: Ints) -> None:
-        """Numbers packed into one span of each message, all of them at once."""
+        """The packed numbers of a span in each message, all at once."""
         spans = self.cursor.spans(rows, self._sizes(rows))
         if wire == VARINT:
             owners, start = self.cursor.numbers_in(*spans)
@@ -183,7 +183,7 @@ class _Found:
         self._many[part.number].append(values)
 
     def _check(self) -> None:
-        """Lose messages without a required field, or with several of a oneof."""
+        """Lose messages without a required field, or with several fields of a oneof."""
         chosen: dict[int, np.ndarray] = {}
         for part in self._node.parts:
             there = self._there[part.number]
@@ -197,7 +197,7 @@ class _Found:
     # -- columns ---------------------------------------------------------------
 
     def column(self, part: Part) -> pa.Array:
-        """A field's column over all messages."""
+        """A field's column for all messages."""
         count = self.cursor.at.size
         if part.map:
             return pa.array([[]] * count, arrow_type(part.type))
@@ -235,7 +235,7 @@ class _Found:
     def _made(
         self, node: Leaf | Message, rows: Ints, first: np.ndarray, second: np.ndarray
     ) -> pa.Array:
-        """Values from their words, or from the bounds of their bytes; `rows` are their messages."""
+        """Values from words, or from the bounds of their bytes; `rows` are their messages."""
         if isinstance(node, Message):
             return self._messages(node, rows, first, second)
         if node.kind == "string":
@@ -268,7 +268,7 @@ class _Found:
 
 
 def _numbers_within(counts: Ints) -> Ints:
-    """For groups of these sizes, the number of each member within its group."""
+    """For groups of these sizes, the index of each member within its group."""
     ends = np.cumsum(counts)
     return np.arange(int(ends[-1]) if ends.size else 0) - np.repeat(ends - counts, counts)
 

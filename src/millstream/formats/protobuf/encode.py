@@ -1,4 +1,4 @@
-"""Columns to Protobuf messages: one field of all rows at a time."""
+"""Encodes columns as Protobuf messages: one field of all rows at a time."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _PIECE_ROWS = 1 << 14
 
 
 def encode(table: pa.Table, files: bytes, message: str) -> pa.Array:
-    """One bare message (binary, never null) for each row.
+    """Encode each row as one bare message (binary, never null).
 
     Raises:
-        InvalidInput: a column is missing, or holds what its field cannot: a null in a field
-            that has no way to be absent, a word that is no value of its enum.
+        InvalidInput: a column is missing, or has a value that its field cannot hold: a null in
+            a field without presence, a word that is not a value of its enum.
     """
     node = parse_message(files, message)
     names = [part.name for part in node.parts]
@@ -62,7 +62,7 @@ def _message(columns: Sequence[pa.Array], node: Message) -> pa.Array:
 
 
 def _field(column: pa.Array, part: Part) -> pa.Array:
-    """The bytes of a field in each row, none where it is absent."""
+    """The bytes of a field in each row; empty where it is absent."""
     null = column.is_null().to_numpy(zero_copy_only=False)
     if null.any() and (part.required or not part.presence):
         raise InvalidInput(f"the field {part.name} needs a value in every row",
@@ -114,7 +114,7 @@ def _tagged(part: Part, values: pa.Array) -> pa.Array:
 
 
 def _not_zero(column: pa.Array) -> np.ndarray:
-    """Which values are written: those that are not what an absent field means."""
+    """Which values are written: those that differ from the default of an absent field."""
     if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
         return np.asarray(byte_lengths(column.cast(pa.binary())) > 0)
     if pa.types.is_decimal(column.type) or pa.types.is_boolean(column.type):
@@ -124,7 +124,7 @@ def _not_zero(column: pa.Array) -> np.ndarray:
 
 
 def _value(column: pa.Array, part: Part) -> pa.Array:
-    """The bytes of values, without tags and sizes; none is null."""
+    """The bytes of non-null values, without tags and sizes."""
     node = part.node
     if isinstance(node, Message):
         columns = _instants(column) if node.instant else column.flatten()
@@ -158,7 +158,7 @@ def _words(column: pa.Array, node: Leaf, name: str) -> np.ndarray:
 
 
 def _beyond(name: str, bounds: str) -> InvalidInput:
-    return InvalidInput(f"the field {name} needs numbers of {bounds}", got="one beyond")
+    return InvalidInput(f"the field {name} needs numbers in {bounds}", got="one beyond")
 
 
 def _enum(column: pa.Array, node: Leaf, name: str) -> pa.Array:

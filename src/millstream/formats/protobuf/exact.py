@@ -1,4 +1,4 @@
-"""The meaning of a Protobuf record: read by Protobuf's own parser, one message at a time."""
+"""The exact path for Protobuf: Protobuf's own parser, one message at a time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Reader = Callable[[Any], object]
 
 @lru_cache(maxsize=32)
 def reader(files: bytes, name: str) -> Callable[[bytes | None], tuple[list[object], bool]]:
-    """The function that reads one record: its values, and whether it held unknown fields.
+    """Return the function that reads a record: its values, and whether it has unknown fields.
 
     It raises BadRecord; `str(error)` is the reason.
     """
@@ -48,7 +48,7 @@ def reader(files: bytes, name: str) -> Callable[[bytes | None], tuple[list[objec
 
 
 def _field(part: Part) -> Reader:
-    """The function that reads a field of a message."""
+    """Return the function that reads a field of a message."""
     name = part.name
     read_field = _map(part) if part.map else _many(part) if part.many else _once(part)
 
@@ -94,7 +94,7 @@ def _many(part: Part) -> Reader:
 
 
 def _map(part: Part) -> Reader:
-    """Pairs in the order of their keys: Protobuf keeps none."""
+    """Pairs in the order of their keys, because Protobuf defines no order."""
     assert isinstance(part.node, Message)
     key, value = part.node.parts
     name, read_key, read_value = part.name, _value(key.node), _value(value.node)
@@ -107,7 +107,7 @@ def _map(part: Part) -> Reader:
 
 
 def _value(node: Leaf | Message) -> Reader:
-    """The function that reads a value; empty messages of a kind are one value."""
+    """Return the function that reads a value; all empty messages of a type share one value."""
     if isinstance(node, Leaf):
         return _leaf(node)
     if node.instant:
@@ -149,7 +149,7 @@ def _text(value: Any) -> str:
 
 
 def instant(seconds: int, nanos: int) -> int:
-    """Microseconds since the epoch; finer times are refused, as everywhere."""
+    """Microseconds since the epoch; finer times are refused, as in all formats."""
     if not 0 <= nanos < 1_000_000_000:
         raise BadValue(f"needs a timestamp; got {nanos} nanoseconds")
     if nanos % 1000:

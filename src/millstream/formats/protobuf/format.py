@@ -1,4 +1,4 @@
-"""Protobuf as the engine sees it."""
+"""Protobuf as a `Format`."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Protobuf:
-    """The format of `format="protobuf"`: one message for each record.
+    """The format of `format="protobuf"`: one message per record.
 
-    `files` is a descriptor set as `protoc --include_imports --descriptor_set_out` makes it.
+    `files` is a descriptor set from `protoc --include_imports --descriptor_set_out`.
     """
 
     name: ClassVar[str] = "protobuf"
@@ -29,7 +29,6 @@ class Protobuf:
     framing: Framing = BARE
 
     def row_schema(self) -> Schema:
-        """The columns of its rows."""
         return row_schema(self.files, self.message)
 
     def check(self, schema: Schema) -> None:

@@ -1,4 +1,4 @@
-"""Protobuf messages as values: a descriptor set in, a tree of parts and column types out."""
+"""Parses descriptor sets: from a message to a tree of fields with column types."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _INSTANT = "google.protobuf.Timestamp"
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A value without parts: how it lies in the bytes (`wire`), and what it means (`kind`)."""
+    """A scalar: its encoding (`wire`) and its type (`kind`)."""
 
     kind: str
     wire: int
@@ -47,7 +47,7 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message; `instant` is Protobuf's own Timestamp, a column's timestamp."""
+    """A message; `instant` marks Protobuf's own Timestamp, which is a timestamp column."""
 
     name: str
     parts: tuple[Part, ...]
@@ -62,9 +62,9 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A field: once or `many` times or a `map`; `choice` numbers the oneof it belongs to.
+    """A field: singular, repeated (`many`) or a `map`; `choice` is the index of its oneof.
 
-    A field with `presence` is null where it is not there, one without has its type's zero.
+    A field with `presence` is null if it is absent, one without has the zero of its type.
     """
 
     number: int
@@ -87,10 +87,10 @@ class Part:
 
 @lru_cache(maxsize=32)
 def message_descriptor(files: bytes, name: str) -> Descriptor:
-    """The message of that name in a descriptor set.
+    """Return the message with that name in a descriptor set.
 
     Raises:
-        InvalidSpec: the bytes are no descriptor set, or hold no such message.
+        InvalidSpec: the bytes are not a descriptor set, or contain no such message.
     """
     from google.protobuf import descriptor_pb2, descriptor_pool
     from google.protobuf.message import DecodeError
@@ -121,8 +121,8 @@ def message_descriptor(files: bytes, name: str) -> Descriptor:
 
 @lru_cache(maxsize=32)
 def message_index(files: bytes, name: str) -> tuple[int, ...]:
-    """The place of a message among those of its file; for a nested one, the places of those it
-    is in, the outermost first, and its own."""
+    """The index of a message in its file; for a nested message, the indexes from the outermost
+    message to its own."""
     found = message_descriptor(files, name)
     path: list[int] = []
     while found.containing_type is not None:
@@ -133,7 +133,7 @@ def message_index(files: bytes, name: str) -> tuple[int, ...]:
 
 
 def _add_all(pool: Any, described: Any) -> None:
-    """Files after those they import; the well-known ones are there even if they were left out."""
+    """Add files after those they import; well-known files may be missing from the set."""
     waiting = {file.name: file.SerializeToString() for file in described.file}
     needs = {file.name: list(file.dependency) for file in described.file}
     done: set[str] = set()
@@ -151,7 +151,7 @@ def _add_all(pool: Any, described: Any) -> None:
 
 
 def _well_known(name: str) -> bytes:
-    """The description of one of Protobuf's own files, which have no imports but each other."""
+    """The descriptor of one of Protobuf's own files, which import only each other."""
     from importlib import import_module
 
     folder, _, file = name.removesuffix(".proto").rpartition("/")
@@ -169,7 +169,7 @@ def _well_known(name: str) -> bytes:
 
 @lru_cache(maxsize=32)
 def parse_message(files: bytes, name: str) -> Message:
-    """The tree of a message.
+    """Parse a message.
 
     Raises:
         InvalidSpec: it has no field, contains itself, or uses groups.
@@ -188,7 +188,7 @@ def row_schema(files: bytes, name: str) -> Schema:
 def _message(found: Descriptor, above: tuple[str, ...]) -> Message:
     if found.full_name in above:
         raise InvalidSpec(
-            "a column needs a type that ends", got=f"{found.full_name} contains itself"
+            "a column needs a type that is not recursive", got=f"{found.full_name} contains itself"
         )
     inside = (*above, found.full_name)
     parts = tuple(_part(field, inside) for field in found.fields)
@@ -218,7 +218,7 @@ def _node(field: FieldDescriptor, above: tuple[str, ...]) -> Leaf | Message:
         return _message(field.message_type, above)
     if field.type not in _KINDS:
         raise InvalidSpec(
-            "a column needs a type Millstream has", got=f"the group {field.full_name}"
+            "a column needs a type that Millstream supports", got=f"the group {field.full_name}"
         )
     kind, wire, type_ = _KINDS[field.type]
     if field.enum_type is None:

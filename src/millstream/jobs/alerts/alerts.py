@@ -83,7 +83,7 @@ def silence(
     stack: StackFolder, job: str, alert: str, *, seconds: float,
     key: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Send no notifications of an alert, or of one of its keys, for so many seconds.
+    """Send no notifications of an alert, or of one of its keys, for `seconds`.
 
     The alert is still tracked; if it still fires at the end of the silence, it is sent then.
 

@@ -99,7 +99,7 @@ class Alert:
 
     @property
     def system(self) -> str:
-        """All alerts and mails of a job share one store, whoever receives them."""
+        """All alerts and mails of a job share one store, for all recipients."""
         return SYSTEM
 
     def rule(self, *, level: bool) -> Rule:

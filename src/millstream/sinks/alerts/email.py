@@ -110,7 +110,7 @@ class Email:
 
     @property
     def system(self) -> str:
-        """All alerts and mails of a job share one store, whoever receives them."""
+        """All alerts and mails of a job share one store, for all recipients."""
         return SYSTEM
 
     def to_json(self) -> dict[str, Any]:

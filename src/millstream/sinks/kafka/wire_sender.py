@@ -79,7 +79,6 @@ class WireSender:
         self._next = 0
 
     def open(self) -> None:
-        """As `Sender.open`."""
         deadline = time.monotonic() + CALL_SECONDS
         with _as_kafka_errors():
             while not self._init_producer():
@@ -136,7 +135,6 @@ class WireSender:
             self._in_flight.append(leader)
 
     def commit_offset(self, offset: GroupOffset) -> None:
-        """As `Sender.commit_offset`."""
         with _as_kafka_errors():
             coordinator = self._coordinators[TRANSACTION]
             _call(coordinator, transactions.add_offsets_to_txn_request(self._who, offset.group),
@@ -148,7 +146,6 @@ class WireSender:
                       transactions.parse_txn_offset_commit_response)  # fmt: skip
 
     def commit(self) -> None:
-        """As `Sender.commit`."""
         with _as_kafka_errors():
             while self._in_flight:
                 self._receive()
@@ -162,7 +159,6 @@ class WireSender:
         return any(connection.is_closed_by_broker() for connection in self._connections.values())
 
     def finish(self) -> None:
-        """As `Sender.finish`."""
         coordinator, deadline = self._coordinators.get(TRANSACTION), time.monotonic() + CALL_SECONDS
         with suppress(OSError):
             while coordinator and self._name and time.monotonic() < deadline:
@@ -175,7 +171,6 @@ class WireSender:
         self.close()
 
     def close(self) -> None:
-        """As `Sender.close`."""
         for connection in self._connections.values():
             connection.close()
         self._connections, self._coordinators, self._leaders = {}, {}, {}

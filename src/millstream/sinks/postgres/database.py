@@ -104,11 +104,9 @@ class PostgresDatabase:
         return str(found[0])
 
     def target(self, sink: TableSink) -> str:
-        """The table with its schema."""
         return sink.table if "." in sink.table else f"{self._schema}.{sink.table}"
 
     def entries(self, targets: Sequence[str]) -> list[Entry]:
-        """The committed ledger entries of these tables."""
         return [Entry(*row) for row in self._open.execute(_READ, [list(targets)])]
 
     def fence(self, backends: Iterable[str]) -> None:
@@ -137,7 +135,6 @@ class PostgresDatabase:
         return [Entry(*row) for row in self._open.execute(f"{_READ} FOR UPDATE", [list(targets)])]
 
     def save(self, entries: Iterable[Entry]) -> None:
-        """Write ledger entries."""
         with self._open.cursor() as cursor:
             cursor.executemany(
                 _SAVE,
@@ -158,17 +155,14 @@ class PostgresDatabase:
         return PostgresLimits(columns, sink.keys)
 
     def commit(self) -> None:
-        """Commit the transaction."""
         self._open.execute("COMMIT")
 
     def rollback(self) -> None:
-        """Roll back the transaction, if any."""
         if self._connection is not None:
             with suppress(psycopg.Error):
                 self._connection.execute("ROLLBACK")
 
     def close(self) -> None:
-        """Close the connection."""
         if self._connection is not None:
             with suppress(psycopg.Error):
                 self._connection.close()
@@ -241,15 +235,12 @@ class PostgresDatabase:
     # -- tables ----------------------------------------------------------------
 
     def columns(self, target: str) -> list[str]:
-        """The names of a table's columns."""
         return [row[0] for row in self._open.execute(_NAMES, target.split("."))]
 
     def has_column(self, columns: Collection[str], name: str) -> bool:
-        """Whether a name is among these."""
         return name in columns
 
     def add_column(self, target: str, column: Field) -> str:
-        """The statement for a message."""
         return f'ALTER TABLE {target} ADD COLUMN "{column.name}" {kind(column.type)}'
 
     def create(self, sink: TableSink, schema: Schema) -> None:

@@ -69,11 +69,9 @@ class SqliteDatabase:
         return ""
 
     def target(self, sink: TableSink) -> str:
-        """The table name."""
         return sink.table
 
     def entries(self, targets: Sequence[str]) -> list[Entry]:
-        """The ledger entries of these tables."""
         found = (self._open.execute(_READ, [target]).fetchone() for target in targets)
         return [Entry(*row) for row in found if row is not None]
 
@@ -93,24 +91,20 @@ class SqliteDatabase:
         return self.entries(targets)
 
     def save(self, entries: Iterable[Entry]) -> None:
-        """Write ledger entries."""
         self._open.executemany(
             _SAVE,
             [(e.target, e.pipeline, e.job, e.epoch, e.intent, e.batch, e.rows) for e in entries],
         )
 
     def commit(self) -> None:
-        """Commit the transaction."""
         self._open.execute("COMMIT")
 
     def rollback(self) -> None:
-        """Roll back the transaction, if any."""
         if self._connection is not None and self._connection.in_transaction:
             with suppress(sqlite3.Error):
                 self._connection.execute("ROLLBACK")
 
     def close(self) -> None:
-        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -122,7 +116,6 @@ class SqliteDatabase:
         self._many(sql.insert(sink.table, table.column_names), table)
 
     def apply(self, sink: TableSink, change: Changes) -> None:
-        """Apply upserts and deletes by key."""
         delete, upserts = sql.delete(sink.table, sink.keys), change.upserts
         self._many(delete, change.deletes)
         null_keys = _null_keys(upserts, sink.keys)
@@ -138,7 +131,6 @@ class SqliteDatabase:
     # -- tables ----------------------------------------------------------------
 
     def columns(self, target: str) -> list[str]:
-        """The names of a table's columns."""
         found = self._open.execute(f"PRAGMA table_info({sql.quoted(target)})")
         return [row[1] for row in found]
 
@@ -147,7 +139,6 @@ class SqliteDatabase:
         return name.lower() in {column.lower() for column in columns}
 
     def add_column(self, target: str, column: Field) -> str:
-        """The statement for a message."""
         return (f"ALTER TABLE {sql.quoted(target)} ADD COLUMN {sql.quoted(column.name)} "
                 f"{sql.kind(column.type)}")  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""`Files`: a folder or a glob of files, as the place rows come from and as a place they go to."""
+"""`Files`: a folder or a glob of files, as a source and as a sink."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _MAGIC = frozenset("*?[")
 
 @dataclass(frozen=True)
 class Files:
-    """Files of one format: all of a folder, or those that a glob names.
+    """Files of one format: all files of a folder, or those that match a glob.
 
-    As a source, files are taken in the order of their modification times, then names,
-    each once; what begins with `.` or `_` or ends like a temporary file is left alone.
+    As a source, each file is read once, in order of modification time, then name; files whose
+    names begin with `.` or `_` or end like a temporary file are ignored.
 
     >>> Files("data/bids/*.json", format="json", schema="auction long, ts timestamp").name
     'bids'
@@ -54,12 +54,12 @@ class Files:
 
     @property
     def name(self) -> str:
-        """The last part of the path that is no pattern."""
+        """The last part of the path that is not a pattern."""
         plain = [part for part in PurePath(self.path).parts if not _MAGIC & set(part)]
         return plain[-1] if plain else "files"
 
     def row_schema(self) -> Schema:
-        """The columns of its rows; Parquet files that are there may tell them themselves."""
+        """The columns of its rows; without a schema, those of an existing Parquet file."""
         if self._parsed is not None:
             return self._parsed
         if self.format == "parquet":
@@ -76,7 +76,7 @@ class Files:
 
         found = sorted(path for path, _ in listed(Path(self.path).absolute()))
         if not found:
-            raise InvalidSpec(f"reading {self.path} needs a schema, or a Parquet file to look at",
+            raise InvalidSpec(f"reading {self.path} needs a schema, or an existing Parquet file",
                               got="neither",
                               do='write Files(…, schema="id long, at timestamp")')  # fmt: skip
         try:
@@ -86,13 +86,13 @@ class Files:
                               got=f"{found[0]}: {error}") from None  # fmt: skip
 
     def opener(self) -> Opener:
-        """Pieces of files, read where they are decoded."""
+        """Reads pieces of files where they are decoded."""
         from millstream.sources.files.rows import FileRows
 
         return FileRows(self.format)
 
     def reader(self, opening: SourceOpening) -> Reader:
-        """The folder or glob opened for one run."""
+        """Open the folder or glob for one run."""
         from millstream.sources.files.reader import FilesReader
 
         return FilesReader(self, opening)

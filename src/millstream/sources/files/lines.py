@@ -1,7 +1,7 @@
-"""Files of lines: how many rows they hold, where the rows lie, and the rows of a piece.
+"""Files of lines: counts and locates their rows, and reads the rows of a piece.
 
-A line is a row: it ends with `\\n` or `\\r\\n`, the last one also with the file. In CSV a row
-goes on over line breaks inside quotes (`quoted`). A byte order mark at the beginning is left out.
+A line is a row and ends with `\\n`, `\\r\\n` or the end of the file. In CSV a row may contain line
+breaks inside quotes (`quoted`). A byte order mark at the start of a file is skipped.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 CHUNK = 1 << 22
 LONGEST = 1 << 24
-"""After so many bytes without an end, a row with an open quote is its first line alone."""
+"""The longest row with an open quote; a longer one is only its first line."""
 _MARK = b"\xef\xbb\xbf"
 _LF, _CR = 0x0A, 0x0D
 
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """How many lines there are, and marks: the number of a line and the byte it begins at."""
+    """The number of lines, and marks: line numbers with the bytes at which those lines begin."""
 
     rows: int
     marks: tuple[tuple[int, int], ...]
 
 
 def first_line(path: Path, *, quoted: bool = False) -> tuple[bytes, int, int]:
-    """The first row without its end, where it begins (after a mark), where the next begins."""
+    """The first row without its line break, its start (after a byte order mark), the next start."""
     with path.open("rb") as file:
         line = file.readline()
         begin = len(_MARK) if line.startswith(_MARK) else 0
@@ -50,7 +50,7 @@ def first_line(path: Path, *, quoted: bool = False) -> tuple[bytes, int, int]:
 
 
 def count(path: Path, begin: int) -> Lines:
-    """Count the lines from a byte on, in one pass of bounded memory."""
+    """Count the lines from a byte on, in one pass with bounded memory."""
     rows, at, ended = 0, begin, True
     marks = [(0, begin)]
     with path.open("rb") as file:
@@ -69,7 +69,7 @@ def count(path: Path, begin: int) -> Lines:
 
 
 def count_quoted(path: Path, begin: int) -> Lines:
-    """As `count`, for rows that go on over line breaks inside quotes."""
+    """As `count`, for rows that may contain line breaks inside quotes."""
     rows, at, rest = 0, begin, b""
     marks = [(0, begin)]
     with path.open("rb") as file:
@@ -90,9 +90,9 @@ def count_quoted(path: Path, begin: int) -> Lines:
 def read(
     path: Path, begin: int, end: int, *, with_ends: bool = False, quoted: bool = False
 ) -> pa.Array:
-    """The rows between two bytes where rows begin (or the file ends), without their ends.
+    """The rows between two bytes at which rows begin (or the file ends), without line breaks.
 
-    `with_ends` leaves them there and saves a copy, for formats to which they mean nothing.
+    `with_ends` keeps the line breaks and saves a copy, for formats that ignore them.
     """
     with path.open("rb") as file:
         file.seek(begin)

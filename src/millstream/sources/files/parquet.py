@@ -1,4 +1,4 @@
-"""Parquet files: whether they fit a schema, where their rows lie, and the rows of a piece."""
+"""Parquet files: checks their schema, locates their rows, and reads the rows of a piece."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from millstream.schema import Field
 
 _STRETCH = 1 << 16
-_UNSHOWN = "a time outside the years 1 to 9999, or text that is no UTF-8"
+_UNSHOWN = "a time outside the years 1 to 9999, or text that is not UTF-8"
 
 
 class Unreadable(ValueError):
-    """The file is not Parquet, or not of the schema; the message is the reason."""
+    """The file is not Parquet, or does not have the schema; the message is the reason."""
 
 
 def count(path: Path, schema: Schema) -> tuple[int, tuple[int, ...]]:
-    """How many rows there are, and the number of each row group's first.
+    """The number of rows, and the number of the first row of each row group.
 
     Raises:
-        Unreadable: the file as a whole cannot be read.
+        Unreadable: the whole file cannot be read.
     """
     try:
         with pq.ParquetFile(path) as file:
@@ -56,7 +56,7 @@ def _need(field: Field, kinds: pa.Schema) -> None:
 
 
 def read(path: Path, group: int, skip: int, take: int, schema: Schema) -> Decoded:
-    """Some rows of a row group, each a row of the schema or a bad one with its reason."""
+    """Read some rows of a row group; a row that does not fit the schema is bad, with a reason."""
     names = set(schema.names)
     try:
         with pq.ParquetFile(path) as file:
@@ -77,7 +77,7 @@ def read(path: Path, group: int, skip: int, take: int, schema: Schema) -> Decode
 
 
 def _rows(file: pq.ParquetFile, group: int, skip: int, take: int, names: list[str]) -> pa.Table:
-    """Some rows of a row group, of which no more than these and one stretch are held."""
+    """Some rows of a row group; memory holds no more than these and one chunk."""
     kept: list[pa.RecordBatch] = []
     first = 0
     if names:
@@ -130,7 +130,7 @@ def schema_of(path: Path) -> Schema:
     """The columns of a file.
 
     Raises:
-        Unreadable: it is no Parquet.
+        Unreadable: it is not Parquet.
     """
     try:
         return Schema.from_arrow(pq.read_schema(path))
@@ -139,7 +139,7 @@ def schema_of(path: Path) -> Schema:
 
 
 def as_json(path: Path, group: int, row: int) -> bytes | None:
-    """One row with all the file's columns as JSON; None where it cannot be read."""
+    """One row with all columns of the file as JSON; None if it cannot be read."""
     from millstream.formats.json.encode import encode
 
     try:

@@ -1,10 +1,10 @@
-"""Columns of Parquet files to a schema's types: what the type holds exactly is taken.
+"""Converts columns of Parquet files to a schema's types, if that loses nothing.
 
-`fits` judges kinds of columns, `converted` their values. Whole numbers are taken by value,
-signed or not, for whole numbers, for doubles and floats (up to 2^53 and 2^24, as every whole
-number is up to there) and for decimals; decimals for decimals; shorter floats for longer ones;
-times of any unit; a day for a wall clock, as in Spark; dictionaries, long and fixed-size forms
-for what they hold; a column of type null for any. Structs are matched by name.
+`fits` checks the types of columns, `converted` their values. Integers, signed or not, are converted
+by value to integers, to doubles and floats (up to 2^53 and 2^24, the exact range) and to decimals;
+decimals to decimals; shorter floats to longer ones; times of any unit; dates to wall-clock times,
+as in Spark; dictionaries, large and fixed-size types to their values; columns of type null to any
+type. Structs are matched by name.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _WHOLE = ("byte", "short", "int", "long")
 _EXACT = {"float": 2**24, "double": 2**53}
 _MICROS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _DAY = 86_400_000_000
-_WIDEST = pa.decimal128(20, 0)  # holds every whole number of 64 bits
+_WIDEST = pa.decimal128(20, 0)  # holds every 64-bit integer
 
 
 def fits(found: pa.DataType, wanted: Type) -> bool:
-    """Whether values of the one kind are values of the other, or can be checked one by one."""
+    """Whether values of one type are values of the other, or can be checked one by one."""
     kind = _plain_type(found)
     if kinds.is_null(kind):
         return True
@@ -107,7 +107,7 @@ _TAKEN: dict[str, Callable[[pa.DataType], bool]] = {
 
 
 def converted(column: pa.Array, wanted: Type) -> tuple[pa.Array, Flags]:
-    """The column in the type's own Arrow form, and which values the type does not hold.
+    """The column in the Arrow form of a type, and which values do not fit.
 
     The entries for those are arbitrary.
     """
@@ -127,7 +127,7 @@ def converted(column: pa.Array, wanted: Type) -> tuple[pa.Array, Flags]:
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """Without dictionaries and extensions."""
+    """The column without dictionaries and extension types."""
     while True:
         if isinstance(column.type, pa.BaseExtensionType):
             column = column.storage
@@ -146,7 +146,7 @@ def _mask(column: pa.Array) -> pa.Array | None:
 
 
 def _bounds(lists: pa.Array) -> tuple[pa.Array, np.ndarray]:
-    """Where the elements of each list begin and end, and to which list each belongs."""
+    """The bounds of each list's elements, and the list of each element."""
     count = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
     bounds = np.zeros(len(lists) + 1, np.int32)
     np.cumsum(count, out=bounds[1:])
@@ -220,7 +220,7 @@ def _outside(values: np.ndarray, least: int, greatest: int) -> Flags:
 
 
 def _filled(column: pa.Array, values: np.ndarray, kind: pa.DataType) -> pa.Array:
-    """Values with the nulls of a column."""
+    """The values, with the nulls of a column."""
     return pa.array(values, kind, mask=_nulls(column) if column.null_count else None)
 
 
@@ -237,7 +237,7 @@ def _numbers(column: pa.Array, name: str) -> tuple[pa.Array, Flags]:
 
 
 def _instants(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Flags]:
-    """Times in microseconds; without a zone they are UTC, a day is its midnight."""
+    """Times in microseconds; times without a zone are UTC, a date is its midnight."""
     if kinds.is_date(column.type):
         values, unit = _integers(column.cast(pa.date32()).cast(pa.int32())).astype(np.int64), _DAY
     else:
@@ -266,7 +266,7 @@ def _decimals(column: pa.Array, wanted: Decimal) -> tuple[pa.Array, Flags]:
 
 
 def by_halves(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Flags]:
-    """A cast of what can be cast; the wrong values are found by halving."""
+    """Cast the values that can be cast; the others are found by bisection."""
     if column.type == kind:
         return column, np.zeros(len(column), np.bool_)
     try:

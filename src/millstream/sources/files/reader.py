@@ -1,4 +1,4 @@
-"""`Files` opened for one run: what lies in the folder, and where the rows of a range are."""
+"""`Files` opened for one run: lists the files, and finds the rows of a range in them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SHARE = 20.0
 
 
 class FilesReader:
-    """One folder or glob; what was seen rests in the notes before any row of it is planned."""
+    """One folder or glob; a file is stored in the notes before any of its rows is planned."""
 
     def __init__(self, files: Files, opening: SourceOpening) -> None:
         self._path = Path(files.path).absolute()
@@ -53,14 +53,14 @@ class FilesReader:
         self._seen = [Seen.of(body) for note in notes for body in note["files"]]
         self._known = {seen.path for seen in self._seen}
 
-    # -- what is there -----------------------------------------------------------
+    # -- listing -----------------------------------------------------------------
 
     def extent(self) -> Extent:
-        """From the first row whose file is still there to the last of the files seen.
+        """From the first row whose file still exists to the last row of the files seen.
 
         Raises:
-            NotFound: there is no such folder.
-            DataGone: a file has changed since it was noted; it names the file.
+            NotFound: the folder does not exist.
+            DataGone: a file has changed since it was noted; the message names it.
         """
         if self._eager or time.monotonic() >= self._rested:
             began = time.monotonic()
@@ -84,7 +84,7 @@ class FilesReader:
             self._note([path for _, path in new])
 
     def _note(self, paths: Sequence[str]) -> None:
-        """Fix the order of new files, durably, before anyone hears of their rows."""
+        """Store the order of new files durably, before their rows become part of the extent."""
         first = self._seen[-1].end if self._seen else 0
         found: list[Seen] = []
         for path in paths:
@@ -104,7 +104,7 @@ class FilesReader:
     # -- reading -----------------------------------------------------------------
 
     def scan(self, spark: SparkSession, ranges: Ranges, more: Sequence[str] = ()) -> Scan:
-        """The ranges as pieces of files, one to a task."""
+        """The ranges as pieces of files, one per task."""
         return Scan(as_frame(spark, self._slices(ranges), more))
 
     def table(self, ranges: Ranges, more: Sequence[str] = ()) -> pa.Table:
@@ -123,11 +123,11 @@ class FilesReader:
         return slices
 
     def _holding(self, offset: int) -> int:
-        """The place in the list of the file that holds a row."""
+        """The index in the list of the file that contains a row."""
         return max(0, bisect_right(self._seen, offset, key=lambda seen: seen.first) - 1)
 
     def originals(self, places: Mapping[int, Sequence[int]]) -> pa.Table:
-        """Single rows as they lie in their files, with the file and the row in the headers."""
+        """Single rows as in their files, with the file and the row in the headers."""
         import pyarrow as pa
 
         from millstream.sources.files.rows import original
@@ -144,7 +144,7 @@ class FilesReader:
         return pa.Table.from_pylist(rows, schema=raw_schema())
 
     def progress(self, offsets: Mapping[int, int]) -> None:
-        """Now and then many notes become one, without the files that were read and are gone."""
+        """From time to time, combine the notes into one, without deleted files that were read."""
         self._committed = offsets.get(0, 0)
         if self._count > _MANY_NOTES:
             kept = [
@@ -155,21 +155,21 @@ class FilesReader:
             self._load()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to close."""
 
 
 def listed(path: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """The files that are meant, as far as their names tell: whole ones, no folders.
+    """Yield the files to read, by their names: no temporary files, no folders.
 
     Raises:
-        NotFound: there is no such folder.
+        NotFound: the folder does not exist.
     """
     text = str(path)
     try:
         names = glob(text, recursive=True) if has_magic(text) else _inside(text)  # noqa: PTH207
     except FileNotFoundError:
         raise NotFound(f"reading files needs {text}", got="no such folder",
-                       do="make it, or write a glob") from None  # fmt: skip
+                       do="create it, or write a glob") from None  # fmt: skip
     for name in names:
         if _is_whole(Path(name).name):
             try:
@@ -181,7 +181,7 @@ def listed(path: Path) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def _inside(text: str) -> list[str]:
-    """The entries of a folder; a file is the only one of its own."""
+    """The entries of a folder; of a file, the file itself."""
     try:
         return [entry.path for entry in os.scandir(text)]
     except NotADirectoryError:
@@ -189,10 +189,10 @@ def _inside(text: str) -> list[str]:
 
 
 def _refuse_rows_twice(there: Iterable[str], known: set[str]) -> None:
-    """Stop where a job's own sink put files together and both they and the sum are at hand.
+    """Stop if a sink has compacted files, and this job would read their rows twice.
 
     Raises:
-        DataGone: it names the file that holds rows again.
+        DataGone: the message names the file that has the rows again.
     """
     for path in there:
         found = _SUM.search(path)
@@ -203,20 +203,20 @@ def _refuse_rows_twice(there: Iterable[str], known: set[str]) -> None:
             beside = Path(other).parent == Path(path).parent
             if part and beside and found["first"] <= part["first"] <= found["last"]:
                 raise DataGone(
-                    f"each row is read once; {path} needs to hold other rows than {other}",
-                    got="a folder in which a Millstream job puts its files together",
-                    do="read it when that job has stopped, from another --checkpoint, or read "
-                    "what that job reads",
+                    f"each row is read once; {path} needs to have other rows than {other}",
+                    got="a folder in which a Millstream job compacts its files",
+                    do="read it when that job has stopped, with a fresh --checkpoint, or read "
+                    "the input of that job",
                 )
 
 
 def _is_whole(name: str) -> bool:
-    """Whether a name is that of a finished file: not hidden, not temporary."""
+    """Whether a name is that of a complete file: not hidden, not temporary."""
     return not name.startswith((".", "_")) and not name.lower().endswith(_TEMPORARY)
 
 
 def _pieces(seen: Seen, a: int, b: int) -> list[dict[str, Any]]:
-    """The rows `a` to `b` of all, which lie in this file, as slices between its marks."""
+    """The rows `a` to `b` of the source, which are in this file, as slices between its marks."""
     pieces: list[dict[str, Any]] = []
     starts = [row for row, _ in seen.marks]
     place = bisect_right(starts, a - seen.first) - 1

@@ -1,4 +1,4 @@
-"""Pieces of files to rows, where they are decoded."""
+"""Reads pieces of files where they are decoded."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SHOWN = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class FileRows:
-    """Pieces of files of one format to rows; both lanes read them with this."""
+    """Reads rows from pieces of files of one format, in both lanes."""
 
     format: str
 
@@ -64,9 +64,9 @@ class FileRows:
 
 
 def original(part: dict[str, Any], format_: str) -> bytes | None:
-    """The one row of a piece as it lies in the file; of an unreadable file its beginning.
+    """The row of a piece with a single row, as in the file; of an unreadable file its beginning.
 
-    A row of a Parquet file is shown as JSON: it has no bytes of its own.
+    A row of a Parquet file is returned as JSON, because it has no bytes of its own.
     """
     path = Path(part["path"])
     if part["broken"] is not None:

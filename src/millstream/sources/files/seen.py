@@ -1,7 +1,7 @@
-"""Files a job has seen: each with its place in the order of rows, fixed when it was noted.
+"""The files that a job has seen, each with its position in the order of rows.
 
-The list rests in the checkpoint as notes. Rows are numbered through all files: a file's
-rows begin where those of the file before it end. A file that is noted may not change.
+The list is stored in the checkpoint as notes. Rows are numbered across all files: a file's rows
+begin where those of the previous file end. A noted file must not change.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _PACKED = (".gz", ".bz2", ".zst", ".xz", ".lz4", ".snappy", ".zip")
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One file: what it was when it was noted, and where its rows are.
+    """One file: its facts when it was noted, and where its rows are.
 
-    `first` is the number of its first row; `marks` are pairs of a row (counted from the
-    file's first) and the byte it begins at, or the row group it begins; `quoted` says that
-    line breaks inside quotes end no row (files noted by older versions were counted by lines).
-    A file that cannot be read as a whole has one row, and says in `broken` why.
+    `first` is the number of its first row. `marks` are pairs of a row (counted from the file's
+    first) and the byte at which it begins, or the row group that it begins. `quoted`: line
+    breaks inside quotes do not end a row (older versions counted lines). A file that cannot be
+    read has a single row, and `broken` is the reason.
     """
 
     path: str
@@ -50,57 +50,57 @@ class Seen:
 
     @property
     def end(self) -> int:
-        """The number after its last row."""
+        """The number of its last row, plus one."""
         return self.first + self.rows
 
     def note(self) -> dict[str, Any]:
-        """As it is kept in the checkpoint."""
+        """The note in the checkpoint."""
         return asdict(self)
 
     @classmethod
     def of(cls, body: dict[str, Any]) -> Self:
-        """From JSON, whose pairs are lists."""
+        """From a note, in which pairs are lists."""
         marks = tuple((row, at) for row, at in body["marks"])
         header = None if body["header"] is None else tuple(body["header"])
         return cls(**{**body, "marks": marks, "header": header})
 
     def check(self) -> None:
-        """Stop where the file is gone or has changed since it was noted.
+        """Stop if the file was deleted or has changed since it was noted.
 
         Raises:
-            DataGone: it names the file.
+            DataGone: the message names the file.
         """
         try:
             now = Path(self.path).stat()
         except OSError as error:
             raise DataGone(
-                f"the job needs {self.path}, which it has seen and not read to its end",
+                f"the job needs {self.path}, which it has not read to its end",
                 got=error.strerror or str(error),
-                do="put it back, or begin anew with another --checkpoint",
+                do="restore it, or start with a fresh --checkpoint",
             ) from None
         if not self.same(now):
             raise self.altered(now)
 
     def same(self, now: os.stat_result) -> bool:
-        """Whether a file of that name is still the one that was noted."""
+        """Whether the file with that name is still the one that was noted."""
         if (now.st_size, now.st_mtime_ns) != (self.size, self.changed):
             return False
         return now.st_ino == self.inode or head_of(Path(self.path)) == self.head
 
     def altered(self, now: os.stat_result) -> DataGone:
-        """The sentence for a file that changed."""
+        """The error for a file that has changed."""
         return DataGone(
             f"{self.path} needs to stay as it was when the job first saw it ({self.size} bytes)",
             got=f"a file of {now.st_size} bytes, written since",
             do="write new rows to a new file, under a name that begins with a dot until it is "
-            "whole; to read this one again, begin anew with another --checkpoint",
+            "complete; to read this one again, start with a fresh --checkpoint",
         )
 
 
 def look_at(path: Path, format_: str, schema: Schema, first: int) -> Seen | None:
-    """A file as it is now; None while it is empty, being written or already gone.
+    """The file as it is now; None if it is empty, incomplete or already deleted.
 
-    One that may not be read is broken; a disk that fails stops the run.
+    A file without read permission is broken; an I/O error stops the run.
     """
     try:
         before = path.stat()
@@ -127,7 +127,7 @@ def _contents(path: Path, format_: str, schema: Schema) -> dict[str, Any]:
             return {"broken": str(error)}
         return {"rows": rows, "marks": tuple((row, group) for group, row in enumerate(groups))}
     if path.suffix.lower() in _PACKED:
-        return {"broken": f"packed files ({path.suffix}) are not read: unpack it"}
+        return {"broken": f"compressed files ({path.suffix}) are not read: decompress it"}
     if format_ == "csv":
         return _csv_contents(path, schema)
     found = lines.count(path, lines.first_line(path)[1])
@@ -145,6 +145,6 @@ def _csv_contents(path: Path, schema: Schema) -> dict[str, Any]:
 
 
 def head_of(path: Path) -> str:
-    """A digest of a file's beginning."""
+    """A digest of the start of a file."""
     with path.open("rb") as file:
         return hashlib.blake2b(file.read(_HEAD), digest_size=16).hexdigest()

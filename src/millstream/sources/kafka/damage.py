@@ -1,7 +1,7 @@
-"""Where a partition can be read again behind a damaged record batch.
+"""Finds the first readable offset after a damaged record batch.
 
-What the header of a damaged batch says of its last offset may be damaged as well. So the log is
-asked: the first offset behind it from which an intact batch is read.
+The last offset in the header of a damaged batch may be damaged as well. So the log is searched for
+the first offset after the batch from which an intact batch can be read.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millstream.errors import DamagedLog
-from millstream.sources.kafka import errors as troubles
+from millstream.sources.kafka import errors
 from millstream.sources.kafka.wire_fetch import WireFetcher
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def behind(cluster: Cluster, topic: str, partition: int, offset: int, end: int) -> int | None:
-    """Where reading can go on up to `end`; None if the batch at this offset is intact.
+    """The offset at which reading can continue, up to `end`; None if the batch is intact.
 
     Raises:
         Unavailable: Kafka does not answer.
@@ -40,7 +40,7 @@ class _Log:
         self._partition, self._end = partition, end
 
     def damage(self, offset: int) -> int | None:
-        """If the batch at this offset is damaged, where its header says that it ends."""
+        """If the batch at this offset is damaged, the end offset in its header."""
         columns = ["partition", "offset"]
         try:
             next(iter(self.fetcher.read({self._partition: (offset, self._end)}, columns)), None)
@@ -50,7 +50,7 @@ class _Log:
         return None
 
     def behind(self, offset: int, guess: int) -> int:
-        """The first offset behind a damaged one from which the log can be read."""
+        """The first offset after a damaged one from which the log can be read."""
         if self._readable(guess):
             batch = self._batch(guess) if guess < self._end else None
             return (
@@ -71,7 +71,7 @@ class _Log:
         return min(readable, self._end)
 
     def _readable(self, offset: int) -> bool:
-        """Whether an intact batch is read from there, or nothing is left to read."""
+        """Whether an intact batch can be read at an offset, or nothing is left to read."""
         try:
             return offset >= self._end or self._batch(offset) is not None
         except DamagedLog:
@@ -81,4 +81,4 @@ class _Log:
         try:
             return self.fetcher.batch_at(self._partition, offset)
         except OSError as error:
-            raise troubles.unavailable(self._topic, self._address, str(error)) from error
+            raise errors.unavailable(self._topic, self._address, str(error)) from error

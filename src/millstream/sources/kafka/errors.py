@@ -1,4 +1,4 @@
-"""What may be wrong with a topic that is read, in one sentence each."""
+"""The errors of reading a topic."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ UNKNOWN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC,
 
 
 def of(error: KafkaError, topic: str, address: str, gone: DataGone) -> MillstreamError | None:
-    """What librdkafka says of a partition; `gone` where the log no longer holds an offset, None
-    where the next try may go well."""
+    """Classify an error of librdkafka: `gone` if the log no longer holds an offset, None if a retry
+    may succeed."""
     if error.code() in GONE:
         return gone
     if error.code() in UNKNOWN:
@@ -28,11 +28,11 @@ def of(error: KafkaError, topic: str, address: str, gone: DataGone) -> Millstrea
 
 
 def gone(topic: str, partition: int, offset: int) -> DataGone:
-    """The log no longer holds what is asked for."""
+    """The log no longer holds an offset."""
     return DataGone(
         f"the job needs {topic}/{partition} from offset {offset} on",
         got="a log that no longer holds it",
-        do="begin anew with another --checkpoint, and give the topic a longer retention",
+        do="start with a fresh --checkpoint, and give the topic a longer retention",
     )
 
 
@@ -41,23 +41,23 @@ def damaged(topic: str, partition: int, bad: BadBatch) -> DamagedLog:
     return DamagedLog(
         f"reading {topic}/{partition} needs an intact record batch at offset {bad.first}",
         got=bad.why,
-        do="go on behind that batch by `millstream run … --skip-damaged`, or restore the "
+        do="continue after that batch by `millstream run … --skip-damaged`, or restore the "
         "partition from a replica",
         place=(partition, bad.first, bad.after),
     )
 
 
 def unknown(topic: str, address: str) -> NotFound:
-    """There is no such topic."""
+    """The topic does not exist."""
     return NotFound(
         f"reading needs the topic {topic!r} to exist",
         got=f"no such topic at {address}",
-        do=f"make it with `millstream topics create {topic}`",
+        do=f"create it with `millstream topics create {topic}`",
     )
 
 
 def waiting(address: str, why: str | None) -> str:
-    """What a job says that waits for Kafka to come back."""
+    """The message of a job that waits for Kafka."""
     return f"waiting for Kafka at {address}: {why}"
 
 
@@ -66,5 +66,5 @@ def unavailable(topic: str, address: str, got: str) -> Unavailable:
     return Unavailable(
         f"reading the topic {topic!r} needs Kafka at {address}",
         got=got,
-        do="start it, or name another with --kafka",
+        do="start it, or choose another with --kafka",
     )

@@ -1,11 +1,12 @@
-"""Records of a topic, fetched where they are decoded: on the driver, or in Spark's workers.
+"""Fetches records of a topic where they are decoded: on the driver, or in Spark's workers.
 
-No record passes through the JVM on its way to the decoder. Only committed ones are seen.
+No record passes through the JVM before it is decoded. Only committed records are read.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -18,36 +19,32 @@ if TYPE_CHECKING:
 
 
 class Fetcher(Protocol):
-    """One topic, read range by range; what is open stays open between them."""
+    """Reads one topic range by range; connections stay open between ranges."""
 
     def read(
         self, ranges: Ranges, columns: Sequence[str], *, live: bool = False
     ) -> Iterator[pa.Table]:
         """The records of these ranges (`raw_schema`), in order within each partition.
 
-        With `live` the ranges end where the log ends now.
+        With `live` the ranges end at the current end of the log.
 
         Raises:
             DamagedLog: some of them cannot be read.
             DataGone: the log no longer holds some of them.
             NotFound: there is no such topic.
-            Unavailable: nothing has come for two minutes.
+            Unavailable: no data for two minutes.
         """
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close all connections."""
 
 
 def fetcher(
-    cluster: Cluster,
-    topic: str,
-    columns: Sequence[str],
-    *,
-    waiting: Callable[[str], None] = lambda why: None,
+    cluster: Cluster, topic: str, *, waiting: Callable[[str], None] = lambda why: None
 ) -> Fetcher:
-    """The faster of two ways, where it can go: an open listener.
+    """Return the faster fetcher if the listener is unsecured, otherwise librdkafka.
 
-    `waiting` is told what keeps it waiting for longer than a moment.
+    `waiting` is called with the reason if it waits for more than a moment.
     """
     if cluster.settings:
         from millstream.sources.kafka.librdkafka_fetch import ClientFetcher
@@ -60,7 +57,7 @@ def fetcher(
 
 @dataclass(frozen=True)
 class Fetch:
-    """What a Spark task is sent: a task with the number n reads the n-th slice."""
+    """The function of the Spark tasks: task n reads the n-th slice."""
 
     cluster: Cluster
     topic: str
@@ -68,8 +65,8 @@ class Fetch:
     columns: tuple[str, ...]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The records of the slices whose numbers come in."""
-        here = _kept(self.cluster, self.topic, self.columns)
+        """Yield the records of the slices with the given numbers."""
+        here = _worker_fetcher(self.cluster, self.topic)
         for batch in batches:
             for number in batch.column("id").to_pylist():
                 partition, first, end = self.slices[number]
@@ -78,7 +75,7 @@ class Fetch:
 
 
 def sliced(ranges: Ranges, least: int) -> tuple[tuple[int, int, int], ...]:
-    """The ranges as slices, one to a partition; large ones in pieces until there are so many."""
+    """Divide ranges into at least `least` slices if they are large; a slice is in one partition."""
     slices = [(p, a, b) for p, (a, b) in sorted(ranges.items()) if b > a]
     while 0 < len(slices) < least:
         place = max(range(len(slices)), key=lambda n: slices[n][2] - slices[n][1])
@@ -90,12 +87,7 @@ def sliced(ranges: Ranges, least: int) -> tuple[tuple[int, int, int], ...]:
     return tuple(slices)
 
 
-_KEPT: dict[tuple[Cluster, str, tuple[str, ...]], Fetcher] = {}
-
-
-def _kept(cluster: Cluster, topic: str, columns: tuple[str, ...]) -> Fetcher:
-    """This worker's own; workers are used for many tasks."""
-    known = (cluster, topic, columns)
-    if known not in _KEPT:
-        _KEPT[known] = fetcher(*known)
-    return _KEPT[known]
+@cache
+def _worker_fetcher(cluster: Cluster, topic: str) -> Fetcher:
+    """The fetcher of this worker process, kept for later tasks."""
+    return fetcher(cluster, topic)

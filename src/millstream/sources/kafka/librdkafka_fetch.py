@@ -1,4 +1,4 @@
-"""Records of a topic as Arrow, fetched by librdkafka: from any cluster, with their headers."""
+"""Fetches records of a topic as Arrow with librdkafka: from any cluster, with headers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millstream.kafka.librdkafka import LOG
 from millstream.kafka.protocol.batch_headers import BadBatch
 from millstream.kafka.record_limits import READ_ANY_SIZE
 from millstream.kafka.records import headers_of
-from millstream.sources.kafka import errors as troubles
+from millstream.sources.kafka import errors
 from millstream.sources.spec import raw_schema
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ _CLIENT = {
     "fetch.error.backoff.ms": "100",
     "check.crcs": "true",
 }
-_AT_ONCE = 20_000
-_WAIT = 1.0
+_MAX_MESSAGES = 20_000
+_POLL_SECONDS = 1.0
 _PATIENCE = 120.0
 
 _DAMAGED = (KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError._NOT_IMPLEMENTED,
@@ -46,96 +46,96 @@ _DAMAGED = (KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError._NOT_IM
 
 
 class ClientFetcher:
-    """One client of one topic, kept open from range to range.
+    """One client of one topic, kept open between ranges.
 
-    A range that begins where the last one ended goes on with what has come meanwhile.
+    A range that begins where the last one ended uses the records received meanwhile.
     """
 
     def __init__(self, cluster: Cluster, topic: str) -> None:
         self._cluster, self._consumer, self._fresh = cluster, _opened(cluster), True
         self._topic, self._address = topic, cluster.address
         self._next: dict[int, int] = {}
-        self._ahead: list[Message] = []
+        self._kept: list[Message] = []
 
     def read(
         self, ranges: Ranges, columns: Sequence[str], *, live: bool = False
     ) -> Iterator[pa.Table]:
         """The records of these ranges, in order within each partition.
 
-        With `live` they end where the log ends now, and all partitions are read at once: what
-        comes after them is little and is kept. Otherwise it is one partition after the other,
-        for the client would fetch without end of one while it waits for another.
+        With `live` they end at the current end of the log, and all partitions are read at once: the
+        few records after them are kept. Otherwise partitions are read one after the other, because
+        the client would go on fetching from one while another is slow.
 
         Raises:
             DamagedLog: some of them cannot be read.
             DataGone: the log no longer holds some of them.
             NotFound: there is no such topic.
-            Unavailable: nothing has come for two minutes.
+            Unavailable: no data for two minutes.
         """
         whole = {p: (a, b) for p, (a, b) in ranges.items() if b > a}
         known = self._next
         for part in [whole] if live else [{p: span} for p, span in sorted(whole.items())]:
             left = {p: b for p, (_, b) in part.items()}
-            positions = self._go_to({p: a for p, (a, _) in part.items()}, known if live else {})
-            for messages in self._come(left, positions):
+            positions = self._seek({p: a for p, (a, _) in part.items()}, known if live else {})
+            for messages in self._receive(left, positions):
                 try:
                     self._check(messages, left)
-                except _OutOfDate:
-                    self._open_again()
+                except _Stale:
+                    self._replace_client()
                     self._assign({p: at for p, at in positions.items() if p in left})
                     continue
-                table = self._taken(messages, left, positions, columns)
+                table = self._rows_of(messages, left, positions, columns)
                 if table.num_rows:
                     yield table
             self._fresh = False
             self._next = positions | left | {p: b for p, (_, b) in part.items()}
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close all connections."""
         self._consumer.close()
 
-    def _open_again(self) -> None:
-        """Behind a damaged batch librdkafka goes on anywhere: what it has is forgotten."""
+    def _replace_client(self) -> None:
+        """Replace the client: after a damaged batch, librdkafka may continue at any offset."""
         self._consumer.close()
         self._consumer, self._fresh = _opened(self._cluster), True
-        self._next, self._ahead = {}, []
+        self._next, self._kept = {}, []
 
     def _assign(self, positions: Mapping[int, int]) -> None:
         self._consumer.assign(
             [TopicPartition(self._topic, p, start) for p, start in positions.items()]
         )
 
-    def _come(self, left: dict[int, int], positions: dict[int, int]) -> Iterator[list[Message]]:
-        """What comes, until nothing is left to come."""
-        waiting, self._ahead = self._ahead, []
+    def _receive(self, left: dict[int, int], positions: dict[int, int]) -> Iterator[list[Message]]:
+        """Yield received messages until all ranges are complete."""
+        waiting, self._kept = self._kept, []
         if waiting:
             yield waiting
-        heard = time.monotonic()
+        last = time.monotonic()
         while left:
-            first = self._consumer.poll(_WAIT)
+            first = self._consumer.poll(_POLL_SECONDS)
             if first is not None:
-                heard = time.monotonic()
-                more = _AT_ONCE
+                last = time.monotonic()
+                more = _MAX_MESSAGES
                 if len(positions) == 1:
                     more = min(more, sum(end - positions[p] for p, end in left.items()) - 1)
                 yield [first, *(self._consumer.consume(more, 0) if more else ())]
-            elif time.monotonic() - heard > _PATIENCE:
-                raise troubles.unavailable(self._topic, self._address, "no answer")
+            elif time.monotonic() - last > _PATIENCE:
+                raise errors.unavailable(self._topic, self._address, "no answer")
 
-    def _go_to(self, starts: Mapping[int, int], others: Mapping[int, int]) -> dict[int, int]:
-        """Where each partition is read from; until the end is reached nobody goes on from here."""
+    def _seek(self, starts: Mapping[int, int], others: Mapping[int, int]) -> dict[int, int]:
+        """Seek to the starts of the ranges; returns the position of every assigned partition."""
         known, self._next = self._next, {}
         if all(known.get(p) == start for p, start in starts.items()):
             return known
-        positions, self._ahead = {**others, **starts}, []
+        positions, self._kept = {**others, **starts}, []
         self._assign(positions)
         return positions
 
-    def _taken(
+    def _rows_of(
         self, messages: list[Message], left: dict[int, int], positions: dict[int, int],
         columns: Sequence[str],
     ) -> pa.Table:  # fmt: skip
-        """Those of these ranges as rows; those beyond are kept, partitions that are done go."""
+        """The messages in the ranges as rows; later ones are kept, complete partitions removed."""
         records = [message for message in messages if message.error() is None]
         count = len(records)
         offsets = np.fromiter(map(Message.offset, records), np.int64, count)
@@ -149,15 +149,15 @@ class ClientFetcher:
             if reached >= end:
                 del left[partition]
         if count != len(messages):
-            self._hear(messages, left)
+            self._handle_ends(messages, left)
         if not mine.all():
-            self._ahead += [records[place] for place in np.flatnonzero(~mine).tolist()]
+            self._kept += [records[place] for place in np.flatnonzero(~mine).tolist()]
             records = [records[place] for place in np.flatnonzero(mine).tolist()]
             offsets, partitions = offsets[mine], partitions[mine]
         return _table(records, offsets, partitions, columns)
 
-    def _hear(self, messages: list[Message], left: dict[int, int]) -> None:
-        """Ends of partitions, behind whose last record nothing but marks may lie."""
+    def _handle_ends(self, messages: list[Message], left: dict[int, int]) -> None:
+        """Handle ends of partitions: only control records may follow the last record."""
         for message in messages:
             error = message.error()
             if error is not None and error.code() == KafkaError._PARTITION_EOF:
@@ -166,28 +166,28 @@ class ClientFetcher:
                     del left[partition]
 
     def _check(self, messages: list[Message], left: Mapping[int, int]) -> None:
-        """Raise what is wrong with what is read; what lies behind it is read by later ranges."""
+        """Raise errors within the ranges; errors after them are left to later ranges."""
         for message in messages:
             error = message.error()
             if error is None or error.code() == KafkaError._PARTITION_EOF:
                 continue
             partition, offset = int(message.partition() or 0), int(message.offset() or 0)
-            harmed = error.code() in troubles.GONE + _DAMAGED
-            if harmed and not self._fresh:
-                raise _OutOfDate
-            if harmed and offset >= left.get(partition, 0):
+            unreadable = error.code() in errors.GONE + _DAMAGED
+            if unreadable and not self._fresh:
+                raise _Stale
+            if unreadable and offset >= left.get(partition, 0):
                 continue
             if error.code() in _DAMAGED:
-                self._open_again()
+                self._replace_client()
                 bad = BadBatch(offset, offset + 1, error.str())
-                raise troubles.damaged(self._topic, partition, bad)
-            gone = troubles.gone(self._topic, partition, offset)
-            if trouble := troubles.of(error, self._topic, self._address, gone):
-                raise trouble
+                raise errors.damaged(self._topic, partition, bad)
+            gone = errors.gone(self._topic, partition, offset)
+            if stop := errors.of(error, self._topic, self._address, gone):
+                raise stop
 
 
-class _OutOfDate(Exception):
-    """A client says of what it read before that it is damaged or gone: a fresh one is asked."""
+class _Stale(Exception):
+    """A reused client reports damaged or deleted records; a new client is asked instead."""
 
 
 def _opened(cluster: Cluster) -> Consumer:
@@ -205,7 +205,7 @@ def _table(
         "partition": lambda: partitions,
         "offset": lambda: offsets,
         "timestamp": lambda: 1000 * np.fromiter(
-            (told[1] for told in map(Message.timestamp, records)), np.int64, len(records)
+                    (stamp for _, stamp in map(Message.timestamp, records)), np.int64, len(records)
         ),
     }  # fmt: skip
     return pa.table(

@@ -1,8 +1,8 @@
-"""Single records of a topic, whole: what a dead row is shown as.
+"""Fetches single records with all their parts, for dead rows.
 
-Batches are read without keys and headers. Where a record turns out bad, it is fetched again by
-its offset: all partitions at once, each in one pass that skips long gaps. Records that are many
-bytes are fetched partition by partition, as many as there is room for.
+Batches are read without keys and headers. A bad record is fetched again by its offset: from all
+partitions at once, each in one pass that skips long gaps. If the records are large, they are
+fetched partition by partition, as many as fit in memory.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     Places = Mapping[int, Sequence[int]]
 
 _GAP = 5_000
-_MOST = 64 << 20  # bytes of records that are held at once
+_MOST = 64 << 20  # bytes of records in memory
 _ORDER = [("partition", "ascending"), ("offset", "ascending")]
 
 
 def fetch(cluster: Cluster, topic: str, places: Places) -> pa.Table:
     """The records at these offsets (ascending in each partition), in that order: all of them, or
-    the first ones with which it is 64 MB.
+    the first 64 MB.
 
     Raises:
         DamagedLog: one of them cannot be read.
-        DataGone: one of them is no longer there.
+        DataGone: one of them no longer exists.
         NotFound: there is no such topic.
-        Unavailable: nothing has come for two minutes.
+        Unavailable: no data for two minutes.
     """
     wanted = {p: sorted(set(offsets)) for p, offsets in sorted(places.items()) if offsets}
     if len(wanted) > 1:
@@ -46,7 +46,7 @@ def fetch(cluster: Cluster, topic: str, places: Places) -> pa.Table:
 
 
 def _together(cluster: Cluster, topic: str, wanted: Places) -> pa.Table | None:
-    """All records of several partitions; None if they are too many bytes or some are missing."""
+    """All records of several partitions; None if they are too large or some are missing."""
     tables, held = [raw_schema().empty_table()], 0
     try:
         for table in _records(cluster, topic, wanted):
@@ -82,7 +82,7 @@ def _in_order(cluster: Cluster, topic: str, wanted: Places) -> pa.Table:
 
 
 def _records(cluster: Cluster, topic: str, wanted: Places) -> Iterator[pa.Table]:
-    """The records that are there, in order within each partition, and bit by bit."""
+    """Yield the existing records in chunks, in order within each partition."""
     stretches = {partition: _stretches(offsets) for partition, offsets in wanted.items()}
     only = {partition: frozenset(offsets) for partition, offsets in wanted.items()}
     fetcher = WireFetcher(cluster, topic, only=only)
@@ -95,7 +95,7 @@ def _records(cluster: Cluster, topic: str, wanted: Places) -> Iterator[pa.Table]
 
 
 def _stretches(offsets: Sequence[int]) -> list[tuple[int, int]]:
-    """Ranges without long gaps that hold these offsets."""
+    """Ranges without long gaps that contain these offsets."""
     found = [(offsets[0], offsets[0] + 1)]
     for offset in offsets[1:]:
         first, end = found[-1]
@@ -110,5 +110,5 @@ def _gone(topic: str, partition: int, offset: int) -> DataGone:
     return DataGone(
         f"a bad row needs its record, {topic}/{partition} at offset {offset}",
         got="a log that no longer holds it",
-        do="start again: a batch of which nothing was prepared is planned again",
+        do="restart the job: the batch was not prepared yet and is planned again",
     )

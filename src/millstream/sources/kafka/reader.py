@@ -1,6 +1,6 @@
-"""A Kafka topic opened for one run: what may be read, and the records of a range.
+"""A Kafka topic opened for one run: its offsets, and the records of a range.
 
-Only committed records are seen: ends are last stable offsets, and records are fetched with
+Only committed records are read: ends are last stable offsets, and records are fetched with
 `read_committed`.
 """
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.errors import InvalidSpec, Unavailable
 from millstream.kafka.librdkafka import LOG
-from millstream.sources.kafka import errors as troubles
+from millstream.sources.kafka import errors
 from millstream.sources.spec import (
     Extent,
     Offsets,
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from millstream.kafka.settings import Cluster
     from millstream.sources.kafka.fetch import Fetcher
 
-_PLACES = [("partition", "ascending"), ("offset", "ascending")]
-_LOOK_SECONDS = 5.0
+_ORDER = [("partition", "ascending"), ("offset", "ascending")]
+_REFRESH_SECONDS = 5.0
 _PATIENCE = 10.0
-_OUTAGE = 120.0
-_SETTLING = 3.0  # seconds in which a new topic comes to be known to every broker
-_AGAIN = 0.25
+_MAX_OUTAGE = 120.0
+_TOPIC_PROPAGATION = 3.0  # seconds until every broker knows a new topic
+_RETRY_SECONDS = 0.25
 _CLOSE_SECONDS = 3.0
-_MOST_HELD = 64 << 20  # bytes of records that are read at once on the driver
+_MAX_BYTES = 64 << 20  # bytes of records that the driver reads at once
 
 
 class TopicReader:
@@ -58,59 +58,60 @@ class TopicReader:
 
         if cluster.settings:
             raise InvalidSpec(
-                "a pipeline's Kafka needs to be one without security settings in this version",
+                "in this version a pipeline needs a Kafka cluster without security settings",
                 got=", ".join(sorted(cluster.settings)),
-                do="read it with ms.Consumer, or name an open listener with --kafka",
+                do="read it with ms.Consumer, or choose an unsecured listener with --kafka",
             )
         self._cluster, self._topic, self._group = cluster, topic, group
         self._address, self._waiting = cluster.address, waiting
-        self._admin = self._asking()
+        self._admin = self._admin_client()
         self._committer = Consumer(
             cluster.client(**{"group.id": group, "enable.auto.commit": "false"}), logger=LOG
         )
         self._first: Offsets = {}
         self._ends: Offsets = {}
         self._identity: str | None = None
-        self._looked = 0.0
+        self._refreshed = 0.0
         self._fetcher: Fetcher | None = None
 
-    def _asking(self) -> Any:
-        """A client for questions, which knows the brokers that were named and no others yet."""
+    def _admin_client(self) -> Any:
+        """A new admin client, which knows only the bootstrap brokers."""
         from confluent_kafka.admin import AdminClient
 
         return AdminClient(dict(self._cluster.client()), logger=LOG)
 
     def extent(self) -> Extent:
-        """First offsets and stable ends; partitions and identity are looked at now and then.
+        """First offsets and stable ends; partitions and topic id are refreshed every few seconds.
 
-        A broker that has answered once and goes away is waited for.
+        It waits for a broker that was available before.
 
         Raises:
             NotFound: the topic does not exist.
             Unavailable: the broker did not answer in time.
         """
-        deadline = time.monotonic() + (_OUTAGE if self._first else _SETTLING)
+        deadline = time.monotonic() + (_MAX_OUTAGE if self._first else _TOPIC_PROPAGATION)
         while True:
             try:
                 return self._extent()
-            except Unavailable as trouble:
+            except Unavailable as error:
                 if time.monotonic() > deadline:
                     raise
-                self._waiting(troubles.waiting(self._address, trouble.got))
-                self._admin = self._asking()  # the old one may try for ever for a broker that died
-                time.sleep(_AGAIN)
+                self._waiting(errors.waiting(self._address, error.got))
+                # the old client may wait forever for a dead broker
+                self._admin = self._admin_client()
+                time.sleep(_RETRY_SECONDS)
 
     def _extent(self) -> Extent:
         from confluent_kafka.admin import OffsetSpec
 
-        if not self._first or time.monotonic() - self._looked > _LOOK_SECONDS:
-            self._look()
+        if not self._first or time.monotonic() - self._refreshed > _REFRESH_SECONDS:
+            self._refresh()
         before, self._ends = self._ends, self._offsets(OffsetSpec.latest(), self._first)
         if any(end < before.get(partition, end) for partition, end in self._ends.items()):
-            self._look()  # a log that ends earlier than it did may be another one
+            self._refresh()  # a log that ends earlier than before may be a recreated one
         return Extent(dict(self._first), dict(self._ends), self._identity)
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         from confluent_kafka import TopicCollection
         from confluent_kafka.admin import OffsetSpec
 
@@ -119,7 +120,7 @@ class TopicReader:
         partitions = [part.id for part in topic.partitions]
         self._first = self._offsets(OffsetSpec.earliest(), partitions)
         self._identity = str(topic.topic_id)
-        self._looked = time.monotonic()
+        self._refreshed = time.monotonic()
 
     def _offsets(self, spec: Any, partitions: Iterable[int]) -> Offsets:
         from confluent_kafka import IsolationLevel, TopicPartition
@@ -134,20 +135,20 @@ class TopicReader:
         }
 
     def _answer(self, future: Any, *, described: bool = False) -> Any:
-        """What a broker says; of a topic that has been `described`, one that does not know it
-        yet, or no longer, is asked again."""
+        """The broker's answer. If the topic has been `described`, a broker that does not know it
+        (yet, or any more) is temporarily unavailable."""
         from confluent_kafka import KafkaError, KafkaException
 
         try:
             return future.result(timeout=_PATIENCE)
         except TimeoutError as error:
-            raise troubles.unavailable(self._topic, self._address, "no answer") from error
+            raise errors.unavailable(self._topic, self._address, "no answer") from error
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART and described:
-                self._looked = 0.0
+                self._refreshed = 0.0
             elif error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise troubles.unknown(self._topic, self._address) from None
-            raise troubles.unavailable(self._topic, self._address, error.args[0].str()) from error
+                raise errors.unknown(self._topic, self._address) from None
+            raise errors.unavailable(self._topic, self._address, error.args[0].str()) from error
 
     def scan(self, spark: SparkSession, ranges: Ranges, more: Sequence[str] = ()) -> Scan:
         """The records of these ranges, fetched in Spark's tasks."""
@@ -159,11 +160,11 @@ class TopicReader:
         return Scan(spark.range(0, len(slices), 1, count), fetch)
 
     def table(self, ranges: Ranges, more: Sequence[str] = ()) -> pa.Table:
-        """The records of these ranges, fetched here; partition by partition, in order.
+        """The records of these ranges, fetched on the driver; partition by partition, in order.
 
         Raises:
             DamagedLog: some of them cannot be read.
-            TooMuch: they are more bytes than are read at once.
+            TooMuch: they are larger than the driver reads at once.
         """
         import pyarrow as pa
 
@@ -174,13 +175,13 @@ class TopicReader:
         if not ranges:
             return empty
         if self._fetcher is None:
-            self._fetcher = fetcher(self._cluster, self._topic, columns, waiting=self._waiting)
+            self._fetcher = fetcher(self._cluster, self._topic, waiting=self._waiting)
         live = all(b >= self._ends.get(p, b + 1) for p, (_, b) in ranges.items())
-        found = _held(self._fetcher.read(ranges, columns, live=live), ranges)
+        found = _read_all(self._fetcher.read(ranges, columns, live=live), ranges)
         return pa.concat_tables([empty, *(found if len(ranges) == 1 else _in_order(found))])
 
     def check(self, ranges: Ranges) -> None:
-        """Read these ranges for nothing.
+        """Read these ranges to check them, and discard the records.
 
         Raises:
             DamagedLog: some of them cannot be read.
@@ -188,7 +189,7 @@ class TopicReader:
         from millstream.sources.kafka.fetch import fetcher
 
         columns = read_columns()
-        reading = fetcher(self._cluster, self._topic, columns, waiting=self._waiting)
+        reading = fetcher(self._cluster, self._topic, waiting=self._waiting)
         try:
             for _ in reading.read(ranges, columns):
                 pass
@@ -196,7 +197,7 @@ class TopicReader:
             reading.close()
 
     def behind_damage(self, partition: int, offset: int, end: int) -> int | None:
-        """Where reading can go on, if the record batch at this offset is damaged."""
+        """The offset at which reading can continue, if the batch at this offset is damaged."""
         from millstream.sources.kafka.damage import behind
 
         return behind(self._cluster, self._topic, partition, offset, end)
@@ -209,13 +210,13 @@ class TopicReader:
         return TopicPrefetchReader(self._cluster, self._topic, columns)
 
     def originals(self, places: Mapping[int, Sequence[int]]) -> pa.Table:
-        """Single records, the first ones where all are too much."""
+        """Single records; only the first ones if all are too large."""
         from millstream.sources.kafka.originals import fetch
 
         return fetch(self._cluster, self._topic, places)
 
     def progress(self, offsets: Mapping[int, int]) -> None:
-        """Commit positions to the group, for lag tools; recovery never reads them."""
+        """Commit offsets to the consumer group, for lag tools; recovery never reads them."""
         from confluent_kafka import KafkaException, TopicPartition
 
         places = [TopicPartition(self._topic, p, o) for p, o in offsets.items()]
@@ -225,8 +226,8 @@ class TopicReader:
             return
 
     def close(self) -> None:
-        """Let go of connections. Positions on their way to the group are waited for a moment
-        only: a broker that is away would keep them, and whoever stops, for minutes."""
+        """Close all connections. It waits only briefly for offset commits in flight, because an
+        unavailable broker would delay it for minutes."""
         with suppress(TimeoutError):
             bounded(self._committer.close, _CLOSE_SECONDS)
         if self._fetcher is not None:
@@ -248,28 +249,28 @@ class TopicPrefetchReader:
         return self._fetcher.following(starts, self._columns, least=least, most=most)
 
     def ask(self, starts: Mapping[int, int], *, least: int, most: int) -> None:
-        """Let the broker look for what will be waited for next; it answers only once."""
+        """Send the fetch for the next `wait` with these arguments."""
         self._fetcher.prefetch(starts, least=least, most=most)
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connection."""
         self._fetcher.close()
 
 
-def _held(tables: Iterable[pa.Table], ranges: Ranges) -> list[pa.Table]:
-    """All the tables, unless they are too much and end before their ranges do."""
+def _read_all(tables: Iterable[pa.Table], ranges: Ranges) -> list[pa.Table]:
+    """All tables; raises `TooMuch` if they are too large before the ranges end."""
     found: list[pa.Table] = []
     size = 0
     for table in tables:
-        if size >= _MOST_HELD:
-            raise TooMuch({p: _reached(found, p, first) for p, (first, _) in ranges.items()})
+        if size >= _MAX_BYTES:
+            raise TooMuch({p: _end_of(found, p, first) for p, (first, _) in ranges.items()})
         found.append(table)
         size += table.nbytes
     return found
 
 
-def _reached(tables: Iterable[pa.Table], partition: int, first: int) -> int:
-    """Behind which offset of a partition nothing is in these tables."""
+def _end_of(tables: Iterable[pa.Table], partition: int, first: int) -> int:
+    """The offset after the last record of a partition in these tables."""
     for table in tables:
         offsets = table["offset"].to_numpy()[table["partition"].to_numpy() == partition]
         first = max(first, int(offsets.max(initial=-1)) + 1)
@@ -277,14 +278,14 @@ def _reached(tables: Iterable[pa.Table], partition: int, first: int) -> int:
 
 
 def _in_order(tables: Sequence[pa.Table]) -> Sequence[pa.Table]:
-    """The same records by partition and offset: tables of one partition each, as our own
-    fetches give them, are only put behind each other."""
+    """The same records by partition and offset; tables of one partition each, as from
+    `WireFetcher`, only need to be concatenated."""
     import pyarrow as pa
 
     placed = {}
     for number, table in enumerate(tables):
         partitions = table["partition"].to_numpy()
         if not (partitions == partitions[0]).all():
-            return [pa.concat_tables(tables).sort_by(_PLACES)]
+            return [pa.concat_tables(tables).sort_by(_ORDER)]
         placed[int(partitions[0]), number] = table
     return [placed[place] for place in sorted(placed)]

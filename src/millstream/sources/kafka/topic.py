@@ -1,4 +1,4 @@
-"""`Topic`: a Kafka topic, as the place events come from and as a place answers go to."""
+"""`Topic`: a Kafka topic, as a source and as a sink."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Topic:
     JSON, or columns for Avro; `"FILE#message"` with a descriptor set for Protobuf; text
     and bytes have one column. As a sink, `key` names the columns of the record key
     (default: the operator's keys), the event time is the record's timestamp, and a
-    missing topic is made with the cluster's defaults.
+    missing topic is created with the cluster's defaults.
 
     >>> Topic("bids", schema="auction long, price double, ts timestamp").name
     'bids'
@@ -58,11 +58,11 @@ class Topic:
 
     @property
     def keys(self) -> tuple[str, ...] | None:
-        """The columns of the record key, where they were given."""
+        """The columns of the record key, if given."""
         return (self.key,) if isinstance(self.key, str) else tuple(self.key) if self.key else None
 
     def row_schema(self) -> Schema:
-        """The columns of its rows; asked for only where the topic is a source."""
+        """The columns of its rows; needed only if the topic is a source."""
         if self._parsed is None:
             raise InvalidSpec(
                 f"reading the topic {self.name!r} needs a schema",
@@ -72,11 +72,11 @@ class Topic:
         return self._parsed
 
     def wire(self) -> Format:
-        """How its record values are read and written."""
+        """The format of its record values."""
         return self._wire if self._wire is not None else format_of(self.format)
 
     def opener(self) -> Opener:
-        """How its raw records become rows."""
+        """Decodes its record values."""
         from millstream.sources.values import Values
 
         return Values(self.wire())
@@ -87,7 +87,7 @@ class Topic:
         return self.name
 
     def reader(self, opening: SourceOpening) -> Reader:
-        """The topic of the job's Kafka cluster, opened for one run."""
+        """Open the topic in the job's Kafka cluster for one run."""
         from millstream.sources.kafka.reader import TopicReader
 
         return TopicReader(opening.kafka(), self.name, opening.group, waiting=opening.on_wait)

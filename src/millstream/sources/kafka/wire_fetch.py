@@ -47,7 +47,7 @@ _LEADER_CHANGES = {5, 6, 9, 56, 74, 75, 78, 100}
 
 @dataclass(frozen=True, slots=True)
 class _Prefetch:
-    """A fetch sent ahead of the call that uses it: its offsets, and the partitions per leader."""
+    """A fetch that was sent before it is needed: its offsets, and the partitions per leader."""
 
     starts: Mapping[int, int] = field(default_factory=dict)
     sent: dict[Address, list[int]] = field(default_factory=dict)
@@ -165,7 +165,7 @@ class WireFetcher:
         self, starts: Mapping[int, int], columns: Sequence[str], *, least: int, most: int
     ) -> tuple[Ranges, pa.Table] | None:
         """The records after these offsets and their ranges, once they are `least` bytes; None if
-        they are fewer after a moment. Partition by partition, in order.
+        there are fewer after a moment. Partition by partition, in order.
 
         Each partition returns its share of `most` bytes at most, and one share is enough.
 

@@ -1,4 +1,4 @@
-"""A small, safe filter language over records: text in, a condition out, never code.
+"""A filter language for records: text is parsed into a condition, never executed as code.
 
     price > 10 and (shop.country = 'de' or not paid) and _key like 'user-%'
 
@@ -8,6 +8,6 @@
 - comparisons: = == != <> < <= > >=, `in (…)`, `like` with % and _, `is null`, each with `not`
 - logic: `and`, `or`, `not`, parentheses
 
-As in SQL a field that is missing, null or of another type makes a comparison *unknown*, and a
-record is shown only where the whole condition is true.
+As in SQL, a field that is missing, null or of another type makes a comparison *unknown*, and a
+record is shown only if the whole condition is true.
 """

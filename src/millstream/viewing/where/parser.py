@@ -1,4 +1,4 @@
-"""From the filter's text to its condition, by recursive descent.
+"""Parses a filter into a condition, by recursive descent.
 
 any    = all {"or" all}
 all    = no {"and" no}
@@ -27,10 +27,10 @@ TIME = ("_timestamp",)
 
 
 def parse(source: str, *, what: str = "--where") -> tree.Condition:
-    """The condition a text means; `what` names it in errors.
+    """Parse a filter; `what` names it in errors.
 
     Raises:
-        InvalidInput: names the character where the text stops making sense.
+        InvalidInput: the text is not a filter; names the character of the error.
     """
     return tree.Condition(_Parser(source, what).whole())
 

@@ -1,8 +1,8 @@
-"""The pieces of a `like` pattern between its %, found in text in steps that can be ended.
+"""The pieces of a `like` pattern between its %, searched in steps that can be interrupted.
 
-A piece without _ is looked for as it is, which Python does in linear time. One with _ is compared
-with thousands of positions at once, one of its characters after the other, so that no pattern
-keeps an interpreter busy for long without a pause.
+A piece without _ is searched by `str.find`, in linear time. A piece with _ is compared with
+thousands of positions at once, one character after the other, so that no pattern blocks the
+interpreter for long.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_SHORT = 1_024  # characters of text that are looked through in one go
-_FIRST, _LARGEST, _FURTHER = 1_024, 65_536, 4  # positions that are compared together
-_FEW = 32  # one position in so many is left: they are compared by themselves
+_SHORT = 1_024  # texts up to this length are searched by one regular expression
+_FIRST, _LARGEST, _FURTHER = 1_024, 65_536, 4  # positions that are compared at once
+_FEW = 32  # if one position in so many is left, they are compared individually
 
 
 class OutOfTime(Exception):
-    """Looking for a piece took longer than the record's filter may."""
+    """The search for a piece took longer than allowed."""
 
 
 class Text:
-    """A text that is looked through, and until when."""
+    """A text to search, and the deadline."""
 
     def __init__(self, text: str, until: float) -> None:
         self.text, self.until = text, until
@@ -41,37 +41,37 @@ class Text:
         return np.frombuffer(self.text.encode("utf-32-le", "surrogatepass"), np.uint32)
 
     def check(self) -> None:
-        """Raise OutOfTime where time is up."""
+        """Raise OutOfTime after the deadline."""
         if time.monotonic() > self.until:
             raise OutOfTime
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Text without %; `pattern` stands for it where it has a _, which fits any character."""
+    """Text without %; `pattern` is set if it has a _, which matches any character."""
 
     text: str
     pattern: re.Pattern[str] | None
     fixed: tuple[tuple[int, int], ...]
-    """Where its characters other than _ stand, and which they are."""
+    """The positions and code points of its characters other than _."""
 
     @classmethod
     def of(cls, text: str) -> Piece:
-        """The piece that is written so."""
+        """Parse a piece."""
         if "_" not in text:
             return cls(text, None, ())
         pattern = re.compile(".".join(map(re.escape, text.split("_"))), re.DOTALL)
         fixed = tuple((at, ord(one)) for at, one in enumerate(text) if one != "_")
         return cls(text, pattern, fixed)
 
-    def at(self, text: str, place: int) -> bool:
-        """Whether it stands there."""
+    def matches_at(self, text: str, place: int) -> bool:
+        """Whether the text has the piece at that position."""
         if self.pattern is None:
             return text.startswith(self.text, place)
         return self.pattern.match(text, place) is not None
 
     def find(self, where: Text, begin: int, end: int) -> int:
-        """The first place from `begin` on where it stands, with its end no later than `end`.
+        """The first match from `begin` on that ends at `end` or before; -1 if there is none.
 
         Raises:
             OutOfTime: it was not found in time.
@@ -98,7 +98,7 @@ class Piece:
 
 
 def _first(characters: Any, begin: int, many: int, fixed: Sequence[tuple[int, int]]) -> int:
-    """The first of so many positions at which these characters stand; -1 if there is none."""
+    """The first of `many` positions that match these characters; -1 if there is none."""
     import numpy as np
 
     fits = np.ones(many, bool)

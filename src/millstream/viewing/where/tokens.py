@@ -1,4 +1,4 @@
-"""The filter's text as words with their places."""
+"""The tokens of a filter, with their positions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PART = re.compile(r"`([^`]+)`|(\w+)")
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A word of the filter; `at` counts characters from 1."""
+    """A token of the filter; `at` counts characters from 1."""
 
     kind: Kind
     text: str
@@ -48,10 +48,10 @@ class Token:
 
 
 def tokens(source: str, *, what: str = "--where") -> list[Token]:
-    """The words of a filter, closed by an `end`.
+    """The tokens of a filter, followed by an `end`.
 
     Raises:
-        InvalidInput: a character that begins no word, or text without its closing quote.
+        InvalidInput: a character that starts no token, or text without its closing quote.
     """
     if len(source) > LONGEST:
         raise InvalidInput(

@@ -1,7 +1,7 @@
-"""Conditions as values: each answers true, false or unknown (`None`) for a record.
+"""Conditions: each evaluates to true, false or unknown (`None`) for a record.
 
-Both sides of a comparison must be of one kind (numbers, texts, booleans, times); anything
-else is unknown, as is whatever touches a missing field. Logic over unknown is SQL's.
+Both sides of a comparison must be of one kind (numbers, texts, booleans, times). Otherwise it is
+unknown, as it is for a missing field. `and`, `or` and `not` treat unknown as SQL does.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Scalar = bool | int | float | str | datetime | None
 
 
 class Row(Protocol):
-    """Where names find their values, and until when (`time.monotonic`) there is time to look."""
+    """The fields of a record; a condition must be evaluated by `until` (`time.monotonic`)."""
 
     until: float
 
     def field(self, path: tuple[str, ...]) -> object:
-        """The value at that path, `None` when there is none."""
+        """The value at a path; None if there is none."""
         ...
 
 
@@ -33,7 +33,7 @@ class Node(Protocol):
     """A part of a condition."""
 
     def value(self, row: Row) -> object:
-        """What it is for this row; `None` means unknown."""
+        """Its value for this row; None means unknown."""
         ...
 
 
@@ -100,9 +100,9 @@ class Among:
 
 @dataclass(frozen=True, slots=True)
 class Like:
-    """`item like 'user-%'`: % stands for any text, _ for one character.
+    """`item like 'user-%'`: % matches any text, _ one character.
 
-    The pieces between the % are looked for one after the other, each as early as it can be.
+    The pieces between the % are searched one after the other, each at its first match.
     """
 
     item: Node
@@ -111,20 +111,20 @@ class Like:
 
     @classmethod
     def of(cls, item: Node, pattern: str) -> Like:
-        """From SQL's wildcards; every other character means itself."""
+        """Parse a pattern; all characters except % and _ match themselves."""
         first, *rest = (Piece.of(text) for text in pattern.split("%"))
         return cls(item, first, tuple(rest))
 
     def value(self, row: Row) -> object:
         item = self.item.value(row)
-        return self._fits(item, row.until) if isinstance(item, str) else None
+        return self._matches(item, row.until) if isinstance(item, str) else None
 
-    def _fits(self, text: str, until: float) -> bool:
+    def _matches(self, text: str, until: float) -> bool:
         if not self.rest:
-            return len(text) == len(self.first.text) and self.first.at(text, 0)
+            return len(text) == len(self.first.text) and self.first.matches_at(text, 0)
         *middle, last = self.rest
         begin, end = len(self.first.text), len(text) - len(last.text)
-        if begin > end or not self.first.at(text, 0) or not last.at(text, end):
+        if begin > end or not self.first.matches_at(text, 0) or not last.matches_at(text, end):
             return False
         where = Text(text, until)
         for piece in middle:
@@ -186,7 +186,7 @@ class Condition:
     root: Node
 
     def answer(self, row: Row) -> bool | None:
-        """True, false, or `None` where the row cannot say, or not in time."""
+        """True, false, or None if it is unknown or could not be evaluated in time."""
         try:
             return truth(self.root.value(row))
         except OutOfTime:
@@ -199,7 +199,7 @@ def truth(value: object) -> bool | None:
 
 
 def kind_of(value: object) -> str | None:
-    """The kind within which values compare."""
+    """The kind of a value; only values of one kind can be compared."""
     if isinstance(value, bool):
         return "boolean"
     if isinstance(value, int | float):

@@ -1,4 +1,4 @@
-// Rows that left by another door: too late for their window, or taken by no step. None is dropped in silence.
+// The side outputs of a job: late rows, and dead rows, which no step could process.
 
 import { useState } from "preact/hooks";
 import { clock, count, counted, NONE } from "../format";
@@ -11,14 +11,14 @@ import { Tree } from "../parts/value";
 import { address } from "../route";
 import type { DeadPage, DeadRow, JobDetail, LatePage, LateRow, Value } from "../types";
 
-export function Doors({ job, query }: { job: JobDetail; query: URLSearchParams }) {
-  const dead = query.has("door") ? query.get("door") === "dead" : job.dead > 0 && job.late === 0;
-  const to = (door: string) => address("jobs", job.job, "doors", { door });
+export function SideOutputs({ job, query }: { job: JobDetail; query: URLSearchParams }) {
+  const dead = query.has("output") ? query.get("output") === "dead" : job.dead > 0 && job.late === 0;
+  const to = (output: string) => address("jobs", job.job, "side-outputs", { output });
   return (
-    <section class="card" aria-labelledby="doors">
+    <section class="card" aria-labelledby="side-outputs">
       <div class="titled">
-        <h2 id="doors">{dead ? "Dead rows" : "Late rows"} <span class="quiet">{dead ? `rows no step could take: ${count(job.dead)} in all` : `rows whose window had left: ${count(job.late)} in all`}</span></h2>
-        <nav class="row" aria-label="which door">
+        <h2 id="side-outputs">{dead ? "Dead rows" : "Late rows"} <span class="quiet">{dead ? `rows that could not be processed: ${count(job.dead)}` : `rows whose window had been emitted: ${count(job.late)}`}</span></h2>
+        <nav class="row" aria-label="side output">
           <a class="button" href={to("late")} aria-current={dead ? undefined : "page"}>Late</a>
           <a class="button" href={to("dead")} aria-current={dead ? "page" : undefined}>Dead</a>
         </nav>
@@ -39,9 +39,9 @@ function Late({ job }: { job: JobDetail }) {
         <label class="field">step<select value={step} onChange={(event) => choose(event.currentTarget.value)}><option value="">every step</option>{steps.map((one) => <option key={one}>{one}</option>)}</select></label>
         {topics.length > 1 && <label class="field">topic<select value={topic} onChange={(event) => take(event.currentTarget.value)}><option value="">the first</option>{topics.map((one) => <option key={one}>{one}</option>)}</select></label>}
       </div>
-      <Paged<LatePage> path={`/api/jobs/${encodeURIComponent(job.job)}/late`} query={{ step, topic }} heard={(page) => know(page.topics)} rows={(page) => page.rows.length} mark={(page) => page.rows.at(-1)?.position ?? ""} none={(page) => page.topic === null
-        ? <Empty title="Late rows of this job are not shown here"><p>{page.other_sinks.length ? `They go to ${page.other_sinks.join(", ")}.` : "They are discarded, by the word ms.discard, and counted."}</p></Empty>
-        : <Empty title="No late row here" />}>
+      <Paged<LatePage> path={`/api/jobs/${encodeURIComponent(job.job)}/late`} query={{ step, topic }} onPage={(page) => know(page.topics)} rows={(page) => page.rows.length} mark={(page) => page.rows.at(-1)?.position ?? ""} none={(page) => page.topic === null
+        ? <Empty title="The late rows of this job are not in a topic or folder"><p>{page.other_sinks.length ? `They go to ${page.other_sinks.join(", ")}.` : "They are counted and discarded (ms.discard)."}</p></Empty>
+        : <Empty title="No late rows" />}>
         {(page) => <ul class="records">{[...page.rows].reverse().map((row) => <LateLine key={row.position} row={row} />)}</ul>}
       </Paged>
     </>
@@ -63,7 +63,7 @@ function LateLine({ row }: { row: LateRow }) {
             <dt>reason</dt><dd><Given text={row.reason} /></dd>
             <dt>watermark</dt><dd>{row.watermark ? clock(row.watermark) : NONE}</dd>
             {row.windows.length > 0 && <><dt>windows</dt><dd>{row.windows.map((w) => `${clock(w.start)} to ${clock(w.end)}`).join("; ")}</dd></>}
-            <dt>came from</dt><dd><a href={address("topics", source, "", { partition: String(partition), at: `@${offset}` })}>{source}, partition {partition}, offset {count(offset)}</a></dd>
+            <dt>origin</dt><dd><a href={address("topics", source, "", { partition: String(partition), at: `@${offset}` })}>{source}, partition {partition}, offset {count(offset)}</a></dd>
           </dl>
           <LateBody text={row.row.text} cut={row.row.cut} size={row.row.size} />
         </div>
@@ -90,21 +90,21 @@ function Dead({ job }: { job: JobDetail }) {
   return (
     <>
       <form class="form" onSubmit={(event) => { event.preventDefault(); ask(reason); }}>
-        <label class="field grow">reason has<input value={reason} onInput={(event) => write(event.currentTarget.value)} onBlur={() => ask(reason)} placeholder="not JSON" spellcheck={false} autocomplete="off" /></label>
+        <label class="field grow">reason contains<input value={reason} onInput={(event) => write(event.currentTarget.value)} onBlur={() => ask(reason)} placeholder="not JSON" spellcheck={false} autocomplete="off" /></label>
         <label class="field">state<select value={state} onChange={(event) => choose(event.currentTarget.value)}>{STATES.map((one) => <option key={one} value={one}>{one || "all"}</option>)}</select></label>
         <button type="submit">Filter</button>
       </form>
       <Paged<DeadPage> path={`/api/jobs/${encodeURIComponent(job.job)}/dead`} query={{ reason: asked, state }} rows={(page) => page.rows.length} mark={(page) => page.rows.at(-1)?.position ?? ""} none={(page) => page.topic === null
-        ? <Empty title="Dead rows of this job are not shown here"><p>They go to {page.other_sinks.join(", ")}.</p></Empty>
-        : <Empty title="No dead row here"><p>{asked || state ? "None is like that." : `${page.topic} is empty: every row could be taken.`}</p></Empty>}>
+        ? <Empty title="The dead rows of this job are not in a topic or folder"><p>They go to {page.other_sinks.join(", ")}.</p></Empty>
+        : <Empty title="No dead rows"><p>{asked || state ? "No dead row matches the filter." : `${page.topic} is empty: every row was processed.`}</p></Empty>}>
         {(page) => (
           <>
             <ul class="records">{[...page.rows].reverse().map((row) => <DeadLine key={row.position} row={row} />)}</ul>
-            {page.unreadable > 0 && <p class="quiet">{counted(page.unreadable, "record")} of {page.topic} came from elsewhere and cannot be read as dead rows.</p>}
+            {page.unreadable > 0 && <p class="quiet">{counted(page.unreadable, "record")} of {page.topic} could not be read as dead rows; another program wrote them.</p>}
           </>
         )}
       </Paged>
-      <p class="quiet">When what stood in their way is mended: <code>millstream dead retry {job.job}</code> sends them again, each once; <code>millstream dead drop {job.job}</code> says that nothing is to be done.</p>
+      <p class="quiet">When the cause is fixed, <code>millstream dead retry {job.job}</code> sends each of them once more; <code>millstream dead drop {job.job}</code> marks them as done.</p>
     </>
   );
 }
