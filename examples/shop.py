@@ -24,9 +24,9 @@ views = ms.read(
     time="ts",
     watermark="2 seconds",
     idle="5 seconds",
-).correct_clock(event="ts", sent="sent")  # some phones are hours off; Kafka's stamp is right
+).correct_clock(event="ts", sent="sent")  # some phones are hours off; Kafka's timestamp is right
 
-# The owner gets a mail when pages fail, or a job does; and when all is well again.
+# The owner gets a mail when pages or a job fail, and when they have recovered.
 owner = ms.Email(
     "owner@shop.example",
     sender="millstream@shop.example",
@@ -34,9 +34,9 @@ owner = ms.Email(
     digest="5 seconds",
 )
 
-# How often each page was seen, every five seconds: shown every second while the window is
-# open, and once more when it is complete. Phones that come back from a tunnel bring views whose
-# window has left: those go to a topic of their own, and are counted.
+# Views per page in windows of five seconds: early results every second, and a final one when the
+# window is complete. Phones that were offline send views whose window has been emitted: those go
+# to the late side output.
 pages = (
     views.by("page")
     .window(ms.tumbling("5 seconds"))
@@ -53,7 +53,7 @@ page_views = ms.Pipeline(
     alerts=[ms.JobAlert("down", to=owner), ms.JobAlert("lag", above=5000, for_="10 seconds")],
 )
 
-# Who is new in the last minute.
+# New visitors in the last minute.
 visitors = views.distinct(by="user", within="1 minute", rest=ms.discard, name="new visitors")
 arriving = (
     visitors.by("country")
@@ -62,8 +62,8 @@ arriving = (
     .agg(visitors=ms.count())
 )
 
-# How often a search leads to a product: a click within five seconds counts, and so does a search
-# that nobody clicks, once none can come any more.
+# How often a search leads to a product: searches left-joined with clicks within five seconds. A
+# search without a click is emitted once the watermark has passed.
 searches = views.where("page = '/search'").select("search", "word", "ts")
 clicks = views.where("page = '/product' and search is not null").select(
     "search as clicked", "product", "ts as clicked_at"

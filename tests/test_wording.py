@@ -82,9 +82,9 @@ def test_an_offence_says_what_to_write_instead(tree: Path) -> None:
 
 # Folders that still have banned words, and the maximum number.
 UNFINISHED: dict[str, int] = {
-    "src": 323,
-    "tests": 749,
-    "docs": 22,
+    "src": 300,
+    "tests": 650,
+    "docs": 16,
     "benchmarks": 6,
 }
 

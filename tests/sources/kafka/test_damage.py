@@ -24,9 +24,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topic_wire, "_TIMEOUT", 0.5)
 
 
-def read(told: FetchResponse, **more: Any) -> list[int]:
+def read(response: FetchResponse, **more: Any) -> list[int]:
     """The offsets read from 1000 on."""
-    with broker(told, **more) as address:
+    with broker(response, **more) as address:
         fetcher = WireFetcher(Cluster(address), "t")
         try:
             tables = fetcher.read({0: (1000, 1040)}, COLUMNS)
@@ -183,12 +183,12 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("told", WRONG.values(), ids=WRONG)
+@pytest.mark.parametrize("response", WRONG.values(), ids=WRONG)
 def test_a_response_for_another_partition_is_refused_and_names_the_request(
-    told: FetchResponse,
+    response: FetchResponse,
 ) -> None:
     with pytest.raises(Unavailable, match=r"'t'.* about .* \(partition 0 at offset 1000\)"):
-        read(told)
+        read(response)
 
 
 ABSURD = {
@@ -198,10 +198,10 @@ ABSURD = {
 }
 
 
-@pytest.mark.parametrize("told", ABSURD.values(), ids=ABSURD)
-def test_an_inconsistent_response_raises_a_millstream_error(told: FetchResponse) -> None:
+@pytest.mark.parametrize("response", ABSURD.values(), ids=ABSURD)
+def test_an_inconsistent_response_raises_a_millstream_error(response: FetchResponse) -> None:
     with pytest.raises(MillstreamError, match="t"):
-        read(told)
+        read(response)
 
 
 @pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 1 << 20), ("127.0.0.1", -1),
