@@ -65,7 +65,7 @@ FAULTS: dict[str, Pairs] = {
         ("standing + 0.5", "standing - 0.5"),
         ("bounds(groups if within is None else within)", "bounds(groups)"),
         ("bounds(groups if within is None else within)", "bounds(parts)"),
-        ("taken[standing] = self._begins_elsewhere(those)", "taken[standing] = False"),
+        ("taken[standing] = self._start_moved(those)", "taken[standing] = False"),
     ),
     "operators/windows/panes/kernel.py": (
         ("at <= clock) | forgotten", "at <= clock)"),
@@ -94,7 +94,7 @@ FAULTS: dict[str, Pairs] = {
         ("numbers(groups, WINDOW) < 0", "numbers(groups, WINDOW) <= 0"),
         ("closed | (at <= clock)", "closed | (at < clock)"),
         ('shown=kind == "retracting" or moves', 'shown=kind == "retracting"'),
-        ("left.order + left.anew", "left.order"),
+        ("left.order + left.new_generation", "left.order"),
         ("outcome.floors[OPEN] = left.order + 1", "pass"),
         ("pa.concat_tables([has, self._gone(before)])", "has"),
         ("everything=finish or marked", "everything=finish"),

@@ -88,7 +88,7 @@ def test_random_changes_uphold_the_rows_and_what_follows_from_them(lane: Any) ->
         }
         assert views["cities"] == tallied
         assert views["crowded"] == {c: row for c, row in tallied.items() if row["n"] > 1}
-        expected = sorted((word, key) for word, (key,) in rows.told)
+        expected = sorted((word, key) for word, (key,) in rows.changes)
         assert sorted((row["change"], row["id"]) for row in told) == expected
 
 

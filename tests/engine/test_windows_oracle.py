@@ -178,7 +178,7 @@ def in_time(story: Story) -> list[windows.Batch]:
     return [*told, windows.Batch([], before, GREATEST, clock)]
 
 
-def expected(story: Story) -> list[windows.Told]:
+def expected(story: Story) -> list[windows.Emitted]:
     """What the oracle tells, batch by batch."""
     return windows.run(
         in_time(story), window=of_oracle(story.window), keys=["auction"], aggregates=AGGREGATES,
@@ -246,7 +246,7 @@ def check(story: Story, lane: Any) -> None:
             assert facts.late == len(drive.late()) == len(told.late)
 
 
-def told_again(story: Story, told: list[windows.Told], size: int) -> list[windows.Told]:
+def told_again(story: Story, told: list[windows.Emitted], size: int) -> list[windows.Emitted]:
     """What a tumbling window behind the story's tells: the results as signed rows."""
     batches = []
     before = LEAST

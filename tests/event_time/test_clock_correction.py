@@ -29,7 +29,7 @@ def true_time(event: int | None, sent: int | None, received: int | None) -> tupl
 
 
 @given(st.lists(st.tuples(stamps, stamps, stamps)))
-def test_the_true_time_is_the_event_and_what_the_clock_was_off_by(
+def test_the_true_time_is_the_event_time_plus_the_clock_error(
     rows: list[tuple[int | None, int | None, int | None]],
 ) -> None:
     columns: list[Any] = list(zip(*rows, strict=True)) if rows else [[], [], []]
@@ -49,7 +49,7 @@ def phones(**options: Any) -> ms.Stream:
     return ms.read(ms.Topic("phones", schema=schema), **{"time": "at", **options})
 
 
-def test_a_corrected_stream_says_what_was_done() -> None:
+def test_a_corrected_stream_shows_the_corrections() -> None:
     made = phones().correct_clock(event="at", sent="sent")
 
     assert made.columns == ("id", "at", "sent", "label", "clock_flag", "clock_offset")

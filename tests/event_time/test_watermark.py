@@ -13,11 +13,11 @@ from millstream.event_time.watermark import Idleness, IdleTracker, advance, befo
 ACTIVE = Idleness()
 
 
-def test_the_slowest_partition_holds_the_watermark() -> None:
+def test_the_slowest_partition_holds_back_the_watermark() -> None:
     assert advance(MIN_TIME, {0: 20, 1: 15}, [0, 1], delay=5, idleness=ACTIVE) == 10
 
 
-def test_a_partition_that_never_showed_a_row_holds_it_at_the_beginning() -> None:
+def test_a_partition_without_rows_holds_it_at_the_beginning() -> None:
     assert advance(MIN_TIME, {0: 20}, [0, 1], delay=5, idleness=ACTIVE) == MIN_TIME
 
 
@@ -32,7 +32,7 @@ def test_an_idle_partition_is_left_out() -> None:
     assert advance(MIN_TIME, {0: 20}, [0, 1], delay=5, idleness=Idleness(frozenset({1}))) == 15
 
 
-def test_an_idle_partition_that_wakes_far_behind_does_not_take_it_back() -> None:
+def test_an_idle_partition_that_resumes_far_behind_does_not_move_it_back() -> None:
     assert advance(100, {0: 200, 1: 15}, [0, 1], delay=5, idleness=ACTIVE) == 100
 
 
@@ -47,7 +47,7 @@ def test_without_a_partition_nothing_moves() -> None:
     assert advance(7, {}, [], delay=5, idleness=ACTIVE) == 7
 
 
-def test_a_declared_watermark_moves_it_on_but_never_back() -> None:
+def test_a_declared_watermark_moves_it_forward_but_never_back() -> None:
     assert advance(10, {0: 5}, [0], delay=0, idleness=ACTIVE, declared=40) == 40
     assert advance(60, {0: 5}, [0], delay=0, idleness=ACTIVE, declared=40) == 60
     assert advance(10, {0: 5}, [0], delay=0, idleness=ACTIVE, declared=END_OF_TIME) == END_OF_TIME
@@ -99,7 +99,7 @@ class Life:
         self.tracker = IdleTracker(self.idle)
 
 
-def test_a_partition_is_idle_when_it_was_found_read_to_its_end_for_so_long() -> None:
+def test_a_partition_is_idle_when_it_was_found_read_to_its_end_for_that_long() -> None:
     life = Life(idle=30, partitions=2)
     life.batch(0, {0: 100, 1: 50})
 
@@ -109,7 +109,7 @@ def test_a_partition_is_idle_when_it_was_found_read_to_its_end_for_so_long() -> 
     assert life.idleness.idle == {1}
 
 
-def test_a_partition_that_never_showed_a_row_becomes_idle_too() -> None:
+def test_a_partition_without_rows_becomes_idle_too() -> None:
     life = Life(idle=30, partitions=2)
     assert life.batch(0, {0: 100}) == MIN_TIME
 
@@ -136,7 +136,7 @@ def test_downtime_never_makes_it_idle() -> None:
     assert life.batch(1030, {0: 110}) == 110
 
 
-def test_it_wakes_with_its_first_row() -> None:
+def test_it_is_active_again_with_its_first_row() -> None:
     life = Life(idle=30, partitions=2)
     life.batch(0, {0: 100, 1: 50})
     life.batch(40, {0: 110})
@@ -147,7 +147,7 @@ def test_it_wakes_with_its_first_row() -> None:
     assert life.batch(42, {1: 200}) == 200
 
 
-def test_when_all_are_idle_it_moves_on_one_second_per_second_since_the_last_row() -> None:
+def test_when_all_are_idle_it_advances_one_second_per_second_since_the_last_row() -> None:
     life = Life(idle=30, delay=5)
     life.batch(0, {0: 100})
 
@@ -161,7 +161,7 @@ def test_the_clock_before_the_last_row_does_not_count() -> None:
     assert life.batch(1_030) == 130
 
 
-def test_downtime_does_not_move_it_on_either() -> None:
+def test_downtime_does_not_advance_it_either() -> None:
     life = Life(idle=30)
     life.batch(0, {0: 100})
     life.batch(60)
@@ -171,7 +171,7 @@ def test_downtime_does_not_move_it_on_either() -> None:
     assert [life.batch(c) for c in (900, 929, 930, 940)] == [160, 160, 190, 200]
 
 
-def test_it_goes_on_from_the_partitions_that_became_idle_last() -> None:
+def test_it_continues_from_the_partitions_that_became_idle_last() -> None:
     """At 30 partition 1 is left out and W is 100; at 50 the last row is 30 old."""
     often, seldom = Life(idle=30, partitions=2), Life(idle=30, partitions=2)
     for life in (often, seldom):
@@ -185,7 +185,7 @@ def test_it_goes_on_from_the_partitions_that_became_idle_last() -> None:
     assert seldom.batch(50) == 130
 
 
-def test_an_empty_partition_does_not_keep_an_idle_source_at_the_beginning_for_ever() -> None:
+def test_an_empty_partition_does_not_keep_an_idle_source_at_the_beginning() -> None:
     life = Life(idle=30, partitions=2)
     life.batch(0, {0: 100})
 
@@ -208,7 +208,7 @@ def test_a_new_partition_stops_the_drift_until_it_is_idle_itself() -> None:
     assert [life.batch(c) for c in (60, 89, 90, 100)] == [150, 150, 180, 190]
 
 
-def test_a_watermark_that_was_declared_is_where_the_drift_goes_on() -> None:
+def test_the_drift_continues_from_a_declared_watermark() -> None:
     life = Life(idle=30)
     life.batch(0, {0: 100})
     life.batch(40)
@@ -280,7 +280,7 @@ def test_whatever_happens_it_never_goes_back_and_never_passes_what_it_may(
     st.lists(st.integers(1, 20), max_size=12),
     st.integers(0, 20),
 )
-def test_how_often_one_looks_makes_no_difference(
+def test_the_frequency_of_observations_makes_no_difference(
     times: list[int], pauses: list[int], delay: int
 ) -> None:
     lives = [Life(idle=30, partitions=2, delay=delay) for _ in range(2)]

@@ -26,7 +26,7 @@ def test_it_prints_as_it_is_written() -> None:
     [([], "at least one column; got none"), (["a", "a"], "each column once; got a"),
      ("", "names of columns; got ''"), ([1], r"names of columns; got \[1\]")],
 )  # fmt: skip
-def test_columns_that_mean_nothing_are_refused(by: Any, sentence: str) -> None:
+def test_invalid_columns_are_refused(by: Any, sentence: str) -> None:
     with pytest.raises(InvalidSpec, match=f"distinct needs {sentence}"):
         distinct(by)
 
@@ -37,6 +37,6 @@ def test_a_within_out_of_range_is_refused(within: int) -> None:
         Distinct(("id",), within)
 
 
-def test_a_within_that_is_no_duration_is_refused() -> None:
+def test_a_within_that_is_not_a_duration_is_refused() -> None:
     with pytest.raises(InvalidSpec, match="the `within` of distinct needs a duration"):
         distinct("id", within="for ever")

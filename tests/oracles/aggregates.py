@@ -20,7 +20,7 @@ Row = tuple[Origin, Any, int]
 
 
 def order(value: Any) -> Any:
-    """What values are sorted by and told apart by: one NaN above all, no negative zero."""
+    """What values are sorted and compared by: one NaN above all, no negative zero."""
     if value is None:
         return (0,)
     if isinstance(value, float):

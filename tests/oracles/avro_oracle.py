@@ -28,12 +28,12 @@ def read(raw: bytes | None, schema: dict[str, Any]) -> dict[str, Any]:
     row = walk.value(schema)
     if walk.at != len(raw):
         raise Bad("bytes after the end")
-    told = fastavro.schemaless_reader(io.BytesIO(raw), fastavro.parse_schema(schema))
-    assert isinstance(told, dict)
-    assert set(told) == set(row)
+    decoded = fastavro.schemaless_reader(io.BytesIO(raw), fastavro.parse_schema(schema))
+    assert isinstance(decoded, dict)
+    assert set(decoded) == set(row)
     for field in schema["fields"]:
         if _simple(field["type"]):
-            ours, theirs = row[field["name"]], told[field["name"]]
+            ours, theirs = row[field["name"]], decoded[field["name"]]
             assert repr(ours) == repr(theirs), (field, ours, theirs)
     assert isinstance(row, dict)
     return row

@@ -75,8 +75,8 @@ def _cells(raw: bytes | None) -> list[str | None]:
             break
         at += 1
     if "\r" not in text and "\n" not in text and text:
-        [told] = csv.reader([text], strict=True)
-        assert told == [cell or "" for cell in cells], (text, told, cells)
+        [parsed] = csv.reader([text], strict=True)
+        assert parsed == [cell or "" for cell in cells], (text, parsed, cells)
     return cells
 
 

@@ -1,4 +1,4 @@
-"""The join of two tables said again in plain Python: the whole view, made anew from both tables."""
+"""The join of two tables in plain Python: the whole view, recomputed from both tables."""
 
 from __future__ import annotations
 

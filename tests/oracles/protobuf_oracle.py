@@ -31,12 +31,12 @@ def read(raw: bytes | None, descriptor: Any) -> tuple[dict[str, Any], bool]:
     if not message.IsInitialized():
         raise Bad("required")
     try:
-        told = json_format.MessageToDict(
+        found = json_format.MessageToDict(
             message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
         )
     except (json_format.Error, ValueError, UnicodeDecodeError):
         raise Bad("json") from None
-    return _message(told, descriptor), _unknown(message)
+    return _message(found, descriptor), _unknown(message)
 
 
 def _unknown(message: Any) -> bool:
@@ -55,43 +55,43 @@ def _unknown(message: Any) -> bool:
     return False
 
 
-def _message(told: dict[str, Any], descriptor: Any) -> dict[str, Any]:
-    return {field.name: _field(told.get(field.name), field) for field in descriptor.fields}
+def _message(found: dict[str, Any], descriptor: Any) -> dict[str, Any]:
+    return {field.name: _field(found.get(field.name), field) for field in descriptor.fields}
 
 
-def _field(told: Any, field: Any) -> Any:
+def _field(found: Any, field: Any) -> Any:
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         key, value = field.message_type.fields
-        pairs = [(_value(_key(k, key), key), _value(v, value)) for k, v in (told or {}).items()]
+        pairs = [(_value(_key(k, key), key), _value(v, value)) for k, v in (found or {}).items()]
         return sorted(pairs, key=lambda pair: pair[0])
     if field.is_repeated:
-        return [_value(one, field) for one in told or []]
-    return None if told is None else _value(told, field)
+        return [_value(one, field) for one in found or []]
+    return None if found is None else _value(found, field)
 
 
 def _key(text: str, field: Any) -> Any:
     return text == "true" if field.type == 8 else text
 
 
-def _value(told: Any, field: Any) -> Any:
+def _value(found: Any, field: Any) -> Any:
     kind = field.type
     if kind == 11:
         if field.message_type.full_name == "google.protobuf.Timestamp":
-            return _instant(told)
-        return _message(told, field.message_type)
+            return _instant(found)
+        return _message(found, field.message_type)
     if kind == 14:
-        if not isinstance(told, str):
+        if not isinstance(found, str):
             raise Bad("enum")
-        return told
+        return found
     if kind in UNSIGNED:
-        return Decimal(told)
+        return Decimal(found)
     if kind in LONGS or kind in (5, 7, 13, 15, 17):
-        return int(told)
+        return int(found)
     if kind == 2:
-        return struct.unpack("f", struct.pack("f", float(told)))[0]
+        return struct.unpack("f", struct.pack("f", float(found)))[0]
     if kind == 1:
-        return float(told)
-    return base64.b64decode(told) if kind == 12 else told
+        return float(found)
+    return base64.b64decode(found) if kind == 12 else found
 
 
 def _instant(text: str) -> datetime:

@@ -10,9 +10,9 @@ Which rows make which windows is `row_windows`. Here stands when such a window i
   as it left. Bounds are the smallest and the largest time inside the window so far.
 - Into later operators flows the on-time pane, with all rows of the window.
 
-A window is known by its first row: no two windows of a rule begin with the same one. Where
-panes accumulate, one takes the place of the one before it, and tables find that by the
-window's start: a window that begins elsewhere now takes the earlier row back.
+A window is known by its first row: no two windows of a rule begin with the same one. Accumulating
+panes replace the previous pane, which tables find by the window's start: a window whose start
+has moved retracts its earlier row.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Pane:
 
 
 @dataclass
-class Told:
+class Emitted:
     """What must leave in one batch.
 
     `wake` is the clock by which the next batch must come, `held` the smallest time an open
@@ -69,7 +69,7 @@ class Story:
 
     since: int
     panes: int = 0
-    told: int = 0
+    out: int = 0
     last: Pane | None = None
 
 
@@ -84,9 +84,9 @@ class Showing:
 
     def step(
         self, rule: Rule, batch: Batch, key: Callable[[Row], Hashable], *, finish: bool
-    ) -> Told:
+    ) -> Emitted:
         """Take the rows of a batch; show what closes and what fires."""
-        told = Told()
+        out = Emitted()
         closed: list[tuple[Hashable, Sequence[Row]]] = []
         for row in sorted(batch.rows, key=_origin):
             closed += rule.take(key(row), row)
@@ -94,39 +94,39 @@ class Showing:
             closed += [(one, window) for one, open_ in rule.open.items() for window in open_]
             rule.open.clear()
         for one, window in closed:
-            self._show(told, one, window, "on_time", batch.clock)
+            self._show(out, one, window, "on_time", batch.clock)
         for one, open_ in rule.open.items():
             for window in open_:
-                self._look(told, one, window, batch.clock)
+                self._look(out, one, window, batch.clock)
                 end = latest(window)
-                told.held = told.held if end is None else min(told.held, end)
-        return told
+                out.held = out.held if end is None else min(out.held, end)
+        return out
 
-    def _look(self, told: Told, key: Hashable, window: Sequence[Row], clock: int) -> None:
+    def _look(self, out: Emitted, key: Hashable, window: Sequence[Row], clock: int) -> None:
         story = self._story(key, window, clock)
-        new = len(window) - story.told
+        new = len(window) - story.out
         if self.early is None or new == 0:
             return
         at = _fires_at(self.early, story, new, self.answers(window))
         if at <= clock:
-            self._show(told, key, window, "early", clock)
+            self._show(out, key, window, "early", clock)
         else:
-            told.wake = min(told.wake, at)
+            out.wake = min(out.wake, at)
 
     def _show(
-        self, told: Told, key: Hashable, window: Sequence[Row], name: str, clock: int
+        self, out: Emitted, key: Hashable, window: Sequence[Row], name: str, clock: int
     ) -> None:
         story = self._story(key, window, clock)
-        rows = window[story.told :] if self.kind == "discarding" else window
+        rows = window[story.out :] if self.kind == "discarding" else window
         start, end = earliest(tuple(window)), latest(tuple(window))
         pane = Pane(key, start, end, self.answers(rows), name, story.panes)
         if story.last is not None and self._replaces(story.last, pane):
-            told.panes.append(_taken_back(story.last))
-        told.panes.append(pane)
+            out.panes.append(_taken_back(story.last))
+        out.panes.append(pane)
         if name == "on_time":
             whole = Pane(key, start, end, self.answers(window), name, story.panes)
-            told.flow.append(whole)
-        story.panes, story.told, story.since, story.last = (
+            out.flow.append(whole)
+        story.panes, story.out, story.since, story.last = (
             story.panes + 1, len(window), clock, pane,
         )  # fmt: skip
 
@@ -145,7 +145,7 @@ def panes(
     showing: Showing,
     *,
     finish: bool,
-) -> list[Told]:
+) -> list[Emitted]:
     """What must leave in each batch; with `finish` the last one ends everything."""
     last = len(batches) - 1
     return [

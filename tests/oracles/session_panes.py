@@ -38,7 +38,7 @@ class Session:
 
 
 @dataclass
-class Told:
+class Emitted:
     """What must leave in one batch: to sinks, to later operators, to `rest`."""
 
     results: list[Row] = field(default_factory=list)
@@ -57,25 +57,25 @@ class Oracle:
     panes: str
     known: dict[Any, list[Session]] = field(default_factory=dict)
 
-    def take(self, batch: Batch) -> Told:
+    def take(self, batch: Batch) -> Emitted:
         """One batch: rows in, then what fires, closes and is forgotten."""
-        told = Told()
+        out = Emitted()
         keys = dict.fromkeys([*self.known, *(row["k"] for row in batch.rows)])
         for key in keys:
             stay = []
-            for session in self._merged(key, batch, told):
-                self._fire(key, session, batch, told)
+            for session in self._merged(key, batch, out):
+                self._fire(key, session, batch, out)
                 if not self._gone(session.last, batch.after):
                     stay.append(session)
             self.known[key] = stay
-        return told
+        return out
 
     def _gone(self, last: int, watermark: int) -> bool:
         return watermark == GREATEST or watermark >= last + self.gap + max(self.keep, 1)
 
-    def _merged(self, key: Any, batch: Batch, told: Told) -> list[Session]:
-        """The sessions of a key with the batch taken in: late is told before anything is taken
-        back, and what is left is parted anew."""
+    def _merged(self, key: Any, batch: Batch, out: Emitted) -> list[Session]:
+        """The sessions of a key with the batch added. Lateness is decided before anything is
+        retracted; the remaining rows are divided again."""
         known = self.known.get(key, [])
         new = [row for row in batch.rows if row["k"] == key]
         found = []
@@ -83,13 +83,18 @@ class Oracle:
             inside = [s for s in known if any(row is s.rows[0] for row in around)]
             come = [row for row in around if any(row is other for other in new)]
             if not inside and self._gone(around[-1]["_time"], batch.before):
-                told.late += around
+                out.late += around
             else:
-                found += self._parted(around, inside, come, batch.clock, told)
+                found += self._parted(around, inside, come, batch.clock, out)
         return found
 
     def _parted(
-        self, around: list[Row], inside: list[Session], come: list[Row], clock: int, told: Told
+        self,
+        around: list[Row],
+        inside: list[Session],
+        come: list[Row],
+        clock: int,
+        out: Emitted,
     ) -> list[Session]:
         left = [row for row in around if row.get("_sign", 1) == 1]
         back = [row for row in come if row.get("_sign", 1) == -1]
@@ -98,7 +103,7 @@ class Oracle:
             if same:
                 left.remove(same[0])
             else:
-                told.late.append(row)
+                out.late.append(row)
                 back.remove(row)
                 come = [other for other in come if other is not row]
         made = [Session(rows=chain, came=len(come)) for chain in chains(left, self.gap)]
@@ -109,18 +114,18 @@ class Oracle:
             goes_on = heir is not None and made[heir].first == s.first
             goes_on = goes_on and not (self.panes == "discarding" and back)
             if not goes_on:
-                self._take_back(s, told)
+                self._take_back(s, out)
             if heir is not None:
                 heirs.setdefault(heir, []).append((s, goes_on))
         for number, session in enumerate(made):
             self._inherit(session, heirs.get(number, []), clock)
         return made
 
-    def _take_back(self, s: Session, told: Told) -> None:
+    def _take_back(self, s: Session, out: Emitted) -> None:
         if s.last_total is not None:
-            told.results.append({**s.last_total, "sign": -1})
+            out.results.append({**s.last_total, "sign": -1})
         if s.flowed is not None:
-            told.flow.append({**s.flowed, "sign": -1})
+            out.flow.append({**s.flowed, "sign": -1})
 
     def _inherit(self, made: Session, heritage: list[tuple[Session, bool]], clock: int) -> None:
         from_ = [s for s, _ in heritage]
@@ -135,7 +140,7 @@ class Oracle:
                 made.last_total, made.flowed = s.last_total, s.flowed
         made.new = [row for row in made.rows if not any(row is other for other in had)]
 
-    def _fire(self, key: Any, session: Session, batch: Batch, told: Told) -> None:
+    def _fire(self, key: Any, session: Session, batch: Batch, out: Emitted) -> None:
         end = session.last + self.gap
         past = beyond(batch.before, end)
         closing = not past and beyond(batch.after, end)
@@ -156,12 +161,12 @@ class Oracle:
             news = shown(session.new, self.gap, "v") if session.new else EMPTY
             given = {**total, **{name: news[name] for name in EMPTY}}
         if self.panes == "retracting" and session.last_total is not None:
-            told.results.append({**session.last_total, "sign": -1})
-        told.results.append(given)
+            out.results.append({**session.last_total, "sign": -1})
+        out.results.append(given)
         if pane != "early":
             if session.flowed is not None:
-                told.flow.append({**session.flowed, "sign": -1})
-            told.flow.append(total)
+                out.flow.append({**session.flowed, "sign": -1})
+            out.flow.append(total)
             session.flowed = total
         session.last_total = total
         session.new, session.came = [], 0

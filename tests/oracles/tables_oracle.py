@@ -34,10 +34,10 @@ class CurrentRows:
 
     places: dict[Key, Place] = field(default_factory=dict)
     rows: dict[Key, Row] = field(default_factory=dict)
-    told: list[tuple[str, Key]] = field(default_factory=list)
+    changes: list[tuple[str, Key]] = field(default_factory=list)
 
     def take(self, change: Change) -> None:
-        """One more change; `told` hears what it did."""
+        """Apply one change; `changes` records its effect."""
         if change.key in self.places and self.places[change.key] > change.place:
             return
         self.places[change.key] = change.place
@@ -46,13 +46,13 @@ class CurrentRows:
             self.rows[change.key] = change.row
         if before != change.row:
             word = "update" if before and change.row else "insert" if change.row else "delete"
-            self.told.append((word, change.key))
+            self.changes.append((word, change.key))
 
     def truncate(self, place: Place) -> None:
         """Everything that stands before a place is gone, also what is still to arrive."""
         for key in [k for k, at in self.places.items() if at < place and k in self.rows]:
             del self.rows[key]
-            self.told.append(("delete", key))
+            self.changes.append(("delete", key))
 
 
 @dataclass

@@ -2,19 +2,19 @@
 
     from tests.oracles.windows import Batch, hopping, run, session, tumbling
 
-    told = run(
+    out = run(
         [Batch(rows=[{"k": "a", "v": 3, "_time": 4}], before=LEAST, after=12, clock=100), …],
         window=hopping(10, every=5),          # tumbling(10, offset=2), days(1, zone), session(gap)
         keys=["k"],
         aggregates={"n": ("count", None), "total": ("sum", "v")},      # count sum min max mean
         early=("every", 5), late=("each", 2), keep=20, panes="retracting",
     )
-    told[0].panes      what leaves for sinks in that batch, by key and window, a retracted row
+    out[0].panes      what leaves for sinks in that batch, by key and window, a retracted row
                        before the one that replaces it
-    told[0].flow       what a later operator sees: (+1 or -1, pane), never an early one
-    told[0].late       (row, windows that are gone) in the order the rows came
-    told[0].unplaced   how many rows are in no window (hopping with every > size)
-    told[0].held       the smallest time it may still emit; the results' watermark is at most that
+    out[0].flow       what a later operator sees: (+1 or -1, pane), never an early one
+    out[0].late       (row, windows that are gone) in the order the rows came
+    out[0].unplaced   how many rows are in no window (hopping with every > size)
+    out[0].held       the smallest time it may still emit; the results' watermark is at most that
 
 Times are integers of any unit (microseconds in the engine). A row is a dict with `_time`, its
 key columns and its value columns, perhaps `_sign` (1 or -1: take one equal row back). A batch
@@ -23,7 +23,7 @@ has the watermark `before` and `after` it and the batch clock. A trigger is `("e
 `("all_of", [trigger, …])` or None; without a late one each batch that brings a kept window
 something new shows it.
 
-`finals(told)` is what must not depend on batch cuts: the last value of every window.
+`finals(out)` is what must not depend on batch cuts: the last value of every window.
 
 Where DESIGN leaves a choice, this is the one made here:
 
@@ -82,7 +82,7 @@ class Pane:
 
 
 @dataclass
-class Told:
+class Emitted:
     """What must leave in one batch."""
 
     panes: list[Pane] = field(default_factory=list)
@@ -153,7 +153,7 @@ def run(
     late: Trigger | None = None,
     keep: int = 0,
     panes: str = "accumulating",
-) -> list[Told]:
+) -> list[Emitted]:
     """What must leave, batch by batch."""
     policy = Policy(tuple(keys), aggregates, early, late or ("each", 1), keep, panes)
     if isinstance(window, Session):
@@ -164,10 +164,10 @@ def run(
     return [_fixed(batch, groups, window, policy) for batch in batches]
 
 
-def finals(told: Iterable[Told]) -> dict[tuple[Key, int, int], Answers]:
+def finals(out: Iterable[Emitted]) -> dict[tuple[Key, int, int], Answers]:
     """The last value of every window that has left, from what flows."""
     standing: dict[tuple[Key, int, int], Answers] = {}
-    for batch in told:
+    for batch in out:
         for sign, pane in batch.flow:
             place = (pane.key, pane.start, pane.end)
             if sign > 0:
@@ -267,20 +267,20 @@ def fires(trigger: Trigger | None, group: Group, clock: int, answers: Answers) -
     return any(within) if kind == "any_of" else all(within)
 
 
-def show(told: Told, policy: Policy, group: Group, pane: Pane, clock: int) -> None:
-    """Let a pane leave: to sinks as the panes are asked for, to later operators whole."""
+def show(out: Emitted, policy: Policy, group: Group, pane: Pane, clock: int) -> None:
+    """Let a pane leave: to sinks as the panes specify, to later operators whole."""
     stands = bool(sum(row.get("_sign", 1) for row in group.rows))
     if policy.panes == "retracting" or not stands:
-        told.panes += [replace(old, retract=True) for old in group.shown]
+        out.panes += [replace(old, retract=True) for old in group.shown]
     shown = pane
     if policy.panes == "discarding":
         shown = replace(pane, values=policy.answers(group.fresh))
     if stands:
-        told.panes.append(shown)
+        out.panes.append(shown)
         group.index += 1
     if pane.name != "early":
-        told.flow += [(-1, old) for old in group.flowed]
-        told.flow += [(1, pane)] if stands else []
+        out.flow += [(-1, old) for old in group.flowed]
+        out.flow += [(1, pane)] if stands else []
         group.flowed = [pane] if stands else []
     group.shown, group.fresh, group.came = [pane] if stands else [], [], 0
     group.since = clock
@@ -288,14 +288,14 @@ def show(told: Told, policy: Policy, group: Group, pane: Pane, clock: int) -> No
 
 def _fixed(
     batch: Batch, groups: dict[tuple[Key, Window], Group], window: Fixed, policy: Policy
-) -> Told:
-    told = Told()
+) -> Emitted:
+    out = Emitted()
     for row in batch.rows:
         around = window.around(row["_time"])
         gone = [w for w in around if reached(w[1] + policy.keep, batch.before)]
-        told.unplaced += not around
+        out.unplaced += not around
         if gone:
-            told.late.append((row, gone))
+            out.late.append((row, gone))
         for w in around:
             if w not in gone:
                 born = Group(since=batch.clock, left=reached(w[1], batch.before))
@@ -304,12 +304,12 @@ def _fixed(
         name = stage(group, w[1], batch, policy)
         if name:
             pane = Pane(key, *w, policy.answers(group.rows), name, group.index)
-            show(told, policy, group, pane, batch.clock)
+            show(out, policy, group, pane, batch.clock)
         if reached(w[1], batch.after):
             group.left = True
         if reached(w[1] + policy.keep, batch.after):
             del groups[key, w]
-    return told
+    return out
 
 
 def stage(group: Group, end: int, batch: Batch, policy: Policy) -> str | None:

@@ -23,7 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from tests.oracles.windows import Batch, Group, Pane, Told, fires, rank, show
+from tests.oracles.windows import Batch, Emitted, Group, Pane, fires, rank, show
 from tests.oracles.windows_oracle import GREATEST
 
 if TYPE_CHECKING:
@@ -40,20 +40,20 @@ class Sessions:
     gap: int
     groups: dict[Key, list[Group]] = field(default_factory=dict)
 
-    def step(self, batch: Batch) -> Told:
+    def step(self, batch: Batch) -> Emitted:
         """Take a batch in, then let leave what its watermark and clock allow."""
-        told = Told()
+        out = Emitted()
         rows: dict[Key, list[Row]] = {}
         for row in batch.rows:
             rows.setdefault(self.policy.key(row), []).append(row)
         for key in sorted({*rows, *self.groups}, key=rank):
             joined = self._joined(self.groups.get(key, []), rows.get(key, []))
-            kept = [group for part in joined for group in self._taken(part, batch, told)]
-            self.groups[key] = [g for g in kept if self._closed(key, g, batch, told)]
-        told.late.sort(key=lambda late: next(n for n, r in enumerate(batch.rows) if r is late[0]))
-        told.held = GREATEST if batch.after == GREATEST else batch.after - 1
-        told.panes.sort(key=lambda pane: (rank(pane.key), pane.end))
-        return told
+            kept = [group for part in joined for group in self._taken(part, batch, out)]
+            self.groups[key] = [g for g in kept if self._closed(key, g, batch, out)]
+        out.late.sort(key=lambda late: next(n for n, r in enumerate(batch.rows) if r is late[0]))
+        out.held = GREATEST if batch.after == GREATEST else batch.after - 1
+        out.panes.sort(key=lambda pane: (rank(pane.key), pane.end))
+        return out
 
     def _joined(self, groups: list[Group], rows: list[Row]) -> list[list[Group | Row]]:
         """Sessions and rows, parted where more than `gap` lies between them."""
@@ -73,20 +73,20 @@ class Sessions:
         times = [row["_time"] for row in (thing.rows if isinstance(thing, Group) else [thing])]
         return min(times), max(times)
 
-    def _taken(self, part: list[Group | Row], batch: Batch, told: Told) -> Iterable[Group]:
+    def _taken(self, part: list[Group | Row], batch: Batch, out: Emitted) -> Iterable[Group]:
         groups = [thing for thing in part if isinstance(thing, Group)]
         rows = [thing for thing in part if not isinstance(thing, Group)]
         end = max(self._span(thing)[1] for thing in part) + self.gap
         start = min(self._span(thing)[0] for thing in part)
         if not groups and self._gone(end, batch.before):
-            told.late += [(row, [(start, end)]) for row in rows]
+            out.late += [(row, [(start, end)]) for row in rows]
             return []
-        group = self._merged(groups, start, batch, told)
+        group = self._merged(groups, start, batch, out)
         group.take(rows)
         group.left = _beyond(end, batch.before)
         return [group]
 
-    def _merged(self, groups: list[Group], start: int, batch: Batch, told: Told) -> Group:
+    def _merged(self, groups: list[Group], start: int, batch: Batch, out: Emitted) -> Group:
         """One session of these, all but the first of them retracted."""
         merged = Group(since=batch.clock)
         for group in groups:
@@ -98,8 +98,8 @@ class Sessions:
                 merged.fresh += group.fresh
             else:
                 merged.fresh += group.rows
-                told.panes += [replace(pane, retract=True) for pane in group.shown]
-                told.flow += [(-1, pane) for pane in group.flowed]
+                out.panes += [replace(pane, retract=True) for pane in group.shown]
+                out.flow += [(-1, pane) for pane in group.flowed]
         if groups:
             fired = [group.since for group in groups if group.index]
             merged.since = max(fired) if fired else min(group.since for group in groups)
@@ -108,14 +108,14 @@ class Sessions:
     def _gone(self, end: int, watermark: int) -> bool:
         return watermark == GREATEST or watermark >= end + max(self.policy.keep, 1)
 
-    def _closed(self, key: Key, group: Group, batch: Batch, told: Told) -> bool:
+    def _closed(self, key: Key, group: Group, batch: Batch, out: Emitted) -> bool:
         """Let the session's pane leave, if one does; whether it is still remembered."""
         first, last = self._span(group)
         end = last + self.gap
         name = self._stage(group, end, batch)
         if name:
             pane = Pane(key, first, end, self.policy.answers(group.rows), name, group.index)
-            show(told, self.policy, group, pane, batch.clock)
+            show(out, self.policy, group, pane, batch.clock)
         return not self._gone(end, batch.after)
 
     def _stage(self, group: Group, end: int, batch: Batch) -> str | None:

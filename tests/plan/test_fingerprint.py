@@ -60,7 +60,7 @@ def test_a_pipeline_that_is_built_again_is_the_same() -> None:
     assert of(through) == of(through)
 
 
-def test_how_a_pipeline_runs_is_no_part_of_what_it_is() -> None:
+def test_run_options_are_not_part_of_the_fingerprint() -> None:
     other = plain(batch="5 seconds", history="2 days", delivery="at_least_once", bad_above=0.5)
     assert differing(plain(), other) == []
 
@@ -148,14 +148,14 @@ def test_functions_count_only_under_the_python_that_compiled_them() -> None:
     assert differences(before, of(changed(helped, FACTOR=3))) == []
 
 
-def test_a_function_that_calls_itself_has_an_end() -> None:
+def test_a_recursive_function_has_a_fingerprint() -> None:
     def down(frame: Any, times: int = 3) -> Any:
         return down(frame, times - 1) if times else frame
 
     assert of(down) == of(down)
 
 
-def test_passwords_are_no_part_of_it() -> None:
+def test_passwords_are_not_part_of_it() -> None:
     def to(url: str) -> ms.Pipeline:
         rows = ms.read(ms.Topic("in", schema=SCHEMA))
         return ms.Pipeline("p", rows.to(ms.Postgres("out", url=url)))

@@ -38,7 +38,7 @@ def test_the_columns_an_expression_reads_are_found(sql: str, names: set[str]) ->
     check(sql, tuple(names), step="where")
 
 
-def test_upper_and_lower_case_are_one_as_in_spark() -> None:
+def test_column_names_ignore_case_as_in_spark() -> None:
     check("PRICE > Bidder", ("price", "bidder"), step="where")
 
 
@@ -66,7 +66,7 @@ def test_a_bare_column_and_a_field_name_themselves() -> None:
         ("price > 0", None),
     ],
 )
-def test_the_clocks_words_stand_for_the_batch_clock_and_nothing_else_changes(
+def test_clock_functions_are_replaced_by_the_batch_clock_and_nothing_else_changes(
     sql: str, expected: str | None
 ) -> None:
     assert at_clock(sql, NOON) == (sql if expected is None else expected)
@@ -82,7 +82,7 @@ def test_a_cast_stays_a_cast_beside_the_clock() -> None:
 
 
 @pytest.mark.spark
-def test_spark_reads_the_clock_as_the_batchs(spark: SparkSession) -> None:
+def test_spark_uses_the_batch_clock(spark: SparkSession) -> None:
     text = "named_struct('t', now(), 'd', current_date, 'u', unix_timestamp()) as x"
     row = spark.range(1).selectExpr(at_clock(text, NOON)).toArrow().to_pylist()[0]["x"]
 

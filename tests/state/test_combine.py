@@ -131,7 +131,7 @@ def test_an_integer_sum_is_exact_or_an_error(groups: list[list[int | None]]) -> 
             reduced("sum", pa.int64(), groups)
 
 
-def test_a_sum_that_only_passes_beyond_its_type_on_the_way_is_no_error() -> None:
+def test_a_partial_sum_that_exceeds_its_type_is_no_error() -> None:
     assert reduced("sum", pa.int64(), [[2**63 - 1, 5, -5]]) == [2**63 - 1]
     assert reduced("sum", pa.int64(), [[-(2**63), -1, 1]]) == [-(2**63)]
     for group in ([2**63 - 1, 1], [-(2**63), -1]):
@@ -194,7 +194,7 @@ def double_sum(parts: list[list[float]]) -> Fraction:
     cuts=st.lists(st.integers(0, 60), max_size=4),
     seed=st.integers(0, 2**32),
 )
-def test_a_double_sum_does_not_show_order_or_cuts(
+def test_a_double_sum_does_not_depend_on_order_or_batches(
     values: list[float], cuts: list[int], seed: int
 ) -> None:
     shuffled = values[:]
@@ -222,7 +222,7 @@ def test_a_double_sum_takes_infinities_and_nan_as_ieee_does() -> None:
     assert (again["v"].to_pylist(), again["v__lo"].to_pylist()) == ([math.inf], [0.0])
 
 
-def test_a_tombstone_forgets_what_is_older_and_stays_before_what_is_newer() -> None:
+def test_a_tombstone_deletes_older_rows_and_stays_before_newer_ones() -> None:
     table = state_rows(
         [1, 2, 3, 1, 2, 1, 2],
         v=[10, 20, 30, 0, 0, 1, 0],
@@ -236,7 +236,7 @@ def test_a_tombstone_forgets_what_is_older_and_stays_before_what_is_newer() -> N
     assert combine(rows, spec_of("sum", pa.int64())).equals(rows)
 
 
-def test_a_tombstone_that_stands_alone_keeps_nothing_of_what_it_forgets() -> None:
+def test_a_single_tombstone_keeps_no_deleted_values() -> None:
     kind = pa.list_(pa.string())
     table = state_rows(
         [1, 2, 3], v=pa.array([["a"], ["b"], None], kind), _gone=[False, True, False]
@@ -262,7 +262,7 @@ KEY_TYPES: list[tuple[pa.DataType, list[Any]]] = [
 
 @pytest.mark.parametrize("bits", [0, 1, 2, 64])
 @pytest.mark.parametrize(("kind", "keys"), KEY_TYPES, ids=lambda value: str(value)[:20])
-def test_keys_that_share_a_hash_are_kept_apart(
+def test_keys_that_share_a_hash_are_kept_separate(
     kind: pa.DataType, keys: list[Any], bits: int
 ) -> None:
     rng = random.Random(bits)
@@ -354,7 +354,7 @@ def test_rows_that_do_not_fit_the_spec_are_refused() -> None:
         combine(state_rows([1], v=["x"]), spec)
 
 
-def test_a_spec_that_cannot_be_kept_is_refused() -> None:
+def test_an_invalid_spec_is_refused() -> None:
     with pytest.raises(InvalidSpec, match="a sum in state needs int64 or decimal128; got double"):
         StateColumn("v", pa.float64(), "sum")
     with pytest.raises(InvalidSpec, match="a dsum in state needs float64; got int64"):

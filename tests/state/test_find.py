@@ -56,7 +56,7 @@ def found(view: View, keys: list[str | None]) -> list[tuple[Any, ...]]:
     return [(r[ORDER], r["k"], r["place"], r["v"]) for r in table.to_pylist()]
 
 
-def test_all_rows_of_a_key_are_found_with_the_place_of_who_asked(tmp_path: Path) -> None:
+def test_all_rows_of_a_key_are_found_with_the_index_of_the_wanted_row(tmp_path: Path) -> None:
     view = view_of(tmp_path, [[("a", 1, 10), ("a", 7, 70), ("b", 1, 11), (None, 2, 20)]])
     assert found(view, ["b", "c", "a", None]) == [
         (0, "b", 1, 11),
@@ -67,14 +67,14 @@ def test_all_rows_of_a_key_are_found_with_the_place_of_who_asked(tmp_path: Path)
     assert found(view, []) == []
 
 
-def test_newer_runs_replace_and_forget_single_rows_of_a_key(tmp_path: Path) -> None:
+def test_newer_runs_replace_and_delete_single_rows_of_a_key(tmp_path: Path) -> None:
     view = view_of(
         tmp_path, [[("a", 1, 10), ("a", 7, 70)], [("a", 1, None), ("a", 9, 90)], [("a", 7, 71)]]
     )
     assert found(view, ["a"]) == [(0, "a", 7, 71), (0, "a", 9, 90)]
 
 
-def test_rows_as_they_are_stored_come_in_bounded_pieces_also_within_one_key(tmp_path: Path) -> None:
+def test_stored_rows_are_read_in_bounded_pieces_also_within_one_key(tmp_path: Path) -> None:
     many: list[tuple[str | None, int, int | None]] = [("hot", n, n) for n in range(1_000)]
     view = view_of(tmp_path, [[*many, ("b", 1, 11)], [("hot", 2_000, 5), ("c", 1, 1)]])
     pieces = list(view.stored(wanted(["b", "x", "hot"]), max_bytes=5_000))
@@ -89,7 +89,7 @@ def test_rows_as_they_are_stored_come_in_bounded_pieces_also_within_one_key(tmp_
     assert list(view.stored(wanted(["x"]))) == list(view.stored(wanted([]))) == []
 
 
-def test_spans_are_cut_into_chunks_wherever_they_are_long() -> None:
+def test_long_spans_are_divided_into_chunks() -> None:
     starts, lengths = np.array([5, 0, 40, 9]), np.array([3, 0, 4, 1])
     chunks = [(owners.tolist(), rows.tolist()) for owners, rows in in_chunks(starts, lengths, 3)]
     assert chunks == [([0, 0, 0], [5, 6, 7]), ([2, 2, 2], [40, 41, 42]), ([2, 3], [43, 9])]

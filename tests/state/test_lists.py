@@ -53,7 +53,7 @@ def counted(group: list[list[tuple[Any, ...]] | None]) -> list[tuple[Any, Any, i
 
 @settings(max_examples=100)
 @given(st.lists(st.lists(bags, min_size=1, max_size=4), min_size=1, max_size=4))
-def test_a_bag_adds_up_what_is_the_same_and_drops_what_comes_to_nothing(
+def test_a_bag_adds_counts_of_equal_entries_and_drops_zero_counts(
     groups: list[list[Any]],
 ) -> None:
     found = united([[as_entries(bag) for bag in group] for group in groups], BAG)
@@ -66,7 +66,7 @@ def test_a_bag_adds_up_what_is_the_same_and_drops_what_comes_to_nothing(
                       min_size=1, max_size=4), min_size=1, max_size=4),
     st.integers(-4, 4).filter(bool),
 )  # fmt: skip
-def test_a_bag_that_keeps_n_keeps_the_first_or_last_things_counted(
+def test_a_bag_with_keep_n_keeps_the_first_or_last_items(
     groups: list[list[Any]], keep: int
 ) -> None:
     found = united([[as_entries(bag) for bag in group] for group in groups], BAG, keep)
@@ -91,7 +91,7 @@ def test_peaks_keep_the_largest_of_those_that_share_their_upper_bits(
     assert united(groups, WORDS) == expected
 
 
-def test_bags_in_a_state_are_the_same_however_they_are_cut_and_merged() -> None:
+def test_bags_in_state_are_the_same_for_any_batches_and_merges() -> None:
     chance = random.Random(8)
     spec = StateSpec(KEY, (StateColumn("v", BAG, "bag"), StateColumn("w", BAG, "bag", 3)))
     rows = [(chance.randrange(3), [(chance.randrange(9), "x", chance.randint(1, 2))])
@@ -111,7 +111,7 @@ def test_bags_in_a_state_are_the_same_however_they_are_cut_and_merged() -> None:
         assert combine(pa.concat_tables(parts), spec).equals(whole)
 
 
-def test_a_tombstone_forgets_a_bag_and_what_follows_begins_anew() -> None:
+def test_a_tombstone_drops_a_bag_and_later_values_start_a_new_one() -> None:
     spec = StateSpec(KEY, (StateColumn("v", BAG, "bag"),))
     keys = pa.array([1, 1, 1, 1], pa.int64())
     entries = [as_entries([(n, "x", 1)]) for n in range(4)]
@@ -130,7 +130,7 @@ def test_zeros_of_either_sign_and_all_nans_are_the_same_entry() -> None:
     assert str(united([group], floats)) == "[[{'a': nan, 'count': 5}]]"
 
 
-def test_what_lies_under_a_null_is_no_entry() -> None:
+def test_values_under_a_null_are_not_entries() -> None:
     entries = pa.array(as_entries([(n, "", 1) for n in range(4)]), BAG.value_type)
     mask = pa.array([False, True, False])
     padded = pa.ListArray.from_arrays(
@@ -140,7 +140,7 @@ def test_what_lies_under_a_null_is_no_entry() -> None:
     assert found.to_pylist() == [as_entries([(0, "", 1), (3, "", 1)])]
 
 
-def test_wide_and_many_keys_are_told_apart_where_they_do_not_fit_one_word() -> None:
+def test_wide_and_many_keys_are_distinguished_where_they_do_not_fit_one_word() -> None:
     ends = [(-(2**63), "", 1), (2**63 - 1, "", 1), (0, "", 1), (0, "x", 1)]
     group = [as_entries([e]) for e in ends * 2]
     [found] = united([group], BAG)
@@ -170,7 +170,7 @@ def test_a_users_merge_gets_the_values_of_groups_and_their_starts() -> None:
     assert spec.to_json()["values"] == [["v", "string", "user"]]
 
 
-def test_what_is_kept_of_a_bag_is_part_of_what_a_checkpoint_stores() -> None:
+def test_keep_of_a_bag_is_stored_in_the_checkpoint() -> None:
     spec = StateSpec(KEY, (StateColumn("v", BAG, "bag", -2), StateColumn("w", BAG, "bag")))
     assert spec.to_json()["values"] == [["v", str(BAG), "bag", -2], ["w", str(BAG), "bag"]]
 
@@ -189,6 +189,6 @@ def test_what_is_kept_of_a_bag_is_part_of_what_a_checkpoint_stores() -> None:
         (lambda: StateColumn("v", BAG, "bag", 0), "keep needs a bag, and a number that is not 0"),
     ],
 )  # fmt: skip
-def test_a_list_column_that_cannot_be_kept_is_refused(make: Any, sentence: str) -> None:
+def test_an_invalid_list_column_is_refused(make: Any, sentence: str) -> None:
     with pytest.raises(InvalidSpec, match=sentence):
         make()

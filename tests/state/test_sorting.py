@@ -23,7 +23,7 @@ def test_rows_are_sorted_column_by_column_and_equal_ones_stay(rows: list[list[in
 
 
 @given(rows=st.lists(words, min_size=1, max_size=20))
-def test_inside_groups_that_stand_together_too(rows: list[list[int]]) -> None:
+def test_adjacent_groups_are_sorted_inside_too(rows: list[list[int]]) -> None:
     rows = sorted(rows, key=lambda row: row[0])
     columns = [np.array(column, np.int64) for column in zip(*rows, strict=True)]
     order = by_columns(columns)
@@ -56,7 +56,7 @@ def test_hashes_that_agree_in_their_upper_half_are_sorted_by_the_lower(
     assert order.tolist() == sorted(range(4000), key=pairs.__getitem__)
 
 
-def test_taken_rows_are_those_at_their_places_also_where_a_column_is_empty() -> None:
+def test_taken_rows_are_those_at_their_indices_also_where_a_column_is_empty() -> None:
     table = pa.table({"n": [1, 2, 3], "none": pa.nulls(3, pa.list_(pa.string()))})
     assert taken(table, np.array([2, 0])).to_pylist() == [
         {"n": 3, "none": None}, {"n": 1, "none": None}

@@ -107,7 +107,7 @@ def test_bytes_written_do_not_grow_with_open_keys(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("orders", [np.zeros(50_000), np.arange(50_000) // 5000])
-def test_a_scan_comes_in_pieces_of_bounded_size(tmp_path: Path, orders: Any) -> None:
+def test_a_scan_is_read_in_pieces_of_bounded_size(tmp_path: Path, orders: Any) -> None:
     """Also when everything has one order: then by hash; and when a few rows are large."""
     table = rows(np.arange(50_000), orders=orders)
     long = np.where(np.arange(50_000) < 1000, "x" * 2000, "y")
@@ -135,7 +135,7 @@ def test_a_scan_of_few_orders_reads_only_those(tmp_path: Path) -> None:
     assert pa.total_allocated_bytes() - before < 100_000
 
 
-def test_a_view_tells_about_how_much_it_holds(tmp_path: Path) -> None:
+def test_a_view_estimates_its_size(tmp_path: Path) -> None:
     table = combine(rows(np.arange(1000)), SPEC)
     segment = write_segment(tmp_path, file_name(1, "a"), table, buckets=(0, 256), of=256)
     runs = [Run("a", (segment,))]
@@ -145,7 +145,7 @@ def test_a_view_tells_about_how_much_it_holds(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("floor", [MIN_TIME, 3, 9, 10])
-def test_rows_below_the_floor_are_not_there(tmp_path: Path, floor: int) -> None:
+def test_rows_below_the_floor_are_not_visible(tmp_path: Path, floor: int) -> None:
     table = combine(rows(np.arange(100), orders=np.arange(100) // 10), SPEC)
     segment = write_segment(tmp_path, file_name(1, "a"), table, buckets=(0, 256), of=256)
     view = View(tmp_path, SPEC, [Run("a", (segment,))], floor=floor, buckets=(0, 256))
@@ -167,7 +167,7 @@ def test_keys_that_share_the_greatest_hash_are_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("orders", [[0, 0, 0, 0], [0, 0, 1, 1]])
-def test_a_view_sees_its_buckets_to_the_last_hash(tmp_path: Path, orders: list[int]) -> None:
+def test_a_view_reads_its_buckets_to_the_last_hash(tmp_path: Path, orders: list[int]) -> None:
     edges = [0, 2**56 - 1, 2**56, 2**57 - 1]
     table = rows([1, 2, 3, 4], orders=orders).set_column(1, "_hash", pa.array(edges, pa.uint64()))
     table = combine(table, SPEC)

@@ -35,7 +35,7 @@ class Item:
     def mapping(self, known: Iterable[str] | None = None) -> dict[str, Item]:
         """Its entries by name; each name once, and only names that are known."""
         if not isinstance(self.node, yaml.MappingNode):
-            raise self.refuse("a mapping is needed here", got=self._told(), do="write name: value")
+            raise self.refuse("a mapping is needed here", got=self._kind(), do="write name: value")
         entries: dict[str, Item] = {}
         for key, value in self.node.value:
             place = Item(self.file, key)
@@ -51,13 +51,13 @@ class Item:
     def sequence(self) -> list[Item]:
         """Its members."""
         if not isinstance(self.node, yaml.SequenceNode):
-            raise self.refuse("a list is needed here", got=self._told(), do="write - before each")
+            raise self.refuse("a list is needed here", got=self._kind(), do="write - before each")
         return [Item(self.file, member) for member in self.node.value]
 
     def text(self) -> str:
         """Its text."""
         if not isinstance(self.node, yaml.ScalarNode):
-            raise self.refuse("a text is needed here", got=self._told(), do="write one value")
+            raise self.refuse("a text is needed here", got=self._kind(), do="write one value")
         return str(self.node.value)
 
     def number(self) -> int:
@@ -89,7 +89,7 @@ class Item:
     def _block(self) -> bool:
         return isinstance(self.node, yaml.ScalarNode) and self.node.style in ("|", ">")
 
-    def _told(self) -> str:
+    def _kind(self) -> str:
         if self.is_mapping():
             return "a mapping"
         return "a list" if self.is_list() else "a text"

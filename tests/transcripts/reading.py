@@ -2,7 +2,7 @@
 
     title: A row at the watermark is on time
     about: One sentence that says what a user can rely on.
-    zero: 2026-01-01                    # what times in tables count from; this unless said
+    zero: 2026-01-01                    # what times in tables count from; this is the default
     read:                               # sources; without it: events of k string, v long, ts
       events: {schema: "k string, v long, ts timestamp", time: ts, watermark: 5 seconds}
     pipeline: events.by("k").window(tumbling("10 seconds")).agg(n=count())
@@ -96,10 +96,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Transcript:
-    """A story of one pipeline.
+    """A test case of one pipeline: its steps, and what each must emit.
 
-    `refusal` is how the sentence begins that refuses to build it; a story that is told
-    `within_a_run` is another one where the run is started anew on the way.
+    `refusal` is the beginning of the error that refuses to build it. A transcript that is played
+    `within_a_run` gives different results if the run is restarted between its steps.
     """
 
     item: Item
@@ -118,7 +118,7 @@ class Transcript:
         return f"{self.item.file.stem}: {self.title}"
 
     def build(self) -> ms.Pipeline:
-        """The pipeline anew."""
+        """A new instance of the pipeline."""
         return _built(self.sources, self.functions, self.outputs)
 
 
@@ -290,7 +290,7 @@ class _Reader:
         for line in found.lines:
             try:
                 yield {
-                    column: tables.told(cell, kinds.get(column, "timestamp"), self.zero)
+                    column: tables.json_value(cell, kinds.get(column, "timestamp"), self.zero)
                     for column, cell in line.cells.items()
                 }
             except ValueError as error:

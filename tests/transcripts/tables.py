@@ -94,7 +94,7 @@ def time_of(cell: str, zero: datetime) -> datetime:
     return zero + timedelta(microseconds=int(micros))
 
 
-def told(cell: str, kind: str, zero: datetime) -> Any:
+def json_value(cell: str, kind: str, zero: datetime) -> Any:
     """A cell as the JSON value that is fed for a column of this type.
 
     Raises:

@@ -50,7 +50,7 @@ def spoiled(old: str, new: str) -> str:
 
 
 @pytest.mark.usefixtures("spark")
-def test_the_story_to_spoil_is_true(tmp_path: Path) -> None:
+def test_the_unmodified_transcript_passes(tmp_path: Path) -> None:
     (story,) = transcripts([written(tmp_path, GOOD)])
 
     play(story)
@@ -58,7 +58,7 @@ def test_the_story_to_spoil_is_true(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "lines"),
     [
         ("a  0..10   2", "a  0..10   3",
          ["story.yaml:10", "- a  0..10   3    (line 15)", "+ a  0..10  2"]),
@@ -82,19 +82,19 @@ def test_the_story_to_spoil_is_true(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_a_wrong_expectation_fails_at_its_line(
-    tmp_path: Path, old: str, new: str, told: list[str]
+    tmp_path: Path, old: str, new: str, lines: list[str]
 ) -> None:
     (story,) = transcripts([written(tmp_path, spoiled(old, new))])
 
     with pytest.raises(AssertionError) as failed:
         play(story)
 
-    for line in told:
+    for line in lines:
         assert line in str(failed.value)
 
 
 @pytest.mark.usefixtures("spark")
-def test_rows_in_another_order_are_told_as_such(tmp_path: Path) -> None:
+def test_rows_in_another_order_are_reported_as_such(tmp_path: Path) -> None:
     text = spoiled("a  3  12", "a  3  32\n      b  3  4").replace(
         "a  0..10   2", "b  0..10   1\n      a  0..10   2"
     )
@@ -181,7 +181,7 @@ def test_a_bad_transcript_is_refused_with_file_and_line(
         (GOOD + "---\n" + GOOD, "a title is needed once; got 'Two rows make two'"),
     ],
 )
-def test_a_story_that_is_none_is_refused(tmp_path: Path, text: str, sentence: str) -> None:
+def test_an_invalid_file_is_refused(tmp_path: Path, text: str, sentence: str) -> None:
     with pytest.raises(BadTranscript) as refused:
         transcripts([written(tmp_path, text)])
 

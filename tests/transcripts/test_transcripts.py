@@ -25,17 +25,17 @@ WIDE = [one for one in PLAYED if crc32(one.title.encode()) % 5 == 0]
 
 
 @pytest.mark.parametrize("transcript", PLAYED, ids=lambda one: one.name)
-def test_it_happens_as_it_is_written(transcript: Transcript) -> None:
+def test_it_plays_as_written(transcript: Transcript) -> None:
     play(transcript)
 
 
 @pytest.mark.parametrize("transcript", AGAIN, ids=lambda one: one.name)
-def test_it_happens_with_a_restart_before_every_batch(transcript: Transcript) -> None:
+def test_it_plays_with_a_restart_before_every_batch(transcript: Transcript) -> None:
     play(transcript, restarts=True)
 
 
 @pytest.mark.parametrize("transcript", WIDE, ids=lambda one: one.name)
-def test_it_happens_in_the_wide_lane(transcript: Transcript) -> None:
+def test_it_plays_in_the_wide_lane(transcript: Transcript) -> None:
     play(transcript, lane="wide")
 
 

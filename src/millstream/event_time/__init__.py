@@ -1,4 +1,4 @@
-"""Rows get a time: watermarks, idleness, and what is late.
+"""Event time: watermarks, idle partitions, late rows.
 
 rows -- largest time per partition --> watermark -- idle ones left out --> what may close
 """

@@ -1,4 +1,4 @@
-"""When a batch happens: its watermarks and its clock, in microseconds since the epoch."""
+"""The time of a batch: its watermarks and its clock, in microseconds since the epoch."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ END_OF_TIME = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class BatchTime:
-    """One operator's place in time during one batch.
+    """The times of one operator in one batch.
 
-    `before` is its input watermark when the batch began: what has already left is
-    decided by it. `after` is the watermark with this batch's rows taken in: what
-    closes is decided by it. `clock` is the batch clock, `since` that of the batch before.
+    `before` is its input watermark when the batch began: it decides what is late. `after` is the
+    watermark with this batch's rows included: it decides what closes. `clock` is the batch clock,
+    `since` that of the previous batch.
 
     `sides` has (before, after) of each input of a step that has several; `before` and
     `after` are the smallest of them.
@@ -31,5 +31,5 @@ class BatchTime:
         return self.sides[side][0] if self.sides else self.before
 
     def after_of(self, side: int) -> int:
-        """The watermark of one input with this batch's rows taken in."""
+        """The watermark of one input with this batch's rows included."""
         return self.sides[side][1] if self.sides else self.after

@@ -1,8 +1,8 @@
-"""Clock correction: devices whose clocks are wrong, and the time their events truly had.
+"""Clock correction: the true times of events from devices with wrong clocks.
 
-A device stamps when something happened (`event`) and when it sent it (`sent`), both by its
-own clock; a clock that is right stamps when it was `received`. What the device's clock was
-off by is then `received - sent`, and the event's true time `event + (received - sent)`.
+A device records when something happened (`event`) and when it was sent (`sent`), both by its own
+clock; a correct clock records when it was `received`. The error of the device's clock is then
+`received - sent`, and the true time of the event `event + (received - sent)`.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class ClockCorrection:
 def corrected(
     rows: pa.Table, correction: ClockCorrection, received: pa.Array | pa.ChunkedArray
 ) -> pa.Table:
-    """The rows with `event` set right, `clock_flag` and `clock_offset` (microseconds) beside it.
+    """The rows with `event` corrected; adds `clock_flag` and `clock_offset` (microseconds).
 
-    Stamps that contradict each other (`event` after `sent`, one that is missing) are flagged,
-    and nothing is added: the offset is 0.
+    Contradictory stamps (`event` after `sent`, or one is missing) are flagged and not corrected:
+    the offset is 0.
     """
     import numpy as np
     import pyarrow as pa

@@ -1,8 +1,8 @@
 """Watermarks: up to which event time a source is complete.
 
 W = the smallest, over the partitions that are not idle, of (largest time seen − delay).
-It never goes back. A partition without a row so far keeps W at the beginning of time until
-it is idle. While all partitions are idle, W advances with the batch clock.
+It never goes back. A partition without any rows keeps W at the beginning of time until it is
+idle. While all partitions are idle, W advances with the batch clock.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Operators over single rows and keys: what every kernel promises, and `distinct`.
 
-A row is prepared before the shuffle (hashed, partially added up, parted if late) and taken
-in after it, beside the state of its key.
+Rows are prepared before the shuffle (hashed, partially aggregated, late ones separated) and
+processed after it, together with the state of their keys.
 """

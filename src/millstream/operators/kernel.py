@@ -1,4 +1,4 @@
-"""What every stateful operator's kernel promises the engine.
+"""The interface between the kernels of stateful operators and the engine.
 
     rows -- prepare --> exchange table -- shuffle by _hash --> run(state) --> results, state deltas
 
@@ -6,8 +6,8 @@
 batch and range of buckets, in both lanes. Both are pure: the same arguments give the same
 tables.
 
-A step takes one or several inputs, its *sides*, and remembers in one or several *tables*,
-each a state of its own with its own order and floor. Most have one of each.
+A step has one or several inputs, its *sides*, and keeps state in one or several *tables*, each
+with its own order and floor. Most steps have one of each.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ ROWS = "rows"  # the table of a step that has only one
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The rows on their way to the shuffle, and those that came too late for it.
+    """The rows to be shuffled, and the late rows.
 
     `late` holds indices into the prepared rows; `late_windows` holds, for each of
-    them, the windows that are gone, as a list of (start, end) in microseconds (None where
-    there are no windows). `unplaced` counts rows that belong to no window at all.
+    them, the windows that have closed, as a list of (start, end) in microseconds (None where
+    there are no windows). `unplaced` counts rows that belong to no window.
 
-    `broadcast` is what every range of buckets has to see, whatever its keys: not parted by
-    `_hash`, and handed to `run` as one more side behind the others.
+    `broadcast` holds rows for every range of buckets, whatever its keys: they are not
+    partitioned by `_hash`, and are passed to `run` as one more side after the others.
     """
 
     exchange: pa.Table
@@ -51,9 +51,9 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """Rows that `run` found to be late, beside the state of their key.
+    """Rows that `run` found to be late by the state of their key.
 
-    `rows` have the columns they came with; `windows` as `Prepared.late_windows`.
+    `rows` have the columns of the input; `windows` is as in `Prepared.late_windows`.
     """
 
     rows: pa.Table
@@ -62,17 +62,17 @@ class Late:
 
 @dataclass(slots=True)
 class Outcome:
-    """What one range of buckets gives for one batch.
+    """The outcome of one batch for one range of buckets.
 
     `results` are tables of the operator's columns with `_time` and `_sign`, each of
-    bounded size, to be drained before anything else here is final. They go to sinks and,
-    unless `flow` is given, to later operators too. `flow` is what later operators see
+    bounded size; all must be read before the other fields are final. They go to sinks and,
+    unless `flow` is given, to later operators too. `flow` is what later operators receive
     where that differs: no early panes, each change as the old row retracted and the new
-    one given.
+    one added.
 
-    `deltas` are what the tables gain (sorted, combined), `floors` the orders below which
-    they are forgotten, `held` is the smallest event time that may still be emitted, `wake`
-    the batch clock at which something may fire although nothing comes in.
+    `deltas` are the changes of the tables (sorted, combined); `floors` are the orders below
+    which their rows are dropped. `held` is the smallest event time that may still be emitted,
+    `wake` the batch clock at which something may fire without new rows.
     """
 
     results: Iterable[pa.Table]
@@ -85,42 +85,42 @@ class Outcome:
 
 
 class Kernel(Protocol):
-    """A stateful operator over Arrow: it knows no Spark, no files and no clock of its own."""
+    """A stateful operator over Arrow: independent of Spark, files and the system clock."""
 
     @property
     def tables(self) -> Mapping[str, StateSpec]:
-        """What this operator remembers, table by table."""
+        """The state of this operator, table by table."""
 
     def output(self) -> pa.Schema:
         """The columns of its results, without `_time` and `_sign`."""
 
     def due(self, watermark: int) -> int:
-        """The order below which rows of its first table leave at this watermark.
+        """The order below which rows leave its first table at this watermark.
 
         MIN_TIME if none ever do.
         """
 
     def prepare(self, rows: pa.Table, batch_time: BatchTime, side: int = 0) -> Prepared:
-        """Hash, partially aggregate and part the late rows; sees only `before` and `clock`."""
+        """Hash, aggregate partially and separate late rows; uses only `before` and `clock`."""
 
     def run(
         self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], batch_time: BatchTime
     ) -> Outcome:
-        """Take the exchanged rows of every side in, then close what `moment.after` allows."""
+        """Add the exchanged rows of every side, then close what `batch_time.after` allows."""
 
 
 @runtime_checkable
 class WaitsBySide(Protocol):
-    """A kernel of several inputs, each table's rows of which wait for the watermark of one."""
+    """A kernel of several inputs, where the rows of each table wait for one input's watermark."""
 
     def dues(self, sides: Sequence[int]) -> Mapping[str, int]:
-        """As `dues` below, at these watermarks of its inputs."""
+        """As the function `dues`, at these watermarks of its inputs."""
 
 
 def dues(kernel: Kernel, sides: Sequence[int]) -> Mapping[str, int]:
-    """The tables that rows leave as time passes, each with the order below which they do.
+    """The tables that rows leave when time advances, each with the order below which they do.
 
-    It is the first one, and the slowest input, unless the kernel says otherwise.
+    By default the first table, by the slowest input.
     """
     if isinstance(kernel, WaitsBySide):
         return kernel.dues(sides)
@@ -129,13 +129,13 @@ def dues(kernel: Kernel, sides: Sequence[int]) -> Mapping[str, int]:
 
 @runtime_checkable
 class Replicates(Protocol):
-    """A kernel that may hand all rows of one side to every range of buckets.
+    """A kernel that may replicate one side to every range of buckets.
 
-    `shared` are its tables that every range may read whole; each is still written by the
-    range that owns a key.
+    `shared` are the tables that every range may read whole; each key is still written by the
+    range that owns it.
     """
 
     shared: tuple[str, ...]
 
     def planned(self, sizes: Mapping[str, int]) -> Kernel:
-        """The kernel as it runs one batch, by how many bytes its tables take."""
+        """The kernel for one batch, chosen by the size of its tables in bytes."""

@@ -1,8 +1,8 @@
-"""Rows that wait under their time until the watermark has passed it.
+"""Rows that wait in state, ordered by time, until the watermark has passed them.
 
-State is ordered by time, so what may leave is a prefix of every run. A row's bucket follows
-from its time, so rows of the same time meet in one place: a row that leaves gets an origin made
-of its time and its place among them, which is the same under any cut and in every lane.
+State is ordered by time, so the rows to emit are a prefix of every run. A row's bucket depends
+on its time, so rows of the same time are in one bucket. An emitted row gets an origin of its time
+and its index among the rows of that time, which is the same for any batches and in every lane.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ ORIGIN = {
     "_offset": pa.int64(),
     "_sub": pa.int64(),
 }
-FLOW = -1  # the source of rows that a step made: several may have the same origin
+FLOW = -1  # the source of rows emitted by a step: several may have the same origin
 TWIN = "_twin"
 CHUNK_BYTES = 64 << 20
 
 
 class Waiting:
-    """Whole rows as a step remembers them, and lets them go.
+    """The waiting rows of a step: stored whole, and emitted by time.
 
-    `step` is what the user calls it.
+    `step` is its name in the API, for error messages.
     """
 
     def __init__(self, step: str, input_schema: pa.Schema) -> None:
@@ -60,7 +60,7 @@ class Waiting:
         )
 
     def parted(self, rows: pa.Table, batch_time: BatchTime) -> tuple[pa.Table, Ints]:
-        """The rows that may wait, on their way to the bucket of their time; which are late.
+        """The on-time rows for the bucket of their time, and the indices of the late ones.
 
         A row is late when its time is behind the watermark; at the watermark it is on time.
         """
@@ -81,8 +81,8 @@ class Waiting:
         }
         return pa.table(exchange), late
 
-    def told_apart(self, tables: Sequence[pa.Table], view: View) -> pa.Table:
-        """The batch in the order of state; rows of one origin are numbered as they came."""
+    def numbered(self, tables: Sequence[pa.Table], view: View) -> pa.Table:
+        """The batch in the order of state; rows of one origin are numbered in order of arrival."""
         if not any(table.num_rows for table in tables):
             return self.spec.schema.empty_table()
         rows = pa.concat_tables(tables)
@@ -106,7 +106,7 @@ class Waiting:
     def leaving(
         self, batch: pa.Table, view: View, after: int
     ) -> tuple[Iterator[pa.Table], pa.Table]:
-        """What leaves at a watermark, in pieces by (time, origin), and what of the batch stays.
+        """The rows to emit at a watermark, in pieces by (time, origin), and the rows to keep.
 
         All rows of one time are in one piece.
         """
@@ -118,9 +118,9 @@ class Waiting:
         return together(batch.slice(0, count), waited, self.spec), batch.slice(count)
 
     def results(self, rows: pa.Table) -> Iterator[pa.Table]:
-        """Rows that leave as results, in pieces of bounded bytes, with an origin of their own.
+        """Rows as results, in pieces of bounded size, with a new origin.
 
-        They are sorted by time, and hold all that leave of each time.
+        They must be sorted by time, and contain all emitted rows of each time.
         """
         if rows.num_rows == 0:
             return
@@ -155,13 +155,13 @@ class Waiting:
         if SIGN in rows.column_names and not (int_values(plain(rows[SIGN])) == 1).all():
             raise InvalidSpec(
                 f"{self._step} needs rows that are never retracted",
-                got="a correction from the step before it",
+                got="a correction from the previous step",
                 do="leave out `keep` in the .late(…) of that step",
             )
 
 
 def _places(times: Ints) -> Ints:
-    """The place of each row among those of its time, of sorted times."""
+    """The index of each row among those of its time, for sorted times."""
     new = np.ones(len(times), np.bool_)
     new[1:] = times[1:] != times[:-1]
     firsts = np.flatnonzero(new)

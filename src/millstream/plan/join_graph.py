@@ -107,7 +107,7 @@ def _check_table_times(table: Node) -> None:
                           do="give read(…) a time=, or use lookup")  # fmt: skip
     timeless = _without_times(table)
     if timeless is not None:
-        raise InvalidSpec("as_of needs a table whose rows have times of their own",
+        raise InvalidSpec("as_of needs a table whose rows have event times",
                           got=f"{timeless.source!r} without time=",
                           do='write ms.table(…, time="column"), or use lookup for the table as it '
                           "is now")  # fmt: skip

@@ -30,7 +30,7 @@ def check_pipeline_name(name: str) -> None:
 
 
 def check_given_name(name: str | None, what: str) -> None:
-    """Refuse an empty or very long name; None means that a name will be made."""
+    """Refuse an empty or very long name; None means that a name will be generated."""
     if name is None:
         return
     if not isinstance(name, str) or not name.strip() or len(name) > _LONGEST_NAME:
@@ -46,7 +46,7 @@ def unique(names: Sequence[str], what: str, do: str) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise InvalidSpec(f"each {what} needs a name of its own", got=f"{name!r} twice", do=do)
+            raise InvalidSpec(f"each {what} needs a unique name", got=f"{name!r} twice", do=do)
         seen.add(name)
 
 

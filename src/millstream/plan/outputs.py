@@ -122,7 +122,7 @@ def watched_keys(
         keys = own if sink.by is None else sink.by
         if not set(own) <= set(keys):
             raise InvalidSpec(
-                f"{step} needs to watch each key of its rows by itself: {', '.join(own)}",
+                f"{step} needs to watch each key of its rows separately: {', '.join(own)}",
                 got=f"by={list(keys)!r}", do="leave by= out, or aggregate over the keys before it",
             )  # fmt: skip
         for sql in sink.conditions if columns is not None else ():

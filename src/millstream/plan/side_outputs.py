@@ -93,7 +93,7 @@ def check_side_output(sink: Sink | None, kind: SideOutput) -> None:
                      'write format="json" or format="parquet"')  # fmt: skip
     if isinstance(sink, Topic) and sink.format != "json":
         form = "JSON" if kind == "late" else "the bytes they came as"
-        raise InvalidSpec(f"{word} needs a topic without a format of its own: "
+        raise InvalidSpec(f"{word} needs a topic without format=: "
                           f"{kind} rows leave as {form}",
                           got=repr(sink), do="leave format= out")  # fmt: skip
 

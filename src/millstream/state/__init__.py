@@ -1,10 +1,10 @@
-"""What an operator remembers: hashed keys, sorted runs in files, and the list of those in force.
+"""The state of operators: hashed keys, sorted runs in files, and the manifest of current runs.
 
-    hash_keys → buckets      spec: StateSpec            combine: rows of one key become one
-    write_segment → Run      View: lookup and scan      Manifest + Change: which runs count
-    merge, Merger            collect: files nobody refers to
+    hash_keys → buckets      spec: StateSpec            combine: one row per key
+    write_segment → Run      View: lookup and scan      Manifest + Change: the current runs
+    merge, Merger            collect: unreferenced files
 
-State is a log-structured merge tree of Arrow files. Rows are sorted by (`_order`,
-`_hash`, keys); what a batch changed is appended as one run, rows of the same key in
-several runs are combined oldest to newest when they are read or merged.
+State is a log-structured merge tree of Arrow files. Rows are sorted by (`_order`, `_hash`,
+keys). The changes of a batch are appended as one run; rows of the same key in several runs are
+combined from oldest to newest when they are read or merged.
 """

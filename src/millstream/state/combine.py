@@ -1,7 +1,7 @@
 """Rows of the same key become one, column by column, oldest to newest.
 
-A tombstone (`_gone`) forgets what stands before it in its group. Where rows follow it,
-two rows remain: the tombstone, which still has to reach older runs, and their result.
+A tombstone (`_gone`) deletes the earlier rows of its group. If rows follow it, two rows remain:
+the tombstone, which still has to hide rows of older runs, and the combined row.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ __all__ = [
 def combine(table: pa.Table, spec: StateSpec) -> pa.Table:
     """The table sorted, with one row per key (before it a tombstone, if there was one).
 
-    Rows of the same key count as oldest to newest in the order they stand in. The low
-    parts of dsums and `_gone` may be left out: they are zero and false then.
+    Rows of the same key are ordered from oldest to newest. The low parts of dsums and `_gone`
+    may be left out: they are then zero and false.
     """
     table = conform(table, spec)
     if len(table) == 0:
@@ -74,9 +74,9 @@ def _summed(
 def reduce_values(
     table: pa.Table, rows: pa.Array | None, starts: NDArray[np.int64], spec: StateSpec
 ) -> Columns:
-    """The values of groups of adjacent rows, which are those of the table in the order of `rows`.
+    """The combined values of groups of adjacent rows of the table, in the order of `rows`.
 
-    None of them is a tombstone; without `rows` they stand as they are.
+    No row is a tombstone; without `rows` the table is already in order.
     """
     made: dict[str, pa.Array] = {}
     for column in spec.values:
@@ -99,7 +99,7 @@ def reduce_groups(
 
 
 def without_tombstones(table: pa.Table) -> pa.Table:
-    """The rows that are alive, where nothing older is left to forget."""
+    """The live rows, where there are no older rows to delete."""
     gone = plain(table[GONE])
     return table.filter(pc.invert(gone)) if gone.true_count else table
 
@@ -135,7 +135,7 @@ def _cast(table: pa.Table, spec: StateSpec) -> pa.Table:
         raise InvalidInput(
             "state rows need the types of their spec",
             got=str(error),
-            do="cast them before they are kept",
+            do="cast them before they are stored",
         ) from error
 
 
@@ -150,7 +150,7 @@ def _reduced(columns: Columns, starts: NDArray[np.int64], spec: StateSpec) -> pa
 
 
 def _fixed(columns: Columns, spec: StateSpec) -> Columns:
-    """The columns that are the same in all rows of a group."""
+    """The columns with the same value in all rows of a group."""
     values = {field.name for field in spec.value_fields}
     return {name: array for name, array in columns.items() if name not in values}
 
@@ -186,7 +186,7 @@ def _past_tombstones(
     columns: Columns, starts: NDArray[np.int64], gone: NDArray[np.bool_], spec: StateSpec
 ) -> pa.Table:
     count = len(gone)
-    if len(starts) == count:  # nothing to forget but what stands in the tombstones
+    if len(starts) == count:  # only the values in tombstones have to be removed
         emptied = {field.name: only(columns[field.name], ~gone) for field in spec.value_fields}
         parts = {**columns, **emptied}
         return pa.Table.from_arrays([parts[n] for n in spec.schema.names], schema=spec.schema)
@@ -195,20 +195,20 @@ def _past_tombstones(
     sizes = np.diff(starts, append=count)
     alive = np.flatnonzero(place > np.repeat(last_gone, sizes))
     groups = np.repeat(np.arange(len(starts)), sizes)[alive]
-    buried = np.flatnonzero(last_gone >= 0)
-    tombstones = _tombstones(columns, last_gone[buried], spec)
+    deleted = np.flatnonzero(last_gone >= 0)
+    tombstones = _tombstones(columns, last_gone[deleted], spec)
     if len(alive) == 0:
         return tombstones
     alive_starts = np.flatnonzero(np.diff(groups, prepend=-1))
     taken = pa.array(alive)
     kept = _reduced({n: a.take(taken) for n, a in columns.items()}, alive_starts, spec)
     both = pa.concat_tables([tombstones, kept])
-    order = np.argsort(np.concatenate([buried, groups[alive_starts]]), kind="stable")
+    order = np.argsort(np.concatenate([deleted, groups[alive_starts]]), kind="stable")
     return both.take(pa.array(order))
 
 
 def _tombstones(columns: Columns, rows: NDArray[np.int64], spec: StateSpec) -> pa.Table:
-    """Tombstones at these rows, without the values that stood in them."""
+    """Tombstones at these rows, without values."""
     taken = pa.array(rows)
     fixed = {name: array.take(taken) for name, array in _fixed(columns, spec).items()}
     empty = {field.name: pa.nulls(len(rows), field.type) for field in spec.value_fields}

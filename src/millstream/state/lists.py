@@ -1,6 +1,6 @@
 """One list per group of adjacent rows: the union of bags, the highest of peaks.
 
-All lists of all groups are taken apart, sorted at once, and put together again.
+The lists of all groups are flattened, sorted at once, and divided again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MOST_ELEMENTS = 2**31 - 1
 
 
 def bag(array: pa.Array, starts: Ints, *, keep: int | None) -> pa.Array:
-    """Each group's entries, one for all that are the same, in the order of their fields."""
+    """Each group's entries, equal ones combined, in the order of their fields."""
     entries, groups = elements(array, starts)
     if len(entries) == 0:
         return listed(entries, groups, len(starts), array.type)
@@ -54,7 +54,7 @@ def bag(array: pa.Array, starts: Ints, *, keep: int | None) -> pa.Array:
 
 
 def peaks(array: pa.Array, starts: Ints) -> pa.Array:
-    """Each group's largest words, one for all that differ in their lowest bits only."""
+    """Each group's largest words, one of all that differ only in their lowest bits."""
     words, groups = elements(array, starts)
     keyed = np.sort(groups << 32 | int_values(words))
     place = keyed >> PEAK_BITS
@@ -66,7 +66,7 @@ def peaks(array: pa.Array, starts: Ints) -> pa.Array:
 
 
 def elements(array: pa.Array, starts: Ints) -> tuple[pa.Array, Ints]:
-    """The elements of all lists, and the number of the group each is in, ascending."""
+    """The elements of all lists, and the group of each, ascending."""
     begins, lengths, values = list_parts(array)
     ends = begins + lengths
     total = int(lengths.sum())
@@ -79,7 +79,7 @@ def elements(array: pa.Array, starts: Ints) -> tuple[pa.Array, Ints]:
 
 
 def listed(values: pa.Array, groups: Ints, count: int, kind: pa.DataType) -> pa.Array:
-    """One list for each of `count` groups of the values that stand in their order."""
+    """One list for each of `count` groups, of values sorted by group."""
     if len(values) > _MOST_ELEMENTS:
         raise InvalidInput(
             "one piece of state needs fewer than 2³¹ entries in its lists",
@@ -94,7 +94,7 @@ def listed(values: pa.Array, groups: Ints, count: int, kind: pa.DataType) -> pa.
 def first_counts(
     counts: Ints, groups: Ints, most: int, *, backwards: bool = False
 ) -> tuple[Ints, Ints]:
-    """The entries that hold the first (last) `most` things of each group, and how many each.
+    """The entries with the first (last) `most` items of each group, and the number in each.
 
     Counts are above 0, groups ascend.
     """
@@ -109,7 +109,7 @@ def first_counts(
 
 
 def _same_entries(fields: Sequence[pa.Array], groups: Ints) -> tuple[Ints | None, Ints]:
-    """The order by (group, fields), None if that is how they stand, and where each new one is."""
+    """The permutation that sorts by (group, fields), None if sorted; the start of each value."""
     word, rest = _packed(groups, [_sortable(field) for field in fields])
     if bool((word[1:] > word[:-1]).all()):
         return None, np.arange(len(word), dtype=np.int64)
@@ -132,7 +132,7 @@ def _sortable(field: pa.Array) -> Ints:
 
 
 def _packed(groups: Ints, keys: Sequence[Ints]) -> tuple[Ints, list[Ints]]:
-    """As many leading keys as fit into one word behind the group, and the others."""
+    """As many leading keys as fit into one word after the group, and the others."""
     word, used = groups, int(groups[-1]).bit_length()
     rest: list[Ints] = []
     for key in keys:

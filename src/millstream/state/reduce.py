@@ -49,7 +49,7 @@ def total(array: pa.Array, starts: Starts, name: str) -> pa.Array:
         values = np.where(present, values, 0)
     size = int(np.diff(starts, append=len(values)).max())
     if size * max(int(values.max()), -int(values.min())) <= _INT64.max:
-        # Running sums may wrap; their differences, which fit, are exact all the same.
+        # Running sums may wrap; their differences, which fit, are exact nevertheless.
         upto = np.cumsum(values)[np.append(starts[1:], len(values)) - 1]
         return pa.array(np.diff(upto, prepend=np.int64(0)), mask=empty)
     low = np.add.reduceat(values & _LOW_32, starts)
@@ -105,7 +105,7 @@ def _extreme_int(
 
 
 def _folded(fold: np.ufunc, values: NDArray[np.int64], starts: Starts) -> NDArray[np.int64]:
-    """Each group's values folded to one: place by place where groups are small."""
+    """Each group's values folded to one: index by index if groups are small."""
     if len(values) > _SMALL * len(starts):
         whole: NDArray[np.int64] = fold.reduceat(values, starts)
         return whole

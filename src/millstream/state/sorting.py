@@ -38,13 +38,13 @@ def hashes_of(table: pa.Table | pa.RecordBatch) -> Hashes:
 
 
 def sort_rows(table: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """The rows by (`_order`, `_hash`, keys); equal ones stay in the order they came in."""
+    """The rows sorted by (`_order`, `_hash`, keys); stable."""
     rows, _, _ = arrange(orders_of(table), hashes_of(table), [plain(table[k]) for k in keys])
     return table if rows is None else table.take(pa.array(rows))
 
 
 def group_sorted(table: pa.Table, keys: Sequence[str]) -> Rows:
-    """Where each group of the same (`_order`, keys) starts in a table already sorted."""
+    """Where each group of the same (`_order`, keys) starts in a sorted table."""
     new = _first_of_hash(orders_of(table), hashes_of(table))
     new[1:] |= ~_same_as_before([plain(table[key]) for key in keys], len(table))
     return np.flatnonzero(new)
@@ -76,7 +76,7 @@ def permutation(orders: Orders, hashes: Hashes) -> Rows | None:
 
 
 def _in_sorted_order(orders: Orders, hashes: Hashes) -> tuple[Rows | None, Orders, Hashes]:
-    """As `permutation`, with the sorted orders and hashes."""
+    """As `permutation`; also returns the sorted orders and hashes."""
     if is_sorted(orders, hashes):
         return None, orders, hashes
     rows = _argsort(_one_word(orders, hashes))
@@ -88,7 +88,7 @@ def _in_sorted_order(orders: Orders, hashes: Hashes) -> tuple[Rows | None, Order
 
 
 def is_sorted(orders: Orders, hashes: Hashes) -> bool:
-    """Whether the pairs (order, hash) never go back."""
+    """Whether the pairs (order, hash) are ascending."""
     rises = orders[1:] > orders[:-1]
     if rises.any():
         level = orders[1:] == orders[:-1]
@@ -97,7 +97,7 @@ def is_sorted(orders: Orders, hashes: Hashes) -> bool:
 
 
 def _one_word(orders: Orders, hashes: Hashes) -> Hashes:
-    """A word that sorts like (order, hash) but for the hash's lowest bits."""
+    """A word that sorts like (order, hash), except for the hash's lowest bits."""
     if len(orders) == 0 or orders.min() == orders.max():
         return hashes
     ranked = _order_ranks(orders)
@@ -107,7 +107,7 @@ def _one_word(orders: Orders, hashes: Hashes) -> Hashes:
 
 
 def _order_ranks(orders: Orders) -> Hashes:
-    """Numbers from 0 upwards in the order of these: small ones, so that few bits hold them."""
+    """Small numbers from 0 in the order of these, which need few bits."""
     least = int(orders.min())
     if (int(orders.max()) - least).bit_length() <= _FEW_BITS:
         return (orders - least).view(np.uint64)
@@ -124,7 +124,7 @@ def _order_ranks(orders: Orders) -> Hashes:
 
 
 def _argsort(words: Hashes) -> Rows:
-    """A stable argsort: timsort for a few sorted stretches, else radix by the top 32 bits."""
+    """A stable argsort: timsort for a few sorted sections, else radix sort by the top 32 bits."""
     descents = int(np.count_nonzero(words[1:] < words[:-1]))
     if descents * _FEW_DESCENTS < len(words):
         found: Rows = np.argsort(words, kind="stable")
@@ -139,7 +139,7 @@ def _argsort(words: Hashes) -> Rows:
 
 
 def _settle(rows: Rows, words: Hashes) -> None:
-    """Sort rows that are sorted by the top 32 bits of their words by the others, in place."""
+    """Sort rows, already sorted by the top 32 bits of their words, by the other bits, in place."""
     tops = words >> np.uint64(32)
     torn = np.unique(tops[1:][words[1:] < words[:-1]])
     firsts = np.searchsorted(tops, torn, side="left")
@@ -155,7 +155,7 @@ def _first_of_hash(orders: Orders, hashes: Hashes) -> NDArray[np.bool_]:
 
 
 def _same_as_before(keys: Sequence[pa.Array], count: int) -> NDArray[np.bool_]:
-    """For each row but the first, whether its key is that of the row before."""
+    """For each row except the first, whether its key equals the previous one."""
     if count == 0:
         return np.zeros(0, dtype=np.bool_)
     return same_rows([key[1:] for key in keys], [key[:-1] for key in keys], count - 1)
@@ -164,7 +164,7 @@ def _same_as_before(keys: Sequence[pa.Array], count: int) -> NDArray[np.bool_]:
 def _part_colliding(
     new_hash: NDArray[np.bool_], collides: NDArray[np.bool_], keys: Sequence[pa.Array]
 ) -> Rows:
-    """The permutation that sorts by key inside every hash that several keys share."""
+    """The permutation that sorts by key within every hash that several keys share."""
     groups = np.cumsum(new_hash) - 1
     shared = np.zeros(int(groups[-1]) + 1, dtype=np.bool_)
     shared[groups[1:][collides]] = True
@@ -200,14 +200,14 @@ def by_group(groups: Rows, numbers: Rows) -> Rows:
     if words is None:
         exact: Rows = np.lexsort((numbers, groups))
         return exact
-    # One word for both lets a stable sort find the stretches that are sorted already.
+    # With one word for both, a stable sort finds the sections that are already sorted.
     return np.argsort(words, kind="stable")
 
 
 def in_one_word(groups: Rows, numbers: Rows) -> Rows | None:
-    """Words in the order of (group, number), None if 63 bits do not hold them.
+    """Words in the order of (group, number); None if they do not fit into 63 bits.
 
-    Words of one group are as far apart as its numbers are.
+    Differences of words in one group equal the differences of its numbers.
     """
     least, greatest = int(numbers.min()), int(numbers.max())
     span = greatest - least + 1
@@ -217,7 +217,7 @@ def in_one_word(groups: Rows, numbers: Rows) -> Rows | None:
 
 
 def _in_order(columns: Sequence[Rows]) -> bool:
-    """Whether rows never go back, compared column by column."""
+    """Whether rows are ascending, compared column by column."""
     settled = np.zeros(max(0, len(columns[0]) - 1), dtype=np.bool_)
     for column in columns:
         if ((column[1:] < column[:-1]) & ~settled).any():

@@ -1,4 +1,4 @@
-"""The columns a stateful operator remembers, and how rows of the same key become one."""
+"""The state columns of an operator, and how rows of the same key are combined."""
 
 from __future__ import annotations
 
@@ -34,22 +34,21 @@ Combine = Literal["sum", "dsum", "min", "max", "first", "last", "bag", "peaks", 
 
 @dataclass(frozen=True)
 class StateColumn:
-    """One remembered value: null means "no value yet", except for `first` and `last`.
+    """One state column: null means "no value yet", except for `first` and `last`.
 
     - `sum`: int64 or decimal128, exact; an overflow is an error, never a wrap.
     - `dsum`: float64, held as the pair `name` and `name__lo` (the unevaluated sum of
       both is the value, `name` alone is that value rounded).
     - `min`, `max`: any ordered type; NaN is the largest float.
-    - `first`, `last`: by the age of runs, then by row order; a null is a value.
-    - `bag`: a list of structs, the last field of which is a `count` (int64, signed).
-      Entries whose other fields are the same become one, counts are added, and what
-      comes to 0 vanishes; entries stand in the order of their fields. With `keep` = n
-      only the first n of the things counted are kept, with -n the last n, which needs
-      counts above 0. Null is no entry.
-    - `peaks`: a list of int32 at or above 0; of those that differ in their lowest 6 bits
-      only, the largest is kept, in ascending order. Null is no entry.
-    - `user`: what `merge` makes of it: all values, sorted by group, and where each group
-      starts in; one value per group out. It is not part of what a checkpoint stores.
+    - `first`, `last`: by the age of runs, then by row order; null is a value.
+    - `bag`: a list of structs, whose last field is a `count` (int64, signed). Entries with
+      equal other fields are combined by adding their counts; entries with the count 0 are
+      removed. Entries are sorted by their fields. With `keep` = n only the first n of the
+      counted items are kept, with -n the last n, which needs counts above 0. Null is empty.
+    - `peaks`: a list of int32 at or above 0; of those that differ only in their lowest 6 bits,
+      the largest is kept, in ascending order. Null is empty.
+    - `user`: combined by `merge`, which takes all values, sorted by group, and where each group
+      starts, and returns one value per group. It is not stored in checkpoints.
     """
 
     name: str
@@ -74,7 +73,7 @@ class StateColumn:
             )
         if (self.combine == "user") != (self.merge is not None):
             raise InvalidSpec(
-                "a state column needs a merge function if it is of the user's making, only then",
+                "a state column needs a merge function if, and only if, it is user-defined",
                 got=f"{self.combine} and merge={self.merge!r}",
                 do=f"correct the column {self.name!r}",
             )
@@ -96,7 +95,7 @@ class StateColumn:
 
 @dataclass(frozen=True)
 class StateSpec:
-    """Keys and values of one step's state; `version` changes when their meaning does."""
+    """Keys and values of one step's state; `version` changes when their meaning changes."""
 
     keys: pa.Schema
     values: tuple[StateColumn, ...]
@@ -117,7 +116,7 @@ class StateSpec:
 
     @cached_property
     def visible(self) -> pa.Schema:
-        """The columns a reader sees: all but `_gone`."""
+        """The columns for readers: all except `_gone`."""
         return pa.schema(
             [
                 pa.field(ORDER, pa.int64(), nullable=False),
@@ -138,7 +137,7 @@ class StateSpec:
         return list(self.keys.names)
 
     def to_json(self) -> Mapping[str, object]:
-        """What a checkpoint stores of it: two specs are the same state if this is equal."""
+        """The spec as a checkpoint stores it; specs with an equal result have compatible state."""
         return {
             "version": self.version,
             "keys": [[field.name, str(field.type)] for field in self.keys],
@@ -151,7 +150,7 @@ class StateSpec:
 
 @dataclass(frozen=True)
 class _Need:
-    """The type a combining operation needs: in words, as a test, and what to do about it."""
+    """The type that a combining operation needs: a description, a test, the advice in errors."""
 
     type: str
     holds: Callable[[pa.DataType], bool]

@@ -296,7 +296,7 @@ def test_a_plan_names_the_alerts_on_the_job_and_no_secret() -> None:
     rules = [ms.JobAlert("lag", above=10, for_="1 minute", to=mail), ms.JobAlert("hung")]
     plan = ms.Pipeline("p", out, alerts=rules).plan()
     assert "JobAlert('lag above 10', when lag above 10 for 1 minute → Email(" in plan
-    with pytest.raises(InvalidSpec, match="each alert needs a name of its own"):
+    with pytest.raises(InvalidSpec, match="each alert needs a unique name"):
         ms.Pipeline("p", out, alerts=[ms.JobAlert("hung"), ms.JobAlert("hung")])
     with pytest.raises(InvalidSpec, match=r"a list of ms\.JobAlert"):
         ms.Pipeline("p", out, alerts=[ms.Alert("a", when="n > 1")])  # type: ignore[list-item]

@@ -55,7 +55,7 @@ def test_sums_and_means_have_sparks_types(
     assert accumulator(aggregates.count("v"), columns).type == pa.int64()
 
 
-def test_a_sum_of_longs_that_fits_is_exact_whatever_the_way_there() -> None:
+def test_a_sum_of_longs_that_fits_is_exact_whatever_the_partial_sums() -> None:
     huge = 2**63 - 1
     assert answer(aggregates.sum("v"), pa.int64(), [huge, huge, -huge, -huge, 5]) == 5
     assert answer(aggregates.sum("v"), pa.int64(), [huge, -1, 1]) == huge
@@ -63,14 +63,14 @@ def test_a_sum_of_longs_that_fits_is_exact_whatever_the_way_there() -> None:
 
 
 @pytest.mark.parametrize("values", [[2**63 - 1, 1], [-(2**63), -1]])
-def test_a_sum_of_longs_that_does_not_fit_names_the_column_and_the_way_out(
+def test_a_sum_of_longs_that_does_not_fit_names_the_column_and_the_remedy(
     values: list[int],
 ) -> None:
     with pytest.raises(InvalidInput, match=r"sum of 'v' needs .* 64 bits; .* cast .* decimal\(38"):
         answer(aggregates.sum("v"), pa.int64(), values)
 
 
-def test_a_mean_of_longs_is_taken_from_the_exact_sum() -> None:
+def test_a_mean_of_longs_is_computed_from_the_exact_sum() -> None:
     assert answer(aggregates.mean("v"), pa.int64(), [2**63 - 1] * 4) == 2.0**63
     assert answer(aggregates.mean("v"), pa.int64(), [2**62, -(2**62), 3, 4]) == 1.75
     assert answer(aggregates.mean("v"), pa.int32(), [-1, -2]) == -1.5
@@ -86,7 +86,7 @@ def test_a_mean_of_decimals_rounds_half_up(values: list[str], mean: str) -> None
     assert str(found) == mean
 
 
-def test_a_mean_of_decimals_that_lies_half_way_goes_away_from_zero() -> None:
+def test_a_mean_of_decimals_half_way_rounds_away_from_zero() -> None:
     cents = [Decimal("0.00")] * 31
     for sign in (1, -1):
         values = [Decimal("0.01") * sign, *cents]  # ± 0.0003125
@@ -94,7 +94,7 @@ def test_a_mean_of_decimals_that_lies_half_way_goes_away_from_zero() -> None:
         assert found == Decimal("0.000313") * sign
 
 
-def test_a_decimal_answer_that_does_not_fit_names_the_column() -> None:
+def test_a_decimal_result_that_does_not_fit_names_the_column() -> None:
     most = Decimal("9" * 38)
     with pytest.raises(InvalidInput, match=r"mean of 'v' needs to fit into decimal\(38, 4\)"):
         answer(aggregates.mean("v"), pa.decimal128(38, 0), [most])
@@ -102,7 +102,7 @@ def test_a_decimal_answer_that_does_not_fit_names_the_column() -> None:
         answer(aggregates.sum("v"), pa.decimal128(38, 0), [most, most])
 
 
-def test_nothing_but_nulls_is_null_and_counts_zero() -> None:
+def test_only_nulls_give_null_and_a_count_of_zero() -> None:
     for kind in (pa.int32(), pa.int64(), pa.float32(), pa.decimal128(5, 2)):
         for make in (aggregates.sum, aggregates.mean, aggregates.min, aggregates.max):
             assert answer(make("v"), kind, [None, None]) is None
@@ -128,7 +128,7 @@ def test_infinities_and_nan_add_as_in_ieee() -> None:
      (aggregates.min, pa.list_(pa.int64())), (aggregates.max, pa.struct([("a", pa.int64())])),
      (aggregates.max, pa.null())],
 )  # fmt: skip
-def test_a_type_an_aggregate_cannot_take_is_refused(make: Any, kind: pa.DataType) -> None:
+def test_an_unsupported_type_is_refused(make: Any, kind: pa.DataType) -> None:
     with pytest.raises(
         InvalidSpec, match=rf"{make.__name__} needs a column of .*; got 'v' of type"
     ):

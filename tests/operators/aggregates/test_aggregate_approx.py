@@ -58,7 +58,7 @@ def test_an_approximate_quantile_is_within_its_error_of_the_value_at_its_place(
         assert oracle.same(found, exact)
 
 
-def test_the_answer_of_both_does_not_depend_on_cuts_and_order() -> None:
+def test_the_results_of_both_do_not_depend_on_batches_and_order() -> None:
     rng = np.random.default_rng(4)
     rows = [{"k": int(n % 3), "v": float(v)} for n, v in enumerate(rng.lognormal(0, 3, 900))]
     made = Accumulating(
@@ -73,7 +73,7 @@ def test_the_answer_of_both_does_not_depend_on_cuts_and_order() -> None:
 
 @pytest.mark.parametrize("count", [1, 10, 1_000, 50_000])
 @pytest.mark.parametrize("error", [0.02, 0.05])
-def test_different_values_are_counted_within_three_stated_errors(count: int, error: float) -> None:
+def test_distinct_values_are_counted_within_three_stated_errors(count: int, error: float) -> None:
     values = [f"user {n}" for n in range(count)]
     found = single(ms.approx_distinct("v", error=error), pa.string(), [*values, None, *values[:9]])
     assert abs(found - count) <= 3 * error * count
@@ -100,18 +100,18 @@ def test_registers_in_use_are_all_that_is_kept() -> None:
     assert len(made.lifted(many)["_v:hll12"][0]) == 4096
 
 
-def test_a_row_that_is_taken_back_from_what_forgets_is_refused() -> None:
+def test_a_retraction_from_an_aggregate_that_drops_values_is_refused() -> None:
     row = table([{"k": 0, "v": 1, "_source": 0, "_partition": 0, "_offset": 0, "_sub": 0,
                   "_sign": -1}], pa.int64())  # fmt: skip
     for forgetful in (ms.approx_distinct("v"), ms.min("v"), ms.max("v"), ms.first("v"),
                       ms.last("v"), ms.collect("v", limit=2), ms.largest("v", 1),
                       ms.smallest("v", 1)):  # fmt: skip
         made = Accumulating({"a": forgetful}, pa.schema([("v", pa.int64())]))
-        with pytest.raises(InvalidInput, match="needs a state that remembers its rows to take one"):
+        with pytest.raises(InvalidInput, match="needs a state that keeps its rows to retract one"):
             made.lifted(row)
 
 
-def test_rows_without_origin_are_refused_by_what_takes_them_in_order() -> None:
+def test_rows_without_origin_are_refused_by_aggregates_that_need_an_order() -> None:
     rows = pa.table({"k": [0], "v": [1], "_source": [0], "_offset": [5]})
     made = Accumulating({"a": ms.first("v")}, pa.schema([("v", pa.int64())]))
     with pytest.raises(InvalidInput, match=r"first needs the origin .* without _partition, _sub"):

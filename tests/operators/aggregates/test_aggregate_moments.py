@@ -59,7 +59,7 @@ def check(kind: pa.DataType, came: list[Any], taken: list[Any], seed: int) -> No
 
 @settings(max_examples=100)
 @given(st.data(), st.integers(0, 2**32))
-def test_both_are_right_to_twelve_digits_of_any_numbers_under_any_cuts(
+def test_both_are_accurate_to_twelve_digits_for_any_numbers_and_batches(
     data: st.DataObject, seed: int
 ) -> None:
     kind, values = KINDS[data.draw(st.sampled_from(sorted(KINDS)))]
@@ -69,7 +69,7 @@ def test_both_are_right_to_twelve_digits_of_any_numbers_under_any_cuts(
 
 @settings(max_examples=60)
 @given(st.data(), st.integers(0, 2**32))
-def test_numbers_taken_back_leave_no_trace(data: st.DataObject, seed: int) -> None:
+def test_retracted_numbers_leave_no_trace(data: st.DataObject, seed: int) -> None:
     kind, values = KINDS[data.draw(st.sampled_from(["near", "byte", "int", "long", "decimal"]))]
     drawn = data.draw(values.filter(bool))
     taken = data.draw(st.lists(st.sampled_from(drawn), max_size=len(drawn)))
@@ -95,13 +95,13 @@ def test_many_numbers_far_from_zero_keep_their_digits() -> None:
     assert found == pytest.approx(expected, rel=1e-12)
 
 
-def test_infinities_nan_and_overflow_show() -> None:
+def test_infinities_nan_and_overflow_are_visible() -> None:
     for odd in (math.inf, -math.inf, math.nan):
         assert math.isnan(single(made.variance("v"), pa.float64(), [1.0, odd, 2.0]))
     assert single(made.stddev("v"), pa.float64(), [1e200, -1e200]) == math.inf
 
 
-def test_what_rounding_leaves_of_far_larger_floats_is_never_less_than_nothing() -> None:
+def test_rounding_errors_of_far_larger_floats_never_make_a_variance_negative() -> None:
     accumulating = Accumulating(BOTH, pa.schema([("v", pa.float64())]))
     large, small = [2.0**100, 2.0**50], [1.0, 2.0, 3.0]
     pieces = [(large, 1), (small, 1), (large, -1)]
@@ -128,7 +128,7 @@ def test_decimals_of_more_than_18_digits_count_as_doubles() -> None:
     [pa.int64(), pa.int32(), pa.float32(), pa.decimal128(9, 4), pa.decimal128(38, 4)],
     ids=str,
 )
-def test_the_answers_are_doubles(kind: pa.DataType) -> None:
+def test_the_results_are_doubles(kind: pa.DataType) -> None:
     accumulating = Accumulating(BOTH, pa.schema([("v", kind)]))
     assert {accumulator.type for accumulator in accumulating.made.values()} == {pa.float64()}
 

@@ -65,7 +65,7 @@ def rows(count: int, keys: int, *, first: int = 0) -> pa.Table:
 
 @pytest.mark.parametrize("retractable", [False, True])
 @pytest.mark.parametrize("name", ALL)
-def test_the_number_of_calls_does_not_follow_the_number_of_keys(
+def test_the_number_of_calls_does_not_grow_with_the_number_of_keys(
     name: str, *, retractable: bool
 ) -> None:
     if retractable and not ALL[name].can_retract:
@@ -102,7 +102,7 @@ def test_one_key_of_a_million_rows_takes_seconds_and_a_state_as_large_as_it_must
     assert state["_s:bag"].nbytes < 20 * 1_000
 
 
-def test_through_files_slices_ranges_and_merges_the_answers_are_those_of_one_piece() -> None:
+def test_through_files_slices_ranges_and_merges_the_results_are_those_of_one_piece() -> None:
     whole = Accumulating(ALL, COLUMNS)
     batches = [rows(300, 20, first=300 * at) for at in range(6)]
     expected = whole.answers(whole.lifted(pa.concat_tables(batches)))

@@ -51,7 +51,7 @@ def test_every_aggregate_prints_as_it_is_written() -> None:
     assert {aggregate.kind for aggregate in ALL.values()} == set(KINDS)
 
 
-def test_every_aggregate_comes_back_from_what_a_checkpoint_keeps() -> None:
+def test_every_aggregate_is_restored_from_a_checkpoint() -> None:
     for aggregate in ALL.values():
         kept = json.loads(json.dumps(made.to_json(aggregate)))
         assert made.from_json(kept) == aggregate
@@ -59,12 +59,12 @@ def test_every_aggregate_comes_back_from_what_a_checkpoint_keeps() -> None:
 
 
 @pytest.mark.parametrize("kept", [{"kind": "median", "column": "v"}, made.to_json(OWN), {}])
-def test_what_cannot_be_made_again_is_refused(kept: dict[str, Any]) -> None:
-    with pytest.raises(InvalidSpec, match="needs an aggregate this version makes by itself; got"):
+def test_what_cannot_be_restored_is_refused(kept: dict[str, Any]) -> None:
+    with pytest.raises(InvalidSpec, match="needs a built-in aggregate of this version; got"):
         made.from_json(kept)
 
 
-def test_the_columns_an_aggregate_reads_are_said_by_it() -> None:
+def test_an_aggregate_names_the_columns_it_reads() -> None:
     assert ms.count().columns == ()
     assert ms.quantile("v", 0.5).columns == ("v",)
     assert OWN.columns == ("a", "b")
@@ -76,7 +76,7 @@ def kinds_where(word: str) -> set[str]:
     return {aggregate.kind for aggregate in [*ALL.values(), OWN] if getattr(aggregate, word)}
 
 
-def test_what_an_aggregate_keeps_and_can_take_back_is_said_by_it() -> None:
+def test_an_aggregate_declares_what_it_keeps_and_can_retract() -> None:
     everything = {*KINDS, "aggregate"}
     forgetful = {"min", "max", "first", "last", "collect", "largest", "smallest"}
     never = {"approx_distinct", "aggregate"}
@@ -92,7 +92,7 @@ def test_what_an_aggregate_keeps_and_can_take_back_is_said_by_it() -> None:
                 accumulator(aggregate, pa.schema([("v", pa.string())]))
 
 
-def test_what_an_aggregate_says_of_itself_is_true_of_its_state() -> None:
+def test_what_an_aggregate_declares_is_true_of_its_state() -> None:
     columns = pa.schema([("v", pa.float64())])
     for aggregate in ALL.values():
         ordinary = accumulator(aggregate, columns).parts
@@ -110,7 +110,7 @@ def test_what_an_aggregate_says_of_itself_is_true_of_its_state() -> None:
             assert asked != names
 
 
-def test_an_aggregate_that_cannot_forget_is_refused_where_rows_are_taken_back() -> None:
+def test_an_aggregate_without_retraction_is_refused_where_rows_are_retracted() -> None:
     with pytest.raises(InvalidSpec, match="approx_distinct needs rows that are never retracted"):
         accumulator(ms.approx_distinct("v"), pa.schema([("v", pa.int64())]), retractable=True)
 
@@ -128,7 +128,7 @@ def test_an_aggregate_needs_a_column(make: Any, column: Any) -> None:
 
 
 @pytest.mark.parametrize("n", [0, -1, 2.0, True, None, "3", 2**31])
-def test_a_number_of_values_is_a_whole_number_above_zero(n: Any) -> None:
+def test_a_number_of_values_is_an_integer_above_zero(n: Any) -> None:
     for make in (ms.frequent, ms.largest, ms.smallest):
         with pytest.raises(InvalidSpec, match=rf"{make.__name__} needs n of 1 or more; got"):
             make("v", n)
@@ -138,14 +138,14 @@ def test_a_number_of_values_is_a_whole_number_above_zero(n: Any) -> None:
 
 
 @pytest.mark.parametrize("p", [-0.01, 1.01, float("nan"), True, "0.5", None, 99])
-def test_a_share_lies_between_zero_and_one(p: Any) -> None:
+def test_p_is_between_zero_and_one(p: Any) -> None:
     for make in (ms.quantile, ms.approx_quantile):
-        with pytest.raises(InvalidSpec, match=rf"{make.__name__} needs a share p from 0 to 1; got"):
+        with pytest.raises(InvalidSpec, match=rf"{make.__name__} needs a p from 0 to 1; got"):
             make("v", p)
 
 
 @pytest.mark.parametrize("error", [0.0, -0.1, 0.6, 1, "1%", None, float("nan")])
-def test_an_error_is_one_that_can_be_kept(error: Any) -> None:
+def test_an_error_is_within_the_supported_range(error: Any) -> None:
     with pytest.raises(InvalidSpec, match=r"approx_quantile needs an error from 0.0001 to 0.5; go"):
         ms.approx_quantile("v", 0.5, error=error)
     with pytest.raises(InvalidSpec, match=r"approx_distinct needs an error from 0.005 to 0.1; got"):
@@ -173,7 +173,7 @@ WRONG = [
 
 @pytest.mark.parametrize("retractable", [False, True])
 @pytest.mark.parametrize(("make", "kind", "need"), WRONG)
-def test_a_type_an_aggregate_cannot_take_is_refused(
+def test_an_unsupported_type_is_refused(
     make: Any, kind: pa.DataType, need: str, *, retractable: bool
 ) -> None:
     if not make("v").can_retract and retractable:
@@ -184,13 +184,13 @@ def test_a_type_an_aggregate_cannot_take_is_refused(
         accumulator(make("v"), pa.schema([("v", kind)]), retractable=retractable)
 
 
-def test_min_and_max_of_nested_values_are_refused_where_rows_are_taken_back_too() -> None:
+def test_min_and_max_of_nested_values_are_refused_also_where_rows_are_retracted() -> None:
     for make in (ms.min, ms.max):
         with pytest.raises(InvalidSpec, match="needs a column of numbers, text"):
             accumulator(make("v"), pa.schema([("v", pa.list_(pa.int8()))]), retractable=True)
 
 
-def test_a_column_that_is_not_there_is_refused_by_every_aggregate() -> None:
+def test_an_unknown_column_is_refused_by_every_aggregate() -> None:
     for aggregate in ALL.values():
         if aggregate.column is not None:
             with pytest.raises(InvalidSpec, match=r"needs a column of its input; got 'v'; choose"):

@@ -43,7 +43,7 @@ def rows(count: int, keys: int) -> pa.Table:
                      "w": rng.integers(1, 9, count) / 4, "_offset": np.arange(count)})  # fmt: skip
 
 
-def test_a_weighted_mean_is_the_same_under_any_cut_and_merge() -> None:
+def test_a_weighted_mean_is_the_same_for_any_batches_and_merges() -> None:
     some = rows(300, 5)
     made = Accumulating({"mean": MEAN, "n": ms.count()}, COLUMNS)
     expected = {
@@ -55,7 +55,7 @@ def test_a_weighted_mean_is_the_same_under_any_cut_and_merge() -> None:
     assert sum(row["n"] for row in found.values()) == 300
 
 
-def test_types_are_those_declared_or_those_that_come_of_no_rows() -> None:
+def test_types_are_those_declared_or_those_of_the_results_for_no_rows() -> None:
     assert accumulator(MEAN, COLUMNS).type == pa.float64()
     declared = ms.aggregate(partial=weighed, merge=added, finish=divided, columns=["v", "w"],
                             state="sum double, weight float", returns="decimal(20, 3)")  # fmt: skip
@@ -66,7 +66,7 @@ def test_types_are_those_declared_or_those_that_come_of_no_rows() -> None:
     assert part.column.name == "_:weighed"
 
 
-def test_without_columns_it_gets_all_that_are_the_users() -> None:
+def test_without_columns_it_gets_all_columns_of_the_user() -> None:
     seen: list[list[str]] = []
 
     def partial(given: pa.Table) -> pa.Table:
@@ -121,7 +121,7 @@ def test_the_merge_gets_groups_in_order_and_their_number() -> None:
         ("finish", lambda states: pa.array(["x"]), "needs to give answers of double; got Failed"),
     ],
 )  # fmt: skip
-def test_a_function_that_gives_something_else_is_told_what_is_needed(
+def test_a_function_that_returns_the_wrong_type_is_refused_with_what_is_needed(
     word: str, function: Any, sentence: str
 ) -> None:
     good: dict[str, Any] = {"partial": weighed, "merge": added, "finish": divided}
@@ -153,15 +153,15 @@ def test_two_of_one_name_are_refused_and_the_same_twice_is_kept_once() -> None:
     assert list(twice.parts) == ["_rows", "_:weighed"]
 
 
-def test_rows_are_not_taken_back() -> None:
+def test_retraction_is_refused() -> None:
     with pytest.raises(InvalidSpec, match="'weighed' needs rows that are never retracted; got"):
         accumulator(MEAN, COLUMNS, retractable=True)
     signed = rows(2, 1).append_column("_sign", pa.array([1, -1], pa.int8()))
-    with pytest.raises(InvalidInput, match="'weighed' needs a state that remembers its rows"):
+    with pytest.raises(InvalidInput, match="'weighed' needs a state that keeps its rows"):
         Accumulating({"a": MEAN}, COLUMNS).lifted(signed)
 
 
-def test_a_column_that_is_not_there_is_refused() -> None:
+def test_an_unknown_column_is_refused() -> None:
     missing = ms.aggregate(partial=weighed, merge=added, finish=divided, columns="price")
     with pytest.raises(InvalidSpec, match="aggregate needs a column of its input; got 'price'"):
         accumulator(missing, COLUMNS)
@@ -183,13 +183,13 @@ def test_a_column_that_is_not_there_is_refused() -> None:
         ({"state": ""}, "a schema needs columns; got ''"),
     ],
 )  # fmt: skip
-def test_what_is_no_aggregate_is_refused_while_building(given: Any, sentence: str) -> None:
+def test_invalid_aggregates_are_refused_while_building(given: Any, sentence: str) -> None:
     good: dict[str, Any] = {"partial": weighed, "merge": added, "finish": divided}
     with pytest.raises(InvalidSpec, match=sentence):
         ms.aggregate(**{**good, **given})
 
 
-def test_the_example_of_the_docstring_gives_what_it_says() -> None:
+def test_the_example_of_the_docstring_gives_its_result() -> None:
     def partial(rows: pa.Table) -> pa.Table:
         return rows.rename_columns(["longest"])
 
@@ -209,7 +209,7 @@ def test_the_example_of_the_docstring_gives_what_it_says() -> None:
     assert {key: row["longest"] for key, row in found.items()} == {0: 9, 1: 7, 2: 8}
 
 
-def test_it_travels_to_workers_with_its_functions() -> None:
+def test_it_is_serialised_with_its_functions() -> None:
     from pyspark import cloudpickle
 
     made = Accumulating({"mean": MEAN, "first": ms.first("v")}, COLUMNS)

@@ -133,7 +133,7 @@ def compare(
 
 @settings(max_examples=100)
 @given(st.data(), st.integers(0, 2**32))
-def test_every_type_gives_the_oracles_answers_under_any_cut_and_merge(
+def test_every_type_gives_the_oracles_results_for_any_batches_and_merges(
     data: st.DataObject, seed: int
 ) -> None:
     word = data.draw(st.sampled_from(sorted(ANY)))
@@ -144,7 +144,7 @@ def test_every_type_gives_the_oracles_answers_under_any_cut_and_merge(
 
 @settings(max_examples=100)
 @given(st.data(), st.integers(0, 2**32))
-def test_rows_taken_back_are_as_if_they_had_not_come(data: st.DataObject, seed: int) -> None:
+def test_retracted_rows_are_as_if_they_had_never_arrived(data: st.DataObject, seed: int) -> None:
     word = data.draw(st.sampled_from(sorted(ANY)))
     kind, values = ANY[word]
     rows = data.draw(rows_of(values, signed=True))
@@ -183,7 +183,7 @@ def test_over_no_value_counts_are_zero_collect_is_empty_and_the_others_are_null(
         assert whole.empty_answers(2).equals(pa.array([over_none] * 2, whole.type)), name
 
 
-def test_what_is_taken_back_before_it_came_is_not_shown_and_cancels_when_it_comes() -> None:
+def test_a_row_retracted_before_it_arrives_is_not_shown_and_cancels_out() -> None:
     place = {"_source": 0, "_partition": 0, "_offset": 1, "_sub": 0}
     back = table([{"k": 0, "v": 7, **place, "_sign": -1}], pa.int64())
     came = table([{"k": 0, "v": 7, **place, "_sign": 1}], pa.int64())
@@ -203,7 +203,7 @@ def _options(name: str) -> dict[str, int]:
     return {word: int(value) for word, value in (o.split("=") for o in name.split()[1:])}
 
 
-def test_equal_origins_are_told_apart_by_value_in_any_order() -> None:
+def test_rows_of_equal_origin_are_ordered_by_value() -> None:
     place = {"k": 0, "_source": 0, "_partition": 0, "_offset": 1, "_sub": 0}
     rows = [{**place, "v": text} for text in ("b", "a", "b")]
     several: dict[str, made.Aggregate] = {
@@ -227,7 +227,7 @@ def test_values_that_equal_each_other_are_one() -> None:
     assert str(nested) == "[{'value': [0.0], 'count': 2}]"
 
 
-def test_first_last_and_collect_give_values_as_they_came() -> None:
+def test_first_last_and_collect_return_unchanged_values() -> None:
     assert str(single(made.first("v"), pa.float64(), [None, -0.0, 0.0])) == "-0.0"
     assert str(single(made.last("v"), pa.float64(), [0.0, -0.0, None])) == "-0.0"
     assert str(single(made.collect("v"), pa.float64(), [0.0, None, -0.0])) == "[0.0, -0.0]"
@@ -250,7 +250,7 @@ def test_a_quantile_between_an_infinity_and_a_number_is_infinite() -> None:
     assert single(made.quantile("v", 0.0), pa.float64(), [1.0, math.nan]) == 1.0
 
 
-def test_decimals_that_are_taken_back_are_subtracted() -> None:
+def test_retracted_decimals_are_subtracted() -> None:
     signed = [("1.50", 1), ("-2.25", 1), ("1.50", -1), ("-8.00", -1)]
     rows = [{"k": 0, "v": Decimal(text), "_sign": sign} for text, sign in signed]
     both: dict[str, made.Aggregate] = {"sum": made.sum("v"), "mean": made.mean("v")}
@@ -262,7 +262,7 @@ def test_decimals_that_are_taken_back_are_subtracted() -> None:
         assert found[0] == {"sum": Decimal("6.25"), "mean": Decimal("3.125000")}
 
 
-def test_behind_ordered_rows_are_taken_by_time_and_then_by_origin() -> None:
+def test_after_ordered_rows_are_taken_by_time_and_then_by_origin() -> None:
     columns = pa.schema([("v", pa.string())])
     several: dict[str, made.Aggregate] = {
         "first": made.first("v"),

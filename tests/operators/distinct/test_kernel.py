@@ -50,7 +50,7 @@ def test_rows_are_taken_in_order_of_origin_not_of_arrival() -> None:
         assert passed(driver, rows) == [3, 1]
 
 
-def test_within_a_row_as_far_away_as_it_is_a_repeat_and_one_further_is_none() -> None:
+def test_a_row_exactly_within_away_is_a_repeat_and_one_further_away_is_not() -> None:
     with Driver(DistinctKernel(Distinct(("id",), within=10), CLICKS)) as driver:
         rows = [click(0, at=100), click(1, at=110), click(2, at=111), click(3, at=89)]
         assert passed(driver, rows, after=50) == [0, 2, 3]
@@ -73,7 +73,7 @@ def test_a_row_is_late_when_its_time_and_within_are_behind_the_watermark() -> No
     assert [row["n"] for row in left.rows] == [1]
 
 
-def test_a_pass_is_remembered_as_long_as_a_row_that_is_not_late_can_be_near_it() -> None:
+def test_a_pass_is_kept_as_long_as_an_on_time_row_can_be_near_it() -> None:
     with Driver(DistinctKernel(Distinct(("id",), within=10), CLICKS)) as driver:
         assert passed(driver, [click(0, at=100)], after=120) == [0]
         assert passed(driver, [click(1, at=110)], before=120, after=120) == []
@@ -84,7 +84,7 @@ def test_a_pass_is_remembered_as_long_as_a_row_that_is_not_late_can_be_near_it()
         assert driver.manifests["rows"].runs == ()
 
 
-def test_a_pass_that_is_forgotten_at_once_never_reaches_the_state() -> None:
+def test_a_pass_that_is_dropped_at_once_never_reaches_the_state() -> None:
     with Driver(DistinctKernel(Distinct(("id",), within=10), CLICKS)) as driver:
         rows = tables.table([click(0, at=100), click(1, at=500)], CLICKS)
         assert driver.step(rows, before=MIN_TIME, after=500).gained == 1
@@ -97,7 +97,7 @@ def test_nothing_waits_for_the_watermark() -> None:
         assert DistinctKernel(Distinct(("id",), within), CLICKS).due(END_OF_TIME) == MIN_TIME
 
 
-def test_passing_rows_keep_their_columns_and_time_and_hold_nothing_back() -> None:
+def test_passing_rows_keep_their_columns_and_time_and_do_not_hold_back_the_watermark() -> None:
     made = DistinctKernel(Distinct(("id",), within=10), CLICKS)
     with Driver(made) as driver:
         left = driver.step(tables.table([click(3, at=7)], CLICKS), before=MIN_TIME, after=0)
@@ -132,7 +132,7 @@ def test_repeats_that_can_never_pass_do_not_reach_the_shuffle() -> None:
     assert within["n"].to_pylist() == [0, 3, 4]
 
 
-def test_a_few_repeats_go_along_and_are_found_after_the_shuffle() -> None:
+def test_a_few_repeats_are_shuffled_and_found_afterwards() -> None:
     rows = [click(n, str(n)) for n in range(9)] + [click(9, "0")]
     kernel = DistinctKernel(Distinct(("id",)), CLICKS)
     batch_time = BatchTime(MIN_TIME, MIN_TIME, 0)
@@ -163,7 +163,7 @@ def test_rows_are_sorted_before_the_shuffle_only_where_many_repeat(
     assert left.num_rows == (len(np.unique(drawn)) if sorted_ else 10_000)
 
 
-def test_rows_that_are_taken_back_and_unknown_columns_are_refused() -> None:
+def test_retracted_rows_and_unknown_columns_are_refused() -> None:
     rows = tables.table([{**click(0), "_sign": -1}], CLICKS)
     with pytest.raises(InvalidSpec, match="never retracted"):
         DistinctKernel(Distinct(("id",)), CLICKS).prepare(rows, BatchTime(MIN_TIME, MIN_TIME, 0))
@@ -182,7 +182,7 @@ marks = st.integers(-60, 60) | st.sampled_from([MIN_TIME, END_OF_TIME - 1, END_O
 
 @settings(max_examples=200)
 @given(data=st.data())
-def test_passing_and_late_rows_are_the_oracles_under_any_rows_cuts_and_ranges(
+def test_passing_and_late_rows_are_the_oracles_for_any_rows_batches_and_ranges(
     data: st.DataObject,
 ) -> None:
     kind = data.draw(st.sampled_from(["long", "text", "double", "decimal", "nested"]))
@@ -230,7 +230,7 @@ def test_passing_and_late_rows_are_the_oracles_under_any_rows_cuts_and_ranges(
     within=st.integers(0, 12),
     cuts=st.tuples(*[st.lists(st.integers(0, 25), max_size=5).map(sorted)] * 2),
 )
-def test_the_same_rows_pass_under_any_cut_when_none_is_later_than_declared(
+def test_the_same_rows_pass_for_any_batches_when_none_is_later_than_declared(
     steps: list[tuple[str, int]], within: int, cuts: tuple[list[int], list[int]]
 ) -> None:
     delay, largest, rows = 4, 0, []
@@ -268,7 +268,7 @@ def clicks(count: int, keys: int, *, spread: int) -> pa.Table:
 
 
 @pytest.mark.parametrize("within", [None, 20])
-def test_the_number_of_calls_does_not_follow_the_number_of_keys(within: int | None) -> None:
+def test_the_number_of_calls_does_not_grow_with_the_number_of_keys(within: int | None) -> None:
     def batches(keys: int) -> int:
         rows = clicks(4 * keys, keys, spread=50)
         with Driver(DistinctKernel(Distinct(("id",), within), CLICKS)) as driver:
@@ -299,7 +299,7 @@ def test_a_million_rows_of_one_key_and_of_a_million_keys_finish_quickly(
 
 
 @pytest.mark.parametrize("within", [None, 5])
-def test_results_come_in_bounded_pieces_in_order_of_origin(
+def test_results_are_emitted_in_bounded_pieces_in_order_of_origin(
     monkeypatch: pytest.MonkeyPatch, within: int | None
 ) -> None:
     monkeypatch.setattr(distinct_kernel, "CHUNK_BYTES", 10_000)

@@ -43,7 +43,7 @@ def rows(users: Any, times: Any, columns: pa.Schema, *, first: int = 0) -> pa.Ta
 
 
 @pytest.mark.parametrize("how", ["inner", "full"])
-def test_the_number_of_calls_does_not_follow_the_number_of_keys(how: Any) -> None:
+def test_the_number_of_calls_does_not_grow_with_the_number_of_keys(how: Any) -> None:
     def work(keys: int) -> int:
         users = np.arange(2 * keys) % keys
         left, right = rows(users, users * 0, LEFT), rows(users, users * 0 + 5, RIGHT)
@@ -62,7 +62,7 @@ def test_the_number_of_calls_does_not_follow_the_number_of_keys(how: Any) -> Non
 
 
 @pytest.mark.parametrize("across", [False, True])
-def test_one_key_with_half_of_all_rows_leaves_in_bounded_pieces(
+def test_one_key_with_half_of_all_rows_is_emitted_in_bounded_pieces(
     monkeypatch: pytest.MonkeyPatch, *, across: bool
 ) -> None:
     """2 000 rows of the hot key match 2 000 each: four million pairs, a few megabytes at a time."""
@@ -87,7 +87,7 @@ def test_one_key_with_half_of_all_rows_leaves_in_bounded_pieces(
     assert largest < 6 << 20
 
 
-def test_what_is_kept_is_bounded_by_within_and_both_watermarks() -> None:
+def test_the_state_is_bounded_by_within_and_both_watermarks() -> None:
     users = np.arange(100)
     largest = 0
     with Driver(kernel((0, 50), "full"), merge_every=2) as driver:
@@ -106,7 +106,7 @@ def test_what_is_kept_is_bounded_by_within_and_both_watermarks() -> None:
         assert all(not manifest.runs for manifest in driver.manifests.values())
 
 
-def test_a_batch_far_apart_in_time_asks_only_the_cells_its_rows_can_reach() -> None:
+def test_a_batch_far_apart_in_time_reads_only_the_cells_its_rows_can_reach() -> None:
     with Driver(kernel((0, 9))) as driver:
         users, spread = np.zeros(1_000, np.int64), np.arange(1_000) * 10**12
         driver.step((rows(users, spread, LEFT), rows([], [], RIGHT)), before=MIN_TIME, after=0)

@@ -1,4 +1,4 @@
-"""Joins while building: mistakes are told at the user's line, plans say what is promised."""
+"""Joins while building: mistakes are reported at the user's line, plans show what is promised."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_join_has_the_columns_of_both_and_the_later_time_in_a_new_one() -> Non
     assert joined.node.time == EventTime("event_time")
 
 
-def test_a_join_after_a_window_has_the_window_and_a_time_of_its_own() -> None:
+def test_a_join_after_a_window_has_the_window_and_its_own_time() -> None:
     counts = stream().by("id").window(ms.tumbling("10 seconds")).agg(n=ms.count())
     joined = counts.join(other(), on={"id": "key"}, within="1 hour")
     assert joined.node.time == EventTime("event_time")
@@ -59,7 +59,7 @@ def test_events_keep_their_columns_and_time_and_gain_those_of_the_table() -> Non
         assert enriched.node.time == EventTime("ts")
 
 
-def test_joined_tables_have_the_key_of_the_left_and_where_rights_stand_alone_both() -> None:
+def test_joined_tables_have_the_key_of_the_left_or_both_if_right_rows_may_be_unmatched() -> None:
     orders = ms.table(ms.Topic("o", schema="id long, key long"), key="id")
     assert orders.join(table("key long, y string"), on="key").key == ("id",)
     assert orders.join(table("key long, y string"), on="key", how="full").key == ("id", "key")
@@ -85,7 +85,7 @@ MISTAKES: list[tuple[str, Callable[[], object]]] = [
     ("as_of needs an event time", lambda: stream(time=None).as_of(table(), on={"id": "key"})),
     ("as_of needs a table with an event time", lambda: stream().as_of(
         other(time=None).latest(by="key"), on={"id": "key"})),
-    ("as_of needs a table whose rows have times of their own; got Memory('m') without time=; "
+    ("as_of needs a table whose rows have event times; got Memory('m') without time=; "
      'write ms.table(…, time="column"), or use lookup', lambda: stream().as_of(
         memory(), on={"id": "key"})),
     ("got Files(path='/data', format='json'", lambda: stream().as_of(ms.table(
@@ -119,14 +119,14 @@ def test_a_mistake_raises_where_it_is_made(message: str, build: Callable[[], obj
     assert message in str(refused.value)
 
 
-def test_a_table_in_memory_with_times_of_its_own_can_be_asked_as_it_was() -> None:
+def test_a_table_in_memory_with_event_times_supports_as_of() -> None:
     stream().as_of(memory(time="since"), on={"id": "key"})
     stream().lookup(memory(), on={"id": "key"})
     found = stream().lookup(memory(), on={"id": "key"}).latest(by="id").select("id as k", "y as z")
     stream().as_of(found, on={"id": "k"})
 
 
-def test_the_plan_says_which_times_a_table_has() -> None:
+def test_the_plan_shows_which_times_a_table_has() -> None:
     def times(one: ms.Table) -> str:
         return str(ms.Pipeline("p", one.changes().to(ms.Topic("out"))).plan())
 
@@ -137,7 +137,7 @@ def test_the_plan_says_which_times_a_table_has() -> None:
     assert "event time the record's timestamp," in times(table())
 
 
-def test_the_plan_says_which_sources_wait_for_which_tables() -> None:
+def test_the_plan_shows_which_sources_wait_for_which_tables() -> None:
     found = stream().union(stream("c")).lookup(table(), on={"id": "key"})
     steps = describe("p", ms.Pipeline("p", found.to(ms.Topic("out"))).outputs)["steps"]
     waiting = {step["step"]: step["waits"] for step in steps if "waits" in step}
@@ -147,7 +147,7 @@ def test_the_plan_says_which_sources_wait_for_which_tables() -> None:
     assert "waits" not in str(ms.Pipeline("p", then.to(ms.Topic("out"))).plan())
 
 
-def test_a_join_without_within_is_warned_of_in_the_plan() -> None:
+def test_the_plan_warns_about_a_join_without_within() -> None:
     endless = stream().join(other().select("key", "y"), on={"id": "key"})
     plan = ms.Pipeline("p", endless.to(ms.Topic("out"))).plan()
     assert "warning    without `within` the state grows without bound" in str(plan)
@@ -156,7 +156,7 @@ def test_a_join_without_within_is_warned_of_in_the_plan() -> None:
     assert "within     1 hour before or after" in str(bounded)
 
 
-def test_a_lookup_says_that_it_is_exempt_from_the_promise_on_batch_cuts() -> None:
+def test_the_plan_shows_that_a_lookup_depends_on_batches() -> None:
     enriched = stream().lookup(table(), on={"id": "key"})
     plan = str(ms.Pipeline("p", enriched.to(ms.Topic("out"))).plan())
     assert "exempt: which row an event matches depends on when its batch ran" in plan
@@ -170,14 +170,14 @@ def test_a_lookup_says_that_it_is_exempt_from_the_promise_on_batch_cuts() -> Non
         ("repartitioned", "both sides are repartitioned by their keys, as plan= says"),
     ],
 )
-def test_the_plan_says_how_a_table_meets_its_events(plan: Any, words: str) -> None:
+def test_the_plan_shows_how_a_table_is_joined_with_events(plan: Any, words: str) -> None:
     taxed = stream().as_of(table(), on={"id": "key"}, plan=plan)
     found = stream().lookup(table(), on={"id": "key"}, plan=plan)
     text = str(ms.Pipeline("p", taxed.to(ms.Topic("a")), found.to(ms.Topic("b"))).plan())
     assert text.count(words) == 2
 
 
-def test_steps_are_named_by_their_keys_or_as_they_are_told() -> None:
+def test_steps_are_named_by_their_keys_or_by_name() -> None:
     assert joined().node.label == "join(id)"  # type: ignore[attr-defined]
     assert joined(name="pairs").node.label == "pairs"  # type: ignore[attr-defined]
     assert stream().as_of(table(), on={"id": "key"}).node.label == "as_of(id)"  # type: ignore[attr-defined]

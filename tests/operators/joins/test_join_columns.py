@@ -86,7 +86,7 @@ def test_the_key_of_joined_tables_has_the_names_of_the_result() -> None:
     assert bought.by("id_buyer").agg(n=ms.count()).key == ("id_buyer",)
 
 
-def test_types_are_known_behind_a_join_under_the_names_they_have_there() -> None:
+def test_types_are_known_after_a_join_under_the_names_they_have_there() -> None:
     joined = stream().join(
         stream("b", "id long, x string, ts timestamp"), on="id", within="1 hour", suffix="_b"
     )
@@ -239,7 +239,7 @@ def test_rows_of_both_sides_with_the_same_names_stay_apart(lane: Any) -> None:
 
 @LANES
 @real
-def test_a_table_has_its_columns_beside_those_of_the_event(lane: Any) -> None:
+def test_a_table_has_its_columns_next_to_those_of_the_event(lane: Any) -> None:
     rates = table("id long, x int, ts timestamp", time="ts")
     outputs = {
         "then": stream().as_of(rates, on="id", suffix="_rate"),
@@ -263,7 +263,7 @@ def test_a_table_has_its_columns_beside_those_of_the_event(lane: Any) -> None:
 
 
 @real
-def test_what_a_join_keeps_is_shown_under_the_names_of_its_results() -> None:
+def test_the_state_of_a_join_is_shown_under_the_names_of_its_results() -> None:
     from millstream.engine.inspection.inspect import looked_at, of_key
 
     right = stream("b", "key long, id string, ts timestamp")

@@ -49,9 +49,9 @@ def pipeline() -> ms.Pipeline:
 def fed(small: Small, topic: str, rows: list[Row]) -> None:
     for row in rows:
         at = row["_time"]
-        told = {name: value for name, value in row.items() if not name.startswith("_")}
-        told["ts" if topic[-1] == "a" else "at"] = f"2026-01-01T00:{at // 60:02d}:{at % 60:02d}Z"
-        record = {"key": None, "value": json.dumps(told).encode(), "headers": None,
+        value = {name: value for name, value in row.items() if not name.startswith("_")}
+        value["ts" if topic[-1] == "a" else "at"] = f"2026-01-01T00:{at // 60:02d}:{at % 60:02d}Z"
+        record = {"key": None, "value": json.dumps(value).encode(), "headers": None,
                   "timestamp": None}  # fmt: skip
         small.environment.log.append(topic, 0, record)
 
@@ -61,7 +61,7 @@ def committed(small: Small) -> list[dict[str, tuple[int, int]]]:
     checkpoint = Checkpoint(small.folder)
     intents = [durable.read(checkpoint.path(batch, "intent"), "intent")
                for batch in checkpoint.batches("commit")]  # fmt: skip
-    return [{name: tuple(told["ranges"]["0"]) for name, told in intent["sources"].items()}
+    return [{name: tuple(source["ranges"]["0"]) for name, source in intent["sources"].items()}
             for intent in intents]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""What users may write for a join, and what they are told otherwise."""
+"""What users may write for a join, and the errors for everything else."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_on_is_a_name_a_list_or_a_dict_of_left_to_right(on: Any, pairs: Any) -> 
     assert as_of(on).on == lookup(on).on == pairs
 
 
-def test_specs_say_what_was_written() -> None:
+def test_specs_print_as_they_are_written() -> None:
     assert str(interval("id", within=("-1 minute", "1 hour"), how="full")) == (
         'join(on=\'id\', within=("-1 minute", "1 hour"), how="full")'
     )
@@ -75,7 +75,7 @@ def test_specs_say_what_was_written() -> None:
         ({"on": "a", "within": timedelta(days=999_999_999)}, "both below"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_in_one_sentence(arguments: Any, message: str) -> None:
+def test_invalid_arguments_are_refused_in_one_sentence(arguments: Any, message: str) -> None:
     with pytest.raises(InvalidSpec) as refused:
         interval(**arguments)
     assert message in str(refused.value)

@@ -40,7 +40,7 @@ def driven(stream: ms.Stream | ms.Table, lane: Any, key: str | None = None) -> D
 
 
 @LANES
-def test_random_rows_join_as_the_oracle_says_whatever_the_cuts_and_restarts(lane: Any) -> None:
+def test_random_rows_join_like_the_oracle_for_any_batches_and_restarts(lane: Any) -> None:
     chance = random.Random(7)
     within, delay = (-3, 9), 4
     rows: tuple[list[Row], list[Row]] = ([], [])
@@ -80,7 +80,7 @@ def test_random_rows_join_as_the_oracle_says_whatever_the_cuts_and_restarts(lane
 
 
 @LANES
-def test_a_stream_joins_itself_and_what_comes_out_can_be_counted(lane: Any) -> None:
+def test_a_stream_joins_itself_and_its_results_can_be_counted(lane: Any) -> None:
     """Each row meets every row of its user at most a second away, itself among them."""
     stream = searches()
     again = stream.select("word as other", "user as who", "ts as at")
@@ -98,7 +98,7 @@ def test_a_stream_joins_itself_and_what_comes_out_can_be_counted(lane: Any) -> N
 
 
 @LANES
-def test_late_rows_of_both_sides_go_to_rest_and_time_alone_lets_outer_rows_go(lane: Any) -> None:
+def test_late_rows_of_both_sides_go_to_rest_and_the_watermark_emits_outer_rows(lane: Any) -> None:
     joined = searches().join(clicks(), on={"user": "who"}, within="5 seconds", how="full",
                              suffix="_clicked")  # fmt: skip
     with driven(joined, lane) as d:
@@ -130,7 +130,7 @@ def rates(**options: Any) -> ms.Table:
 @pytest.mark.parametrize(
     ("lane", "plan"), [("wide", None), ("wide", "repartitioned"), ("narrow", None)]
 )
-def test_random_sales_meet_the_rate_of_their_time_whatever_the_cuts_plans_and_restarts(
+def test_random_sales_match_the_rate_of_their_time_for_any_batches_plans_and_restarts(
     lane: Any, plan: Any
 ) -> None:
     chance = random.Random(3)
@@ -162,7 +162,7 @@ def test_random_sales_meet_the_rate_of_their_time_whatever_the_cuts_plans_and_re
 
 
 @LANES
-def test_a_quiet_table_holds_nobody_and_a_deleted_key_matches_nothing(lane: Any) -> None:
+def test_a_quiet_table_does_not_delay_events_and_a_deleted_key_matches_nothing(lane: Any) -> None:
     joined = sales().as_of(rates(), on={"country": "code"})
     with driven(joined, lane) as d:
         d.clock(at(10))
@@ -179,7 +179,7 @@ def test_a_quiet_table_holds_nobody_and_a_deleted_key_matches_nothing(lane: Any)
 
 
 @LANES
-def test_lookup_takes_the_table_as_it_is_and_as_of_as_it_was(lane: Any) -> None:
+def test_lookup_uses_the_table_as_it_is_and_as_of_as_it_was(lane: Any) -> None:
     table, events = rates(), sales()
     pipeline = ms.Pipeline(
         "both",
@@ -232,7 +232,7 @@ def test_tables_join_by_foreign_key_and_the_view_is_right_after_every_batch(lane
             }
 
 
-def test_what_joins_keep_is_shown_by_key_without_the_pipeline() -> None:
+def test_the_state_of_joins_is_shown_by_key_without_the_pipeline() -> None:
     from millstream.engine.inspection.inspect import looked_at, of_key
 
     def pipeline(within: str) -> ms.Pipeline:

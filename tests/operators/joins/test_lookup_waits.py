@@ -118,7 +118,7 @@ def wanted(count: int = 60, first: int = 0) -> Counter[tuple[int, int | None]]:
 
 @pytest.mark.timeout(300)
 @LANES
-def test_twenty_thousand_events_all_meet_a_table_of_twenty_thousand_rows(
+def test_twenty_thousand_events_all_match_a_table_of_twenty_thousand_rows(
     lane: Any, tmp_path: Path
 ) -> None:
     count, out = 20_000, ms.Memory()
@@ -135,7 +135,7 @@ def test_twenty_thousand_events_all_meet_a_table_of_twenty_thousand_rows(
 
 
 @LANES
-def test_no_event_is_read_before_the_table_whatever_the_cuts_crashes_and_restarts(
+def test_no_event_is_read_before_the_table_for_any_batches_crashes_and_restarts(
     lane: Any, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chance, table = random.Random(11), prices()
@@ -251,7 +251,7 @@ def test_the_end_that_was_found_first_stays_while_the_table_grows(
     assert shop.found() == wanted()
 
 
-def test_an_empty_table_keeps_no_event_and_a_new_partition_none_either(
+def test_an_empty_table_delays_no_event_and_neither_does_a_new_partition(
     tmp_path: Path, spark: SparkSession
 ) -> None:
     shop = Shop(tmp_path / "job", spark, events().lookup(prices(), on="k", how="left"))
@@ -307,7 +307,7 @@ def test_events_wait_also_where_the_batch_that_ends_the_table_is_cut_short(
     assert shop.found() == wanted()
 
 
-def test_a_log_that_has_become_shorter_lets_events_go_when_it_is_read(
+def test_a_log_that_has_become_shorter_releases_events_when_it_is_read(
     tmp_path: Path, spark: SparkSession
 ) -> None:
     shop = Shop(tmp_path / "job", spark, events().lookup(prices(), on="k", how="left"))
@@ -323,7 +323,7 @@ def test_a_log_that_has_become_shorter_lets_events_go_when_it_is_read(
 
 @pytest.fixture
 def looked_up(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Shop:
-    """A job that has read part of its table, and has been told to go back."""
+    """A job that has read part of its table and is asked to rewind."""
     shop = Shop(tmp_path / "job", spark, events().lookup(prices(), on="k", how="left"))
     install_fault_points(shop.environment, monkeypatch)
     monkeypatch.setattr(
@@ -362,7 +362,7 @@ def test_a_job_rewound_to_before_the_end_of_its_table_waits_again(
     assert set(looked_up.found()) <= set(wanted())
 
 
-def test_a_job_rewound_to_after_the_end_of_its_table_goes_on_at_once(looked_up: Shop) -> None:
+def test_a_job_rewound_to_after_the_end_of_its_table_continues_at_once(looked_up: Shop) -> None:
     looked_up.step()
     while not looked_up.positions()["e"]:
         looked_up.step()
@@ -496,7 +496,7 @@ def test_as_of_needs_no_such_order_as_events_wait_for_the_watermark_of_the_table
     )
 
 
-def test_only_outputs_that_run_in_batches_can_look_something_up() -> None:
+def test_only_outputs_that_run_in_batches_can_use_lookup() -> None:
     found = events().lookup(prices(), on="k")
     with pytest.raises(InvalidSpec, match="continuous"):
         ms.Pipeline("p", found.to(ms.Topic("out")), mode="continuous", delivery="at_least_once")

@@ -47,7 +47,7 @@ def _by_origin(rows: list[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: tuple(row[name] for name in oracle.ORIGIN))
 
 
-def test_rows_wait_until_the_watermark_has_passed_them_and_leave_in_order_of_time() -> None:
+def test_rows_wait_until_the_watermark_has_passed_them_and_are_emitted_in_order_of_time() -> None:
     with Driver(made()) as driver:
         assert left_in_order(driver, [row(0, 30), row(1, 10)], before=0, after=10) == []
         assert left_in_order(driver, [row(2, 10), row(3, 5)], before=10, after=11) == [1, 2]
@@ -63,7 +63,7 @@ def test_a_row_at_the_watermark_is_on_time_and_one_behind_it_late() -> None:
         assert left.held == END_OF_TIME
 
 
-def test_rows_of_one_time_leave_in_order_of_their_origin_with_places_in_it() -> None:
+def test_rows_of_one_time_are_emitted_in_order_of_origin_and_numbered() -> None:
     rows = [
         row(3, 7, partition=1),
         row(9, 7),
@@ -142,7 +142,7 @@ def _user(row: Row) -> tuple[Any, ...]:
     return (row["n"], row["s"], row["deep"], row["_time"])
 
 
-def test_the_number_of_calls_does_not_follow_the_number_of_rows() -> None:
+def test_the_number_of_calls_does_not_grow_with_the_number_of_rows() -> None:
     def work(count: int) -> int:
         with Driver(made(), ranges=2) as driver:
             first, second = many(count), many(count)
@@ -166,7 +166,7 @@ def many(count: int) -> pa.Table:
     return pa.table({"n": numbers, "s": pa.nulls(count, pa.string()), "deep": deep, **columns})
 
 
-def test_results_come_in_pieces_of_bounded_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_are_emitted_in_pieces_of_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "CHUNK_BYTES", 20_000)
     with Driver(made()) as driver:
         left = driver.step(many(5_000), before=MIN_TIME, after=END_OF_TIME)
@@ -183,7 +183,7 @@ def test_the_output_has_the_columns_of_the_input_and_an_origin() -> None:
     assert str(ordered()) == "ordered()"
 
 
-def test_what_leaves_next_is_what_is_before_the_watermark() -> None:
+def test_rows_before_the_watermark_are_due() -> None:
     assert made().due(7) == 7
 
 
@@ -194,7 +194,7 @@ def test_after_the_finish_every_row_is_late_also_one_at_the_end_of_time() -> Non
     assert prepared.exchange.num_rows == 0
 
 
-def test_rows_that_are_taken_back_are_refused() -> None:
+def test_retracted_rows_are_refused() -> None:
     rows = tables.table([row(0, 0) | {"_sign": -1}], COLUMNS)
     with pytest.raises(InvalidSpec, match="ordered needs rows that are never retracted"):
         made().prepare(rows, BatchTime(0, 0, 0))

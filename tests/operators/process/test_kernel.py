@@ -1,4 +1,4 @@
-"""A function per key against the same story told by a plain dictionary."""
+"""A function per key, compared with the same function over a plain dictionary."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def another_state(visit: Visit) -> None:
         (nothing_ends, "in the past"),
     ],
 )
-def test_what_a_function_may_not_give_is_told_in_one_sentence(
+def test_a_value_that_a_function_may_not_return_is_refused_in_one_sentence(
     function: Callable[[Visit], Any], got: str
 ) -> None:
     with pytest.raises(InvalidInput, match="process needs") as refused:
@@ -171,7 +171,7 @@ def test_what_a_function_may_not_give_is_told_in_one_sentence(
     assert got in str(refused.value)
 
 
-def test_a_timer_that_is_no_time_is_refused() -> None:
+def test_an_invalid_timer_is_refused() -> None:
     def wrong(visit: Visit) -> None:
         visit.at(5)  # type: ignore[arg-type]
 
@@ -179,7 +179,7 @@ def test_a_timer_that_is_no_time_is_refused() -> None:
         stepped(wrong)
 
 
-def test_an_error_of_the_users_passes_as_it_is() -> None:
+def test_a_users_error_is_passed_on_unchanged() -> None:
     def failing(visit: Visit) -> None:
         raise KeyError("theirs")
 

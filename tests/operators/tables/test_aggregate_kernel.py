@@ -1,4 +1,4 @@
-"""Aggregates without a window, folds and told changes, without Spark, against plain Python."""
+"""Aggregates without a window, folds and changelogs, without Spark, against plain Python."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ def tally(*, retractable: bool = True) -> TableAggregateKernel:
     return TableAggregateKernel(("city",), answers, SALES, retractable=retractable)
 
 
-def test_a_count_goes_down_when_a_row_leaves_its_group_and_a_group_without_rows_is_gone() -> None:
+def test_a_count_decreases_when_a_row_leaves_its_group_and_an_empty_group_is_deleted() -> None:
     with Driver(tally()) as driver:
         first = step(driver, [sale("a", 1, 0, time=5), sale("a", 2, 1, time=9)])
         assert [(r["_sign"], r["n"], r["total"], r["_time"]) for r in first] == [(1, 2, 3, 9)]
         second = step(driver, [sale("a", 2, 1, -1, time=11), sale("b", 2, 1, time=11)])
-        told = sorted((r["city"], r["_sign"], r["n"], r["most"]) for r in second)
-        assert told == [("a", -1, 2, 2), ("a", 1, 1, 1), ("b", 1, 1, 2)]
+        emitted = sorted((r["city"], r["_sign"], r["n"], r["most"]) for r in second)
+        assert emitted == [("a", -1, 2, 2), ("a", 1, 1, 1), ("b", 1, 1, 2)]
         third = step(driver, [sale("a", 1, 0, -1)])
         assert [(r["_sign"], r["n"]) for r in third] == [(-1, 1)]
         assert [(r["_sign"], r["n"]) for r in step(driver, [sale("a", 7, 3)])] == [(1, 1)]
 
 
-def test_what_comes_and_goes_within_a_batch_is_nothing() -> None:
+def test_a_row_added_and_retracted_in_one_batch_changes_nothing() -> None:
     with Driver(tally()) as driver:
         step(driver, [sale("a", 1, 0)])
         assert step(driver, [sale("a", 5, 1), sale("a", 5, 1, -1), sale("b", 5, 1)])[0]["n"] == 1
@@ -66,7 +66,7 @@ def test_what_comes_and_goes_within_a_batch_is_nothing() -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_random_rows_that_come_and_go_leave_the_oracles_answers(seed: int) -> None:
+def test_random_rows_added_and_retracted_give_the_oracles_results(seed: int) -> None:
     choose = random.Random(seed)
     there: list[Row] = []
     signed: list[tuple[Row, int]] = []
@@ -91,7 +91,7 @@ def test_random_rows_that_come_and_go_leave_the_oracles_answers(seed: int) -> No
             assert {key: row for (key,), row in view.rows.items()} == expected
 
 
-def test_a_row_of_a_table_leaves_by_another_change_than_it_came() -> None:
+def test_a_row_of_a_table_is_retracted_by_another_change_than_it_was_added() -> None:
     schema = pa.schema([("id", pa.int64()), *SALES])
     kernel = TableAggregateKernel(
         ("city",), {"all": ms.collect("n")}, schema, retractable=True, of=["id"]
@@ -105,37 +105,37 @@ def test_a_row_of_a_table_leaves_by_another_change_than_it_came() -> None:
     assert sorted(rows[-1]["all"]) == [5, 6]
 
 
-def test_a_group_of_rows_that_all_went_is_not_in_the_state() -> None:
+def test_a_group_whose_rows_were_all_retracted_is_not_in_the_state() -> None:
     with Driver(tally(), merge_every=2) as driver:
         step(driver, [sale("a", 1, 0)])
         step(driver, [sale("a", 1, 0, -1)])
         assert sum(run.rows for run in driver.manifests["rows"].runs) == 0
 
 
-def test_changes_are_told_once_as_insert_update_or_delete() -> None:
+def test_changes_are_emitted_once_as_insert_update_or_delete() -> None:
     with Driver(ChangelogKernel(("city",), SALES), slices=3) as driver:
         rows = [sale("a", 1, 0), sale("a", 1, 1, -1, 5), sale("a", 2, 1, 1, 5), sale("b", 3, 2),
                 sale("b", 3, 7, -1), sale("c", 4, 8, -1), sale("c", 4, 8)]  # fmt: skip
-        told = [(r["change"], r["city"], r["n"], r["_sign"]) for r in step(driver, rows)]
+        emitted = [(r["change"], r["city"], r["n"], r["_sign"]) for r in step(driver, rows)]
 
-    assert sorted(told) == [
+    assert sorted(emitted) == [
         ("delete", "b", 3, 1), ("insert", "a", 1, 1), ("insert", "b", 3, 1), ("update", "a", 2, 1),
     ]  # fmt: skip
 
 
-def test_what_a_step_changed_of_a_key_in_a_batch_is_one_change() -> None:
+def test_a_steps_changes_of_a_key_in_one_batch_are_one_change() -> None:
     with Driver(ChangelogKernel(("city",), SALES)) as driver:
         rows = [{**sale("a", 1, 3, -1, 5), "_source": -1}, {**sale("a", 2, 9, 1, 6), "_source": -1}]
-        told = [(r["change"], r["city"], r["n"]) for r in step(driver, rows)]
+        emitted = [(r["change"], r["city"], r["n"]) for r in step(driver, rows)]
 
-    assert told == [("update", "a", 2)]
+    assert emitted == [("update", "a", 2)]
 
 
 def added(state: Row, row: Row) -> Row:
     return {"total": state["total"] + row["n"], "last": row["n"]}
 
 
-def test_a_fold_goes_on_from_what_it_gave_in_order_of_origin() -> None:
+def test_a_fold_continues_from_its_last_state_in_order_of_origin() -> None:
     spec = folded(("city",), {"total": 0, "last": 0}, added, None)
     plain = pa.schema([f for f in SALES if f.name != "_sign"])
     with Driver(FoldKernel(spec, plain), slices=2) as driver:
@@ -150,7 +150,7 @@ def test_a_fold_goes_on_from_what_it_gave_in_order_of_origin() -> None:
 
 
 @pytest.mark.parametrize("given", [None, {"total": 1, "other": 2}, {"total": "x", "last": 0}])
-def test_a_fold_that_gives_something_else_than_its_state_is_told_so(given: Any) -> None:
+def test_a_fold_that_returns_something_other_than_its_state_is_refused(given: Any) -> None:
     spec = folded(("city",), {"total": 0, "last": 0}, lambda _state, _row: given, None)
     plain = pa.schema([f for f in SALES if f.name != "_sign"])
     with Driver(FoldKernel(spec, plain)) as driver, pytest.raises(InvalidInput, match="fold"):

@@ -102,7 +102,9 @@ MISTAKES: list[tuple[str, Callable[[], object], str, str]] = [
 @pytest.mark.parametrize(
     ("build", "got", "do"), [case[1:] for case in MISTAKES], ids=[case[0] for case in MISTAKES]
 )
-def test_a_mistake_is_told_while_building(build: Callable[[], object], got: str, do: str) -> None:
+def test_mistakes_are_reported_while_building(
+    build: Callable[[], object], got: str, do: str
+) -> None:
     with pytest.raises(InvalidSpec) as refused:
         build()
 
@@ -137,6 +139,6 @@ def test_a_table_used_twice_is_one_step() -> None:
     assert plan.count("current(id)#") == 0
 
 
-def test_a_record_key_that_holds_the_tables_key_and_more_is_taken() -> None:
+def test_a_record_key_that_contains_the_tables_key_and_more_is_accepted() -> None:
     assert users().to(ms.Topic("t", key=["id", "city"])).keys == ("id", "city")
     assert users().to(ms.Topic("t")).keys == ("id",)

@@ -51,14 +51,14 @@ def step(driver: Driver, records: list[Record], first: int = 0) -> list[Row]:
     return driver.step(found.good, before=MIN_TIME, after=0).rows
 
 
-def told(rows: list[Row]) -> list[tuple[Any, ...]]:
+def signed_rows(rows: list[Row]) -> list[tuple[Any, ...]]:
     return [(row["_sign"], row["id"], row["name"], row["big"]) for row in rows]
 
 
 ONE = b'{"id": 1}'
 
 
-def test_every_event_that_says_no_change_of_a_row_is_a_bad_row_with_a_reason() -> None:
+def test_every_event_without_a_valid_change_is_a_bad_row_with_a_reason() -> None:
     records = [event("m"), event("u"), b"{", event("c", {"id": 1}), None, event("d")]
     found = decoded([(b"?", value) for value in records])
 
@@ -88,7 +88,7 @@ def test_a_change_takes_effect_at_the_time_and_place_of_the_database() -> None:
     assert rows.report.times == {0: 8_000}
 
 
-def test_events_with_their_schema_beside_them_are_read_the_same() -> None:
+def test_events_with_their_schema_are_read_the_same() -> None:
     bare = event("c", {"id": 1, "name": "a"}, lsn=5)
     whole = json.dumps({"schema": {"type": "struct"}, "payload": json.loads(bare)}).encode()
     key = json.dumps({"schema": {}, "payload": {"id": 1}}).encode()
@@ -96,7 +96,7 @@ def test_events_with_their_schema_beside_them_are_read_the_same() -> None:
     assert decoded([(key, whole)]).good.to_pylist() == decoded([(ONE, bare)]).good.to_pylist()
 
 
-def test_a_delete_is_trusted_for_the_key_of_its_record_before_what_was_there() -> None:
+def test_a_delete_uses_the_key_of_its_record_rather_than_the_old_row() -> None:
     rows = decoded([(ONE, event("d", before={"id": 0, "name": ""})),
                     (None, event("d", before={"id": 2}))]).good  # fmt: skip
 
@@ -104,29 +104,29 @@ def test_a_delete_is_trusted_for_the_key_of_its_record_before_what_was_there() -
     assert rows["name"].to_pylist() == [None, None]
 
 
-def test_a_value_that_did_not_change_is_that_of_the_row_before() -> None:
+def test_an_unchanged_value_is_that_of_the_previous_row() -> None:
     missing = {"id": 1, "name": "b", "big": "__debezium_unavailable_value"}
     with Driver(kernel()) as driver:
         step(driver, [(ONE, event("c", {"id": 1, "name": "a", "big": "long"}, lsn=1))])
         rows = step(driver, [(ONE, event("u", missing, lsn=2)),
                              (ONE, event("u", {**missing, "name": "c"}, lsn=3))], 1)  # fmt: skip
 
-    assert told(rows) == [
+    assert signed_rows(rows) == [
         (-1, 1, "a", "long"), (1, 1, "b", "long"), (-1, 1, "b", "long"), (1, 1, "c", "long"),
     ]  # fmt: skip
 
 
-def test_a_value_nobody_has_seen_stays_as_debezium_wrote_it() -> None:
+def test_an_unknown_value_stays_as_debezium_wrote_it() -> None:
     missing = {"name": "b", "big": "__debezium_unavailable_value"}
     others = [(b'{"id": %d}' % key, event("c", {"id": key, "name": "x", "big": "y"}, lsn=1))
               for key in range(2, 9)]  # fmt: skip
     with Driver(kernel()) as driver:
         rows = step(driver, [*others, (ONE, event("u", {"id": 1, **missing}, lsn=2))])
 
-    assert (1, 1, "b", "__debezium_unavailable_value") in told(rows)
+    assert (1, 1, "b", "__debezium_unavailable_value") in signed_rows(rows)
 
 
-def test_a_tombstone_counts_only_where_compaction_took_the_delete_away() -> None:
+def test_a_tombstone_counts_only_if_compaction_removed_the_delete() -> None:
     row = {"id": 1, "name": "a"}
     with Driver(kernel()) as driver:
         step(driver, [(ONE, event("c", row, lsn=1)), (ONE, event("d", lsn=2))])
@@ -137,10 +137,10 @@ def test_a_tombstone_counts_only_where_compaction_took_the_delete_away() -> None
         assert [r["_sign"] for r in step(driver, [(ONE, None)], 7)] == [-1]
         assert step(driver, [(b'{"id": 2}', None)], 8) == []
         other = (b'{"id": 2}', event("c", {"id": 2, "name": "a"}, lsn=1))
-        assert told(step(driver, [other], 9)) == [(1, 2, "a", None)]
+        assert signed_rows(step(driver, [other], 9)) == [(1, 2, "a", None)]
 
 
-def test_a_truncation_deletes_what_stands_before_it_also_what_is_read_later() -> None:
+def test_a_truncation_deletes_earlier_rows_also_those_read_later() -> None:
     def made(key: int, **place: Any) -> Record:
         return json.dumps({"id": key}).encode(), event("c", {"id": key, "name": "a"}, **place)
 
@@ -154,11 +154,11 @@ def test_a_truncation_deletes_what_stands_before_it_also_what_is_read_later() ->
         assert step(driver, [made(80, lsn=45)], 27) == []
         later = step(driver, [made(4, lsn=55), made(79, ts_ms=8, lsn=1)], 28)
 
-    assert sorted(told(later)) == [(1, 4, "a", None), (1, 79, "a", None)]
+    assert sorted(signed_rows(later)) == [(1, 4, "a", None), (1, 79, "a", None)]
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_table_read_through_replays_snapshots_and_compaction_is_the_databases(seed: int) -> None:
+def test_replays_snapshots_and_compaction_give_the_databases_table(seed: int) -> None:
     choose = random.Random(seed)
     database = Database(choose)
     for _ in range(3):

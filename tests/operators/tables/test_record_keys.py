@@ -26,7 +26,7 @@ def found(keys: list[str], *values: bytes | None) -> tuple[list[Any], list[str]]
     return rows, decoded.reasons
 
 
-def test_an_object_has_the_key_columns_alone_or_beside_its_schema() -> None:
+def test_an_object_has_the_key_columns_alone_or_next_to_its_schema() -> None:
     whole = b'{"schema": {}, "payload": {"id": 3, "name": "c"}}'
     bare = [b'{"id": 1, "name": "a", "more": 2}', b' {"name":"b","id":2}']
     rows, _ = found(["id", "name"], *bare, whole, b'{"id": 4}', b"5", None)
@@ -48,7 +48,7 @@ def test_a_string_may_be_plain_text() -> None:
     assert rows == [("plain",), ("quoted",), ("inside",), ("12",), ("é",), ("",)]
 
 
-def test_text_that_is_none_is_bad() -> None:
+def test_text_that_is_not_utf8_is_bad() -> None:
     assert found(["name"], b"\xff")[0] == ["bad"]
 
 

@@ -54,7 +54,7 @@ def left(driver: Driver, rows: list[Row], *, before: int, after: int) -> list[Ro
     return sorted(every, key=lambda row: tuple(row[name] for name in ORIGIN))
 
 
-def test_the_largest_rows_of_a_window_leave_when_it_has_passed_the_largest_first() -> None:
+def test_the_largest_rows_of_a_window_are_emitted_when_the_watermark_has_passed_it() -> None:
     with Driver(made(2)) as driver:
         rows = [row("a", 10, 1.0, sub=1), row("b", 10, 3.0, sub=2), row("c", 20, 9.0, sub=3)]
         assert left(driver, rows, before=0, after=9) == []
@@ -63,7 +63,7 @@ def test_the_largest_rows_of_a_window_leave_when_it_has_passed_the_largest_first
         assert [r["k"] for r in left(driver, [], before=10, after=20)] == ["c"]
 
 
-def test_null_is_the_smallest_nan_the_largest_and_equal_ones_go_by_origin() -> None:
+def test_null_is_the_smallest_nan_the_largest_and_equal_values_are_ordered_by_origin() -> None:
     values = {"n": None, "x": 1.0, "y": 1.0, "i": math.inf, "q": math.nan}
     rows = [row(key, 10, value, sub=-place) for place, (key, value) in enumerate(values.items())]
     with Driver(made(9), slices=2) as driver:
@@ -71,14 +71,14 @@ def test_null_is_the_smallest_nan_the_largest_and_equal_ones_go_by_origin() -> N
     assert [r["k"] for r in found] == ["q", "i", "y", "x", "n"]
 
 
-def test_of_equal_rows_the_first_by_origin_is_kept_in_whatever_order_they_come() -> None:
+def test_of_equal_rows_the_first_by_origin_is_kept_in_any_order_of_arrival() -> None:
     rows = [row("later", 10, 1.0, sub=5), row("first", 10, 1.0, sub=1)]
     with Driver(made(1)) as driver:
         found = left(driver, rows, before=0, after=END_OF_TIME)
     assert [r["k"] for r in found] == ["first"]
 
 
-def test_windows_that_end_together_are_apart_and_rows_of_one_origin_all_count() -> None:
+def test_windows_with_the_same_end_are_separate_and_rows_of_one_origin_all_count() -> None:
     rows = [row("a", 10, 1.0, start=0), row("b", 10, 2.0, start=5), row("c", 10, 0.5, start=5)]
     with Driver(made(2), ranges=2) as driver:
         assert left(driver, rows, before=0, after=0) == []
@@ -86,7 +86,7 @@ def test_windows_that_end_together_are_apart_and_rows_of_one_origin_all_count() 
     assert [(r["k"], r["_sub"]) for r in found] == [("a", 0), ("b", 1), ("d", 2)]
 
 
-def test_a_row_is_not_taken_for_one_of_its_origin_that_was_larger() -> None:
+def test_a_row_is_not_confused_with_a_larger_one_of_its_origin() -> None:
     with Driver(made(1)) as driver:
         smaller, larger, largest = (row("a", 10, total) for total in (1.0, 5.0, 9.0))
         assert left(driver, [smaller, larger], before=0, after=0) == []
@@ -105,7 +105,7 @@ def test_a_row_is_not_taken_for_one_of_its_origin_that_was_larger() -> None:
     slices=st.integers(1, 3),
     merge_every=st.integers(0, 2),
 )
-def test_any_cut_gives_what_a_sort_gives(
+def test_any_batches_give_what_a_sort_gives(
     count: int,
     seed: int,
     n: int,
@@ -144,7 +144,7 @@ def _descending(total: float | None) -> tuple[int, float]:
     return (0, 0.0) if math.isnan(total) else (1, -total)
 
 
-def test_the_number_of_calls_does_not_follow_the_number_of_rows() -> None:
+def test_the_number_of_calls_does_not_grow_with_the_number_of_rows() -> None:
     def work(count: int) -> int:
         table = tables.table([row("a", 10, 1.0)], COLUMNS).take(pa.array([0] * count))
         with Driver(made(10), ranges=2) as driver:
@@ -170,7 +170,7 @@ def test_a_spec_prints_as_it_is_written() -> None:
 
 
 @pytest.mark.parametrize("n", [0, -1, 1.5, True, None, 2**31])
-def test_a_number_that_is_no_number_of_rows_is_refused(n: Any) -> None:
+def test_an_invalid_number_of_rows_is_refused(n: Any) -> None:
     with pytest.raises(InvalidSpec, match="top needs a number of rows from 1"):
         top(n, by="total")
 
@@ -189,12 +189,12 @@ def test_a_column_without_a_name_is_refused(by: Any) -> None:
         ("v", pa.schema([("v", pa.int64())]), "top needs the results of a window; got rows"),
     ],
 )
-def test_a_stream_it_cannot_take_is_refused(by: str, schema: pa.Schema, message: str) -> None:
+def test_an_unsupported_stream_is_refused(by: str, schema: pa.Schema, message: str) -> None:
     with pytest.raises(InvalidSpec, match=message):
         TopKernel(Top(3, by), schema)
 
 
-def test_rows_that_are_taken_back_are_refused() -> None:
+def test_retracted_rows_are_refused() -> None:
     rows = tables.table([row("a", 10, 1.0) | {"_sign": -1}], COLUMNS)
     with pytest.raises(InvalidSpec, match="top needs rows that are never retracted"):
         made(3).prepare(rows, BatchTime(0, 0, 0))

@@ -1,4 +1,4 @@
-"""A kernel driven by hand over real state files: slices, bucket ranges, batches, merges."""
+"""Drives a kernel over real state files: slices, bucket ranges, batches, merges."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class Driver:
         exchanged = []
         for piece in _cut(rows, self.slices):
             prepared = self.kernel.prepare(piece, batch_time, side)
-            left.late += _told(piece.take(pa.array(prepared.late)), prepared.late_windows)
+            left.late += _late_rows(piece.take(pa.array(prepared.late)), prepared.late_windows)
             left.unplaced += prepared.unplaced
             exchanged.append(prepared.exchange)
             if prepared.broadcast is not None:
@@ -148,7 +148,7 @@ class Driver:
         left.tables += results
         left.flowed += results if outcome.flow is None else list(outcome.flow)
         for late in outcome.late:
-            left.late += _told(late.rows, late.windows)
+            left.late += _late_rows(late.rows, late.windows)
         for table, floor in outcome.floors.items():
             left.floors[table] = min(floor, left.floors.get(table, floor))
         left.held, left.wake = min(left.held, outcome.held), min(left.wake, outcome.wake)
@@ -188,9 +188,9 @@ def _inside(table: pa.Table, buckets: tuple[int, int]) -> pa.Table:
     return table.filter(pa.array((at >= buckets[0]) & (at < buckets[1])))
 
 
-def _told(rows: pa.Table, windows: pa.Array | None) -> Lates:
-    told = [None] * rows.num_rows if windows is None else windows.to_pylist()
-    return list(zip(rows.to_pylist(), told, strict=True))
+def _late_rows(rows: pa.Table, windows: pa.Array | None) -> Lates:
+    closed = [None] * rows.num_rows if windows is None else windows.to_pylist()
+    return list(zip(rows.to_pylist(), closed, strict=True))
 
 
 def _bounds_as_ints(table: pa.Table) -> pa.Table:

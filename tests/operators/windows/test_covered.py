@@ -14,7 +14,7 @@ keys = st.lists(st.sets(st.integers(-12, 12), min_size=1, max_size=6), max_size=
 
 @given(keys=keys, size=st.integers(1, 6), every=st.integers(1, 6), ends=st.tuples(
     st.integers(-6, 6), st.integers(-6, 6)))  # fmt: skip
-def test_every_window_over_a_keys_slices_is_told_once_with_all_of_them(
+def test_every_window_over_a_keys_slices_is_found_once_with_all_of_them(
     keys: list[set[int]], size: int, every: int, ends: tuple[int, int]
 ) -> None:
     first, last = sorted(ends)
@@ -25,8 +25,8 @@ def test_every_window_over_a_keys_slices_is_told_once_with_all_of_them(
 
     found = covered(np.array(ticks, np.int64), starts, layout, first, last)
 
-    told = list(zip(*(column.tolist() for column in found), strict=True))
-    assert told == [
+    windows = list(zip(*(column.tolist() for column in found), strict=True))
+    assert windows == [
         (window, begin + min(inside), begin + max(inside) + 1)
         for begin, key in zip(starts.tolist(), keys, strict=True)
         for window in range(first, last)

@@ -121,7 +121,7 @@ def test_a_sum_that_does_not_fit_is_refused() -> None:
             list(folded(rows, column, np.zeros(1, np.int64), np.array([low]), np.array([high])))
 
 
-def test_spans_come_in_pieces_of_bounded_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spans_are_combined_in_pieces_of_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folding, "CHUNK_BYTES", 10_000)
     rows = rows_of(500, 1)
     lows = np.arange(400, dtype=np.int64)

@@ -31,7 +31,7 @@ def test_a_tumbling_window_prints_as_it_is_written() -> None:
 
 
 @pytest.mark.parametrize("size", ["0 seconds", "-1 second", "soon", 10])
-def test_a_size_that_is_no_length_is_refused(size: Any) -> None:
+def test_a_size_that_is_not_a_length_is_refused(size: Any) -> None:
     with pytest.raises(InvalidSpec, match="the size of tumbling needs a duration"):
         tumbling(size)
 
@@ -43,7 +43,7 @@ def test_a_size_out_of_range_is_refused_however_it_is_made(size: int) -> None:
     assert Tumbling(LONGEST - 1).size == LONGEST - 1
 
 
-def test_an_offset_that_is_no_duration_is_refused() -> None:
+def test_an_offset_that_is_not_a_duration_is_refused() -> None:
     with pytest.raises(InvalidSpec, match="the offset of tumbling needs a duration"):
         tumbling("1 hour", offset="later")
 
@@ -62,13 +62,13 @@ def test_a_count_counts_rows_or_a_column() -> None:
         aggregates.count("")
 
 
-def test_what_can_be_taken_back_is_said_by_the_aggregate() -> None:
+def test_an_aggregate_declares_whether_it_can_retract() -> None:
     made = {m.__name__: m("v") for m in (aggregates.count, aggregates.sum, aggregates.mean,
                                          aggregates.min, aggregates.max)}  # fmt: skip
     assert {name for name, a in made.items() if a.supports_retraction} == {"count", "sum", "mean"}
 
 
-def test_specs_wake_nothing_heavy() -> None:
+def test_specs_import_nothing_heavy() -> None:
     program = (
         "import sys, millstream.operators.windows.spec, millstream.operators.aggregates.functions, "
         "millstream.operators.distinct.spec; "

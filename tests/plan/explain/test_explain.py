@@ -63,7 +63,7 @@ def test_a_stream_used_twice_is_one_step_with_two_outputs() -> None:
     assert [output["from"] for output in plan["outputs"]] == [2, 2]
 
 
-def test_distinct_says_when_its_answer_depends_on_batch_cuts() -> None:
+def test_the_plan_of_distinct_shows_when_results_depend_on_batches() -> None:
     one = ms.Pipeline("p", bids().distinct(by="id").to(ms.Topic("out")))
     two = ms.Pipeline("p", bids("a").union(bids("b")).distinct(by="id").to(ms.Topic("out")))
 
@@ -71,7 +71,7 @@ def test_distinct_says_when_its_answer_depends_on_batch_cuts() -> None:
     assert "rows come from a and b" in step(two, "distinct(id)")["order"]
 
 
-def test_an_expression_on_the_clock_says_so() -> None:
+def test_the_plan_shows_expressions_that_depend_on_the_clock() -> None:
     clocked = ms.Pipeline("p", bids().with_columns(at="now()").to(ms.Topic("out")))
     plain = ms.Pipeline("p", bids().with_columns(at="ts").to(ms.Topic("out")))
 
@@ -79,7 +79,7 @@ def test_an_expression_on_the_clock_says_so() -> None:
     assert "clock" not in describe("p", plain.outputs)["steps"][1]
 
 
-def test_a_select_that_drops_the_event_time_says_so() -> None:
+def test_the_plan_shows_a_select_that_drops_the_event_time() -> None:
     pipeline = ms.Pipeline("p", bids().select("id").to(ms.Topic("out")))
 
     assert describe("p", pipeline.outputs)["steps"][1]["event time"].startswith("none")

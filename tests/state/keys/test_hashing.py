@@ -112,7 +112,7 @@ def test_an_integer_is_hashed_after_its_null_mark(values: list[int | None]) -> N
     ],
     ids=str,
 )
-def test_equal_values_hash_equally_however_they_are_held(one: pa.Array, other: pa.Array) -> None:
+def test_equal_values_hash_equally_however_they_are_stored(one: pa.Array, other: pa.Array) -> None:
     assert hashed(one) == hashed(other)
 
 
@@ -122,7 +122,7 @@ def test_every_nan_and_zero_is_the_same_key() -> None:
     assert len(set(same)) == 1
 
 
-def test_where_the_null_stands_matters() -> None:
+def test_the_position_of_a_null_matters() -> None:
     five, none = pa.array([5]), pa.array([None], pa.int64())
     texts = [hashed(five, none), hashed(none, five), hashed(none, none), hashed(five, five)]
     assert len({tuple(text) for text in texts}) == 4

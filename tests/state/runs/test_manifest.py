@@ -27,7 +27,7 @@ def ids(manifest: Manifest) -> list[str]:
 THREE = Manifest().apply(Change(add=(run("a", (0, 5)), run("b", (3, 9)), run("c", (7, 20)))))
 
 
-def test_runs_are_appended_and_merged_ones_take_the_place_of_theirs() -> None:
+def test_runs_are_appended_and_merged_ones_replace_their_inputs() -> None:
     after = THREE.apply(Change(add=(run("d", (1, 2)),), replace=((("a", "b"), run("m", (0, 9))),)))
     assert ids(after) == ["m", "c", "d"]
     assert ids(THREE) == ["a", "b", "c"]
@@ -38,7 +38,7 @@ def test_a_merge_of_an_older_manifest_applies_after_runs_were_added() -> None:
     assert ids(grown.apply(Change(replace=((("b", "c"), run("m", (3, 20))),)))) == ["a", "m", "d"]
 
 
-def test_segments_wholly_below_the_floor_leave() -> None:
+def test_segments_entirely_below_the_floor_are_removed() -> None:
     manifest = Manifest((run("a", (0, 4), (0, 5)), run("b", (0, 4))))
     after = manifest.apply(Change(floor=5))
     assert after.files == {"a1.arrow"}
@@ -51,15 +51,15 @@ def test_a_merge_that_left_nothing_leaves_no_run() -> None:
 
 
 @pytest.mark.parametrize("merged", [("a", "c"), ("b", "a"), ("x",), ("c", "x"), ()])
-def test_a_merge_of_runs_that_are_not_there_side_by_side_is_refused(
+def test_a_merge_of_runs_that_are_not_adjacent_is_refused(
     merged: tuple[str, ...],
 ) -> None:
-    with pytest.raises(InvalidInput, match=r"side by side: .*; got a, b, c; drop the merge"):
+    with pytest.raises(InvalidInput, match=r"to be adjacent: .*; got a, b, c; drop the merge"):
         THREE.apply(Change(replace=((merged, run("m", (0, 9))),)))
 
 
 def test_a_run_is_not_added_twice() -> None:
-    with pytest.raises(InvalidInput, match="a run needs an id of its own; got a again"):
+    with pytest.raises(InvalidInput, match="a run needs a unique id; got a again"):
         THREE.apply(Change(add=(run("a", (0, 5)),)))
 
 

@@ -1,4 +1,4 @@
-"""Which runs are merged, in what pieces, and how the driver's thread hands them over."""
+"""Which runs are merged, in what pieces, and how the driver's thread passes them on."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_young_runs_are_merged_while_the_next_is_no_larger_than_their_sum(
     assert choose(runs) == (tuple(runs[len(runs) - chosen :]) if chosen else None)
 
 
-def test_runs_stay_few_and_rows_are_rewritten_seldom() -> None:
+def test_runs_stay_few_and_rows_are_rarely_rewritten() -> None:
     sizes: list[int] = []
     rewritten = 0
     for _ in range(2000):
@@ -209,7 +209,7 @@ def test_an_error_in_the_background_is_raised_where_it_is_taken(
     merger.close()
 
 
-def test_closing_ends_the_thread_and_what_was_not_taken(tmp_path: Path, four: Manifest) -> None:
+def test_closing_ends_the_thread_and_discards_unused_merges(tmp_path: Path, four: Manifest) -> None:
     merger = Merger("i")
     merger.offer("s", tmp_path, SPEC, four, batch=5)
     merger.close()

@@ -147,12 +147,12 @@ def test_every_process_verifies_for_itself(tmp_path: Path) -> None:
     flip_a_bit(tmp_path / segment.file)
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         said = pool.apply(verify_in_a_new_process, (tmp_path, segment))
-    assert "another checksum than was written" in said
+    assert "a different checksum than was written" in said
 
 
 def test_a_file_with_the_checksum_of_another_is_refused(tmp_path: Path) -> None:
     segment = written(tmp_path)
-    with pytest.raises(Damaged, match="another checksum"):
+    with pytest.raises(Damaged, match="a different checksum"):
         open_segment(tmp_path, replace(segment, checksum=segment.checksum ^ 1))
 
 
@@ -178,7 +178,7 @@ def test_state_of_another_spec_is_refused(tmp_path: Path) -> None:
         list(view.scan(0, None))
 
 
-def test_a_file_name_tells_its_batch() -> None:
+def test_a_file_name_contains_its_batch() -> None:
     assert batch_of(file_name(12, "a", "b")) == 12
     assert batch_of("notes.txt") is None
     assert batch_of("lost+found") is None

@@ -1,1 +1,1 @@
-"""Aggregates: their specs, accumulators over Arrow, and functions of the user's own."""
+"""Aggregates: their specs, accumulators over Arrow, and user-defined functions."""

@@ -1,11 +1,11 @@
-"""How aggregates are computed: what a row gives to the state, and what the state says.
+"""How aggregates are computed: from rows to state columns, and from the state to the result.
 
     rows -- lift --> state columns -- combined by the state layer --> finish --> one value
 
 An accumulator is a tuple of parts and a `finish`. A part is one state column with its
 `lift`; aggregates that need the same part share it. A new aggregate is a value in
 `aggregate_spec.py` and a function from (aggregate, type of its column) to its accumulator,
-registered here: no kernel changes.
+registered here. Kernels need no change.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ def accumulator(
 ) -> Accumulator:
     """The accumulator of an aggregate over rows of a schema.
 
-    With `retractable` its state is one that every row can be retracted from: aggregates
-    that otherwise forget (`min`, `first`, `largest`, …) then keep all their values. With
-    `by_time` the rows come from `.ordered()`: those that take rows in order take them by
-    event time, then by origin.
+    With `retractable`, every row can be retracted from its state: aggregates that otherwise
+    drop values (`min`, `first`, `largest`, …) then keep all of them. With `by_time` the rows
+    come from `.ordered()`: aggregates that depend on order take them by event time, then by
+    origin.
 
     Raises:
-        InvalidSpec: the column is not there, or has a type it cannot take; or rows are to
-            be retracted from an aggregate that cannot.
+        InvalidSpec: the column does not exist or has an unsupported type, or the aggregate
+            does not support the retraction that is needed.
     """
     if isinstance(aggregate, spec.Count) and aggregate.column is None:
         return sums.count_rows()
@@ -66,17 +66,17 @@ def accumulator(
 
 
 def parts_of(accumulators: Iterable[Accumulator]) -> dict[str, Part]:
-    """The parts of all accumulators by name, each once, before them the number of rows.
+    """The number of rows, then the parts of all accumulators by name, each once.
 
     Raises:
-        InvalidSpec: parts that are not the same have one name.
+        InvalidSpec: two different parts have the same name.
     """
     parts: dict[str, Part] = {}
     for part in [rows_part(), *(part for made in accumulators for part in made.parts)]:
         known = parts.setdefault(part.column.name, part)
         if known.owner != part.owner:
             raise InvalidSpec(
-                "aggregates of your own need different names",
+                "user-defined aggregates need different names",
                 got=f"{known.owner} and {part.owner}",
                 do='write aggregate(name="…", …)',
             )

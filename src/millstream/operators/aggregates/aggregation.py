@@ -1,4 +1,4 @@
-"""What kernels with aggregates share: rows lifted to partial results, and answers from those."""
+"""Shared by kernels with aggregates: rows to partial results, and partial results to values."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ ON_TIME_FIELDS = (pa.field("pane", pa.string()), pa.field("pane_index", pa.int64
 class Aggregation:
     """Aggregates over rows of a schema, by keys.
 
-    `spec` is the state of a group: its keys, how many rows it has, the parts of every
-    aggregate, and `more` parts that a kernel wants beside them. With `retractable`, rows
-    can be retracted out of every aggregate.
+    `spec` is the state of a group: its keys, its number of rows, the parts of every
+    aggregate, and any `more` parts of the kernel. With `retractable`, rows can be retracted
+    from every aggregate.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Aggregation:
         return [pa.field(name, one.type) for name, one in self._answers.items()]
 
     def added_up(self, rows: pa.Table, orders: Ints) -> pa.Table:
-        """One row per order and key: what a slice of rows gives to the state."""
+        """The partial results of a slice of rows: one row per order and key."""
         keys = [rows[key] for key in self.keys]
         signs = signs_of(rows)
         lifted = {
@@ -98,18 +98,18 @@ class Aggregation:
         return combine(pa.table(lifted), self.spec).drop_columns([GONE])
 
     def together(self, tables: Iterable[pa.Table]) -> pa.Table:
-        """Partial results of many places as one per order and key."""
+        """Partial results of several tables, combined to one per order and key."""
         return combine(pa.concat_tables([self.spec.visible.empty_table(), *tables]), self.spec)
 
     def answers(self, groups: pa.Table) -> dict[str, pa.Array]:
-        """The aggregates of groups, by name."""
+        """The values of the aggregates of each group, by name."""
         return {name: one.finish(groups) for name, one in self._answers.items()}
 
 
 def shown_once(
     of: Aggregation, groups: pa.Table, starts: Ints, ends: Ints, *, panes: bool
 ) -> pa.Table:
-    """The results of windows that are over, as rows that leave on time."""
+    """The results of closed windows, as on-time rows."""
     return pa.table(
         {
             **{key: groups[key] for key in of.keys},
@@ -133,7 +133,7 @@ def in_chunks(groups: pa.Table) -> Iterator[pa.Table]:
 
 
 def on_time(count: int) -> dict[str, pa.Array]:
-    """The pane columns of windows that are shown once."""
+    """The pane columns of windows that are emitted once."""
     return {
         "pane": pa.repeat(pa.scalar("on_time"), count),
         "pane_index": pa.repeat(pa.scalar(0, pa.int64()), count),
@@ -147,7 +147,7 @@ def that_have_rows(groups: pa.Table) -> pa.Table:
 
 
 def signs_of(rows: pa.Table) -> Ints | None:
-    """The signs of rows, None if none is retracted."""
+    """The signs of rows; None if no row is retracted."""
     if "_sign" not in rows.column_names:
         return None
     signs = int_values(plain(rows["_sign"]))
@@ -155,7 +155,7 @@ def signs_of(rows: pa.Table) -> Ints | None:
 
 
 def as_windows(starts: Ints, ends: Ints, counts: Ints | None = None) -> pa.Array:
-    """Per late row the list of its windows: one each, or as many as `counts` says."""
+    """The list of windows of each late row: one each, or `counts` of them."""
     sizes = np.ones(len(starts), np.int64) if counts is None else counts
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
     pairs = pa.StructArray.from_arrays([pa.array(starts), pa.array(ends)], names=["start", "end"])
@@ -163,7 +163,7 @@ def as_windows(starts: Ints, ends: Ints, counts: Ints | None = None) -> pa.Array
 
 
 def require_columns(keys: Sequence[str], schema: pa.Schema) -> None:
-    """Refuse keys that are no columns."""
+    """Refuse keys that are not columns of the input."""
     missing = [key for key in keys if key not in schema.names]
     if missing:
         raise InvalidSpec(

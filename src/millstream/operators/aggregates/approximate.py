@@ -39,7 +39,7 @@ def approx_distinct(
         raise InvalidSpec(
             "approx_distinct needs rows that are never retracted",
             got="rows that later panes or versions correct",
-            do="use count_distinct, or keep late rows from correcting what is before it",
+            do="use count_distinct, or turn off late corrections in the step before it",
         )
     if not is_comparable(of):
         raise wrong_type(aggregate, "a column without maps", of)
@@ -67,7 +67,7 @@ def approx_distinct(
 
 
 def approx_quantile(aggregate: Aggregate, of: pa.DataType) -> Accumulator:
-    """Counts in logarithmic buckets, which rows can be retracted from."""
+    """Counts in logarithmic buckets; supports retraction."""
     if not is_number(of):
         raise wrong_type(aggregate, "a column of integers, floats or decimals", of)
     column, spec = str(aggregate.column), cast("ApproxQuantile", aggregate)

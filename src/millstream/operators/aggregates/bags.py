@@ -1,8 +1,8 @@
-"""Aggregates over the different values of a column, each kept with its count.
+"""Aggregates over the distinct values of a column, each kept with its count.
 
-The state is a bag: value and count, in the order of the values. It can be added up in any
-order, and a row that is retracted lowers a count. The smallest or largest n alone are
-kept where no row can be retracted.
+The state is a bag: values and counts, sorted by value. Bags can be merged in any order, and
+a retracted row lowers a count. Where no row can be retracted, only the smallest or largest n
+values are kept.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _ORDERED = "a column of numbers, text, bytes, times or booleans"
 
 
 def extreme(aggregate: Aggregate, of: pa.DataType) -> Accumulator:
-    """The smallest or largest value, from which no row can be retracted."""
+    """The smallest or largest value; does not support retraction."""
     column, kind = str(aggregate.column), aggregate.kind
     if not is_ordered(of):
         raise wrong_type(aggregate, _ORDERED, of)
@@ -63,7 +63,7 @@ def extreme(aggregate: Aggregate, of: pa.DataType) -> Accumulator:
 
 
 def extreme_of_bag(aggregate: Aggregate, of: pa.DataType) -> Accumulator:
-    """The smallest or largest value of those that have not been retracted."""
+    """The smallest or largest value of those not retracted."""
     if not is_ordered(of):
         raise wrong_type(aggregate, _ORDERED, of)
     part = bag_part(str(aggregate.column), of)
@@ -75,7 +75,7 @@ def extreme_of_bag(aggregate: Aggregate, of: pa.DataType) -> Accumulator:
 
 
 def count_distinct(aggregate: Aggregate, of: pa.DataType) -> Accumulator:
-    """How many different values there are."""
+    """The number of distinct values."""
     part = bag_part(str(aggregate.column), _comparable(aggregate, of))
 
     def finish(state: pa.Table) -> pa.Array:
@@ -86,7 +86,7 @@ def count_distinct(aggregate: Aggregate, of: pa.DataType) -> Accumulator:
 
 
 def quantile(aggregate: Aggregate, of: pa.DataType) -> Accumulator:
-    """The value at place p * (n - 1), between two values on the straight line."""
+    """The value at index p * (n - 1), interpolated linearly between two values."""
     if not is_number(of):
         raise wrong_type(aggregate, "a column of integers, floats or decimals", of)
     part, share = bag_part(str(aggregate.column), of), cast("Quantile", aggregate).p
@@ -98,7 +98,7 @@ def quantile(aggregate: Aggregate, of: pa.DataType) -> Accumulator:
 
 
 def frequent(aggregate: Aggregate, of: pa.DataType) -> Accumulator:
-    """The n values with the highest counts, then the smallest values."""
+    """The n values with the highest counts; of equal counts, the smaller values."""
     part, most = bag_part(str(aggregate.column), _comparable(aggregate, of)), _n(aggregate)
     answer = pa.list_(entry_type(of))
 
@@ -144,7 +144,7 @@ def _ranked(aggregate: Aggregate, of: pa.DataType, keep: int | None) -> Accumula
 
 
 def bag_part(column: str, of: pa.DataType, *, keep: int | None = None) -> Part:
-    """The values of a column with their counts; with `keep` only the first or last of them."""
+    """The values of a column with their counts; with `keep`, only the first or last ones."""
     kind = pa.list_(entry_type(of))
 
     def lift(rows: pa.Table, signs: Ints | None) -> pa.Array:
@@ -173,7 +173,7 @@ def one_each(
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """The entries of `number` bags that are there (count above 0), bag after bag."""
+    """The entries of `number` bags with a count above 0, bag after bag."""
 
     fields: list[pa.Array]
     counts: Ints
@@ -182,7 +182,7 @@ class Entries:
 
 
 def entries(state: pa.Table, part: Part) -> Entries:
-    """What the bags of a state hold."""
+    """The entries of the bags of a state."""
     bags = plain(state[part.column.name])
     found, groups = elements(bags, np.arange(len(bags), dtype=np.int64))
     *fields, counted = (plain(field) for field in found.flatten())
@@ -210,15 +210,15 @@ def null_if_empty(lists: pa.Array) -> pa.Array:
 
 
 def entry_type(of: pa.DataType) -> pa.DataType:
-    """A value and how often it is there."""
+    """A value and its count."""
     return pa.struct([(VALUE, of), (COUNT, pa.int64())])
 
 
 def refuse_signs(signs: Ints | None, what: str) -> None:
-    """Refuse rows that are retracted where the state forgets what it does not need."""
+    """Refuse retracted rows where the state drops values that it does not need."""
     if signs is not None:
         raise InvalidInput(
-            f"{what} needs a state that remembers its rows to take one back",
+            f"{what} needs a state that keeps its rows to retract one",
             got="a row that is retracted",
             do="make its accumulator with retractable=True",
         )

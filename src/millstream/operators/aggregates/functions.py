@@ -1,6 +1,6 @@
 """The functions that make aggregates: `ms.count()`, `ms.sum("price")`, `ms.largest("price", 3)`.
 
-What each promises stands at the value it makes (`operators/aggregates/spec.py`).
+The semantics of each are documented at the spec it returns (`operators/aggregates/spec.py`).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ __all__ = [
 
 
 def count(column: str | None = None) -> Count:
-    """How many rows the window has; with a column, how many of its values are not null."""
+    """The number of rows; with a column, the number of its values that are not null."""
     return Count(column)
 
 
@@ -73,7 +73,7 @@ def mean(column: str) -> Mean:
 
 
 def variance(column: str) -> Variance:
-    """The variance of a sample (n - 1), as Spark's `variance`; null of fewer than two values."""
+    """The variance of a sample (n - 1), as Spark's `variance`; null for fewer than two values."""
     return Variance(column)
 
 
@@ -93,12 +93,12 @@ def max(column: str) -> Max:
 
 
 def first(column: str) -> First:
-    """The value of the first row that has one, in the order of origin."""
+    """The first value that is not null, in the order of origin."""
     return First(column)
 
 
 def last(column: str) -> Last:
-    """The value of the last row that has one, in the order of origin."""
+    """The last value that is not null, in the order of origin."""
     return Last(column)
 
 
@@ -108,22 +108,22 @@ def collect(column: str, *, limit: int | None = None) -> Collect:
 
 
 def count_distinct(column: str) -> CountDistinct:
-    """How many different values a column has, exactly."""
+    """The exact number of distinct values of a column."""
     return CountDistinct(column)
 
 
 def quantile(column: str, p: float) -> Quantile:
-    """The exact value at the share `p` of a column of numbers: 0.5 is the median."""
+    """The exact quantile `p` of a column of numbers: 0.5 is the median."""
     return Quantile(column, p)
 
 
 def approx_distinct(column: str, *, error: float = 0.02) -> ApproxDistinct:
-    """About how many different values a column has, with a standard error of at most `error`."""
+    """The approximate number of distinct values, with a standard error of at most `error`."""
     return ApproxDistinct(column, error)
 
 
 def approx_quantile(column: str, p: float, *, error: float = 0.01) -> ApproxQuantile:
-    """The value at the share `p` of a column of numbers, within `error` of that value."""
+    """The approximate quantile `p` of a column of numbers, within the relative `error`."""
     return ApproxQuantile(column, p, error)
 
 
@@ -143,7 +143,7 @@ def smallest(column: str, n: int) -> Smallest:
 
 
 def to_json(aggregate: Aggregate) -> dict[str, Any]:
-    """An aggregate as a checkpoint keeps it: its kind and every option."""
+    """An aggregate as it is stored in a checkpoint: its kind and every option."""
     if not isinstance(aggregate, OfColumn):
         return {"kind": aggregate.kind}
     options = {field.name: getattr(aggregate, field.name) for field in fields(aggregate)}  # type: ignore[arg-type]
@@ -154,13 +154,13 @@ def from_json(kept: Mapping[str, Any]) -> Aggregate:
     """The aggregate that `to_json` described.
 
     Raises:
-        InvalidSpec: it is none of this version, or made by a user's functions, which no
-            checkpoint keeps.
+        InvalidSpec: this version has no such aggregate, or it is user-defined, which is not
+            stored in checkpoints.
     """
     made = KINDS.get(kept.get("kind", ""))
     if made is None:
         raise InvalidSpec(
-            "reading state needs an aggregate this version makes by itself",
+            "reading state needs a built-in aggregate of this version",
             got=repr(kept.get("kind")),
             do="run the pipeline that wrote it",
         )

@@ -1,9 +1,9 @@
-"""Aggregates that take rows in the order of their origin: first, last, collect.
+"""Aggregates that depend on the order of rows: first, last, collect.
 
-Each value is kept with its origin (source, partition, offset, sub-index), so that the
-answer does not depend on slices, shuffles or the age of state. Behind `.ordered()` the event
-time comes before the origin. Where no row can be retracted, `first` and `last` keep one
-value, `collect` its limit.
+Each value is kept with its origin (source, partition, offset, sub-index), so the result does
+not depend on slices, shuffles or the age of state. After `.ordered()` the event time comes
+before the origin. Where no row can be retracted, `first` and `last` keep one value, `collect`
+at most `limit`.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def collect(
 
 
 def placed_part(aggregate: Aggregate, of: pa.DataType, *, keep: int | None, by_time: bool) -> Part:
-    """The values of a column with their places; with `keep` only the first or last of them."""
+    """The values of a column with their origins; with `keep`, only the first or last ones."""
     if not is_comparable(of):
         raise wrong_type(aggregate, "a column without maps", of)
     column, kind = str(aggregate.column), aggregate.kind
@@ -92,6 +92,6 @@ def _places(rows: pa.Table, place: Mapping[str, pa.DataType], kind: str) -> list
         raise InvalidInput(
             f"{kind} needs the origin of each row",
             got=f"rows without {', '.join(missing)}",
-            do="hand the kernel the rows as the engine reads them",
+            do="pass the rows as the engine reads them",
         )
     return [plain(rows[name]).cast(type_) for name, type_ in place.items()]

@@ -1,6 +1,6 @@
-"""What accumulators are made of: state columns with what each row gives to them.
+"""The parts of accumulators: state columns, and the value that each row adds to them.
 
-Aggregates that need the same part share it: parts are the same if their names are.
+Aggregates share equal parts; parts are equal if their names are.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ ROWS = "_rows"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One state column, and what each row gives to it.
+    """One state column, and the value that each row adds to it.
 
-    `lift` takes the rows and their signs (None: all +1) and gives one value per row.
-    `owner` is the aggregate of a part that no other aggregate can share.
+    `lift` takes the rows and their signs (None: all +1) and returns one value per row.
+    `owner` is set for a part that belongs to one aggregate and cannot be shared.
     """
 
     column: StateColumn
@@ -43,9 +43,9 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Accumulator:
-    """The parts an aggregate keeps, the type of its answer, and the answer from the parts.
+    """The parts of an aggregate, the type of its result, and the result from the parts.
 
-    `empty` is its answer over no rows at all.
+    `empty` is the result for no rows.
     """
 
     parts: tuple[Part, ...]
@@ -54,12 +54,12 @@ class Accumulator:
     empty: int | list[object] | None = None
 
     def empty_answers(self, count: int) -> pa.Array:
-        """The answer over no rows, `count` times."""
+        """The result for no rows, `count` times."""
         return pa.repeat(pa.scalar(self.empty, self.type), count)
 
 
 def rows_part() -> Part:
-    """How many rows a group has: a group of none is no group."""
+    """The number of rows of a group; a group without rows does not exist."""
 
     def lift(rows: pa.Table, signs: NDArray[np.int64] | None) -> pa.Array:
         return pa.array(np.ones(rows.num_rows, np.int64) if signs is None else signs)
@@ -68,7 +68,7 @@ def rows_part() -> Part:
 
 
 def valid_part(column: str) -> Part:
-    """How many values of a column are not null."""
+    """The number of values of a column that are not null."""
 
     def lift(rows: pa.Table, signs: NDArray[np.int64] | None) -> pa.Array:
         valid = plain(pc.is_valid(rows[column])).cast(pa.int8()).cast(pa.int64())
@@ -88,7 +88,7 @@ def only_where(known: NDArray[np.bool_], values: NDArray[np.generic]) -> pa.Arra
 
 
 def wrong_type(aggregate: Aggregate, need: str, of: pa.DataType) -> InvalidSpec:
-    """The error for a column whose type an aggregate cannot take."""
+    """The error for a column of an unsupported type."""
     return InvalidSpec(
         f"{aggregate.kind} needs {need}",
         got=f"{aggregate.column!r} of type {of}",
@@ -104,12 +104,12 @@ def is_number(of: pa.DataType) -> bool:
 
 
 def is_ordered(of: pa.DataType) -> bool:
-    """Whether a type has an order and no parts: numbers, text, bytes, times, booleans."""
+    """Whether a type is ordered and not nested: numbers, text, bytes, times, booleans."""
     return not (pa.types.is_nested(of) or pa.types.is_null(of) or pa.types.is_dictionary(of))
 
 
 def is_comparable(of: pa.DataType) -> bool:
-    """Whether two values of a type can be told apart: all but maps and nulls, also inside."""
+    """Whether values of a type can be compared: all types except maps and nulls, also nested."""
     if pa.types.is_null(of) or pa.types.is_map(of):
         return False
     if pa.types.is_nested(of):

@@ -1,11 +1,10 @@
-"""What a window remembers of its rows: frozen values, and the functions that make them.
+"""The specs of aggregates: frozen dataclasses that name a column and options.
 
-A value here names an aggregate, its column and its options. How it is computed is an
-accumulator (`accumulators.py`), found by the value's type when a kernel is made, so
-that building a pipeline needs no Arrow.
+How an aggregate is computed is defined by its accumulator (`accumulators.py`), which is looked
+up by the spec's type when a kernel is created, so building a pipeline needs no Arrow.
 
-Nulls are ignored. Over no value a count is 0, `collect` is [], every other aggregate is
-null. NaN equals NaN and is the largest float, negative zero is zero.
+Nulls are ignored. For no values a count is 0, `collect` is [], every other aggregate is null.
+NaN equals NaN and is the largest float; negative zero equals zero.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ class Aggregate(Protocol):
 
     - `column`: the input column it reads (None: the rows themselves, or several columns).
     - `columns`: all input columns it reads.
-    - `supports_retraction`: a row can be retracted out of its ordinary state.
-    - `can_retract`: rows can be retracted if that is asked for when the state is made;
+    - `supports_retraction`: a row can be retracted from its ordinary state.
+    - `can_retract`: rows can be retracted if the state is created for it;
       without `supports_retraction` it then keeps its rows.
-    - `keeps_rows`: its ordinary state grows with the rows, or with the different values.
-    - `in_order`: it takes rows in the order of their origin.
-    - `of_numbers`: its column must be one of integers, floats or decimals.
+    - `keeps_rows`: its ordinary state grows with the rows, or with the distinct values.
+    - `in_order`: it depends on the order of rows.
+    - `of_numbers`: its column must contain integers, floats or decimals.
     """
 
     kind: ClassVar[str]
@@ -53,7 +52,7 @@ class Aggregate(Protocol):
 
 
 class OfColumn:
-    """An aggregate of one column; its text is the call that makes it, `quantile(price, p=0.5)`."""
+    """An aggregate of one column; its text is the call that makes it: `quantile(price, p=0.5)`."""
 
     __slots__ = ()
     kind: ClassVar[str]
@@ -87,7 +86,7 @@ class OfColumn:
 
 @dataclass(frozen=True, slots=True)
 class Count(OfColumn):
-    """How many rows, or how many of `column` are not null: a long."""
+    """The number of rows, or of values of `column` that are not null: a long."""
 
     column: str | None = None
     kind: ClassVar[str] = "count"
@@ -104,8 +103,8 @@ class Count(OfColumn):
 class Sum(OfColumn):
     """The sum: a long of integers, a double of floats, a decimal of 10 digits more of decimals.
 
-    Integers and decimals are exact, a sum that does not fit is an error. Floats are added
-    in twice the precision of a double, so batches do not show in the answer; an infinity
+    Integers and decimals are exact; a sum that does not fit is an error. Floats are summed
+    with twice the precision of a double, so the result does not depend on batches; an infinity
     or NaN that is retracted leaves NaN.
     """
 
@@ -125,14 +124,14 @@ class Mean(OfColumn):
 
 @dataclass(frozen=True, slots=True)
 class Variance(OfColumn):
-    """The variance of a sample, divided by n - 1: a double, null of fewer than two values.
+    """The sample variance (divided by n - 1): a double, null for fewer than two values.
 
-    Integers and decimals of up to 18 digits are exact until the last step. Of floats the sums
-    of values and of squares are kept in more than twice the precision of a double, which
-    makes the answer right to 1e-12 of itself whatever the mean is and however batches
-    are cut. Longer decimals count as doubles. An infinity or NaN gives NaN; floats above
-    1e150 overflow to infinity, differences below 1e-140 lose digits. Floats that are taken
-    back leave a trace if they were more than 2⁵⁰ times as large as those that stay.
+    Integers and decimals of up to 18 digits are exact until the last step. For floats, the sums
+    of values and of squares are kept with more than twice the precision of a double, so the
+    result is accurate to a relative 1e-12 for any mean and any batches. Longer decimals are
+    computed as doubles. An infinity or NaN gives NaN; floats above 1e150 overflow to infinity,
+    differences below 1e-140 lose digits. Retracting floats more than 2⁵⁰ times as large as the
+    remaining ones leaves a rounding error.
     """
 
     column: str
@@ -142,7 +141,7 @@ class Variance(OfColumn):
 
 @dataclass(frozen=True, slots=True)
 class Stddev(OfColumn):
-    """The standard deviation of a sample: the square root of `variance`."""
+    """The sample standard deviation: the square root of `variance`."""
 
     column: str
     kind: ClassVar[str] = "stddev"
@@ -189,7 +188,7 @@ class Last(OfColumn):
 
 @dataclass(frozen=True, slots=True)
 class Collect(OfColumn):
-    """A list of the values in the order of origin, at most the first `limit` of them."""
+    """A list of the values in the order of origin, or of the first `limit` values."""
 
     column: str
     limit: int | None = None
@@ -206,7 +205,7 @@ class Collect(OfColumn):
 
 @dataclass(frozen=True, slots=True)
 class CountDistinct(OfColumn):
-    """How many different values: a long, exact. Keeps each different value with its count."""
+    """The number of distinct values: a long, exact. Keeps each distinct value with its count."""
 
     column: str
     kind: ClassVar[str] = "count_distinct"
@@ -215,10 +214,10 @@ class CountDistinct(OfColumn):
 
 @dataclass(frozen=True, slots=True)
 class Quantile(OfColumn):
-    """The value at the share `p` of all values in order: a double, exact.
+    """The quantile `p` of all values: a double, exact.
 
-    Between two values it lies as Spark's `percentile` puts it: in a straight line, at
-    place p * (n - 1). Keeps each different value with its count.
+    Interpolated linearly at index p * (n - 1), like Spark's `percentile`. Keeps each distinct
+    value with its count.
     """
 
     column: str
@@ -235,12 +234,12 @@ class Quantile(OfColumn):
 
 @dataclass(frozen=True, slots=True)
 class ApproxDistinct(OfColumn):
-    """About how many different values: a long.
+    """The approximate number of distinct values: a long.
 
-    HyperLogLog with Ertl's estimator: `error` is the most its standard error may be, so two
-    thirds of the answers are within it and all but a few in a thousand within three times
-    it. The same values give the same answer in any order and under any cuts. State: 4
-    bytes per register in use, at most 16 KB per key at 0.02. It cannot forget a value.
+    HyperLogLog with Ertl's estimator. `error` is the maximum standard error: two thirds of the
+    results are within it, and all but a few in a thousand within three times it. The same
+    values give the same result in any order and any batches. State: 4 bytes per register in
+    use, at most 16 KB per key at 0.02. Does not support retraction.
     """
 
     column: str
@@ -256,13 +255,13 @@ class ApproxDistinct(OfColumn):
 
 @dataclass(frozen=True, slots=True)
 class ApproxQuantile(OfColumn):
-    """A number within `error` (relative) of the value at place floor(p * (n - 1)): a double.
+    """A number within the relative `error` of the value at index floor(p * (n - 1)): a double.
 
-    Values are counted in logarithmic buckets (as DDSketch does), for negatives and
-    positives apart, with one bucket each for zero, both infinities and NaN. The same
-    values give the same answer in any order and under any cuts, and can be retracted.
-    Floats closer to zero than 2.3e-308 count as zero. State: 12 bytes per bucket in use,
-    at 0.01 about 115 buckets for each factor of ten between the values.
+    Values are counted in logarithmic buckets (like DDSketch), separately for negatives and
+    positives, with one bucket each for zero, both infinities and NaN. The same values give the
+    same result in any order and any batches, and can be retracted. Floats closer to zero than
+    2.3e-308 count as zero. State: 12 bytes per bucket in use; at 0.01, about 115 buckets for
+    each factor of ten between the values.
     """
 
     column: str
@@ -282,8 +281,8 @@ class ApproxQuantile(OfColumn):
 class Frequent(OfColumn):
     """The `n` most frequent values: a list of (value, count), exact.
 
-    The most frequent comes first, of equally frequent ones the smaller value. Keeps each
-    different value with its count: sketches that keep fewer depend on batch cuts.
+    The most frequent comes first; of equally frequent ones, the smaller value. Keeps each
+    distinct value with its count: sketches that keep fewer depend on how rows are batched.
     """
 
     column: str
@@ -299,7 +298,7 @@ class Frequent(OfColumn):
 
 @dataclass(frozen=True, slots=True)
 class Largest(OfColumn):
-    """The `n` largest values, each as often as it came: a list, the largest first."""
+    """The `n` largest values, with duplicates: a list, the largest first."""
 
     column: str
     n: int
@@ -314,7 +313,7 @@ class Largest(OfColumn):
 
 @dataclass(frozen=True, slots=True)
 class Smallest(OfColumn):
-    """The `n` smallest values, each as often as it came: a list, the smallest first."""
+    """The `n` smallest values, with duplicates: a list, the smallest first."""
 
     column: str
     n: int
@@ -335,7 +334,7 @@ KINDS: Mapping[str, type[OfColumn]] = {
 
 
 def _options(aggregate: OfColumn) -> dict[str, Any]:
-    """The fields behind the column that are not as they are by default."""
+    """The fields after the column that differ from their defaults."""
     return {
         field.name: getattr(aggregate, field.name)
         for field in fields(aggregate)  # type: ignore[arg-type]
@@ -356,7 +355,7 @@ def _require_number(kind: str, what: str, given: object, example: str) -> None:
 def _require_share(kind: str, given: object) -> None:
     if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given <= 1:
         raise InvalidSpec(
-            f"{kind} needs a share p from 0 to 1",
+            f"{kind} needs a p from 0 to 1",
             got=repr(given),
             do=f'write {kind}("price", 0.99)',
         )

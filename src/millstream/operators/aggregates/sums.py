@@ -1,7 +1,7 @@
 """Counts, sums and means.
 
-Sums of longs are kept as two halves of 32 bits, so that no order and no batch cut can
-overflow on the way: only a sum that itself does not fit is refused.
+Sums of longs are kept as two halves of 32 bits, so that partial sums never overflow in any
+order: only a final sum that does not fit is refused.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ WIDEST = 38  # digits of a decimal128
 
 
 def count_rows() -> Accumulator:
-    """How many rows there are."""
+    """The number of rows."""
     return Accumulator((rows_part(),), pa.int64(), lambda state: plain(state[ROWS]), 0)
 
 
 def count(aggregate: Aggregate, _of: pa.DataType) -> Accumulator:
-    """How many values are not null."""
+    """The number of values that are not null."""
     part = valid_part(str(aggregate.column))
     return Accumulator((part,), pa.int64(), lambda state: plain(state[part.column.name]), 0)
 
 
 def total(aggregate: Aggregate, of: pa.DataType) -> Accumulator:
-    """The sum, null of no value."""
+    """The sum; null for no values."""
     column = str(aggregate.column)
     if pa.types.is_decimal(of):
         return _decimal_sum(column, of)
@@ -65,7 +65,7 @@ def total(aggregate: Aggregate, of: pa.DataType) -> Accumulator:
 
 
 def mean(aggregate: Aggregate, of: pa.DataType) -> Accumulator:
-    """The sum divided by the count, null of no value."""
+    """The sum divided by the count; null for no values."""
     column = str(aggregate.column)
     if pa.types.is_decimal(of):
         return _decimal_mean(column, of)
@@ -80,7 +80,7 @@ def mean(aggregate: Aggregate, of: pa.DataType) -> Accumulator:
 
 @dataclass(frozen=True, slots=True)
 class _Number:
-    """A running sum of integers or floats: its parts, and the total as such or as a double."""
+    """A sum of integers or floats: its parts, and the total in its own type or as a double."""
 
     parts: tuple[Part, ...]
     type: pa.DataType
@@ -152,7 +152,7 @@ def halves_parts(column: str, values: Integers) -> tuple[Part, Part]:
 
 
 def integers_of(column: str) -> Integers:
-    """How the integers of a column are had from rows: as int64, 0 for null."""
+    """A function that reads the integers of a column: as int64, 0 for null."""
 
     def values(rows: pa.Table) -> NDArray[np.int64]:
         return np.asarray(pc.fill_null(plain(rows[column]).cast(pa.int64()), 0).to_numpy())
@@ -198,8 +198,8 @@ def _decimal_mean(column: str, of: pa.DataType) -> Accumulator:
     def finish(state: pa.Table) -> pa.Array:
         totals = plain(state[part.column.name]).cast(pa.decimal256(WIDEST, of.scale))
         counts = pa.array(np.maximum(values_of(state, valid), 1)).cast(pa.decimal256(19, 0))
-        # Arrow cuts the quotient off 20 digits behind the scale, which rounds nothing up or
-        # down that HALF_UP at 4 digits behind it would not.
+        # Arrow truncates the quotient 20 digits after the scale, which does not change the
+        # result of HALF_UP rounding at 4 digits after it.
         quotients = pc.round(pc.divide(totals, counts), answer.scale, "half_towards_infinity")
         return _narrowed(_known(state, valid, quotients), answer, "mean", column)
 

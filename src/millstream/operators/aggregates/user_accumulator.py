@@ -1,4 +1,4 @@
-"""How aggregates of the user's own are computed, and what is asked of what they give."""
+"""How user-defined aggregates are computed, and the checks of what their functions return."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 def user_accumulator(
     aggregate: UserAggregate, schema: pa.Schema, *, retractable: bool = False
 ) -> Accumulator:
-    """The accumulator of three functions over rows of a schema; its state is one struct."""
+    """The accumulator of a user-defined aggregate; its state is one struct."""
     if retractable:
         raise InvalidSpec(
             f"the aggregate {aggregate.name!r} needs rows that are never retracted",
             got="rows that later panes or versions correct",
-            do="use aggregates of Millstream, or keep late rows from correcting what is before it",
+            do="use built-in aggregates, or turn off late corrections in the step before it",
         )
     chosen = aggregate.chosen or tuple(n for n in schema.names if not n.startswith("_"))
     states = _state_schema(aggregate, pa.schema([schema.field(name) for name in chosen]))

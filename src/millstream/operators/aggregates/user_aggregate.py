@@ -1,4 +1,4 @@
-"""Aggregates of the user's own making: three functions over Arrow, for all keys at once."""
+"""User-defined aggregates: three functions over Arrow tables, for all keys at once."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class UserAggregate:
-    """An aggregate that `aggregate(…)` made; equal to another if its functions are the same.
+    """An aggregate created by `aggregate(…)`; equal to another one with the same functions.
 
-    `chosen` are the columns it was given (empty: all), `state` and `returns` the types it
-    declares (None: those that its functions give for no rows).
+    `chosen` are its columns (empty: all); `state` and `returns` are the declared types (None:
+    those that its functions return for no rows).
     """
 
     partial: Partial
@@ -43,12 +43,12 @@ class UserAggregate:
 
     @property
     def column(self) -> None:
-        """None: it reads whole rows, or the columns it has chosen."""
+        """None: it reads whole rows, or the chosen columns."""
         return
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns it has chosen."""
+        """The chosen columns."""
         return self.chosen
 
     def __str__(self) -> str:
@@ -67,18 +67,18 @@ def aggregate(
 ) -> UserAggregate:
     """An aggregate from three functions over Arrow, each called for many keys at once.
 
-    - `partial(rows)` takes a table of the `columns` (without any: of all) and gives a
-      table with the state of each row by itself, as many rows as there are.
-    - `merge(states, groups, count)` takes states of `count` groups, those of a group one
-      after the other; `groups` (int64, ascending from 0) says whose each is. It gives a
-      table of `count` states. It must not matter in what order and in how many steps
-      states are merged, and a state that is alone is not merged at all.
-    - `finish(states)` gives an array with one answer per state.
+    - `partial(rows)` takes a table of the `columns` (by default all) and returns a table with
+      the state of each single row.
+    - `merge(states, groups, count)` takes the states of `count` groups, sorted by group;
+      `groups` (int64, ascending from 0) is the group of each state. It returns a table of
+      `count` states. The order and number of merges must not matter, and a single state is
+      not merged.
+    - `finish(states)` returns an array with one result per state.
 
-    `state` and `returns` are the types of both as Spark writes them (`"n long, sum
-    double"`, `"double"`); where they are left out, the functions are called once with no
-    rows, and what they give has the types. `name` names its state in the checkpoint;
-    without it it is the name of `partial`. Rows cannot be retracted from it.
+    `state` and `returns` are their types in Spark's notation (`"n long, sum double"`,
+    `"double"`). If they are left out, the functions are called once without rows, and the
+    types are those of their results. `name` names the state in the checkpoint; the default is
+    the name of `partial`. Does not support retraction.
 
     >>> def partial(rows):
     ...     return rows.rename_columns(["longest"])
@@ -92,7 +92,7 @@ def aggregate(
     aggregate(name=partial, seconds)
 
     Raises:
-        InvalidSpec: something given is no function, no column, no type or no name.
+        InvalidSpec: an argument is not a function, column, type or name.
     """
     for word, function in (("partial", partial), ("merge", merge), ("finish", finish)):
         if not callable(function):
@@ -124,7 +124,7 @@ def _named(name: str | None, partial: object) -> str:
     found = getattr(partial, "__name__", type(partial).__name__) if name is None else name
     if not isinstance(found, str) or not found.isidentifier():
         raise InvalidSpec(
-            "aggregate needs a name for its state, of letters, digits and _",
+            "aggregate needs a name for its state, made of letters, digits and _",
             got=repr(found),
             do='write aggregate(name="spread", …)',
         )

@@ -1,11 +1,11 @@
 """Variance and standard deviation from the sums of values and of squares.
 
-Sums can be added in any order and retracted, which running means cannot. What is said
-against them, that n * sum(x²) - sum(x)² cancels, holds only where they are rounded: integers
-are kept exactly; of floats each square is split into its rounded value and the exact rest,
-and both are summed as double-doubles. Where cancellation is strong all values are within a
-factor of two of each other, and then these sums are exact, too. The last subtraction is
-done on exact products.
+Sums can be added in any order and retracted; running means cannot. The cancellation in
+n * sum(x²) - sum(x)² is a problem only if the sums are rounded. Sums of integers are exact.
+For floats, each square is split into its rounded value and the exact remainder, and both are
+summed as double-doubles. Where cancellation is strong, all values are within a factor of two
+of each other, and then these sums are exact, too. The last subtraction is done on exact
+products.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _exact(column: str, values: Integers, *, long: bool) -> Moments:
 
 
 def _square_part(column: str, values: Integers, place: int) -> Part:
-    """The sum of the pieces of all squares that weigh 2^(32 * place)."""
+    """The sum of the pieces of all squares with the weight 2^(32 * place)."""
 
     def lift(rows: pa.Table, signs: NDArray[np.int64] | None) -> pa.Array:
         piece = _square_piece(values(rows), place)
@@ -113,7 +113,7 @@ def _square_part(column: str, values: Integers, place: int) -> Part:
 
 
 def _square_piece(values: NDArray[np.int64], place: int) -> NDArray[np.int64]:
-    """One of four pieces below 2^34 that add up to the square, weighed by 2^(32 * place)."""
+    """One of four pieces below 2^34 that add up to the square, with the weight 2^(32 * place)."""
     unsigned = values.view(np.uint64)
     size = np.where(values < 0, -unsigned, unsigned)
     high, low = size >> np.uint64(HALF), size & np.uint64(HALF_MASK)
@@ -131,7 +131,7 @@ def _square_piece(values: NDArray[np.int64], place: int) -> NDArray[np.int64]:
 
 
 def _unscaled(column: str) -> Integers:
-    """The integers of decimals of at most 18 digits, without their point."""
+    """The unscaled integers of decimals of at most 18 digits."""
 
     def values(rows: pa.Table) -> NDArray[np.int64]:
         array = plain(rows[column])
@@ -142,7 +142,7 @@ def _unscaled(column: str) -> Integers:
 
 
 def _rounded(column: str) -> Moments:
-    """The sums of floats, of their squares, and of what rounding took from the squares."""
+    """The sums of floats, of their squares, and of the rounding errors of the squares."""
     total = floats_part(column)
 
     def doubles(rows: pa.Table) -> Doubles:
@@ -194,7 +194,7 @@ def _distances(counts: Doubles, sums: Terms, squares: Terms) -> Doubles:
 
 
 def two_product(one: Doubles, other: Doubles) -> tuple[Doubles, Doubles]:
-    """The rounded products of pairs, and exactly what rounding took from them."""
+    """The rounded products of pairs, and their exact rounding errors."""
     product = one * other
     one_high, one_low = _split(one)
     other_high, other_low = _split(other)
@@ -214,8 +214,8 @@ def _split(values: Doubles) -> tuple[Doubles, Doubles]:
 def exact_sum(terms: Sequence[Doubles]) -> Doubles:
     """The sums of many terms, as if added in four times the precision of a double.
 
-    Each pass moves what rounding took from running sums into the places of the terms
-    (Ogita, Rump and Oishi's SumK).
+    Each pass replaces the terms by the rounding errors of the running sums (Ogita, Rump and
+    Oishi's SumK).
     """
     left = list(terms)
     for _ in range(_PASSES - 1):

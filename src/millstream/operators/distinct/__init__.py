@@ -1,1 +1,1 @@
-"""The operator `distinct`: of rows that repeat, the first one."""
+"""The operator `distinct`: drops repeated rows."""

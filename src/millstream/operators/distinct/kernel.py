@@ -1,8 +1,8 @@
-"""Distinct over Arrow: a row passes unless a row of its key that passed before is near.
+"""Distinct over Arrow: a row passes unless a row of its key near it has passed before.
 
-Without `within`, the state is the set of keys seen. With it, time is cut into cells one
-microsecond longer than `within`: two times of one cell are always near, so a key passes
-at most once per cell, and what is near a row lies in its cell or one beside it.
+Without `within`, the state is the set of keys seen. With it, time is divided into cells one
+microsecond longer than `within`: two times in one cell are always near, so a key passes at
+most once per cell, and rows near a row are in its cell or a neighbouring one.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ _SLOTS = 4
 
 
 class DistinctKernel:
-    """Of rows that agree in `by`, the first; with `within`, the first in that much time.
+    """The first of the rows with equal `by`; with `within`, the first in that span of time.
 
     Rows are taken in order of their origin. With `within`, a row passes unless an earlier
     row of its key that passed is at most `within` away in event time, before or after it;
     it is late when its time + `within` is behind the watermark.
 
-    State: one row per key that passed, for ever; with `within`, per key and pass, until no
-    row that is not late can be near it: its time + 2 × `within` is behind the watermark.
-    Emits: each passing row as it came, at once, in order of origin.
+    State: one row per key that passed, never dropped; with `within`, per key and pass, until no
+    on-time row can be near it: its time + 2 × `within` is behind the watermark.
+    Emits: each passing row unchanged, at once, in order of origin.
     """
 
     def __init__(self, spec: Distinct, input_schema: pa.Schema) -> None:
@@ -77,17 +77,16 @@ class DistinctKernel:
         return self._output
 
     def due(self, watermark: int) -> int:
-        """Nothing leaves because time passes: rows leave as they come."""
+        """Nothing is emitted when time advances."""
         return MIN_TIME
 
     def prepare(self, rows: pa.Table, batch_time: BatchTime, side: int = 0) -> Prepared:
-        """Part the late rows, and drop those that repeat an earlier one of this slice exactly.
+        """Separate the late rows, and drop exact repeats of an earlier row of this slice.
 
-        An exact repeat has the same key and, with `within`, the same time: whatever keeps
-        the earlier row from passing keeps the repeat from it, and so does the earlier row.
-        Few of them, less than about one row in `FEW_REPEATS`, are left to `run`, which has to
-        look for those of other slices: finding them and copying the rows that stay would cost
-        more than they do.
+        An exact repeat has the same key and, with `within`, the same time, so it never passes.
+        If there are few, less than about one row in `FEW_REPEATS`, they are left to `run`, which
+        looks for repeats across slices anyway: finding them and copying the other rows here
+        would cost more.
         """
         _require_no_retraction(rows)
         more = [name for name in _engine_columns(rows) if name not in self._output.names]
@@ -101,9 +100,9 @@ class DistinctKernel:
     def run(
         self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], batch_time: BatchTime
     ) -> Outcome:
-        """Let pass what no earlier pass is near to.
+        """Emit the rows that have no earlier pass near them.
 
-        `held` is the end of time: a row leaves in the batch it came in, none is kept back.
+        `held` is the end of time: every row is emitted or dropped in its own batch.
         """
         floor = self._floor(batch_time.after)
         floors = {} if floor is None else {ROWS: floor}
@@ -173,7 +172,7 @@ class DistinctKernel:
     def _near_a_pass(
         self, rows: pa.Table, groups: Ints, times: Ints, arrivals: Ints, state: View
     ) -> NDArray[np.bool_]:
-        """Whether the state holds a pass near each row, looked up once per key and cell."""
+        """Whether the state has a pass near each row; looked up once per key and cell."""
         within = self.spec.within or 0
         cells = times // (within + 1)
         new = np.ones(len(cells), np.bool_)
@@ -190,7 +189,7 @@ class DistinctKernel:
         return near
 
     def _groups(self, rows: pa.Table) -> Ints:
-        """Each row's number of its key."""
+        """The number of the key of each row."""
         count = rows.num_rows
         by_key, starts, _ = self._by_key(rows)
         numbers = np.repeat(np.arange(len(starts)), np.diff(starts, append=count))
@@ -201,7 +200,7 @@ class DistinctKernel:
         return groups
 
     def _by_key(self, rows: pa.Table) -> tuple[Ints | None, Ints, list[pa.Array]]:
-        """The rows of each key together, in order of origin: as `arrange` says it."""
+        """The rows sorted by key, then origin; in the form of `arrange`."""
         return arrange(np.zeros(rows.num_rows, np.int64), hashes_of(rows), self._keys(rows))
 
     def _keys(self, rows: pa.Table) -> list[pa.Array]:
@@ -231,12 +230,12 @@ class DistinctKernel:
 
 
 def _are_few(rows: int, different: float) -> bool:
-    """Whether repeats are so few among the rows that they may go along."""
+    """Whether there are too few repeats to drop them before the shuffle."""
     return (rows - different) * FEW_REPEATS < rows
 
 
 def _about_different(hashes: NDArray[np.uint64]) -> float:
-    """About how many of the hashes are different, from how many slots their highest bits take.
+    """The approximate number of distinct hashes, from the number of slots their top bits occupy.
 
     With m slots n different hashes leave m × exp(-n / m) of them empty.
     """
@@ -248,7 +247,7 @@ def _about_different(hashes: NDArray[np.uint64]) -> float:
 
 
 def _ascending(places: Ints, count: int) -> Ints:
-    """Different places among so many rows, in their order."""
+    """Distinct indices of so many rows, ascending."""
     there = np.zeros(count, np.bool_)
     there[places] = True
     return np.flatnonzero(there)
@@ -268,6 +267,6 @@ def _require_no_retraction(rows: pa.Table) -> None:
     if SIGN in rows.column_names and not (int_values(plain(rows[SIGN])) == 1).all():
         raise InvalidSpec(
             "distinct needs rows that are never retracted",
-            got="a correction from the step before it",
+            got="a correction from the previous step",
             do="leave out `keep` in the .late(…) of that step",
         )

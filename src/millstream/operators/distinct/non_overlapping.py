@@ -1,19 +1,19 @@
-"""Of rows in order of arrival, those that stay apart: each passes unless one that passed is near.
+"""Which rows pass, in order of arrival: each one, unless a row near it has passed before.
 
-A sequential rule, solved for all groups at once in a number of array operations that
-follows the logarithm of the largest group, whatever the order of arrival.
+A sequential rule, solved for all groups at once. The number of array operations grows with
+the logarithm of the largest group, whatever the order of arrival.
 
-Sort a group by time, and let M(i) be the answer for its rows i, i+1, … alone. Adding row i
+Sort a group by time, and let M(i) be the solution for its rows i, i+1, … alone. Adding row i
 on the left, its only rival is h, the earliest row of M(i+1): rows that pass are apart, so
 at most one of them is near i. If h is near and arrived first, M(i) = M(i+1). Otherwise i
-passes, what is near i does not, and M(i) = {i} and M(first row beyond i's reach). Hence:
+passes, the rows near i do not, and M(i) = {i} and M(first row beyond i's reach). Hence:
 
 - a row j stays the head of M(i) for smaller and smaller i until a row that arrived
   earlier, or is out of j's reach, takes over: `takes_over(j)` is the last such i before j,
   and all heads lie on one path of it, from the group's last row;
-- the answer M(0) is a path as well: its head, then the head of M(first row beyond it), …
+- the solution M(0) is a path as well: its head, then the head of M(first row beyond it), …
 
-Paths are walked by doubling: what 2^k steps reach gives what 2^(k+1) steps reach.
+Paths are walked by doubling: the rows reached in 2^k steps give those reached in 2^(k+1).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _solve(times: Ints, arrivals: Ints, firsts: Ints, within: int) -> Mask:
 
 
 def _furthest(times: Words, rows: Ints, limits: Ints, direction: int, within: int) -> Ints:
-    """For each row the furthest one, towards its limit, that is at most `within` away."""
+    """For each row, the furthest one towards its limit that is at most `within` away."""
     reached = rows.copy()
     longest = int(np.abs(limits - rows).max())
     for power in reversed(range(longest.bit_length())):
@@ -88,7 +88,7 @@ def _furthest(times: Words, rows: Ints, limits: Ints, direction: int, within: in
 
 
 def last_smaller(values: Ints) -> Ints:
-    """For each place the last one before it with a smaller value, -1 where there is none.
+    """For each index, the nearest previous index with a smaller value, or -1.
 
     A tree of minima over pairs is climbed to the first subtree on the left that holds a
     smaller value, then descended towards its right end.
@@ -130,9 +130,9 @@ def _even(values: Ints) -> Ints:
 
 
 def walked(starts: Ints, steps: Ints) -> Mask:
-    """Every place on the paths from `starts`; a step to `len(steps)` ends a path.
+    """Every index on the paths from `starts`; a step to `len(steps)` ends a path.
 
-    Paths may not meet.
+    Paths must be disjoint.
     """
     count = len(steps)
     jumps = np.append(steps, count)

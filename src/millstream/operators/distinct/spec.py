@@ -1,4 +1,4 @@
-"""The spec of `.distinct`: of rows that repeat, the first one."""
+"""The spec of `.distinct`, which drops repeated rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LONGEST = 2**60  # microseconds, 36 000 years: four of them stay within 64 bits
 class Distinct:
     """Rows are repeats if they agree in `by` and, with `within`, are at most that far apart.
 
-    `within` is in microseconds of event time; None means for ever.
+    `within` is in microseconds of event time; None means without limit.
     """
 
     by: tuple[str, ...]
@@ -43,13 +43,13 @@ class Distinct:
 
 
 def distinct(by: str | list[str] | tuple[str, ...], within: Duration | None = None) -> Distinct:
-    """The spec from what a user writes: one column or several, a duration or none.
+    """The spec from the user's arguments: one column or several, a duration or none.
 
     >>> print(distinct("id", within="1 hour"))
     distinct(by=['id'], within="1 hour")
 
     Raises:
-        InvalidSpec: no column, a column twice, or no duration of zero or more.
+        InvalidSpec: no column, a column twice, or an invalid duration.
     """
     columns = (by,) if isinstance(by, str) else tuple(by)
     if not all(isinstance(name, str) and name.strip() for name in columns):

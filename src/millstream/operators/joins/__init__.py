@@ -1,1 +1,1 @@
-"""Joins: rows of two inputs meet by key and time; specs, and kernels over Arrow."""
+"""Joins: rows of two inputs are matched by key and time. Specs, and kernels over Arrow."""

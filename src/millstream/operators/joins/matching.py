@@ -1,4 +1,4 @@
-"""Rows of a batch by key and time, and which of them others can match."""
+"""Rows of a batch by key and time, and which of them have been matched."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _SIGN_BIT = np.uint64(1 << 63)
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """The different keys of a batch, both sides together: their hashes and columns."""
+    """The distinct keys of a batch, from both sides: their hashes and columns."""
 
     hashes: Words
     keys: tuple[pa.Array, ...]
 
     def table(self, groups: Ints, names: Sequence[str]) -> pa.Table:
-        """Some of them as rows, with their keys under these names."""
+        """Some of the keys as rows, with their columns under these names."""
         taken = pa.array(groups)
         columns = {name: key.take(taken) for name, key in zip(names, self.keys, strict=True)}
         return pa.table({HASH: pa.array(self.hashes[groups]), **columns})
@@ -42,7 +42,7 @@ class Groups:
 def grouped(
     hashes: Sequence[Words], keys: Sequence[Sequence[pa.Array]]
 ) -> tuple[Groups, list[Ints]]:
-    """The different keys of several tables, and for each of their rows the number of its key."""
+    """The distinct keys of several tables, and for each row the number of its key."""
     lengths = [len(part) for part in hashes]
     every = np.concatenate(hashes)
     columns = [pa.concat_arrays(parts) for parts in zip(*keys, strict=True)]
@@ -59,7 +59,7 @@ def grouped(
 
 
 class Sorted:
-    """Rows of one side by (group, time), and whether something has matched them."""
+    """Rows of one side by (group, time), and whether they have been matched."""
 
     def __init__(self, rows: pa.Table, groups: Ints, times: Ints, count: int) -> None:
         order = by_group(groups, times) if len(groups) else groups
@@ -72,9 +72,9 @@ class Sorted:
     def near(
         self, groups: Ints, lows: Ints, highs: Ints, asking: Mask | None = None
     ) -> tuple[Ints, Ints]:
-        """For each group and span of time, both ends included, the first row and how many.
+        """For each group and time span, both ends included, the first row and the number of rows.
 
-        None where the span is not `asking`.
+        The number is 0 where `asking` is false.
         """
         begin, end = self._starts[groups], self._starts[groups + 1]
         first = bisect(self._words, sortable(lows), begin, end)
@@ -85,11 +85,11 @@ class Sorted:
         return self._found(first, last)
 
     def all_of(self, groups: Ints) -> tuple[Ints, Ints]:
-        """For each group its first row and how many there are."""
+        """For each group, its first row and the number of rows."""
         return self._found(self._starts[groups], self._starts[groups + 1])
 
     def match(self, rows: Mask) -> None:
-        """Note that these rows, in order of (group, time), have been matched."""
+        """Mark these rows, in order of (group, time), as matched."""
         self._alone &= ~rows
 
     def _found(self, first: Ints, last: Ints) -> tuple[Ints, Ints]:
@@ -101,17 +101,17 @@ class Sorted:
 
     @property
     def alone(self) -> Mask:
-        """Which rows nothing that was asked for has matched."""
+        """Which rows have not been matched."""
         return self._alone
 
 
 def sortable(times: Ints) -> Words:
-    """Words that sort like the signed times."""
+    """Unsigned words that sort like the signed times."""
     return times.view(np.uint64) ^ _SIGN_BIT
 
 
 def moved(times: Ints, by: int) -> Ints:
-    """The times so much later (earlier if negative), no further than time goes."""
+    """The times shifted by so much, within the range of time."""
     if by >= 0:
         return np.where(times > END_OF_TIME - by, END_OF_TIME, times + by)
     return np.where(times < MIN_TIME - by, MIN_TIME, times + by)

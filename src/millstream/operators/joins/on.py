@@ -1,4 +1,4 @@
-"""The `on` of a join: which column of the left meets which of the right."""
+"""The `on` of a join: which column of the left is compared with which of the right."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Pairs = tuple[tuple[str, str], ...]
 
 
 def pairs(on: On, *, step: str) -> Pairs:
-    """The pairs of column names (left, right) that a user means.
+    """The pairs of column names (left, right) of the user's `on`.
 
     >>> pairs({"user": "id"}, step="join")
     (('user', 'id'),)
 
     Raises:
-        InvalidSpec: no name, something that is none, or a name twice on its side.
+        InvalidSpec: no name, something that is not a name, or a name twice on one side.
     """
     found = [(on, on)] if isinstance(on, str) else _several(on)
     if not found or not all(isinstance(n, str) and n.strip() for pair in found for n in pair):
@@ -54,12 +54,12 @@ def said(on: Pairs) -> str:
 
 
 def said_suffix(suffix: str | None) -> str:
-    """The suffix as a user would write it, behind other arguments."""
+    """The suffix as a user would write it, after other arguments."""
     return "" if suffix is None else f', suffix="{suffix}"'
 
 
 def check_how(how: object, kinds: object, *, step: str) -> None:
-    """Refuse a kind of join that this one does not have."""
+    """Refuse an unsupported kind of join."""
     known = get_args(kinds)
     if how not in known:
         raise InvalidSpec(
@@ -70,7 +70,7 @@ def check_how(how: object, kinds: object, *, step: str) -> None:
 
 
 def need_whole_key(on: Pairs, key: Sequence[str], *, step: str) -> None:
-    """Refuse columns of a table that are not its key: they could name several of its rows."""
+    """Refuse columns of a table that are not its key: several of its rows could match."""
     if {theirs for _, theirs in on} != set(key):
         columns = ", ".join(f'"column of the left": "{name}"' for name in key)
         raise InvalidSpec(

@@ -1,4 +1,4 @@
-"""The columns of a join's results: those of the left, then those of the right, then its own."""
+"""The columns of a join's results: those of the left, those of the right, then the event time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EVENT_TIME = "event_time"
 
 
 class Column(NamedTuple):
-    """A column of the result: its name there, the side it comes from, and its name on that side."""
+    """A column of the result: its name, the side it comes from, and its name on that side."""
 
     name: str
     side: int
@@ -24,7 +24,7 @@ class Column(NamedTuple):
 
 
 def check_suffix(suffix: object, *, step: str) -> None:
-    """Refuse a suffix that adds nothing to a name."""
+    """Refuse an empty suffix."""
     if suffix is not None and not (isinstance(suffix, str) and suffix.strip()):
         raise InvalidSpec(
             f"the `suffix` of {step} needs text that is added to names",
@@ -42,14 +42,13 @@ def result_columns(
     suffix: str | None = None,
     timed: bool = False,
 ) -> tuple[Column, ...]:
-    """The columns that come from either side, in their order.
+    """The columns of both sides, in their order.
 
-    A key that has the same name on both sides is there once. Any other column of the right whose
-    name the left has, too, takes the suffix. Results that are `timed` have one more column,
-    `event_time`.
+    A key with the same name on both sides appears once. Any other column of the right whose name
+    the left has, too, gets the suffix. `timed` results have one more column, `event_time`.
 
     Raises:
-        InvalidSpec: `on` names a column a side does not have, or two columns have one name.
+        InvalidSpec: `on` has an unknown column, or two result columns have the same name.
     """
     for side, names, others in ((LEFT, left, "left"), (RIGHT, right, "right")):
         missing = [pair[side] for pair in on if pair[side] not in names]

@@ -1,4 +1,4 @@
-"""Pairs of rows as a join gives them: one row of columns from both sides, with time and origin."""
+"""Pairs as result rows of a join: the columns of both sides, with time and origin."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _STAMP = pa.timestamp("us", "UTC")
 
 
 class Results:
-    """What a pair becomes: the columns named, the later time, an origin made of both origins.
+    """Builds result rows: the chosen columns, the later time, an origin derived from both origins.
 
-    If it is `timed`, the later time is in a column of its own, too.
+    If `timed`, the later time is also in a column `event_time`.
     """
 
     def __init__(
@@ -54,19 +54,19 @@ class Results:
         self.schema = pa.schema([*fields, *(pa.field(n, kind) for n, kind in ORIGIN.items())])
 
     def each(self, *tables: pa.Table) -> int:
-        """How many pairs of such rows are one chunk."""
+        """The number of pairs of such rows per chunk."""
         sizes = [table.nbytes / table.num_rows for table in tables if table.num_rows]
         return max(1, int(CHUNK_BYTES / (sum(sizes) + _ENGINE_BYTES)))
 
     def alone(self, side: int, rows: pa.Table) -> Iterator[pa.Table]:
-        """Rows of one side that nothing has matched, in chunks."""
+        """Unmatched rows of one side, in chunks."""
         each = self.each(rows)
         for first in range(0, rows.num_rows, each):
             part = rows.slice(first, each)
             yield self.made(part, None) if side == LEFT else self.made(None, part)
 
     def made(self, left: pa.Table | None, right: pa.Table | None) -> pa.Table:
-        """One result per place: of both, or of one where the other is nowhere."""
+        """One result per index: from both sides, or from one where the other is NOWHERE."""
         present = [rows for rows in (left, right) if rows is not None]
         count = present[0].num_rows
         times = np.maximum.reduce([int_values(plain(rows[AT])) for rows in present])
@@ -100,12 +100,12 @@ class Results:
 
 
 def _both(left: pa.Table | None, right: pa.Table | None) -> Ints:
-    """A number for each pair, made of the origins of both."""
+    """A number for each pair, derived from both origins."""
     marks = [_marks(rows) for rows in (left, right) if rows is not None]
     whole = marks[0] if len(marks) == 1 else hash_longs(marks[0].view(np.int64), marks[1])
     return whole.view(np.int64)
 
 
 def _marks(rows: pa.Table) -> NDArray[np.uint64]:
-    """The marks of rows that are shown."""
+    """The marks of rows, as `Side.shown` adds them."""
     return np.asarray(rows[MARK].to_numpy())

@@ -1,4 +1,4 @@
-"""One input of a join: what is kept of its rows, on the way to the shuffle and in state."""
+"""One input of a join: its rows in the shuffle and in state."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _FLOWED = FLOW << 32
 
 
 class Side:
-    """Rows of one input, each told from all others by its key, its origin and a number.
+    """Rows of one input, each identified by its key, its origin and a number.
 
-    Keys are kept in the type both sides share, so that one finds the other's.
+    Keys are stored in the common type of both sides, so that equal keys match.
     """
 
     def __init__(
@@ -59,9 +59,9 @@ class Side:
         self.open_spec = StateSpec(keys=pa.schema(row), values=(at,))
 
     def exchanged(self, rows: pa.Table, *, timed: bool, spread: bool = False) -> pa.Table:
-        """The rows as they are shuffled: hashed by their keys, those without one anywhere.
+        """The rows for the shuffle: hashed by their keys; rows without a key go to any bucket.
 
-        With `spread` all of them go anywhere.
+        With `spread`, all rows go to any bucket.
         """
         count = rows.num_rows
         keys = self._shared(rows)
@@ -88,7 +88,7 @@ class Side:
         )
 
     def taken(self, tables: Sequence[pa.Table]) -> pa.Table:
-        """What the shuffle brought, as one table in one piece."""
+        """The rows received through the shuffle, as one table."""
         kept = [table for table in tables if table.num_rows]
         if not kept:
             return self.empty()
@@ -100,9 +100,9 @@ class Side:
         return self.spec.schema.empty_table().select(names)
 
     def numbered(self, rows: pa.Table, orders: Ints, view: View) -> pa.Table:
-        """The rows with a number each, beyond what the state has, where origins are shared.
+        """The rows, numbered where several have the same origin, in the batch and in state.
 
-        Results of earlier steps may be several of one origin; records of a source never are.
+        Results of earlier steps may have equal origins; records of a source never have.
         """
         count = rows.num_rows
         twins = np.zeros(count, np.int64)
@@ -127,26 +127,26 @@ class Side:
         return twins
 
     def kept(self, rows: pa.Table, orders: Ints) -> pa.Table:
-        """Numbered rows as the state keeps them, under these orders."""
+        """Numbered rows as they are stored, under these orders."""
         return conform(
             sort_rows(rows.add_column(0, ORDER, pa.array(orders)), self.spec.key_names), self.spec
         )
 
     def shown(self, rows: pa.Table) -> pa.Table:
-        """What results need of numbered rows, and a mark that follows from their origin alone."""
+        """The columns of numbered rows that results need, and a mark derived from their origin."""
         mark = hash_keys([rows[name] for name in (*ROW, TWIN)], rows.num_rows)
         return rows.select([AT, *self.keys, *self.values]).append_column(MARK, pa.array(mark))
 
     def shared_keys(self, rows: pa.Table) -> list[pa.Array]:
-        """The key columns of rows that were exchanged, in the type both sides share."""
+        """The key columns of exchanged rows, in the common type of both sides."""
         return [plain(rows[name]) for name in self.keys]
 
     def key_hashes(self, rows: pa.Table) -> NDArray[np.uint64]:
-        """The hashes of their keys, wherever rows that were exchanged have gone."""
+        """The hashes of the keys of exchanged rows, whichever bucket they went to."""
         return hash_keys(self.shared_keys(rows), rows.num_rows)
 
     def require(self, rows: pa.Table, *, timed: bool) -> None:
-        """Refuse rows without the event time that is needed, and rows that are retracted."""
+        """Refuse rows without a required event time, and retracted rows."""
         if timed and TIME not in rows.column_names:
             raise InvalidSpec(
                 f"{self._step} needs rows with an event time on both sides",
@@ -156,7 +156,7 @@ class Side:
         if SIGN in rows.column_names and not (int_values(plain(rows[SIGN])) == 1).all():
             raise InvalidSpec(
                 f"{self._step} needs rows that are never retracted",
-                got="a correction from the step before it",
+                got="a correction from the previous step",
                 do="leave out `keep` in the .late(…) of that step",
             )
 
@@ -177,10 +177,10 @@ def present(keys: Sequence[pa.Array], count: int) -> NDArray[np.bool_]:
 
 
 def shared_types(left: pa.Schema, right: pa.Schema, on: Pairs, *, step: str) -> list[pa.DataType]:
-    """For each pair of keys the type in which they are compared.
+    """The type in which each pair of keys is compared.
 
     Raises:
-        InvalidSpec: keys of different types, or of one that has no order.
+        InvalidSpec: keys of different types, or of a type without an order.
     """
     found = []
     for ours, theirs in on:

@@ -1,1 +1,1 @@
-"""The operator `ordered`: rows leave in order of event time."""
+"""The operator `ordered`: sorts rows by event time."""

@@ -1,4 +1,4 @@
-"""Order over Arrow: rows wait under their time, and leave in its order."""
+"""Sorting by event time over Arrow: rows wait in state, and are emitted in order of time."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 
 class OrderedKernel:
-    """Holds each row until the watermark is beyond its time, then gives rows in order of time.
+    """Holds each row until the watermark is beyond its time, then emits rows in order of time.
 
     A row is late when its time is behind the watermark; at the watermark it is on time.
-    Rows leave with an origin of their own: source -1, partition 0, offset = their time, sub =
-    their place, by origin, among the rows of that time. All rows of one time leave in one
-    batch, so it is the same under any cut and in every lane, and whatever takes rows in order
-    of origin afterwards takes them in order of event time. Results of earlier steps that
-    have the same origin stay in the order in which they came.
+    Emitted rows get a new origin: source -1, partition 0, offset = their time, sub = their
+    index, by origin, among the rows of that time. All rows of one time are emitted in one
+    batch, so the origin is the same for any batches and in every lane, and later steps that
+    take rows in order of origin take them in order of event time. Results of earlier steps
+    with the same origin stay in order of arrival.
 
-    State: each row that waits, until it leaves.
-    Emits: each row as it came, in order of (time, origin) within a range of buckets.
+    State: each waiting row, until it is emitted.
+    Emits: each row unchanged, in order of (time, origin) within a range of buckets.
     """
 
     def __init__(self, spec: Ordered, input_schema: pa.Schema) -> None:
@@ -38,29 +38,29 @@ class OrderedKernel:
 
     @property
     def tables(self) -> dict[str, StateSpec]:
-        """The rows that wait, by their time."""
+        """The waiting rows, by their time."""
         return {ROWS: self._waiting.spec}
 
     def output(self) -> pa.Schema:
-        """The columns of the input, with the origin the rows leave with."""
+        """The columns of the input, with the origin of the emitted rows."""
         return self._waiting.output
 
     def due(self, watermark: int) -> int:
-        """Rows before the watermark leave."""
+        """Rows before the watermark are emitted."""
         return watermark
 
     def prepare(self, rows: pa.Table, batch_time: BatchTime, side: int = 0) -> Prepared:
-        """Part the late rows; the others go to the bucket of their time."""
+        """Separate the late rows; the others go to the bucket of their time."""
         return Prepared(*self._waiting.parted(rows, batch_time))
 
     def run(
         self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], batch_time: BatchTime
     ) -> Outcome:
-        """Let out what is before `moment.after`, keep the rest.
+        """Emit the rows before `batch_time.after`, keep the rest.
 
-        `held` is the end of time: what leaves later is at or after `moment.after`.
+        `held` is the end of time: rows emitted later are at or after `batch_time.after`.
         """
-        batch = self._waiting.told_apart(sides[0], state[ROWS])
+        batch = self._waiting.numbered(sides[0], state[ROWS])
         leaving, staying = self._waiting.leaving(batch, state[ROWS], batch_time.after)
         return Outcome(
             self._results(leaving), deltas={ROWS: staying}, floors={ROWS: batch_time.after}

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """Rows are held until the watermark has passed their time, then leave in its order.
+    """Rows are held until the watermark has passed their time, then emitted in order of time.
 
-    Rows of the same time stay in order of origin. It has no options: the order is that of
-    the whole stream, so that it holds for every key chosen after it.
+    Rows of the same time stay in order of origin. There are no options: the whole stream is
+    sorted, so the order holds for every key chosen after it.
     """
 
     def __str__(self) -> str:
@@ -18,7 +18,7 @@ class Ordered:
 
 
 def ordered() -> Ordered:
-    """The spec from what a user writes.
+    """The spec from the user's arguments.
 
     >>> print(ordered())
     ordered()

@@ -1,1 +1,1 @@
-"""The operator `process`: a user's function per key, with state and timers."""
+"""The operator `process`: a user-defined function per key, with state and timers."""

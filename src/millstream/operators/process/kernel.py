@@ -1,4 +1,4 @@
-"""A user's function over the keys of a batch: the one kernel that calls Python per key."""
+"""A user-defined function per key of a batch: the only kernel that calls Python per key."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 @dataclass
 class _Gathered:
-    """What the visits of a batch have given."""
+    """The rows, state and timers that the visits of a batch returned."""
 
     rows: list[Row] = field(default_factory=list)
     kept: list[Row] = field(default_factory=list)
@@ -45,13 +45,13 @@ class _Gathered:
 class ProcessKernel:
     """Calls the function once per key that has rows or timers in a batch.
 
-    An event-time timer comes when the watermark has passed it, one of the clock in the first
-    batch that has reached it. A timer set in the past comes in the same batch. At the finish
-    each event-time timer that waits comes once; those set then do not come.
+    An event-time timer fires when the watermark has passed it, a clock timer in the first batch
+    whose clock has reached it. A timer set in the past fires in the same batch. At the finish
+    each waiting event-time timer fires once; those set then do not fire.
 
-    State: the declared columns per key, as the function leaves them; its timers.
+    State: the declared columns per key, as the function sets them; its timers.
     Emits: the rows the function returns, in order of their key's hash, at once; with the
-    event time in their column `time`, without one where there is no such column.
+    event time in their column `time`, without one if there is no such column.
     """
 
     def __init__(self, spec: Process, input_schema: pa.Schema, time: str | None = None) -> None:
@@ -65,15 +65,15 @@ class ProcessKernel:
 
     @property
     def tables(self) -> dict[str, StateSpec]:
-        """Event-time timers, the state of keys, timers of the clock."""
+        """Event-time timers, the state of keys, clock timers."""
         return {EVENT: self._timers, ROWS: self._state, CLOCK: self._timers}
 
     def output(self) -> pa.Schema:
-        """The columns that `gives` names."""
+        """The columns in `gives`."""
         return self._output
 
     def due(self, watermark: int) -> int:
-        """Timers below the watermark come."""
+        """Timers below the watermark fire."""
         return watermark
 
     def prepare(self, rows: pa.Table, batch_time: BatchTime, side: int = 0) -> Prepared:
@@ -86,7 +86,7 @@ class ProcessKernel:
     def run(
         self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], batch_time: BatchTime
     ) -> Outcome:
-        """Visit every key that has something new."""
+        """Visit every key with new rows or due timers."""
         visits = self._visits(sides[0], state, batch_time)
         gathered = _Gathered()
         for visit in visits:
@@ -131,7 +131,7 @@ class ProcessKernel:
     def _deal(
         self, visits: list[Visit], wanted: pa.Table, rows: pa.Table | None, come: Mapping[str, Any]
     ) -> None:
-        """Rows and timers to the visit of their key."""
+        """Assign rows and timers to the visit of their key."""
         parts: list[tuple[str, pa.Table]] = [(name, part) for name, part in come.items()]
         if rows is not None:
             parts.append((ROWS, rows))
@@ -164,7 +164,7 @@ class ProcessKernel:
             visit.rows, visit.timers, visit.wanted = [], now, []
         else:
             raise InvalidInput(
-                f"process needs timers that come to an end within {MOST_ROUNDS} calls",
+                f"process needs timers that stop setting new ones within {MOST_ROUNDS} calls",
                 got=f"one that sets another in the past, for {visit.key}",
                 do="set timers after visit.watermark or visit.clock",
             )
@@ -236,7 +236,7 @@ def _by_origin(tables: Sequence[pa.Table]) -> pa.Table | None:
 
 
 def _owners(part: pa.Table, wanted: pa.Table, keys: Sequence[str]) -> list[int]:
-    """For each row the place of its key among the wanted ones."""
+    """For each row, the index of its key among the wanted ones."""
     count = wanted.num_rows
     both = pa.concat_tables([table.select([HASH, *keys]).cast(wanted.select([HASH, *keys]).schema)
                              for table in (wanted, part)])  # fmt: skip
@@ -244,7 +244,7 @@ def _owners(part: pa.Table, wanted: pa.Table, keys: Sequence[str]) -> list[int]:
     rows, starts, _ = arrange(np.zeros(len(both), np.int64), hashes, [plain(both[k]) for k in keys])
     places = np.arange(len(both)) if rows is None else rows
     sizes = np.diff(starts, append=len(both))
-    first = np.repeat(places[starts], sizes)  # the wanted row, as it stands before its equals
+    first = np.repeat(places[starts], sizes)  # the wanted row, which is sorted before equal ones
     owner = np.empty(len(both), np.int64)
     owner[places] = first
     return [int(place) for place in owner[count:]]
@@ -272,7 +272,7 @@ def _micros(time: datetime) -> int:
 
 
 def _moment(micros: int) -> Any:
-    """A time as a datetime; None before the beginning, the last one at the end of time."""
+    """A time as a datetime; None at `MIN_TIME`, the largest datetime at the end of time."""
     if micros == MIN_TIME:
         return None
     try:

@@ -1,4 +1,4 @@
-"""The spec of `.process`: a user's function per key, with state and timers of its own."""
+"""The spec of `.process`: a user-defined function per key, with state and timers."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Row = dict[str, Any]
 class Visit:
     """One key in one batch, as the user's function sees it.
 
-    `rows` are its new rows in order of origin; `timers` the times that have come, of event
-    time (`"event"`) or of the batch clock (`"clock"`). `state` has the declared columns, or
-    is None for a key that has none; what the function leaves in it is kept, None forgets.
+    `rows` are its new rows in order of origin; `timers` the timers that fire, of event time
+    (`"event"`) or of the batch clock (`"clock"`). `state` has the declared columns, or is None
+    for a key without state. The function may change or replace it; None deletes it.
     """
 
     key: Row
@@ -42,7 +42,7 @@ class Visit:
         self.wanted.append(("clock", _aware(time)))
 
     def after(self, length: timedelta) -> None:
-        """Call again when the batch clock has moved on by so much."""
+        """Call again when the batch clock has advanced by this length."""
         self.at_clock(self.clock + length)
 
 

@@ -1,4 +1,4 @@
-"""Aggregates of all rows of a key over Arrow: they follow rows that come and rows that go."""
+"""Aggregates of all rows of a key over Arrow, updated as rows are added and retracted."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ ORIGIN = ("_source", "_partition", "_offset", "_sub")
 
 
 class TableAggregateKernel:
-    """Aggregates per key over all the rows there are.
+    """Aggregates per key over all its current rows.
 
-    A row that is retracted leaves its key's aggregates; a key without rows is gone.
+    A retracted row is removed from its key's aggregates; a key without rows is deleted.
 
-    State: one row of partial aggregates per key, for as long as it has rows.
-    Emits: at once, per batch and key that changes: the old answer with −1, the new one with +1;
-    its time is the largest of the key's rows.
+    State: one row of partial aggregates per key, as long as it has rows.
+    Emits: at once, per batch and changed key: the old result with −1, the new one with +1; its
+    time is the largest of the key's rows.
     """
 
     def __init__(
@@ -64,18 +64,18 @@ class TableAggregateKernel:
         return {ROWS: self._of.spec}
 
     def output(self) -> pa.Schema:
-        """Keys and aggregates, in the order given."""
+        """Keys, then aggregates in the order given."""
         keys = [pa.field(field.name, field.type) for field in self._of.spec.keys]
         return pa.schema([*keys, *self._of.answer_fields()])
 
     def due(self, watermark: int) -> int:
-        """Nothing leaves because time passes."""
+        """Nothing is emitted when time advances."""
         return MIN_TIME
 
     def prepare(self, rows: pa.Table, batch_time: BatchTime, side: int = 0) -> Prepared:
-        """Add up the rows of each key; none is late.
+        """Aggregate the rows of each key; no row is late.
 
-        A row of a table is known by its key: it is retracted by another change than it came.
+        A row of a table is identified by its key: the change that retracts it has another origin.
         """
         if self._row_keys and rows.num_rows:
             rows = _known_by(rows, self._row_keys)
@@ -85,7 +85,7 @@ class TableAggregateKernel:
     def run(
         self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], batch_time: BatchTime
     ) -> Outcome:
-        """Add what has come to what was there; `held` is the end of time."""
+        """Add the batch to the state; `held` is the end of time."""
         come = self._of.together(sides[0])
         if not come.num_rows:
             return Outcome(())
@@ -99,7 +99,7 @@ class TableAggregateKernel:
         return Outcome(leaving, {ROWS: self._kept(come, after)})
 
     def _transitions(self, after: pa.Table, known: pa.Table, owners: Ints) -> Transitions:
-        """From the answers that were to those that are: `owners` says whose each known one is."""
+        """The changes from old to new results; `owners` is the key of each known one."""
         rows = pa.concat_tables([self.answers(after), self.answers(known)])
         new = np.arange(after.num_rows)
         old = np.full(after.num_rows, NONE)
@@ -113,7 +113,7 @@ class TableAggregateKernel:
         return pa.table({**keys, **self._of.answers(groups), TIME: times})
 
     def _kept(self, come: pa.Table, after: pa.Table) -> pa.Table:
-        """What the state gains: what has come; a key that has no rows left is forgotten."""
+        """The state's delta: the batch, and tombstones for keys without rows."""
         empty = after.filter(pa.array(_rows_of(after) == 0))
         if not empty.num_rows:
             return come
@@ -123,7 +123,7 @@ class TableAggregateKernel:
 
 
 def _known_by(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """The rows with an origin made of their key."""
+    """The rows with an origin derived from their key."""
     hashes = hash_keys([rows[key] for key in keys], rows.num_rows).view(np.int64)
     for name in ORIGIN:
         kind = rows.field(name).type

@@ -1,4 +1,4 @@
-"""The changes of a table as events: what was retracted and given becomes one row."""
+"""The changes of a table as events: a retracted and an added row become one event."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class ChangelogKernel:
     """Each change of a table as one event.
 
     State: none.
-    Emits: at once, the new row as an `insert` or `update`, the old one as a `delete`, and
-    where the table has an event time, when (`changed_at`); nothing where nothing differs.
+    Emits: at once, the new row as an `insert` or `update`, the old one as a `delete`, with its
+    time (`changed_at`) if the table has an event time; nothing if the rows are equal.
     """
 
     def __init__(self, keys: Sequence[str], input_schema: pa.Schema) -> None:
@@ -50,17 +50,17 @@ class ChangelogKernel:
 
     def output(self) -> pa.Schema:
         """The columns of the table, `change` and `changed_at`, and the origin of the change."""
-        told = [pa.field(CHANGE, pa.string())]
-        told += [pa.field(CHANGED_AT, _STAMP)] if self._timed else []
+        added = [pa.field(CHANGE, pa.string())]
+        added += [pa.field(CHANGED_AT, _STAMP)] if self._timed else []
         kinds = zip(ORIGIN, (pa.int32(), pa.int32(), pa.int64(), pa.int64()), strict=True)
-        return pa.schema([*self._fields, *told, *kinds])
+        return pa.schema([*self._fields, *added, *kinds])
 
     def due(self, watermark: int) -> int:
-        """Nothing leaves because time passes."""
+        """Nothing is emitted when time advances."""
         return MIN_TIME
 
     def prepare(self, rows: pa.Table, batch_time: BatchTime, side: int = 0) -> Prepared:
-        """Hash the keys; none is late."""
+        """Hash the keys; no row is late."""
         hashes = hash_keys([rows[key] for key in self._keys], rows.num_rows)
         taken = rows.select([*self._columns, *self._engine])
         return Prepared(taken.append_column(HASH, pa.array(hashes)), np.zeros(0, np.int64))
@@ -68,7 +68,7 @@ class ChangelogKernel:
     def run(
         self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], batch_time: BatchTime
     ) -> Outcome:
-        """Put what one change took back and gave together."""
+        """Combine the rows that each change retracted and added."""
         tables = [table for table in sides[0] if table.num_rows]
         if not tables:
             return Outcome(())
@@ -82,9 +82,9 @@ class ChangelogKernel:
         old[groups.of_row[signs < 0]] = places[signs < 0]
         new[groups.of_row[signs > 0]] = places[signs > 0]
         changes = Transitions(rows, old, new, cause).that_matter(self._columns)
-        return Outcome(self._told(changes))
+        return Outcome(self._events(changes))
 
-    def _told(self, changes: Transitions) -> Iterator[pa.Table]:
+    def _events(self, changes: Transitions) -> Iterator[pa.Table]:
         words = np.where(changes.old == NONE, "insert",
                          np.where(changes.new == NONE, "delete", "update"))  # fmt: skip
         shown = np.where(changes.new == NONE, changes.old, changes.new)
@@ -103,9 +103,9 @@ class ChangelogKernel:
 
 
 def _by_change(rows: pa.Table) -> pa.Table:
-    """Rows whose origin is that of the change they are of.
+    """Rows with the origin of their change.
 
-    A record is a change; what a step made in a batch is one change of its key.
+    A record is a change; all results of a step for a key in one batch are one change.
     """
     made = int_values(plain(rows["_source"])) == FLOW
     for name in ORIGIN[1:] if made.any() else ():

@@ -1,4 +1,4 @@
-"""The row that counts, per key, over Arrow: sets and deletes in, rows retracted and added out."""
+"""The current row per key over Arrow: takes sets and deletes, emits rows retracted and added."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ DAY = 86_400_000_000
 class Met:
     """Rows of a batch (the first `fresh`) and those of the state, by key (`owner`).
 
-    `ranks` says which row of a key counts: the largest.
+    The row of a key with the largest `ranks` is the current one.
     """
 
     rows: pa.Table
@@ -56,18 +56,19 @@ class Met:
 
 
 class CurrentKernel:
-    """Of the changes of each key the one that counts.
+    """The current row of each key.
 
-    By time, that is the largest (time, source position, offset), however changes arrive; a
-    repeated or older change is nothing. By origin, it is the last. Null is a key like others.
+    By time, it is the one with the largest (time, source position, offset), in whatever order
+    changes arrive; repeated and older changes have no effect. By origin, it is the last one.
+    Null is a key like others.
 
-    State: one row per key; of a deleted one its key and place, until the watermark is a day
-    beyond, so that an older change read again does not bring it back.
-    Emits: at once, the old row with −1 and the new one with +1, if they differ: per batch and
-    key one change, or (`each`) every one, in order of origin.
+    State: one row per key; for a deleted one its key and position, until the watermark is a day
+    beyond, so that an older change that is read again does not restore it.
+    Emits: at once, the old row with −1 and the new one with +1, if they differ: one change per
+    batch and key, or (`each`) every one, in order of origin.
     """
 
-    more: ClassVar[Mapping[str, pa.DataType]] = {}  # what else is kept of each key
+    more: ClassVar[Mapping[str, pa.DataType]] = {}  # additional columns of the state
 
     def __init__(self, spec: Current, input_schema: pa.Schema) -> None:
         self.spec = spec
@@ -94,19 +95,19 @@ class CurrentKernel:
 
     @property
     def tables(self) -> dict[str, StateSpec]:
-        """The rows by key; deleted keys by the time they were deleted at."""
+        """The rows by key; deleted keys by the time of their deletion."""
         return {ROWS: self.state} | ({DELETED: self._deleted} if self.by_time else {})
 
     def output(self) -> pa.Schema:
-        """The columns of the input, with the origin of the change that brought a row."""
+        """The columns of the input, with the origin of the change that set the row."""
         return pa.schema([*self._fields, *ORIGIN.items()])
 
     def due(self, watermark: int) -> int:
-        """Nothing leaves because time passes."""
+        """Nothing is emitted when time advances."""
         return MIN_TIME
 
     def prepare(self, rows: pa.Table, batch_time: BatchTime, side: int = 0) -> Prepared:
-        """Hash the keys; of changes of one key only what counts needs to go on. None is late."""
+        """Hash the keys, and keep only the current change of each key. No row is late."""
         rows = self.exchanged(rows)
         if not self.spec.each and rows.num_rows:
             owner = Groups.of(rows, self.spec.keys).of_row
@@ -125,7 +126,7 @@ class CurrentKernel:
     def run(
         self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], batch_time: BatchTime
     ) -> Outcome:
-        """Take the changes in; `held` is the end of time: what leaves, leaves at once."""
+        """Apply the changes; `held` is the end of time: changes are emitted at once."""
         rows = pa.concat_tables([self.exchange.empty_table(), *sides[0]]).combine_chunks()
         met = self.met(rows, state[ROWS])
         steps = self.each_step(met) if self.spec.each else self._last_step(met)
@@ -133,7 +134,7 @@ class CurrentKernel:
         return self.settled(leaving, self.kept(met, self.won(met)), state, batch_time)
 
     def met(self, rows: pa.Table, view: View) -> Met:
-        """The rows of a batch beside those the state has of their keys."""
+        """The rows of a batch, with those of their keys in the state."""
         groups = Groups.of(rows, self.spec.keys)
         owners, known = groups.known(view)
         every = pa.concat_tables([rows, self._as_rows(known)])
@@ -141,12 +142,12 @@ class CurrentKernel:
         return Met(every, owner, rows.num_rows, self.ranks(every))
 
     def won(self, met: Met) -> Ints:
-        """Of each key the row that counts, where it is one that has come."""
+        """The current row of each key, if it is of this batch."""
         last = winners(met.ranks, met.owner)
         return np.sort(last[last < met.fresh])
 
     def left(self, changes: Transitions) -> Iterator[pa.Table]:
-        """Changes as they leave."""
+        """Changes as they are emitted."""
         return changes.that_matter(self.columns).results(self.columns, self._stamps)
 
     def settled(
@@ -156,7 +157,7 @@ class CurrentKernel:
         state: Mapping[str, View],
         batch_time: BatchTime,
     ) -> Outcome:
-        """What a batch gives, with deleted keys remembered and, in time, forgotten."""
+        """The outcome of a batch; adds deleted keys to the state and drops old ones."""
         if not self._timed:
             leaving = map(_without_time, leaving)
         if not self.by_time:
@@ -164,13 +165,13 @@ class CurrentKernel:
         edge = before(batch_time.after, DAY)
         gone, old = ~_flags(delta[ALIVE]), numbers(delta[TIME]) < edge
         dead = delta.filter(pa.array(gone & ~old))
-        buried = dead.select([HASH, *self.spec.keys]).add_column(0, ORDER, dead[TIME])
+        tombstones = dead.select([HASH, *self.spec.keys]).add_column(0, ORDER, dead[TIME])
         forgotten = pa.concat_tables([self._forgotten(state, edge), _forget(delta, gone & old)])
-        deltas = {ROWS: combine(forgotten, self.state), DELETED: combine(buried, self._deleted)}
+        deltas = {ROWS: combine(forgotten, self.state), DELETED: combine(tombstones, self._deleted)}
         return Outcome(leaving, deltas, {DELETED: edge})
 
     def ranks(self, rows: pa.Table) -> Ints:
-        """What decides which row counts, as numbers; by origin those of the state have none."""
+        """The ranks that decide which row is current; by origin, rows of the state have none."""
         names = PLACE if self.by_time else ARRIVAL
         order = np.lexsort([numbers(rows[name]) for name in names])
         ranks = np.empty(len(order), np.int64)
@@ -178,7 +179,7 @@ class CurrentKernel:
         return ranks
 
     def each_step(self, met: Met) -> Ints:
-        """Every row that counted when it came, in order of arrival, behind that of the state."""
+        """The row of the state, then every row that was current on arrival, in order of arrival."""
         count = met.rows.num_rows
         arrival = [numbers(met.rows[name]) for name in ARRIVAL]
         order = np.lexsort((*arrival, np.arange(count) < met.fresh, met.owner))
@@ -188,12 +189,12 @@ class CurrentKernel:
         return np.asarray(order[counts])
 
     def _last_step(self, met: Met) -> Ints:
-        """The row of the state, and behind it the one that counts in the end, if it has come."""
+        """The row of the state, then the final current row if it is of this batch."""
         steps = np.concatenate([np.arange(met.fresh, met.rows.num_rows), self.won(met)])
         return np.asarray(steps[np.lexsort((steps < met.fresh, met.owner[steps]))])
 
     def transitions(self, met: Met, steps: Ints) -> Transitions:
-        """From row to row, where those of one key stand behind each other."""
+        """The changes from row to row, for rows sorted by key."""
         earlier = np.full(len(steps), NONE)
         follows = met.owner[steps[1:]] == met.owner[steps[:-1]]
         earlier[1:][follows] = steps[:-1][follows]
@@ -209,14 +210,14 @@ class CurrentKernel:
         return np.asarray(int_values(plain(rows[SIGN])) > 0)
 
     def _as_rows(self, known: pa.Table) -> pa.Table:
-        """Rows of the state, as those of the batch are."""
+        """Rows of the state, with the columns of the batch."""
         there = {name: known[name] for name in known.column_names}
         if self.by_time:
             there[SIGN] = pa.array(np.where(_flags(known[ALIVE]), 1, -1).astype(np.int8))
         return filled(there, self.exchange, known.num_rows)
 
     def kept(self, met: Met, which: Ints) -> pa.Table:
-        """Rows as the state remembers them: of deleted ones no more than key and place."""
+        """Rows as they are stored: for deleted ones, only key and position."""
         taken = met.rows.take(pa.array(which))
         alive = self._alive(taken)
         columns = {ORDER: pa.array(np.zeros(len(which), np.int64))}
@@ -228,7 +229,7 @@ class CurrentKernel:
         return combine(pa.table(columns), self.state)
 
     def _forgotten(self, state: Mapping[str, View], edge: int) -> pa.Table:
-        """Keys that were deleted long ago, and not written again since."""
+        """Tombstones for keys that were deleted long ago and not written since."""
         gone = pa.concat_tables(
             [self._deleted.visible.empty_table(), *state[DELETED].scan(MIN_TIME, edge)]
         ).combine_chunks()
@@ -239,13 +240,13 @@ class CurrentKernel:
 
 
 def _forget(rows: pa.Table, which: Flags) -> pa.Table:
-    """Rows of the state, some of which are there no more."""
+    """Rows of the state; the selected ones become tombstones."""
     place = rows.column_names.index(GONE)
     return rows.set_column(place, rows.field(GONE), pa.array(which))
 
 
 def winners(ranks: Ints, owner: Ints) -> Ints:
-    """Of each group the row that counts, in the order of groups."""
+    """The row with the largest rank of each group, in the order of groups."""
     order = np.lexsort((ranks, owner))
     sorted_owner = owner[order]
     last = np.ones(len(order), np.bool_)
@@ -254,7 +255,7 @@ def winners(ranks: Ints, owner: Ints) -> Ints:
 
 
 def numbers(column: pa.ChunkedArray) -> Ints:
-    """Integers, the smallest of all where there is none."""
+    """Integers; the smallest int64 for null."""
     array = plain(column)
     values, known = int_values(array), validity(array)
     return values if known is None else np.where(known, values, MIN_TIME)
@@ -267,12 +268,12 @@ def _flags(column: pa.ChunkedArray) -> Flags:
 def filled(
     there: Mapping[str, pa.Array | pa.ChunkedArray], schema: pa.Schema, count: int
 ) -> pa.Table:
-    """These columns as a table of the schema, null where there is none."""
+    """These columns as a table of the schema; missing columns are null."""
     columns = [there[field.name].cast(field.type) if field.name in there
                else pa.nulls(count, field.type) for field in schema]  # fmt: skip
     return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _without_time(results: pa.Table) -> pa.Table:
-    """Results of rows without an event time have none either."""
+    """Results without an event time, as their rows have none."""
     return results.append_column(TIME, pa.nulls(results.num_rows, pa.int64()))

@@ -1,4 +1,4 @@
-"""The row that counts, per key, of a table that lives in a database and is told by its log."""
+"""The current row per key of a table that is replicated from a database's log."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ CLEARED, BUCKET = "cleared", "_bucket"
 
 
 class DatabaseKernel(CurrentKernel):
-    """As `CurrentKernel` by time, and with what else a database's log has.
+    """As `CurrentKernel` by time, with the additional events of a database's log.
 
-    A value that did not change and is not in the log is that of the row before. A tombstone
-    that follows a delete is nothing; one that follows a row stands for the delete that
-    compaction has taken away, at the row's own place. A truncation deletes every row that
-    stands before it in time, also one that is read later.
+    An unchanged value that is missing in the log is taken from the previous row. A tombstone
+    after a delete has no effect; one after a row means that compaction has removed the delete,
+    which is applied at the row's position. A truncation deletes every row that is earlier in
+    time, also rows that are read later.
 
-    State: beside the rows, per key the time and position of what was read last; the last
-    truncation.
+    State: in addition to the rows, per key the time and position of the last change read; the
+    last truncation.
     """
 
     more: ClassVar[Mapping[str, pa.DataType]] = {SEEN_TIME: pa.int64(), SEEN_POSITION: pa.int64()}
@@ -68,7 +68,7 @@ class DatabaseKernel(CurrentKernel):
         return {**super().tables, CLEARED: self._cleared}
 
     def prepare(self, rows: pa.Table, batch_time: BatchTime, side: int = 0) -> Prepared:
-        """Hash the keys; a truncation is for every key. None is late."""
+        """Hash the keys; a truncation is for every key. No row is late."""
         rows = self.exchanged(rows)
         clears = numbers(rows[SIGN]) == TRUNCATED
         broadcast = rows.filter(pa.array(clears)).select(PLACE)
@@ -78,7 +78,7 @@ class DatabaseKernel(CurrentKernel):
     def run(
         self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], batch_time: BatchTime
     ) -> Outcome:
-        """Take the changes in; `held` is the end of time: what leaves, leaves at once."""
+        """Apply the changes; `held` is the end of time: changes are emitted at once."""
         rows = pa.concat_tables([self.exchange.empty_table(), *sides[0]]).combine_chunks()
         known = _largest(state[CLEARED].scan(MIN_TIME, None))
         come = _largest(sides[1]) if len(sides) > 1 else None
@@ -95,21 +95,21 @@ class DatabaseKernel(CurrentKernel):
         return outcome
 
     def won(self, met: Met) -> Ints:
-        """Of each key the row that counts, also one that was there: it knows what came last."""
+        """The current row of each key, including rows of state, which store what was last read."""
         return np.sort(winners(met.ranks, met.owner))
 
     def _without_tombstones(self, met: Met) -> Met:
-        """Tombstones as deletes at the place of what they follow, without those that follow
-        nothing; every row with what was read last of its key."""
+        """Convert tombstones to deletes at the position of the change they follow, and drop those
+        that follow none; adds to every row what was last read of its key."""
         rows, count = met.rows, met.rows.num_rows
         order = np.lexsort((*(numbers(rows[name]) for name in ARRIVAL),
                             np.arange(count) < met.fresh, met.owner))  # fmt: skip
-        owner, told = met.owner[order], (numbers(rows[SIGN]) != TOMBSTONE)[order]
-        last = np.maximum.accumulate(np.where(told, np.arange(count), 0))
+        owner, has_row = met.owner[order], (numbers(rows[SIGN]) != TOMBSTONE)[order]
+        last = np.maximum.accumulate(np.where(has_row, np.arange(count), 0))
         follows = np.empty(count, np.bool_)
-        follows[order] = told[last] & (owner[last] == owner)
-        is_told = np.empty(count, np.bool_)
-        is_told[order] = told
+        follows[order] = has_row[last] & (owner[last] == owner)
+        is_change = np.empty(count, np.bool_)
+        is_change[order] = has_row
         final = np.ones(count, np.bool_)
         final[:-1] = owner[1:] != owner[:-1]
         changed: dict[str, Ints] = {}
@@ -118,14 +118,14 @@ class DatabaseKernel(CurrentKernel):
                            numbers(rows[of_state]))[order][last]  # fmt: skip
             learnt = np.empty(count, np.int64)
             learnt[order] = own
-            changed[name] = np.where(is_told, numbers(rows[name]), learnt)
+            changed[name] = np.where(is_change, numbers(rows[name]), learnt)
             changed[of_state] = own[final][met.owner]
         rows = _with(rows, changed).filter(pa.array(follows))
         fresh = int(np.count_nonzero(follows[: met.fresh]))
         return Met(rows, met.owner[follows], fresh, self.ranks(rows))
 
     def _filled(self, met: Met) -> Met:
-        """Values that the log does not repeat, as they were in the row before."""
+        """Fill values that the log does not repeat from the previous row."""
         steps, rows = self.each_step(met), met.rows
         for name in self.columns:
             column = rows[name].combine_chunks()
@@ -142,7 +142,7 @@ class DatabaseKernel(CurrentKernel):
         return replace(met, rows=rows)
 
     def _cleared_by(self, place: Place, rows: pa.Table, view: View) -> pa.Table:
-        """A truncation as deletes: of every row there is, and of every key that has come."""
+        """A truncation as deletes: of every row of the state, and of every key of the batch."""
         names = [HASH, *self.spec.keys]
         parts = [rows.select(names)]
         parts += [part.select(names).cast(parts[0].schema) for part in view.scan(MIN_TIME, None)]
@@ -169,7 +169,7 @@ class DatabaseKernel(CurrentKernel):
 
 
 def _largest(tables: Iterable[pa.Table]) -> Place | None:
-    """The largest place in tables of them, compared from the time on."""
+    """The largest position in these tables, compared by time first."""
     names = list(reversed(PLACE))
     places = [
         row for table in tables for row in zip(*(numbers(table[n]) for n in names), strict=True)
@@ -178,7 +178,7 @@ def _largest(tables: Iterable[pa.Table]) -> Place | None:
 
 
 def _deleted_before(rows: pa.Table, place: Place | None) -> pa.Table:
-    """Rows that stand before a place are gone."""
+    """Mark rows before a position as deleted."""
     if place is None or not rows.num_rows:
         return rows
     less, equal = np.zeros(rows.num_rows, np.bool_), np.ones(rows.num_rows, np.bool_)
@@ -191,7 +191,7 @@ def _deleted_before(rows: pa.Table, place: Place | None) -> pa.Table:
 
 
 def _unavailable(column: pa.Array) -> Flags:
-    """Where a value is the one that Debezium puts in the place of those it does not have."""
+    """Where a value is the placeholder that Debezium writes for values it does not have."""
     kind = column.type
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         found = pc.equal(column, pa.scalar(UNAVAILABLE).cast(kind))
@@ -200,7 +200,7 @@ def _unavailable(column: pa.Array) -> Flags:
 
 
 def _with(rows: pa.Table, columns: Mapping[str, Ints]) -> pa.Table:
-    """The rows with other numbers in some columns; the smallest of all stands for none."""
+    """The rows with new numbers in some columns; the smallest int64 means null."""
     for name, values in columns.items():
         field = rows.field(name)
         array = pa.array(values, mask=values == MIN_TIME).cast(field.type)

@@ -1,12 +1,12 @@
-"""Debezium's events: what a database's log says has happened to the rows of a table.
+"""Debezium's events: changes of a table's rows, read from a database's log.
 
     {"op": "u", "before": …, "after": {…}, "source": {"ts_ms": …, "lsn": …}, "ts_ms": …}
 
-An event takes effect at `source.ts_ms`; among those of one time the place in the database's
-log decides (`lsn`, or binlog file and position), of which rows read by an incremental snapshot
-have none and come first. A delete is trusted for its key only: what else `before` holds may be
-invented. The tombstone behind a delete is for compaction, and counts only where compaction has
-taken the delete itself away.
+An event takes effect at `source.ts_ms`. Events of the same time are ordered by their position in
+the database's log (`lsn`, or binlog file and position); rows of an incremental snapshot have none
+and come first. Only the key of a delete is used: other values of `before` may be made up. The
+tombstone after a delete is for compaction, and has an effect only if compaction has removed the
+delete itself.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
 
-TRUNCATED, TOMBSTONE = 0, -2  # signs beside +1 and −1
+TRUNCATED, TOMBSTONE = 0, -2  # signs in addition to +1 and −1
 UNAVAILABLE = "__debezium_unavailable_value"
 _SIGNS = {"c": 1, "u": 1, "r": 1, "d": -1, "t": TRUNCATED}
 _SOURCE = Schema.parse("ts_ms long, lsn long, file string, pos long")
@@ -39,7 +39,7 @@ _POSITION_BITS = 40
 
 @dataclass(frozen=True)
 class Debezium:
-    """Opens events as changes of the table with these keys."""
+    """Decodes events as changes of the table with these keys."""
 
     keys: tuple[str, ...]
 
@@ -90,7 +90,7 @@ class Debezium:
     def _changes(
         self, events: pa.Table, keys: pa.ChunkedArray, schema: Schema
     ) -> tuple[pa.Table, dict[int, str]]:
-        """One change per event, and those events that say none, with a reason."""
+        """One change per event, and the events without a valid change, with a reason."""
         ops = events["op"].to_pylist()
         signs = np.array([_SIGNS.get(op, -3) for op in ops], np.int64)
         refused = {place: f"op: no change of a row is called {ops[place]!r}"
@@ -116,20 +116,20 @@ class Debezium:
     def _with_deleted(
         self, rows: pa.Table, gone: Ints, events: pa.Table, keys: pa.ChunkedArray
     ) -> pa.Table:
-        """The keys of deleted rows: from the record's key, else from what was before."""
+        """Fill in the keys of deleted rows: from the record's key, else from `before`."""
         wanted = Schema(tuple(Field(n, Schema.from_arrow(rows.schema)[n].type) for n in self.keys))
-        told = RecordKeys.of(wanted, self.keys).decode(keys.take(pa.array(gone)))
+        found = RecordKeys.of(wanted, self.keys).decode(keys.take(pa.array(gone)))
         before = events["before"].combine_chunks().take(pa.array(gone))
         count = rows.num_rows
         for place, name in enumerate(self.keys):
             column = rows[name].combine_chunks()
             from_key = np.full(len(gone), -1, np.int64)
-            from_key[told.good] = np.arange(len(told.good))
-            every = pa.concat_arrays([column, told.table[name].combine_chunks().cast(column.type),
+            from_key[found.good] = np.arange(len(found.good))
+            every = pa.concat_arrays([column, found.table[name].combine_chunks().cast(column.type),
                                       before.flatten()[place].cast(column.type)])  # fmt: skip
             at = np.arange(count)
             at[gone] = np.where(from_key >= 0, count + from_key,
-                                count + len(told.good) + np.arange(len(gone)))  # fmt: skip
+                                count + len(found.good) + np.arange(len(gone)))  # fmt: skip
             rows = rows.set_column(rows.column_names.index(name), name, every.take(pa.array(at)))
         return rows
 
@@ -141,7 +141,7 @@ class Debezium:
 
 
 def _binlog(file: pa.Array, position: pa.Array) -> pa.Array:
-    """The place in MySQL's log as one number: `mysql-bin.000003` and a position in it."""
+    """The position in MySQL's log as one number: `mysql-bin.000003` and an offset in it."""
     number = pc.extract_regex(file, r"(?P<number>\d+)$")
     digits = pc.struct_field(number, "number").cast(pa.int64())
     return pc.add(pc.shift_left(digits, _POSITION_BITS), position)

@@ -1,4 +1,4 @@
-"""Raw records become changes of a table, in both lanes by the same decoder."""
+"""Decodes raw records as changes of a table; used by both lanes."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ TIME, STAMP = "_time", "_timestamp"
 
 @dataclass(frozen=True)
 class ChangeDecoder:
-    """How one source's records are read as changes.
+    """Decodes the records of one source as changes.
 
-    `rows` decodes records. The batch clock is the time of records that have none.
-    A change of a null key, or with a null or far future time, is a bad row.
+    `rows` decodes records. The batch clock is the time of records without a timestamp.
+    A change with a null key, or with a null or far future time, is a bad row.
     """
 
     rows: Decoder
@@ -35,18 +35,18 @@ class ChangeDecoder:
 
     @classmethod
     def of(cls, rows: Decoder, log: ChangeLog) -> ChangeDecoder:
-        """The decoder of changes over a source's own way to open its records."""
+        """The decoder of changes for a source's format."""
         opener = (Debezium(log.keys) if log.kind == "debezium"
                   else Upserts(rows.opener, log.keys, log.time))  # fmt: skip
         return cls(replace(rows, opener=opener, time=None, hidden=(STAMP,)), log)
 
     @property
     def more(self) -> tuple[str, ...]:
-        """A record's key, which says what one without a value deletes."""
+        """The record's key, which identifies the row that a record without a value deletes."""
         return ("key",)
 
     def columns(self) -> pa.Schema:
-        """The source's columns, the origin, and what makes it a change."""
+        """The source's columns, the origin, and the columns of a change."""
         return self._columns
 
     @cached_property
@@ -58,7 +58,7 @@ class ChangeDecoder:
                           changes.field(POSITION)])  # fmt: skip
 
     def __call__(self, raw: pa.Table, context: DecodeContext = NO_CONTEXT) -> Rows:
-        """Decode a slice of what the reader gave."""
+        """Decode a slice of the reader's records."""
         found = self.rows(raw, context)
         good = found.good
         stamps = good[STAMP].cast(pa.int64())
@@ -73,7 +73,7 @@ class ChangeDecoder:
         return counted(Rows(good, bad, replace(found.report, times=_largest(good))))
 
     def _refused(self, good: pa.Table, stamps: pa.ChunkedArray, clock: int) -> dict[int, str]:
-        """Which changes are bad rows after all, and why."""
+        """Which decoded changes are bad rows, and why."""
         reasons: dict[int, str] = {}
         alive = good[SIGN].to_numpy() != 0
         for key in self.log.keys:
@@ -109,7 +109,7 @@ def _bad(good: pa.Table, reasons: dict[int, str], schema: pa.Schema) -> pa.Table
 
 
 def _largest(good: pa.Table) -> dict[int, int]:
-    """The largest time of each partition; a tombstone behind a delete has none of its own."""
+    """The largest time of each partition; the tombstone after a delete has no time."""
     good = good.filter(pc.not_equal(good[SIGN], TOMBSTONE))
     partitions, times = good["_partition"].to_numpy(), good[TIME].to_numpy()
     found = np.unique(partitions)

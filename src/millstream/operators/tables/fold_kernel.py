@@ -1,4 +1,4 @@
-"""A user's function over the rows of each key, one after the other."""
+"""A user-defined function over the rows of each key, in order."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ ORIGIN = ("_source", "_partition", "_offset", "_sub")
 
 
 class FoldKernel:
-    """Calls the function once per row, in order of origin, with what it gave for the row before.
+    """Calls the function once per row, in order of origin, with its previous result.
 
-    State: per key what the function gave last.
-    Emits: at once, per batch and key that changes: the old state with −1, the new one with +1.
+    State: the last result of the function per key.
+    Emits: at once, per batch and changed key: the old state with −1, the new one with +1.
     """
 
     def __init__(self, spec: Folded, input_schema: pa.Schema) -> None:
@@ -47,19 +47,19 @@ class FoldKernel:
 
     @property
     def tables(self) -> dict[str, StateSpec]:
-        """What each key has come to."""
+        """The last result per key."""
         return {ROWS: self._state}
 
     def output(self) -> pa.Schema:
-        """Keys, and the columns of the function's state."""
+        """Keys, then the columns of the function's state."""
         return pa.schema([*self._keys, *self._gives])
 
     def due(self, watermark: int) -> int:
-        """Nothing leaves because time passes."""
+        """Nothing is emitted when time advances."""
         return MIN_TIME
 
     def prepare(self, rows: pa.Table, batch_time: BatchTime, side: int = 0) -> Prepared:
-        """Hash the keys; none is late."""
+        """Hash the keys; no row is late."""
         hashes = hash_keys([rows[key] for key in self.spec.by], rows.num_rows)
         names = [*self._columns, *ORIGIN, *([TIME] if self._timed else [])]
         taken = rows.select(names).append_column(HASH, pa.array(hashes))
@@ -68,7 +68,7 @@ class FoldKernel:
     def run(
         self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], batch_time: BatchTime
     ) -> Outcome:
-        """Fold the rows of every key into what it had; `held` is the end of time."""
+        """Fold the rows of every key into its state; `held` is the end of time."""
         tables = [table for table in sides[0] if table.num_rows]
         if not tables:
             return Outcome(())

@@ -1,4 +1,4 @@
-"""What makes a table: how records are changes, which row of a key counts, what a change shows."""
+"""The specs of tables: how records are changes, which row of a key is current, folds."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Fold = Callable[[Row, Row], Mapping[str, Any]]
 class ChangeLog:
     """Records that set or delete the row of their key.
 
-    `kind` is how they say so: `upsert`, where a record is the row and one without a value
-    deletes it, or `debezium`. `time` is the column a change takes effect by; None stands for
-    the record's own timestamp.
+    `kind` is `upsert`, where a record is the row and one without a value deletes it, or
+    `debezium`. `time` is the column with the time of a change; None means the record's
+    timestamp.
     """
 
     keys: tuple[str, ...]
@@ -40,11 +40,11 @@ class ChangeLog:
 
 @dataclass(frozen=True, slots=True)
 class Current:
-    """The row that counts, per key.
+    """The current row per key.
 
-    By `time` it is the one of the largest (time, source position, offset); by `origin` the
-    last in order of origin, whatever its time. With `each`, every change is given; without,
-    what a batch changes in all. Changes of a `database` may lack values that did not change.
+    By `time` it is the one with the largest (time, source position, offset); by `origin` the
+    last in order of origin, whatever its time. With `each`, every change is emitted; without,
+    the net change of each batch. Changes of a `database` may lack unchanged values.
     """
 
     keys: tuple[str, ...]
@@ -59,7 +59,7 @@ class Current:
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """A function over the rows of each key, one after the other: `state = step(state, row)`."""
+    """A function over the rows of each key, in order: `state = step(state, row)`."""
 
     by: tuple[str, ...]
     start: tuple[tuple[str, Any], ...]
@@ -76,10 +76,10 @@ _TYPES: dict[type, str] = {bool: "boolean", int: "long", float: "double", str: "
 
 
 def folded(by: tuple[str, ...], start: object, step: object, gives: str | None) -> Folded:
-    """The spec from what a user writes.
+    """The spec from the user's arguments.
 
     Raises:
-        InvalidSpec: `start` is no dict of columns, `step` no function, or a type is unknown.
+        InvalidSpec: `start` is not a dict of columns, `step` not a function, or a type is unknown.
     """
     if not isinstance(start, Mapping) or not start or not callable(step):
         raise InvalidSpec("fold needs a dict to start from and a function of (state, row)",
@@ -103,13 +103,13 @@ def folded(by: tuple[str, ...], start: object, step: object, gives: str | None) 
 
 
 def key_names(key: object, *, step: str) -> tuple[str, ...]:
-    """The columns that `key=` or `by=` means.
+    """The columns in `key=` or `by=`.
 
     >>> key_names("id", step="table(key=…)")
     ('id',)
 
     Raises:
-        InvalidSpec: no column, something that is no name, or a column twice.
+        InvalidSpec: no column, something that is not a name, or a column twice.
     """
     names = (key,) if isinstance(key, str) else tuple(key) if isinstance(key, list | tuple) else ()
     if not names or not all(isinstance(name, str) and name.strip() for name in names):

@@ -1,4 +1,4 @@
-"""A batch by key: its keys beside what the state holds of them, and the changes from row to row."""
+"""The keys of a batch with their state, and the changes from row to row."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Groups:
-    """Rows by key: which group each row is of, and one row to stand for each group."""
+    """Rows by key: the group of each row, and one row of each group."""
 
     of_row: Ints
     wanted: pa.Table
 
     @classmethod
     def of(cls, rows: pa.Table, keys: Sequence[str]) -> Groups:
-        """The groups of rows that have a `_hash`, in the order of that and the key."""
+        """The groups of rows with a `_hash`, sorted by hash and key."""
         count = rows.num_rows
         zeros = np.zeros(count, np.int64)
         order, starts, _ = arrange(zeros, hashes_of(rows), [plain(rows[key]) for key in keys])
@@ -45,7 +45,7 @@ class Groups:
         return cls(of_row, wanted)
 
     def known(self, state: View) -> tuple[Ints, pa.Table]:
-        """The groups the state knows, and their rows in it: keys, `_hash` and values."""
+        """The groups that exist in the state, and their rows there: keys, `_hash` and values."""
         found, values = state.lookup(self.wanted)
         at = np.flatnonzero(found)
         known = self.wanted.take(pa.array(at))
@@ -62,10 +62,10 @@ CHUNK_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class Transitions:
-    """Changes of keys, as places in a table of rows.
+    """Changes of keys, as indices into a table of rows.
 
     `old` and `new` are the rows before and after, NONE where the key has none; `cause` is
-    the row that brought the change: its time and origin are those of what leaves.
+    the row that caused the change, whose time and origin are those of the results.
     """
 
     rows: pa.Table
@@ -74,7 +74,7 @@ class Transitions:
     cause: Ints
 
     def that_matter(self, columns: Sequence[str]) -> Transitions:
-        """Without those that leave everything in these columns as it was."""
+        """Without those that change nothing in these columns."""
         both = np.flatnonzero((self.old != NONE) & (self.new != NONE))
         matters = (self.old != NONE) | (self.new != NONE)
         matters[both] = self._differ(self.old[both], self.new[both], columns)
@@ -89,7 +89,7 @@ class Transitions:
         return np.asarray(~same)
 
     def results(self, columns: Sequence[str], stamps: Sequence[str]) -> Iterator[pa.Table]:
-        """What leaves, in pieces of bounded size: each old row with −1, then the new with +1.
+        """The results, in pieces of bounded size: each old row with −1, then the new one with +1.
 
         `columns` are taken from the row itself, `stamps` from the cause of the change.
         """

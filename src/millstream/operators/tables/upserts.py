@@ -1,4 +1,4 @@
-"""Records of a compacted topic: each is the row of its key, one without a value deletes it."""
+"""Records of a compacted topic: each sets the row of its key; one without a value deletes it."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ EXTRA = (
 
 
 def change_schema(schema: Schema) -> pa.Schema:
-    """The columns of changes: those of the rows, any of which a delete lacks, and what a change
-    does (`_sign`), when (`_at`, null for its record's timestamp), and where in its database's
-    log it stands (`_position`)."""
+    """The columns of changes: those of the rows, which are null in deletes, the sign (`_sign`), the
+    time (`_at`, null for the record's timestamp), and the position in the database's log
+    (`_position`)."""
     return pa.schema([*(pa.field(part.name, part.type) for part in schema.arrow()), *EXTRA])
 
 
 def as_changes(rows: pa.Table, schema: Schema, extra: Mapping[str, pa.Array]) -> pa.Table:
-    """Rows, or only their keys, as changes; a column that is not there is null."""
+    """Rows, or only their keys, as changes; missing columns are null."""
     kind, count = change_schema(schema), rows.num_rows
     there = {name: rows[name] for name in rows.column_names} | dict(extra)
     columns = [there[part.name] if part.name in there else pa.nulls(count, part.type)
@@ -47,15 +47,15 @@ def as_changes(rows: pa.Table, schema: Schema, extra: Mapping[str, pa.Array]) ->
 
 
 def signs(sign: int, count: int) -> pa.Array:
-    """One sign for so many rows."""
+    """The same sign for `count` rows."""
     return pa.array(np.full(count, sign, np.int8))
 
 
 @dataclass(frozen=True)
 class Upserts:
-    """Opens records as changes: rows as they are, records without a value by their key.
+    """Decodes records as changes: the rows, and deletes by key for records without a value.
 
-    `time` is the column a row takes effect by; a delete does by its record's timestamp.
+    `time` is the column with the time of a row; the time of a delete is its record's timestamp.
     """
 
     rows: Opener
@@ -95,12 +95,12 @@ def _with_table(found: Decoded, table: pa.Table) -> Decoded:
 
 
 def _placed(found: Decoded, at: np.ndarray) -> Decoded:
-    """The same, speaking of records by their place among all."""
+    """The same, with records numbered by their place in the whole batch."""
     return Decoded(found.table, at[found.good], at[found.bad], found.reasons, found.extra)
 
 
 def in_order(parts: list[Decoded]) -> Decoded:
-    """What several ways of reading have made of some records each, in the order of those."""
+    """Several decoded parts of a batch, combined in the order of its records."""
     if len(parts) == 1:
         return parts[0]
     good = np.concatenate([part.good for part in parts])
@@ -128,11 +128,11 @@ class RecordKeys:
 
     @classmethod
     def of(cls, schema: Schema, keys: Sequence[str]) -> RecordKeys:
-        """The reader of keys of a table with these columns."""
+        """The decoder for the keys of a table with these columns."""
         return cls(Schema(tuple(replace(schema[key], nullable=False) for key in keys)))
 
     def decode(self, values: pa.ChunkedArray) -> Decoded:
-        """The key columns; a key that has not all of them is bad, with a reason."""
+        """The key columns; a key without all of them is bad, with a reason."""
         keys = values.combine_chunks().cast(pa.binary())
         wrapped = _matching(keys, _WITH_SCHEMA)
         plain = ~wrapped & ~_matching(keys, _OBJECT) & (len(self.columns.fields) == 1)
@@ -187,7 +187,7 @@ def _taken(keys: pa.Array, which: np.ndarray) -> pa.Array:
 
 
 def _opened(found: Decoded, at: np.ndarray) -> Decoded:
-    """What lies inside the one struct column."""
+    """The fields of the single struct column."""
     inside = found.table[_PAYLOAD].combine_chunks()
     table = pa.Table.from_arrays(inside.flatten(), names=[part.name for part in inside.type])
     return replace(found, table=table, good=at[found.good], bad=at[found.bad])

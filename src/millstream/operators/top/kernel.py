@@ -1,4 +1,4 @@
-"""The largest rows of each window over Arrow: what can no longer be among them is let go early."""
+"""The largest rows of each window over Arrow; rows that can no longer qualify are dropped early."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ WINDOW = ("window_start", "window_end")
 
 
 class TopKernel:
-    """Of the results of each window, of all keys, the `n` rows with the largest `by`.
+    """The `n` rows with the largest `by` among the results of each window, over all keys.
 
-    Its input are the results of windows. A row is late when its time is behind the
-    watermark. Rows leave when the watermark is beyond their time, with an origin of their
-    own as those of `ordered`: offset = time, sub = place among the rows of that time.
+    The input are the results of windows. A row is late when its time is behind the
+    watermark. Rows are emitted when the watermark is beyond their time, with a new origin
+    like those of `ordered`: offset = time, sub = index among the rows of that time.
 
-    State: of each batch the `n` largest rows of each window, until the window leaves.
-    Emits: the largest rows as they came, in order of (time, window), the largest first.
+    State: the `n` largest rows of each window in each batch, until the window is emitted.
+    Emits: the largest rows unchanged, in order of (time, window), the largest first.
     """
 
     def __init__(self, spec: Top, input_schema: pa.Schema) -> None:
@@ -43,30 +43,30 @@ class TopKernel:
 
     @property
     def tables(self) -> dict[str, StateSpec]:
-        """The rows that wait, by their time."""
+        """The waiting rows, by their time."""
         return {ROWS: self._waiting.spec}
 
     def output(self) -> pa.Schema:
-        """The columns of the input, with the origin the rows leave with."""
+        """The columns of the input, with the origin of the emitted rows."""
         return self._waiting.output
 
     def due(self, watermark: int) -> int:
-        """Rows before the watermark leave."""
+        """Rows before the watermark are emitted."""
         return watermark
 
     def prepare(self, rows: pa.Table, batch_time: BatchTime, side: int = 0) -> Prepared:
-        """Part the late rows; of the others only the largest of each window go on."""
+        """Separate the late rows; of the others, keep only the largest of each window."""
         exchange, late = self._waiting.parted(rows, batch_time)
         return Prepared(self._largest(exchange, sorted_by_origin=False), late)
 
     def run(
         self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], batch_time: BatchTime
     ) -> Outcome:
-        """Let out the largest rows of windows before `moment.after`, keep those of the others.
+        """Emit the largest rows of windows before `batch_time.after`, keep those of the others.
 
-        `held` is the end of time: what leaves later is at or after `moment.after`.
+        `held` is the end of time: rows emitted later are at or after `batch_time.after`.
         """
-        batch = self._waiting.told_apart(sides[0], state[ROWS])
+        batch = self._waiting.numbered(sides[0], state[ROWS])
         leaving, staying = self._waiting.leaving(batch, state[ROWS], batch_time.after)
         kept = self._largest(staying)
         return Outcome(self._results(leaving), deltas={ROWS: kept}, floors={ROWS: batch_time.after})
@@ -78,7 +78,7 @@ class TopKernel:
     def _largest(
         self, rows: pa.Table, *, sorted_by_origin: bool = True, in_order: bool = False
     ) -> pa.Table:
-        """The `n` largest rows of each window: as they stand, or the largest first."""
+        """The `n` largest rows of each window: in their order, or the largest first."""
         count = rows.num_rows
         if count == 0:
             return rows

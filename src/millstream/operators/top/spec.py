@@ -1,4 +1,4 @@
-"""The spec of `.top`: of the rows of each window, the largest."""
+"""The spec of `.top`: the largest rows of each window."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from millstream.errors import InvalidSpec
 
 @dataclass(frozen=True, slots=True)
 class Top:
-    """Of the results of a window, of all keys, the `n` rows with the largest `by`.
+    """The `n` rows with the largest `by` among the results of a window, over all keys.
 
-    Null is smaller than any value, NaN larger than any number; of equal ones the first in
+    Null is smaller than any value, NaN larger than any number; of equal rows, the first in
     order of origin.
     """
 
@@ -37,12 +37,12 @@ class Top:
 
 
 def top(n: int, *, by: str) -> Top:
-    """The spec from what a user writes.
+    """The spec from the user's arguments.
 
     >>> print(top(10, by="total"))
     top(10, by="total")
 
     Raises:
-        InvalidSpec: no number of rows, or no name of a column.
+        InvalidSpec: an invalid number of rows, or not the name of a column.
     """
     return Top(n, by)

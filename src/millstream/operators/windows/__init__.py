@@ -1,8 +1,8 @@
-"""Windows: rows become groups, and each group one answer per key.
+"""Windows: rows are grouped, and each group is aggregated per key.
 
     rows -- bounds --> windows -- accumulators --> state -- watermark --> results
 
-A window says where in event time a row belongs; an aggregate says what is remembered of
-its rows. A window leaves once, when the watermark has reached its end; a row that comes
-after that is late, and leaves by its own door.
+A window defines which rows belong together; aggregates define what is kept of them. A window
+is emitted once, when the watermark has reached its end. Rows that arrive after that are late
+and go to the late side output.
 """

@@ -1,9 +1,9 @@
-"""Many overlapping spans of rows, each combined to one, at a cost that follows their logarithm.
+"""Combines many overlapping spans of rows, at a cost logarithmic in their length.
 
-Rows stand in groups. Of each group blocks of two rows, of four, of eight, … are combined once;
-a span is made of at most two blocks of each size, in order. So every kind of state column can
-be folded, nothing is ever subtracted, and a span of 100 000 rows costs 30 rows. Sums of whole
-numbers are the exception: they are differences of running sums, which are exact.
+Rows are in groups. In each group, blocks of two rows, of four, of eight, … are combined once;
+a span consists of at most two blocks of each size, in order. So every kind of state column can
+be combined without subtraction, and a span of 100 000 rows costs about 30 rows. Sums of integers
+are the exception: they are differences of running sums, which are exact.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def folded(
 ) -> Iterator[tuple[slice, pa.Table]]:
     """The rows [low, high) of each span combined, in pieces: which spans, and their values.
 
-    `starts` is where the groups of rows begin; a span has rows of one group, at least one.
+    `starts` is where the groups of rows begin; a span has one or more rows of one group.
     """
     others = tuple(column for column in values if not _is_whole(column))
     sums = {c.name: _Running(plain(rows[c.name]), c.name) for c in values if _is_whole(c)}
@@ -80,7 +80,7 @@ class _Forest:
         return self._reduced(self._blocks, blocks, starts)
 
     def _covering(self, lows: Ints, highs: Ints) -> tuple[Ints, Ints]:
-        """The blocks of all spans, span by span, and where each span's begin."""
+        """The blocks of all spans, span by span, and where those of each span begin."""
         groups = np.searchsorted(self._starts, lows, side="right") - 1
         low, high = lows - self._starts[groups], highs - self._starts[groups]
         spans = np.arange(len(lows), dtype=np.int64)
@@ -132,7 +132,7 @@ class _Running:
         self._known = None if present is None else _upto(present.astype(np.int64))
 
     def between(self, lows: Ints, highs: Ints) -> pa.Array:
-        """The sums of spans; null where every value is."""
+        """The sums of spans; null where every value is null."""
         low = self._low[highs] - self._low[lows]
         high = self._high[highs] - self._high[lows] + (low >> 32)
         if ((high < -(2**31)) | (high >= 2**31)).any():
@@ -150,7 +150,7 @@ def _is_whole(column: StateColumn) -> bool:
 
 
 def _pieces(rows: pa.Table, values: Sequence[StateColumn], lengths: Ints) -> Iterator[slice]:
-    """Slices of the spans whose blocks and answers take about `CHUNK_BYTES`."""
+    """Slices of the spans whose blocks and results take about `CHUNK_BYTES`."""
     names = [field.name for column in values for field in column.fields]
     wide = sum(rows[n].nbytes for n in names if pa.types.is_nested(rows[n].type))
     narrow = sum(rows[n].nbytes for n in names) - wide + 8 * rows.num_rows

@@ -1,8 +1,8 @@
-"""Rows on their way into windows that know no bounds beforehand: what each gives to its window.
+"""Rows lifted to partial results, for windows without bounds known in advance.
 
-    rows -- lift --> hash, keys, parts -- combined by the state layer --> keys, bounds, answers
+    rows -- lift --> hash, keys, parts -- combined by the state layer --> keys, bounds, results
 
-Beside the parts of the aggregates, a window keeps the smallest and the largest time inside.
+In addition to the parts of the aggregates, a window stores its smallest and largest time.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ CHUNK_BYTES = 64 << 20
 
 
 class Lifted:
-    """The keys, parts and answers of a window's aggregates.
+    """The keys, parts and results of a window's aggregates.
 
-    `spanning` says whether the smallest and largest time inside are kept too, as the
-    bounds of the window; `retractable`, whether rows may be retracted; `panes`, whether
-    results say that they are the only pane of their window.
+    With `spanning`, the smallest and largest time inside are stored, as the bounds of the
+    window; with `retractable`, rows may be retracted; with `panes`, results have the pane
+    columns, as the only pane of their window.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Lifted:
 
     @property
     def values(self) -> tuple[StateColumn, ...]:
-        """What the state remembers of a window."""
+        """The state columns of a window."""
         return tuple(part.column for part in self._parts.values())
 
     def lift(self, rows: pa.Table, signs: Ints | None = None) -> dict[str, pa.Array]:
@@ -113,7 +113,7 @@ class Lifted:
         )
 
     def spanned(self, windows: pa.Table) -> Iterator[pa.Table]:
-        """Result rows of windows whose bounds are the times inside, in pieces of bounded bytes."""
+        """Result rows of windows whose bounds are the times inside, in pieces of bounded size."""
         if windows.num_rows == 0:
             return
         each = max(1, windows.num_rows * CHUNK_BYTES // max(1, windows.nbytes))
@@ -122,7 +122,7 @@ class Lifted:
             yield self.answer(piece, plain(piece[FIRST]), plain(piece[LAST]))
 
     def keyed(self, rows: pa.Table, places: Ints, values: pa.Table) -> pa.Table:
-        """The values with the keys that the rows have at these places."""
+        """The values, with the keys of the rows at these indices."""
         taken = pa.array(places)
         keys = {key: rows[key].take(taken) for key in self.keys}
         return pa.table(keys | {name: values[name] for name in values.column_names})
@@ -132,8 +132,8 @@ class Lifted:
     ) -> pa.Table:
         """Exchanged rows by key in the order of state, each key's in order of origin.
 
-        `carried` are the columns they have beside hash, keys, parts and origin; `order` is
-        what they get as `_order`.
+        `carried` are their columns in addition to hash, keys, parts and origin; `order` is their
+        `_order`.
         """
         rows = pa.concat_tables(tables) if tables else self._no_rows(carried)
         rows = in_origin_order(rows)
@@ -149,9 +149,9 @@ class Lifted:
         return pa.schema(fields).empty_table()
 
     def by_key(self, rows: pa.Table) -> tuple[Ints, Ints]:
-        """The order that puts rows of a key side by side, and where each key starts in it.
+        """The permutation that sorts rows by key, and where each key starts in it.
 
-        Rows of one key stay in the order they are in; keys stand in the order of state.
+        Rows of one key keep their order; keys are in the order of state.
         """
         hashes = hashes_of(rows)
         keys = [plain(rows[key]) for key in self.keys]
@@ -166,11 +166,11 @@ def in_origin_order(rows: pa.Table) -> pa.Table:
 
 
 def require_no_retraction(rows: pa.Table, window: str) -> None:
-    """Refuse rows that are retracted: what they once closed cannot be opened again."""
+    """Refuse retracted rows: windows that they have closed cannot be opened again."""
     if SIGN in rows.column_names and not (int_values(plain(rows[SIGN])) == 1).all():
         raise InvalidSpec(
             f"{window} needs rows that are never retracted",
-            got="a correction from the step before it",
+            got="a correction from the previous step",
             do="leave out `keep` in the .late(…) of that step",
         )
 

@@ -1,7 +1,7 @@
-"""How far back an open window may still speak: the largest time inside, key by key.
+"""How far back an open window may still emit: the largest time inside, per key.
 
-A window of rows has the event time of its latest row, and may leave long after it. What
-follows must not close before: the output watermark waits for the smallest of these times.
+A window of rows has the event time of its latest row, and may be emitted long after it. Later
+steps must not close before that: the output watermark waits for the smallest of these times.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PIECE_BYTES = 1 << 20
 class OpenTimes:
     """The table of times, ordered by time: one row per key with an open window.
 
-    `NO_TIME` stands for a key without one.
+    `NO_TIME` means a key without one.
     """
 
     def __init__(self, key_fields: Sequence[pa.Field]) -> None:
@@ -41,7 +41,7 @@ class OpenTimes:
     def moved(
         self, keys: pa.Table, before: NDArray[np.int64], after: NDArray[np.int64]
     ) -> pa.Table:
-        """What the table gains when each key's time goes from `before` to `after`."""
+        """The delta of the table when each key's time changes from `before` to `after`."""
         left = np.flatnonzero((before != after) & (before != NO_TIME))
         come = np.flatnonzero((before != after) & (after != NO_TIME))
         return self._gained(
@@ -51,8 +51,8 @@ class OpenTimes:
             ]
         )
 
-    def anew(self, view: View, keys: pa.Table, times: NDArray[np.int64]) -> pa.Table:
-        """What the table gains when all windows close and these keys open new ones."""
+    def reset(self, view: View, keys: pa.Table, times: NDArray[np.int64]) -> pa.Table:
+        """The delta of the table when all windows close and these keys open new ones."""
         come = np.flatnonzero(times != NO_TIME)
         forgotten = [
             self._rows(piece.drop_columns([ORDER]), orders_of(piece), gone=True)
@@ -62,7 +62,7 @@ class OpenTimes:
         return self._gained([*forgotten, opened])
 
     def earliest(self, view: View, gained: pa.Table) -> int:
-        """The smallest time there is, with what this batch gains; `NO_TIME` if none."""
+        """The smallest time in the table and this batch's delta; `NO_TIME` if there is none."""
         pieces = view.scan(MIN_TIME, None, max_bytes=_PIECE_BYTES)
         for piece, part in meeting(gained, pieces):
             both = part

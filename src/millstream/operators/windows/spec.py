@@ -1,4 +1,4 @@
-"""Where in time a row belongs: frozen values, checked when they are made."""
+"""The specs of tumbling and hopping windows and of everything(): validated frozen dataclasses."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Clock = Literal["event", "processing"]
 class Tumbling:
     """Windows `[start, start + size)`, one after the other, aligned to the epoch + `offset`.
 
-    Both are microseconds. The offset is kept within one size, so equal windows compare
-    equal: `Tumbling(10, 12) == Tumbling(10, 2)`. With a `zone`, days are that zone's days.
+    Both are microseconds. The offset is normalised to less than one size, so equal windows
+    compare equal: `Tumbling(10, 12) == Tumbling(10, 2)`. With a `zone`, days are that zone's.
     """
 
     size: int
@@ -36,7 +36,7 @@ class Tumbling:
 
     @property
     def every(self) -> int:
-        """From one start to the next."""
+        """The distance from one start to the next."""
         return self.size
 
     def __str__(self) -> str:
@@ -45,7 +45,7 @@ class Tumbling:
 
 @dataclass(frozen=True, slots=True)
 class Hopping:
-    """Windows `[start, start + size)`, one beginning `every` so often after the epoch + `offset`.
+    """Windows `[start, start + size)`, one every `every`, aligned to the epoch + `offset`.
 
     With `every` below the size they overlap; above it they sample, and rows between two
     windows are in none.
@@ -78,7 +78,7 @@ class Hopping:
 
 @dataclass(frozen=True, slots=True)
 class Everything:
-    """One window per key, which never ends: it leaves when a trigger says so, and at the finish."""
+    """One window per key, which never ends: emitted by a trigger and at the finish."""
 
     def __str__(self) -> str:
         return "everything()"
@@ -95,16 +95,16 @@ def tumbling(
     zone: str | None = None,
     clock: Clock = "event",
 ) -> Tumbling:
-    """Windows of one size, none overlapping, every row in exactly one.
+    """Windows of one size without overlap; every row is in exactly one.
 
-    `zone` makes windows of whole days follow the days of a time zone, of 23 and 25 hours
-    where its clocks change. `clock="processing"` takes the time of the batch, not the row's.
+    With `zone`, windows of whole days follow the days of a time zone, with 23 or 25 hours when
+    its clocks change. `clock="processing"` uses the batch clock instead of the row's time.
 
     >>> print(tumbling("1 hour", offset="-15 minutes"))
     tumbling("1 hour", offset="45 minutes")
 
     Raises:
-        InvalidSpec: the size is not above zero, a text is no duration, or no such zone.
+        InvalidSpec: the size is not above zero, not a duration, or the zone is unknown.
     """
     return Tumbling(
         positive_micros(size, what="the size of tumbling"),
@@ -122,7 +122,7 @@ def hopping(
     zone: str | None = None,
     clock: Clock = "event",
 ) -> Hopping:
-    """Windows of one size that begin `every` so often: a row is in size ÷ every of them.
+    """Windows of one size, one every `every`: a row is in size ÷ every of them.
 
     >>> print(hopping("1 minute", every="10 seconds"))
     hopping("1 minute", every="10 seconds")
@@ -137,7 +137,7 @@ def hopping(
 
 
 def everything() -> Everything:
-    """One window over all rows of a key; it needs a trigger, or a run until finished."""
+    """One window over all rows of a key; it needs a trigger, or a run that finishes."""
     return Everything()
 
 

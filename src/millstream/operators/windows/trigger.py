@@ -1,7 +1,7 @@
-"""When a window shows what it has before and after its time: frozen values.
+"""The specs of triggers: when a window emits panes before and after its on-time pane.
 
-On time a window always leaves, once. `early` and `late` say when else it is looked at, at
-the end of a batch, if it has something new; `panes` what each look shows.
+A window always emits one on-time pane. `early` and `late` define when else it fires, at the end
+of a batch and only if it has new rows; `panes` defines what each pane contains.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Every:
 
 @dataclass(frozen=True, slots=True)
 class Each:
-    """So many rows since the last pane."""
+    """A number of rows since the last pane."""
 
     rows: int = 1
 
@@ -47,7 +47,7 @@ class When:
 
 @dataclass(frozen=True, slots=True)
 class AnyOf:
-    """As soon as one of them would fire."""
+    """Fires when one of them would fire."""
 
     firings: tuple[Firing, ...]
 
@@ -57,7 +57,7 @@ class AnyOf:
 
 @dataclass(frozen=True, slots=True)
 class AllOf:
-    """When all of them would fire at the end of the same batch."""
+    """Fires when all of them would fire at the end of the same batch."""
 
     firings: tuple[Firing, ...]
 
@@ -70,9 +70,9 @@ Firing = Every | Each | When | AnyOf | AllOf
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """When a window fires beside on time, and what its panes show.
+    """When a window fires in addition to its on-time pane, and what its panes contain.
 
-    Without `late`, each batch that brings a kept window something new shows it.
+    Without `late`, each batch with new rows for a kept window fires.
     """
 
     early: Firing | None = None
@@ -95,14 +95,14 @@ def every(duration: Duration) -> Every:
 
 
 def each(n: int = 1) -> Each:
-    """Fire at the end of the batch in which at least `n` rows have come since the last pane."""
+    """Fire at the end of a batch if at least `n` rows have arrived since the last pane."""
     if type(n) is not int or n < 1:
         raise InvalidSpec("each needs a number of rows from 1", got=repr(n), do="write each(100)")
     return Each(n)
 
 
 def when(sql: str) -> When:
-    """Fire when a condition over the aggregates is true and something is new."""
+    """Fire when a condition over the aggregates is true and there are new rows."""
     if not isinstance(sql, str) or not sql.strip():
         raise InvalidSpec("when needs a condition over the aggregates", got=repr(sql),
                           do='write when("total > 1000")')  # fmt: skip
@@ -122,10 +122,10 @@ def all_of(*firings: Firing) -> AllOf:
 def trigger(
     early: Firing | None = None, late: Firing | None = None, panes: Panes = "accumulating"
 ) -> Trigger:
-    """The spec from what a user writes.
+    """The spec from the user's arguments.
 
     Raises:
-        InvalidSpec: no trigger where one is needed, or no such kind of panes.
+        InvalidSpec: an argument is not a trigger, or the kind of panes is unknown.
     """
     for name, firing in (("early", early), ("late", late)):
         if firing is not None and not isinstance(firing, Firing):

@@ -1,1 +1,1 @@
-"""Arrow columns as numpy arrays, and sums over them that do not depend on order."""
+"""Arrow columns as numpy arrays, and order-independent sums."""

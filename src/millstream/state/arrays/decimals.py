@@ -21,7 +21,7 @@ _LOW_32 = np.int64(0xFFFFFFFF)
 def decimal_total(
     array: pa.Array, present: Mask, empty: Mask, starts: NDArray[np.int64], name: str
 ) -> pa.Array:
-    """Each group's sum, null where `empty`; a sum beyond the type's digits is an error."""
+    """Each group's sum, null where `empty`; a sum that exceeds the type's digits is an error."""
     limbs = decimal_limbs(array)
     if present is not None:
         limbs = np.where(present[:, None], limbs, np.uint64(0))

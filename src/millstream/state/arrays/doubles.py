@@ -1,8 +1,8 @@
-"""Sums of float64 as double-doubles, so that order and batch cuts do not show.
+"""Sums of float64 as double-doubles, so that results do not depend on order or batches.
 
-A value is the unevaluated sum of two float64, `high` and `low`, with `high` the value
-rounded: about 106 bits. Adding is TwoSum with the low parts carried along; one addition
-errs by at most 2⁻¹⁰⁴ of the operands' magnitudes. Infinities and NaN go as in IEEE 754.
+A value is the unevaluated sum of two float64, `high` and `low`, where `high` is the rounded
+value: about 106 bits. Addition is TwoSum with the low parts carried along; its error is at most
+2⁻¹⁰⁴ of the operands' magnitudes. Infinities and NaN follow IEEE 754.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def sum_groups(high: Doubles, low: Doubles, starts: NDArray[np.int64]) -> tuple[
 def _halved(
     high: Doubles, low: Doubles, starts: NDArray[np.int64], sizes: NDArray[np.int64]
 ) -> tuple[Doubles, Doubles, NDArray[np.int64]]:
-    """The neighbours of each group added, the last row of an odd one as it is."""
+    """Adds neighbours in each group; the last row of an odd group is unchanged."""
     halves = (sizes + 1) // 2
     ends = np.cumsum(halves)
     left = 2 * np.arange(ends[-1]) + np.repeat(starts - 2 * (ends - halves), halves)
@@ -67,7 +67,7 @@ def _halved(
 
 
 def two_sum(a: Doubles, b: Doubles) -> tuple[Doubles, Doubles]:
-    """The rounded sums of pairs, and exactly what rounding took from them."""
+    """The rounded sums of pairs, and their exact rounding errors."""
     total = a + b
     part = total - a
     return total, (a - (total - part)) + (b - part)

@@ -26,9 +26,9 @@ _DTYPES: dict[tuple[int, bool], type[np.integer[Any]]] = {
 
 
 def plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """The column as one array with nothing wrapped around its values.
+    """The column as one plain array.
 
-    Chunks are joined, dictionaries decoded, views and extension types unwrapped.
+    Chunks are combined, dictionaries decoded, views and extension types unwrapped.
     """
     if isinstance(column, pa.ChunkedArray):
         column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
@@ -60,7 +60,7 @@ def is_int_like(kind: pa.DataType) -> bool:
 
 
 def validity(array: pa.Array) -> NDArray[np.bool_] | None:
-    """True where there is a value; None when there is one everywhere."""
+    """True where the value is not null; None if there are no nulls."""
     if array.null_count == 0:
         return None
     mask: NDArray[np.bool_] = array.is_valid().to_numpy(zero_copy_only=False)
@@ -68,7 +68,7 @@ def validity(array: pa.Array) -> NDArray[np.bool_] | None:
 
 
 def int_values(array: pa.Array) -> NDArray[np.int64]:
-    """The integers of an int-like column; anything where it is null."""
+    """The integers of an int-like column; undefined where it is null."""
     if len(array) == 0:
         return np.zeros(0, dtype=np.int64)
     kind = array.type
@@ -82,7 +82,7 @@ def int_values(array: pa.Array) -> NDArray[np.int64]:
 
 
 def float_values(array: pa.Array) -> NDArray[np.float64]:
-    """The numbers of a floating column as float64; anything where it is null."""
+    """The numbers of a floating column as float64; undefined where it is null."""
     if len(array) == 0:
         return np.zeros(0, dtype=np.float64)
     if not pa.types.is_float64(array.type):
@@ -92,7 +92,7 @@ def float_values(array: pa.Array) -> NDArray[np.float64]:
 
 
 def decimal_limbs(array: pa.Array) -> NDArray[np.uint64]:
-    """The 128 bits of each decimal as two words (low, high); anything where it is null."""
+    """The 128 bits of each decimal as two words (low, high); undefined where it is null."""
     if len(array) == 0:
         return np.zeros((0, 2), dtype=np.uint64)
     raw = np.frombuffer(array.buffers()[1], np.uint64, 2 * (array.offset + len(array)))
@@ -102,7 +102,7 @@ def decimal_limbs(array: pa.Array) -> NDArray[np.uint64]:
 def byte_spans(
     array: pa.Array,
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
-    """The bytes under a text or binary column, and each row's start and length in them."""
+    """The bytes of a text or binary column, and each row's start and length in them."""
     kind, count = array.type, len(array)
     if pa.types.is_fixed_size_binary(kind):
         width = kind.byte_width
@@ -130,7 +130,7 @@ def list_offsets(array: pa.Array) -> NDArray[np.int64]:
 
 
 def taken(table: pa.Table, places: NDArray[np.int64]) -> pa.Table:
-    """The rows at these places; a column without any value costs nothing."""
+    """The rows at these indices; columns of nulls are not copied."""
     at = pa.array(places)
     columns = [
         pa.nulls(len(places), column.type)
@@ -142,14 +142,14 @@ def taken(table: pa.Table, places: NDArray[np.int64]) -> pa.Table:
 
 
 def only(values: pa.Array, where: NDArray[np.bool_]) -> pa.Array:
-    """The values where they are meant, null elsewhere."""
+    """The values where the mask is true, null in all other rows."""
     return values.take(pa.array(np.arange(len(values)), mask=~where))
 
 
 def spans_to_rows(
     starts: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """All indices start, start+1, … of every span, and for each the span it belongs to."""
+    """All indices start, start+1, … of every span, and the span of each."""
     owners = np.repeat(np.arange(len(starts), dtype=np.int64), lengths)
     before = np.cumsum(lengths) - lengths
     rows = np.arange(len(owners), dtype=np.int64) + (starts - before)[owners]
@@ -159,9 +159,9 @@ def spans_to_rows(
 def in_chunks(
     starts: NDArray[np.int64], lengths: NDArray[np.int64], most: int
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """As `spans_to_rows`, at most so many indices at a time: the spans, then the indices.
+    """As `spans_to_rows`, at most `most` indices at a time: the spans, then the indices.
 
-    A span that is longer than that is in several chunks.
+    A longer span is in several chunks.
     """
     ends = np.cumsum(lengths)
     for low in range(0, int(ends[-1]) if len(ends) else 0, most):

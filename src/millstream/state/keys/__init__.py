@@ -1,1 +1,1 @@
-"""Keys of rows: which are equal, how they are ordered, how they are hashed."""
+"""Keys of rows: equality, order and hashes."""

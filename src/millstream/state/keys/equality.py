@@ -1,4 +1,4 @@
-"""When two keys are the same, and in what order different ones stand.
+"""Equality and order of keys.
 
 Equality is that of the canonical hash: null equals null, NaN equals NaN, and
 negative zero equals zero, also inside structs and lists.
@@ -159,7 +159,7 @@ def _dense(values: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def canonical(array: pa.Array) -> pa.Array:
-    """The column with one NaN and no negative zero, whichever of them came first."""
+    """The column with one NaN and no negative zero."""
     kind = array.type
     if pa.types.is_floating(kind):
         values = float_values(array) + 0.0

@@ -73,7 +73,7 @@ def buckets_of(hashes: U64, count: int) -> NDArray[np.int64]:
 
 
 def bucket_shift(count: int) -> int:
-    """By how many bits a hash is shifted right to give its bucket of `count`."""
+    """The number of bits by which a hash is shifted right to give its bucket of `count`."""
     if count < 1 or count & (count - 1) or count > 2**31:
         raise InvalidInput(
             "the number of buckets needs to be a power of two", got=str(count), do="take 256"
@@ -82,7 +82,7 @@ def bucket_shift(count: int) -> int:
 
 
 def hash_range(buckets: tuple[int, int], of: int) -> tuple[int, int]:
-    """The least and the greatest hash of a bucket range [low, high) of `of` buckets."""
+    """The smallest and the largest hash of a bucket range [low, high) of `of` buckets."""
     low, high = buckets
     if not 0 <= low < high <= of:
         raise InvalidInput(

@@ -1,7 +1,7 @@
 """xxHash64 over many rows at a time: the function of Spark's `xxhash64`, in numpy.
 
-Every function takes one seed per row and gives one hash per row, so that values are
-chained: the hash of one is the seed of the next.
+Every function takes one seed per row and returns one hash per row, so values can be chained:
+the hash of one is the seed of the next.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _STRIPE = 32
 
 
 def hash_longs(values: NDArray[np.int64], seeds: U64) -> U64:
-    """The hash of each 64-bit integer; one seed, or one integer, may stand for all rows."""
+    """The hash of each 64-bit integer; a single seed or integer applies to all rows."""
     mixed = _round(_ZERO, values.view(np.uint64)) ^ (seeds + _P5_PLUS_8)
     mixed = _rotate(mixed, 27)
     mixed *= _P1

@@ -1,4 +1,4 @@
-"""What a batch brings meets what the state holds, piece by piece."""
+"""Combines the rows of a batch with those of the state, piece by piece."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 def meeting(
     batch: pa.Table, pieces: Iterator[pa.Table]
 ) -> Iterator[tuple[pa.Table | None, pa.Table]]:
-    """Each piece with the rows of the batch up to its last (order, hash), then the others.
+    """Each piece with the rows of the batch up to its last (order, hash), then the remaining rows.
 
-    Both are sorted by (order, hash); a piece holds all rows the state has for each
-    (order, hash) in it. A piece may meet no row of the batch, the last rows no piece.
+    Both are sorted by (order, hash); a piece has all rows of the state for each (order, hash)
+    in it. There may be no rows for a piece, and no piece for the last rows.
     """
     orders, hashes = orders_of(batch), hashes_of(batch)
     taken = 0
@@ -38,7 +38,7 @@ def meeting(
 
 
 def together(batch: pa.Table, pieces: Iterator[pa.Table], spec: StateSpec) -> Iterator[pa.Table]:
-    """What the state and a combined batch hold, as combined pieces in the order of the state."""
+    """The rows of the state and of a batch, as combined pieces in the order of the state."""
     visible = spec.visible.names
     for piece, part in meeting(batch, pieces):
         if piece is None:

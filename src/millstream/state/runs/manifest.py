@@ -1,4 +1,4 @@
-"""Which runs count: an immutable list, and the changes to it that commits hold."""
+"""The current runs: an immutable list, and the changes to it that commits hold."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class Change:
     """What one commit does to a step's manifest.
 
-    `replace` puts merged runs in the place of those they were made of, then `add`
-    appends the batch's own runs, then `floor` forgets all rows of a smaller order.
+    `replace` substitutes merged runs for the runs they were made of, then `add`
+    appends the batch's own runs, then `floor` drops all rows of a smaller order.
     """
 
     add: tuple[Run, ...] = ()
@@ -26,7 +26,7 @@ class Change:
     floor: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The change as it stands in a commit."""
+        """The change as it is stored in a commit."""
         return {
             "add": [run.to_json() for run in self.add],
             "replace": [[list(ids), run.to_json()] for ids, run in self.replace],
@@ -45,18 +45,18 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The runs in force, oldest first, and the order below which rows are forgotten."""
+    """The current runs, oldest first, and the order below which rows are dropped."""
 
     runs: tuple[Run, ...] = ()
     floor: int = MIN_TIME
 
     @property
     def files(self) -> frozenset[str]:
-        """The names of all files in force."""
+        """The names of all files of the current runs."""
         return frozenset(segment.file for run in self.runs for segment in run.segments)
 
     def apply(self, change: Change) -> Manifest:
-        """The manifest after a change; segments wholly below the floor leave it."""
+        """The manifest after a change; segments entirely below the floor are removed."""
         runs = self.runs
         for ids, merged in change.replace:
             runs = _replaced(runs, ids, merged)
@@ -65,7 +65,7 @@ class Manifest:
         return Manifest(tuple(filter(None, (_above(run, floor) for run in runs))), floor)
 
     def to_json(self) -> dict[str, Any]:
-        """The whole manifest, as every hundredth commit holds it."""
+        """The whole manifest, as every hundredth commit stores it."""
         return {"runs": [run.to_json() for run in self.runs], "floor": self.floor}
 
     @classmethod
@@ -79,7 +79,7 @@ def _replaced(runs: tuple[Run, ...], ids: tuple[str, ...], merged: Run) -> tuple
     first = have.index(ids[0]) if ids and ids[0] in have else None
     if first is None or tuple(have[first : first + len(ids)]) != ids:
         raise InvalidInput(
-            f"a merge needs the runs it replaces side by side: {', '.join(ids)}",
+            f"a merge needs the runs it replaces to be adjacent: {', '.join(ids)}",
             got=", ".join(have) or "no runs",
             do="drop the merge: its files are orphans",
         )
@@ -90,7 +90,7 @@ def _appended(runs: tuple[Run, ...], new: tuple[Run, ...]) -> tuple[Run, ...]:
     twice = {run.id for run in runs} & {run.id for run in new}
     if twice:
         raise InvalidInput(
-            "a run needs an id of its own",
+            "a run needs a unique id",
             got=f"{', '.join(sorted(twice))} again",
             do="apply each change once",
         )

@@ -1,4 +1,4 @@
-"""Fewer, larger runs: chosen by size, merged in pieces, in a thread of the driver."""
+"""Merges runs into fewer, larger ones: chosen by size, in pieces, in a thread of the driver."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _LOW_PRIORITY = 10
 
 
 def choose(runs: Sequence[Run], *, fanout: int = 4) -> tuple[Run, ...] | None:
-    """The young runs to merge, or None: as long as the next is no larger than their sum.
+    """The newest runs to merge, or None: runs are added while the next is no larger than their sum.
 
-    At least `fanout` runs come together, so a row is rewritten a logarithmic number of
-    times and the runs stay few.
+    At least `fanout` runs are merged, so a row is rewritten a logarithmic number of times and
+    the number of runs stays small.
     """
     chosen: list[Run] = []
     size = 0
@@ -57,10 +57,10 @@ def merge(
     piece_bytes: int = PIECE_BYTES,
     stop: Callable[[], bool] = lambda: False,
 ) -> Run | None:
-    """The runs (oldest first) as one, in segments of about `piece_bytes`; None if stopped.
+    """Merge the runs (oldest first) into one, in segments of about `piece_bytes`; None if stopped.
 
-    Rows below the floor are left out, and tombstones too if `oldest` says that no run
-    is older than these. A piece is a range of buckets; memory holds a few copies of one.
+    Rows below the floor are dropped, and also tombstones if these are the `oldest` runs. A piece
+    is a range of buckets; memory holds a few copies of one.
     """
     segments = []
     stem = name.removesuffix(SUFFIX)
@@ -115,7 +115,7 @@ def _pieces(
 
 @dataclass(slots=True)
 class _Work:
-    """One merge, from being offered to being taken."""
+    """One merge, from `offer` to `take`."""
 
     folder: Path
     spec: StateSpec
@@ -132,8 +132,8 @@ class _Work:
 class Merger:
     """Merges at most one set of runs per table at a time; batches never wait for it.
 
-    `incarnation` makes file names unique among all drivers that ever ran the job. An
-    unfinished merge leaves only files that no manifest names.
+    `incarnation` makes file names unique among all runs of the job. An unfinished merge leaves
+    only unreferenced files.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class Merger:
     def offer(
         self, place: Hashable, folder: Path, spec: StateSpec, manifest: Manifest, *, batch: int
     ) -> bool:
-        """Begin a merge if a table's runs call for one and none is under way."""
+        """Start a merge if a table's runs need one and none is in progress."""
         runs = choose(manifest.runs, fanout=self._fanout)
         if runs is None or place in self._work or self._stop.is_set():
             return False
@@ -174,11 +174,11 @@ class Merger:
     def take(
         self, place: Hashable, manifest: Manifest, *, wait: float = 0.0
     ) -> tuple[tuple[tuple[str, ...], Run], ...]:
-        """What a finished merge replaces, for the `replace` of the next Change; else nothing.
+        """The replacements of a finished merge, for `replace` of the next Change; else none.
 
-        The manifest is the one that Change will be applied to. Runs that have left it
-        because the floor has passed them need no replacing; if one is gone for any other
-        reason the merge is dropped. An error of the merge is raised here.
+        The manifest is the one that Change will be applied to. Runs that were removed from it
+        by the floor need no replacement; if one is missing for any other reason, the merge is
+        discarded. An error of the merge is raised here.
         """
         work = self._work.get(place)
         if work is None or not work.done.wait(wait):
@@ -196,18 +196,18 @@ class Merger:
         return ((ids, work.result),) if ids and forgotten else ()
 
     def oldest_batch(self, place: Hashable) -> int | None:
-        """The batch in the names of the files the merge under way writes; keep them and later."""
+        """The batch in the file names of the current merge; keep its files and later ones."""
         work = self._work.get(place)
         return None if work is None else work.batch
 
     def reading(self, place: Hashable) -> frozenset[str]:
-        """The files the merge under way reads; keep them, also when no manifest names them."""
+        """The files that the current merge reads; keep them, also if no manifest refers to them."""
         work = self._work.get(place)
         runs = () if work is None else work.runs
         return frozenset(segment.file for run in runs for segment in run.segments)
 
     def close(self) -> None:
-        """Stop after the piece in hand and forget what was not taken."""
+        """Stop after the current piece and discard the rest."""
         self._stop.set()
         self._queue.put(None)
         if self._thread is not None:

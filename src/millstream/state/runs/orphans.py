@@ -1,4 +1,4 @@
-"""Files that no manifest names any more, and their end."""
+"""Deletes files that no manifest refers to any more."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 def collect(folder: Path, keep: set[str], *, batch_below: int | None) -> list[str]:
     """Delete the state files in a step's folder that are not in `keep`; return their names.
 
-    Files of the batch `batch_below` and later ones stay, whoever names them: they may be
-    an attempt's that is still writing. Files that are not state's are left alone.
+    Files of the batch `batch_below` and later stay in any case: an attempt may still be writing
+    them. Files that are not state files are ignored.
     """
     deleted = []
     for path in sorted(folder.iterdir()):

@@ -1,8 +1,8 @@
 """Sorted rows in files: a segment is one file, a run is what one batch or merge wrote.
 
-A segment is an Arrow IPC file with one uncompressed record batch, read through a memory
-map. Its name, size and checksum stand in the manifest; nothing is ever overwritten.
-File names begin with the number of the batch that made them (`000000000012-…`).
+A segment is an Arrow IPC file with one uncompressed record batch, read through a memory map. Its
+name, size and checksum are in the manifest; files are never overwritten. File names begin with
+the number of the batch that wrote them (`000000000012-…`).
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _VERIFIED = 65536
 
 
 def file_name(batch: int, *parts: str) -> str:
-    """A file's name: the batch, then what tells it from all others (incarnation, attempt, …)."""
+    """A file's name: the batch, then what makes it unique (incarnation, attempt, …)."""
     return "-".join([f"{batch:012d}", *parts]) + SUFFIX
 
 
 def batch_of(file: str) -> int | None:
-    """The batch a file name begins with; None if the file is not one of state's."""
+    """The batch a file name begins with; None if it is not a state file."""
     number, dash, _ = file.partition("-")
     return int(number) if dash and number.isdecimal() and file.endswith(SUFFIX) else None
 
@@ -60,7 +60,7 @@ class Segment:
     checksum: int
 
     def to_json(self) -> dict[str, Any]:
-        """The entry as it stands in a commit."""
+        """The entry as it is stored in a commit."""
         return asdict(self)
 
     @classmethod
@@ -71,7 +71,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Segments of disjoint bucket ranges that are of one age; `level` counts the merges."""
+    """Segments of disjoint bucket ranges of the same age; `level` counts the merges."""
 
     id: str
     segments: tuple[Segment, ...]
@@ -88,7 +88,7 @@ class Run:
         return sum(segment.rows for segment in self.segments)
 
     def to_json(self) -> dict[str, Any]:
-        """The run as it stands in a commit."""
+        """The run as it is stored in a commit."""
         return {
             "id": self.id,
             "level": self.level,
@@ -107,7 +107,7 @@ def write_segment(
 ) -> Segment:
     """Write sorted, combined rows as a new file and make it and its folder durable.
 
-    The name must be new: an existing file is another attempt's, and this one stops.
+    The name must be new: an existing file belongs to another attempt, and this one stops.
     """
     orders, _ = _checked(table, buckets, of)
     file = name if name.endswith(SUFFIX) else name + SUFFIX
@@ -126,7 +126,7 @@ def write_segment(
 
 
 def _checked(table: pa.Table, buckets: tuple[int, int], of: int) -> tuple[np.ndarray, np.ndarray]:
-    """Orders and hashes of rows that may become a segment; a reader trusts their order."""
+    """Check rows for a segment, whose order readers rely on; returns their orders and hashes."""
     if len(table) == 0:
         raise InvalidInput("a segment needs rows", got="none", do="write no file for no rows")
     orders, hashes = orders_of(table), hashes_of(table)
@@ -135,7 +135,7 @@ def _checked(table: pa.Table, buckets: tuple[int, int], of: int) -> tuple[np.nda
         raise InvalidInput(
             f"a segment needs rows of the buckets [{buckets[0]}, {buckets[1]}) of {of}",
             got="a row of another bucket",
-            do="part the rows by bucket first",
+            do="partition the rows by bucket first",
         )
     if not is_sorted(orders, hashes):
         raise InvalidInput(
@@ -159,9 +159,9 @@ def _create(path: Path, payload: pa.Buffer) -> None:
         handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     except FileExistsError as error:
         raise Fenced(
-            "a state file needs a name of its own",
+            "a state file needs a unique name",
             got=f"{path.name}, which another attempt has written",
-            do="let the other run go on, or start again with a new incarnation",
+            do="let the other run continue, or start again with a new incarnation",
         ) from error
     try:
         with os.fdopen(handle, "wb", buffering=0) as file:
@@ -233,7 +233,7 @@ def _mapped(path: Path, segment: Segment, *, verify: bool) -> pa.RecordBatch:
         if size != segment.bytes:
             raise _damaged(path, f"{size} bytes instead of {segment.bytes}")
         if verify and zlib.crc32(source.read_buffer(size)) != segment.checksum:
-            raise _damaged(path, "another checksum than was written")
+            raise _damaged(path, "a different checksum than was written")
         reader = pa.ipc.open_file(source)
         batch = reader.get_batch(0)
     except FileNotFoundError as error:
@@ -246,7 +246,7 @@ def _mapped(path: Path, segment: Segment, *, verify: bool) -> pa.RecordBatch:
 
 def _check_format(path: Path, batch: pa.RecordBatch, segment: Segment) -> None:
     if batch.num_rows != segment.rows:
-        raise _damaged(path, "another number of rows than was written")
+        raise _damaged(path, "a different number of rows than was written")
     metadata = batch.schema.metadata or {}
     versions = (metadata.get(b"millstream.state"), metadata.get(_METADATA_HASH))
     if versions != (str(FORMAT_VERSION).encode(), str(HASH_VERSION).encode()):

@@ -19,9 +19,9 @@ _FEW_ORDERS = 16
 def spans(
     orders: Orders, hashes: Hashes, wanted_orders: Orders, wanted_hashes: Hashes
 ) -> tuple[Rows, Rows]:
-    """For each wanted (order, hash) the first row of its equals and how many there are.
+    """For each wanted (order, hash), the first equal row and the number of equal rows.
 
-    The cost follows the wanted rows and the logarithm of those searched.
+    The cost depends on the wanted rows and the logarithm of the searched ones.
     """
     starts = lower_bound(orders, hashes, wanted_orders, wanted_hashes)
     lengths = np.zeros(len(starts), dtype=np.int64)
@@ -40,9 +40,9 @@ def spans(
 def lower_bound(
     orders: Orders, hashes: Hashes, wanted_orders: Orders, wanted_hashes: Hashes
 ) -> Rows:
-    """For each wanted (order, hash) the first row that is not below it.
+    """For each wanted (order, hash), the first row that is not below it.
 
-    Quickest where wanted rows of the same order stand together, sorted by their hash.
+    Fastest if wanted rows of the same order are adjacent, sorted by hash.
     """
     firsts = np.flatnonzero(np.diff(wanted_orders, prepend=wanted_orders[:1] - 1))
     low = np.searchsorted(orders, wanted_orders[firsts], side="left")

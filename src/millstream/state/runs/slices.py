@@ -1,4 +1,4 @@
-"""Parts of sorted runs: which rows of a segment belong to an order and bucket range."""
+"""Parts of sorted runs: the rows of a segment in an order and bucket range."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _OFFSET_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The rows [start, stop) of a segment, of which those in a hash range are meant."""
+    """The rows [start, stop) of a segment, restricted to a hash range."""
 
     batch: pa.RecordBatch
     orders: NDArray[np.int64]
@@ -42,7 +42,7 @@ class Slice:
     share: float
 
     def rows(self, start: int, stop: int) -> pa.RecordBatch:
-        """The meant rows between two places of the segment."""
+        """The rows of the slice between two indices of the segment."""
         if self.share < 1:
             if self.orders[start] != self.orders[stop - 1]:
                 part = self.hashes[start:stop]
@@ -55,7 +55,7 @@ class Slice:
         return self.batch.slice(start, stop - start)
 
     def bytes_before(self, places: NDArray[np.int64]) -> NDArray[np.float64]:
-        """About how many bytes of meant rows stand before each place."""
+        """The approximate size in bytes of the slice's rows before each index."""
         count = max(self.batch.num_rows, 1)
         sizes = np.zeros(len(places))
         for column in self.batch.columns:
@@ -105,10 +105,10 @@ def read(folder: Path, spec: StateSpec, segment: Segment) -> pa.RecordBatch:
 
 
 def places(parts: Sequence[Slice], max_bytes: int) -> NDArray[np.int64]:
-    """Where to cut slices into pieces of at most about `max_bytes`, a row per piece edge.
+    """Where to cut slices into pieces of at most about `max_bytes`: one row per cut.
 
-    Row i of the result cuts slice j at place [i, j]. All slices are cut at the same
-    (order, hash), so that the rows of one key never part.
+    Row i of the result cuts slice j at index [i, j]. All slices are cut at the same
+    (order, hash), so the rows of one key stay together.
     """
     ends = np.array([[part.start for part in parts], [part.stop for part in parts]])
     cut_orders, cut_hashes = _cuts(parts, max_bytes)
@@ -130,7 +130,7 @@ def places(parts: Sequence[Slice], max_bytes: int) -> NDArray[np.int64]:
 
 
 def _cuts(parts: Sequence[Slice], max_bytes: int) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-    """The (order, hash) at which about half of `max_bytes` has come together, again and again."""
+    """The (order, hash) after each half of `max_bytes`, approximately."""
     weights, orders, hashes = [], [], []
     for part in parts:
         edges = np.array([part.start, part.stop], dtype=np.int64)

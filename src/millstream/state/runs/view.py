@@ -1,4 +1,4 @@
-"""A step's state as one kernel sees it: a bucket range of all runs, combined as it is read."""
+"""A step's state as a kernel reads it: a bucket range of all runs, combined when read."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _MAX_BYTES = 64 * 2**20
 
 
 class View:
-    """The rows at or above `floor` in the buckets [low, high), whoever wrote their runs.
+    """The rows at or above `floor` in the buckets [low, high), of all runs.
 
-    The cost of a lookup follows the rows asked for, that of a scan the rows it gives.
+    The cost of a lookup depends on the wanted rows, that of a scan on the rows it returns.
     """
 
     def __init__(
@@ -53,18 +53,18 @@ class View:
 
     @property
     def rows(self) -> int:
-        """About how many rows the runs hold for these buckets, each run counted by itself."""
+        """The approximate number of rows of these buckets, added over the runs."""
         return self._estimate("rows")
 
     @property
     def bytes(self) -> int:
-        """About how many bytes of files these buckets take."""
+        """The approximate size of these buckets in files."""
         return self._estimate("bytes")
 
     def lookup(self, wanted: pa.Table) -> tuple[NDArray[np.bool_], pa.Table]:
         """Which of the wanted (`_order`, `_hash`, keys) exist, and their combined values.
 
-        The values stand in the order of the wanted rows, null where there are none.
+        The values are in the order of the wanted rows; null where there are none.
         """
         self._refuse_foreign(wanted)
         found = np.zeros(len(wanted), dtype=np.bool_)
@@ -84,10 +84,10 @@ class View:
         return found, values.take(pa.array(at, mask=~found))
 
     def find(self, wanted: pa.Table) -> pa.Table:
-        """All rows that agree with a wanted one in `_order`, `_hash` and the keys it has.
+        """All rows equal to a wanted one in `_order`, `_hash` and the keys that it has.
 
-        The wanted rows lack some of the keys, which the hash leaves out too. Found rows
-        are combined, and their `_order` is the place of the wanted row they are for.
+        The wanted rows lack some of the keys, which are not in the hash either. Found rows
+        are combined, and their `_order` is the index of their wanted row.
         """
         self._refuse_foreign(wanted)
         names = [name for name in self.spec.key_names if name in wanted.column_names]
@@ -102,9 +102,9 @@ class View:
     def stored(
         self, wanted: pa.Table, *, max_bytes: int = _MAX_BYTES
     ) -> Iterator[tuple[NDArray[np.int64], pa.Table]]:
-        """As `find`, for rows that are written once: as they stand, and where each is wanted.
+        """As `find`, for rows that are written once: stored rows, and the wanted row of each.
 
-        Nothing is combined or sorted; pieces are of about `max_bytes`, whatever is wanted.
+        Nothing is combined or sorted; pieces have about `max_bytes`.
         """
         self._refuse_foreign(wanted)
         names = [name for name in self.spec.key_names if name in wanted.column_names]
@@ -121,8 +121,8 @@ class View:
     ) -> Iterator[pa.Table]:
         """Combined rows with low <= `_order` < high, sorted by (`_order`, `_hash`, keys).
 
-        `high` None means no end. Pieces are of about `max_bytes` read at most; only
-        the slices asked for are read.
+        `high` None means no end. At most about `max_bytes` are read per piece; only the slices
+        in the range are read.
         """
         parts = list(self._slices(max(low, self.floor), high))
         if not parts:
@@ -135,14 +135,14 @@ class View:
                 yield piece
 
     def next_order(self, low: int) -> int | None:
-        """The smallest order at or above `low` that a run holds, tombstones included."""
+        """The smallest order at or above `low` in any run, tombstones included."""
         parts = self._slices(max(low, self.floor), None)
         return min((int(part.orders[part.start]) for part in parts), default=None)
 
     def in_pieces(self, rows: pa.Table, max_bytes: int) -> Iterator[tuple[View, pa.Table]]:
-        """This view as several over fewer buckets each, of about `max_bytes`, with their rows.
+        """Split this view by buckets into views of about `max_bytes`, each with its rows.
 
-        `rows` have a `_hash`; each piece is given those whose keys are its own.
+        `rows` have a `_hash`; each piece gets the rows of its own buckets.
         """
         low, high = self.buckets
         count = max(1, min(high - low, -(-(self.bytes + rows.nbytes) // max_bytes)))
@@ -164,7 +164,7 @@ class View:
     def _slices(
         self, low: int, high: int | None, buckets: tuple[int, int] | None = None
     ) -> Iterator[Slice]:
-        """All slices, those of the oldest run first; or those of some buckets."""
+        """All slices, or those of some buckets; the oldest run first."""
         for run in self.runs:
             yield from slices(
                 self.folder,
@@ -178,7 +178,7 @@ class View:
     def _candidates(
         self, wanted: pa.Table, names: Sequence[str]
     ) -> tuple[NDArray[np.int64], pa.Table]:
-        """Rows with a wanted key, of the oldest run first, and which wanted row each is for."""
+        """Rows with a wanted key, oldest run first, and the wanted row of each."""
         owners, parts = [], []
         for part, orders, hashes, keys in self._asked(wanted, names):
             owner, rows = _matching(part, orders, hashes, keys)
@@ -192,7 +192,7 @@ class View:
     def _asked(
         self, wanted: pa.Table, names: Sequence[str]
     ) -> Iterator[tuple[Slice, NDArray[np.int64], NDArray[np.uint64], Mapping[str, pa.Array]]]:
-        """The slices that may hold wanted rows, each with what is wanted: orders, hashes, keys."""
+        """The slices that may have wanted rows, each with the wanted orders, hashes and keys."""
         orders, hashes = orders_of(wanted), hashes_of(wanted)
         keys = {n: plain(wanted[n]).cast(self.spec.keys.field(n).type) for n in names}
         if len(hashes) == 0:
@@ -226,7 +226,7 @@ class View:
 
 
 def _by_owner(owners: NDArray[np.int64], rows: pa.Table) -> tuple[NDArray[np.int64], pa.Table]:
-    """Those for the same wanted row together, oldest first."""
+    """Rows sorted by wanted row, oldest first."""
     if (owners[1:] >= owners[:-1]).all():
         return owners, rows
     order = np.argsort(owners, kind="stable")
@@ -234,7 +234,7 @@ def _by_owner(owners: NDArray[np.int64], rows: pa.Table) -> tuple[NDArray[np.int
 
 
 def _newest(rows: pa.Table, spec: StateSpec) -> pa.Table:
-    """The last row of each key that is alive: all there is where every value is the newest one."""
+    """The last live row of each key: the combined row if all values are `last`."""
     keys = [plain(rows[name]) for name in spec.key_names]
     order, starts, _ = arrange(orders_of(rows), hashes_of(rows), keys)
     lasts = np.append(starts[1:], len(rows))[: len(starts)] - 1
@@ -261,7 +261,7 @@ def _matching(
     hashes: NDArray[np.uint64],
     keys: Mapping[str, pa.Array],
 ) -> tuple[NDArray[np.int64], pa.RecordBatch]:
-    """The rows of one slice with a wanted key, and which wanted row each is for."""
+    """The rows of one slice with a wanted key, and the wanted row of each."""
     mine, starts, lengths = _spans(part, orders, hashes)
     rows, owners = spans_to_rows(starts, lengths)
     return _agreeing(part, rows, mine[owners], keys)
@@ -270,7 +270,7 @@ def _matching(
 def _spans(
     part: Slice, orders: NDArray[np.int64], hashes: NDArray[np.uint64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """The wanted rows a slice may hold, where the rows of their hash start, how many there are."""
+    """The wanted rows a slice may have, the first row of their hash, and the number of rows."""
     mine = np.flatnonzero(
         (hashes >= np.uint64(part.least))
         & (hashes <= np.uint64(part.greatest))
@@ -292,7 +292,7 @@ def _agreeing(
     owners: NDArray[np.int64],
     keys: Mapping[str, pa.Array],
 ) -> tuple[NDArray[np.int64], pa.RecordBatch]:
-    """Of rows whose hash is wanted those whose keys are too, and which wanted row each is for."""
+    """Of rows with a wanted hash, those with the wanted keys, and the wanted row of each."""
     taken = pa.array(rows)
     have = [plain(part.batch.column(name).take(taken)) for name in keys]
     want = [key.take(pa.array(owners)) for key in keys.values()]

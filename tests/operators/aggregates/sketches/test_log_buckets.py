@@ -31,7 +31,7 @@ def shown(values: list[float], error: float) -> list[float]:
 @example(sys.float_info.min, 0.0001)
 @example(1.0, 0.01)
 @example(-1.0, 0.01)
-def test_a_bucket_stands_for_a_number_within_the_error(value: float, error: float) -> None:
+def test_the_value_of_a_bucket_is_within_the_error(value: float, error: float) -> None:
     [found] = shown([value], error)
     assert math.isfinite(found)
     assert abs(found - value) <= error * abs(value) * (1 + 1e-9)
@@ -44,7 +44,7 @@ def test_buckets_are_in_the_order_of_numbers(values: list[float], error: float) 
 
 
 @pytest.mark.parametrize("error", ERRORS)
-def test_zero_infinities_and_nan_have_buckets_of_their_own(error: float) -> None:
+def test_zero_infinities_and_nan_have_separate_buckets(error: float) -> None:
     values = [-math.inf, -sys.float_info.max, -sys.float_info.min, -0.0, sys.float_info.min,
               sys.float_info.max, math.inf, math.nan]  # fmt: skip
     buckets = LogBuckets(error).of(np.array(values)).astype(np.int64)
@@ -55,7 +55,7 @@ def test_zero_infinities_and_nan_have_buckets_of_their_own(error: float) -> None
 
 
 @pytest.mark.parametrize("value", [5e-324, -5e-324, 2.2e-308])
-def test_what_a_double_cannot_hold_in_full_counts_as_zero(value: float) -> None:
+def test_subnormal_doubles_count_as_zero(value: float) -> None:
     assert shown([value], 0.01) == [0.0]
 
 

@@ -66,7 +66,7 @@ EARLY = ((MIN_TIME, 0), (MIN_TIME, 0))
 STILL = ((0, 0), (0, 0))
 
 
-def test_rows_meet_in_one_batch_and_across_batches_both_bounds_included() -> None:
+def test_rows_match_in_one_batch_and_across_batches_both_bounds_included() -> None:
     with Driver(kernel((-5, 10))) as driver:
         first = step(driver, [search(1, 100)], [click(1, 95), click(2, 94), click(3, 110)], EARLY)
         assert pairs(first) == [(1, 1), (1, 3)]
@@ -87,7 +87,7 @@ def test_a_pair_has_the_columns_of_both_once_the_key_and_the_later_time() -> Non
     assert left.tables[0].schema.names == [*kernel().output().names, "_time", "_sign"]
 
 
-def test_a_suffix_tells_the_columns_of_both_sides_apart() -> None:
+def test_a_suffix_distinguishes_the_columns_of_both_sides() -> None:
     spec = Interval(ON, (-10, 10), "full", "_r")
     made = IntervalKernel(spec, (SEARCHES, SEARCHES), (("ts", 0), ("ts", 0)))
     with Driver(made) as driver:
@@ -100,7 +100,7 @@ def test_a_suffix_tells_the_columns_of_both_sides_apart() -> None:
     assert made.output().names[:6] == ["user", "word", "ts", "word_r", "ts_r", "event_time"]
 
 
-def test_a_left_row_leaves_alone_when_the_watermark_of_the_right_is_beyond_its_reach() -> None:
+def test_an_unmatched_left_row_is_emitted_when_the_right_watermark_is_beyond_its_reach() -> None:
     with Driver(kernel((0, 10), "left")) as driver:
         come = step(driver, [search(1, 100), search(2, 101)], [], EARLY)
         assert (pairs(come), come.held) == ([], 100)
@@ -121,7 +121,7 @@ def test_a_right_row_waits_for_the_watermark_of_the_left() -> None:
     assert left.rows[0]["user"] == "a"
 
 
-def test_rows_without_a_key_match_nothing_and_leave_an_outer_join_at_once() -> None:
+def test_rows_without_a_key_match_nothing_and_are_emitted_by_an_outer_join_at_once() -> None:
     for how, wanted in (("inner", []), ("full", [(1, None), (None, 1)])):
         with Driver(kernel(how=how)) as driver:
             left = step(driver, [search(1, 100, None)], [click(1, 100, None)], EARLY)
@@ -129,7 +129,7 @@ def test_rows_without_a_key_match_nothing_and_leave_an_outer_join_at_once() -> N
             assert left.gained == 0
 
 
-def test_a_late_row_is_one_that_can_match_nothing_kept_and_nothing_to_come() -> None:
+def test_a_row_is_late_if_it_can_match_neither_stored_nor_future_rows() -> None:
     marks = ((50, 50), (50, 50))
     with Driver(kernel((-10, 10), "left")) as driver:
         left = step(driver, [search(1, 29), search(2, 30)], [click(3, 29), click(4, 30)], marks)
@@ -140,7 +140,7 @@ def test_a_late_row_is_one_that_can_match_nothing_kept_and_nothing_to_come() -> 
         assert pairs(left) == [(2, 4)]
 
 
-def test_a_row_behind_its_own_watermark_is_not_late_while_a_match_may_come_on_time() -> None:
+def test_a_row_behind_its_own_watermark_is_not_late_while_a_match_may_arrive_on_time() -> None:
     marks = ((100, 100), (50, 50))
     with Driver(kernel((-10, 10))) as driver:
         left = step(driver, [search(1, 39), search(2, 40)], [], marks)
@@ -159,7 +159,7 @@ def test_after_the_finish_every_row_is_late_also_one_at_the_end_of_time() -> Non
         assert kernel().prepare(rows, ended, side).late.tolist() == [0, 1]
 
 
-def test_a_row_that_comes_late_meets_what_is_kept_to_the_microsecond() -> None:
+def test_a_delayed_row_matches_stored_rows_to_the_microsecond() -> None:
     with Driver(kernel((-10, 10))) as driver:
         step(driver, [], [click(1, 89), click(2, 90)], EARLY)
         step(driver, [], [], ((0, 100), (0, 100)))
@@ -167,7 +167,7 @@ def test_a_row_that_comes_late_meets_what_is_kept_to_the_microsecond() -> None:
     assert (pairs(left), left.late) == ([(1, 2)], [])
 
 
-def test_a_row_that_is_matched_in_the_batch_that_ends_its_wait_leaves_once() -> None:
+def test_a_row_that_is_matched_in_the_batch_that_ends_its_wait_is_emitted_once() -> None:
     with Driver(kernel((0, 10), "left")) as driver:
         step(driver, [search(1, 0), search(2, 1)], [], ((MIN_TIME, 0), (MIN_TIME, 0)))
         left = step(driver, [], [click(1, 10)], ((0, 200), (0, 200)))
@@ -217,7 +217,7 @@ def test_the_time_of_a_window_is_before_its_end_which_stays_as_it_was() -> None:
     assert (found["_time"], times) == (99, [[100], [99]])
 
 
-def test_without_within_every_pair_is_found_however_far_apart_and_nothing_is_forgotten() -> None:
+def test_without_within_every_pair_is_found_however_far_apart_and_nothing_is_dropped() -> None:
     with Driver(kernel(None)) as driver:
         step(driver, [search(1, 0)], [], EARLY)
         left = step(driver, [search(2, 5)], [click(1, 10**15)], ((0, 10**15), (0, 10**15)))
@@ -236,7 +236,7 @@ def test_results_of_earlier_steps_that_share_an_origin_are_all_kept() -> None:
         assert pairs(step(driver, [], [], ((0, 900), (0, 900)))) == []
 
 
-def test_pairs_have_origins_of_their_own_whatever_the_batch() -> None:
+def test_pairs_have_unique_origins_whatever_the_batch() -> None:
     rows = [search(n, 100) for n in range(4)], [click(n, 100) for n in range(4)]
     with Driver(kernel()) as driver:
         once = step(driver, *rows, EARLY).rows
@@ -251,7 +251,7 @@ def test_pairs_have_origins_of_their_own_whatever_the_batch() -> None:
     assert len(set(places[0].values())) == 16
 
 
-def test_keys_of_other_names_and_widths_meet_and_are_both_there() -> None:
+def test_keys_of_other_names_and_widths_match_and_both_appear() -> None:
     left, right = pa.schema([("id", pa.int32())]), pa.schema([("search", pa.int64())])
     made = IntervalKernel(Interval((("id", "search"),), (0, 5), "full"), (left, right), TIMES)
     rows = (
@@ -313,7 +313,7 @@ hows = st.sampled_from(["inner", "left", "right", "full"])
 
 @settings(max_examples=80, deadline=None)
 @given(data=st.data())
-def test_everything_that_leaves_is_the_oracles_under_any_rows_cuts_and_ranges(
+def test_all_results_are_the_oracles_for_any_rows_batches_and_ranges(
     data: st.DataObject,
 ) -> None:
     kind = data.draw(st.sampled_from(["long", "text", "double", "nested"]))
@@ -387,7 +387,7 @@ def _batches(data: st.DataObject, kind: str) -> list[oracle.Batch]:
     how=hows,
     cuts=st.tuples(*[st.lists(st.integers(0, 25), max_size=5).map(sorted)] * 2),
 )
-def test_the_same_rows_give_the_same_pairs_under_any_cut_when_none_is_later_than_declared(
+def test_the_same_rows_give_the_same_pairs_for_any_batches_when_none_is_later_than_declared(
     steps: list[tuple[int, int]], within: tuple[int, int], how: Any, cuts: Any
 ) -> None:
     delay, largest, rows = 4, [0, 0], []

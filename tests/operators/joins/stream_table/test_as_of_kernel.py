@@ -71,7 +71,7 @@ def test_an_event_takes_the_version_valid_at_its_own_time_once_the_table_has_pas
         assert {row["_offset"] for row in later.rows} == {1, 3}
 
 
-def test_versions_out_of_order_are_put_in_order_by_time_then_position_then_offset() -> None:
+def test_versions_out_of_order_are_sorted_by_time_then_position_then_offset() -> None:
     placed = pa.schema([*RATES, POSITION])
     rates = [
         {**rate(1, 50, offset=5), "_position": None},
@@ -106,14 +106,14 @@ def test_an_event_is_late_when_both_watermarks_are_beyond_its_time() -> None:
     assert answers(left) == [(2, None)]
 
 
-def test_a_late_change_counts_for_events_to_come_and_corrects_none_that_has_left() -> None:
+def test_a_late_change_applies_to_later_events_and_corrects_no_emitted_one() -> None:
     with Driver(kernel("left")) as driver:
         assert answers(step(driver, [sale(1, 50)], [rate(1, 10)], ((0, 0), (0, 90)))) == [(1, 1)]
         later = step(driver, [sale(2, 50)], [rate(2, 40, offset=1)], ((0, 0), (90, 90)))
         assert answers(later) == [(2, 2)]
 
 
-def test_a_row_taken_back_and_given_anew_at_one_place_is_the_new_one() -> None:
+def test_a_row_retracted_and_added_at_one_position_is_the_new_one() -> None:
     rates = [rate(9, 50, sign=-1), rate(10, 50)]
     for order in (rates, rates[::-1]):
         with Driver(kernel("left")) as driver:
@@ -141,7 +141,7 @@ def test_versions_are_kept_as_long_as_an_event_may_need_them_and_no_longer() -> 
         assert driver.manifests["timers"].runs == ()
 
 
-def test_a_version_just_ahead_of_the_watermarks_ends_the_one_before_it_when_they_reach_it() -> None:
+def test_a_version_just_ahead_of_the_watermarks_ends_its_predecessor_when_they_reach_it() -> None:
     with Driver(kernel()) as driver:
         step(driver, [], [rate(1, 10), rate(2, 26, offset=1)], ((0, 25), (0, 25)))
         assert [at for _, at, _ in kept(driver)] == [10, 26]
@@ -149,7 +149,7 @@ def test_a_version_just_ahead_of_the_watermarks_ends_the_one_before_it_when_they
         assert [at for _, at, _ in kept(driver)] == [26]
 
 
-def test_a_delete_is_remembered_for_a_day_so_that_nothing_older_brings_the_key_back() -> None:
+def test_a_delete_is_kept_for_a_day_so_that_no_older_change_restores_the_key() -> None:
     with Driver(kernel()) as driver:
         step(driver, [], [rate(1, 10)], ((0, 20), (0, 20)))
         step(driver, [], [rate(0, 30, offset=1, sign=-1)], ((20, 90), (20, 90)))
@@ -184,7 +184,7 @@ marks = st.integers(-25, 25) | st.sampled_from([MIN_TIME, END_OF_TIME])
 
 @settings(max_examples=80, deadline=None)
 @given(data=st.data())
-def test_everything_that_leaves_is_the_oracles_under_any_rows_cuts_and_ranges(
+def test_all_results_are_the_oracles_for_any_rows_batches_and_ranges(
     data: st.DataObject,
 ) -> None:
     kind = data.draw(st.sampled_from(["long", "text", "double", "nested"]))
@@ -249,7 +249,7 @@ def _batches(data: st.DataObject, kind: str) -> list[oracle.Batch]:
     steps=st.lists(st.tuples(st.integers(0, 1), st.integers(0, 9), st.booleans()), max_size=25),
     cuts=st.tuples(*[st.lists(st.integers(0, 25), max_size=5).map(sorted)] * 2),
 )
-def test_the_same_rows_give_the_same_answers_under_any_cut_when_none_is_later_than_declared(
+def test_the_same_rows_give_the_same_results_for_any_batches_when_none_is_later_than_declared(
     steps: list[tuple[int, int, bool]], cuts: Any
 ) -> None:
     delay, largest, rows = 4, [0, 0], []
@@ -297,7 +297,7 @@ def many(count: int, keys: int, *, source: int, columns: pa.Schema) -> pa.Table:
     )
 
 
-def test_the_number_of_calls_does_not_follow_the_number_of_keys() -> None:
+def test_the_number_of_calls_does_not_grow_with_the_number_of_keys() -> None:
     def work(keys: int) -> int:
         sales = many(2 * keys, keys, source=0, columns=SALES)
         rates = many(2 * keys, keys, source=1, columns=RATES)
@@ -313,7 +313,7 @@ def test_the_number_of_calls_does_not_follow_the_number_of_keys() -> None:
     assert work(100_000) < 2 * work(1_000)
 
 
-def test_one_key_with_half_of_all_rows_leaves_in_bounded_pieces(
+def test_one_key_with_half_of_all_rows_is_emitted_in_bounded_pieces(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(enriched, "CHUNK_BYTES", 100_000)
@@ -347,7 +347,7 @@ def test_events_of_one_key_go_to_all_ranges_if_the_table_is_replicated_and_to_on
         AsOf(ON, "inner", "broadcast")  # type: ignore[arg-type]
 
 
-def test_an_event_that_waits_since_another_plan_hears_of_the_changes_of_its_key() -> None:
+def test_an_event_that_waits_since_another_plan_receives_the_changes_of_its_key() -> None:
     made = kernel()
     for number in range(8):
         with Driver(made, ranges=8) as driver:
@@ -358,7 +358,7 @@ def test_an_event_that_waits_since_another_plan_hears_of_the_changes_of_its_key(
             assert answers(left) == [(number, 7)]
 
 
-def test_events_keep_the_origin_they_came_with() -> None:
+def test_events_keep_their_origin() -> None:
     event = sale(1, 10) | {"_source": 3, "_partition": 5, "_offset": 7, "_sub": 9}
     with Driver(kernel("left")) as driver:
         (found,) = step(driver, [event], [], ((0, 99), (0, 99))).rows

@@ -53,7 +53,7 @@ def answers(left: Left) -> list[tuple[int, int | None]]:
     return sorted(((row["sale"], row["rate"]) for row in left.rows), key=str)
 
 
-def test_an_event_meets_the_row_its_key_has_in_its_own_batch() -> None:
+def test_an_event_matches_the_row_its_key_has_in_its_own_batch() -> None:
     with Driver(kernel()) as driver:
         assert answers(step(driver, [sale(1)], [])) == []
         assert answers(step(driver, [sale(2)], [rate(10)])) == [(2, 10)]
@@ -63,7 +63,7 @@ def test_an_event_meets_the_row_its_key_has_in_its_own_batch() -> None:
         assert answers(step(driver, [sale(6)], [])) == []
 
 
-def test_a_row_given_wins_over_one_taken_back_whatever_their_order() -> None:
+def test_an_added_row_wins_over_a_retracted_one_in_any_order() -> None:
     for order in ([rate(10, sign=-1), rate(20)], [rate(20), rate(10, sign=-1)]):
         with Driver(kernel(), slices=2) as driver:
             step(driver, [], [rate(10)])
@@ -108,7 +108,7 @@ def weak_hash(_columns: Any, count: int) -> Any:
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_everything_that_leaves_is_the_oracles_under_any_rows_and_ranges(
+def test_all_results_are_the_oracles_for_any_rows_and_ranges(
     data: st.DataObject,
 ) -> None:
     kind = data.draw(st.sampled_from(["long", "text", "double", "nested"]))
@@ -154,7 +154,7 @@ def test_everything_that_leaves_is_the_oracles_under_any_rows_and_ranges(
         )
 
 
-def test_the_number_of_calls_does_not_follow_the_number_of_keys() -> None:
+def test_the_number_of_calls_does_not_grow_with_the_number_of_keys() -> None:
     def work(keys: int) -> int:
         numbers = np.arange(keys)
         zeros = np.zeros(keys, np.int64)

@@ -1,4 +1,4 @@
-"""The join of two tables without Spark: stories, then the whole view made anew after each batch."""
+"""The join of two tables without Spark: examples and the whole view recomputed after each batch."""
 
 from __future__ import annotations
 
@@ -49,45 +49,53 @@ def step(driver: Driver, orders: list[Row], customers: list[Row]) -> Left:
     return driver.step(rows, before=MIN_TIME, after=0)
 
 
-def told(left: Left) -> list[tuple[int, int | None, str | None]]:
+def signed(left: Left) -> list[tuple[int, int | None, str | None]]:
     found = [(row["_sign"], row["order"], row["city"]) for row in left.rows]
     assert [sign for sign, _, _ in found] == sorted(sign for sign, _, _ in found)
     return sorted(found, key=str)
 
 
-def test_a_change_of_the_right_moves_every_row_of_the_left_that_names_it() -> None:
+def test_a_change_of_the_right_updates_every_left_row_that_refers_to_it() -> None:
     with Driver(kernel()) as driver:
         first = step(driver, [order(1, "ann"), order(2, "ann"), order(3, "bob")], [])
-        assert told(first) == []
-        assert told(step(driver, [], [customer("ann", "Rome")])) == [(1, 1, "Rome"), (1, 2, "Rome")]
+        assert signed(first) == []
+        assert signed(step(driver, [], [customer("ann", "Rome")])) == [
+            (1, 1, "Rome"),
+            (1, 2, "Rome"),
+        ]
         moved = step(driver, [], [customer("ann", "Rome", -1), customer("ann", "Oslo")])
-        assert told(moved) == [(-1, 1, "Rome"), (-1, 2, "Rome"), (1, 1, "Oslo"), (1, 2, "Oslo")]
+        assert signed(moved) == [
+            (-1, 1, "Rome"),
+            (-1, 2, "Rome"),
+            (1, 1, "Oslo"),
+            (1, 2, "Oslo"),
+        ]
         assert {row["_source"] for row in moved.rows} == {1}
         gone = step(driver, [order(2, "ann", sign=-1)], [customer("ann", "Oslo", -1)])
-        assert told(gone) == [(-1, 1, "Oslo"), (-1, 2, "Oslo")]
+        assert signed(gone) == [(-1, 1, "Oslo"), (-1, 2, "Oslo")]
 
 
-def test_a_row_of_the_left_that_names_another_leaves_one_place_and_comes_to_the_other() -> None:
+def test_a_left_row_that_refers_to_another_right_row_is_replaced() -> None:
     with Driver(kernel(), ranges=4) as driver:
         step(driver, [order(1, "ann")], [customer("ann", "Rome"), customer("bob", "Oslo")])
         left = step(driver, [order(1, "ann", sign=-1), order(1, "bob")], [])
     assert sorted((r["_sign"], r["city"]) for r in left.rows) == [(-1, "Rome"), (1, "Oslo")]
 
 
-def test_a_row_without_a_partner_leaves_alone_where_the_join_says_so() -> None:
+def test_an_unmatched_row_is_emitted_by_an_outer_join() -> None:
     with Driver(kernel("full")) as driver:
         first = step(driver, [order(1, None)], [customer("ann", "Rome")])
-        assert told(first) == [(1, 1, None), (1, None, "Rome")]
+        assert signed(first) == [(1, 1, None), (1, None, "Rome")]
         assert first.gained == 2  # ann and how many she is; what names nobody is not kept
         met = step(driver, [order(2, "ann")], [])
-        assert told(met) == [(-1, None, "Rome"), (1, 2, "Rome")]
+        assert signed(met) == [(-1, None, "Rome"), (1, 2, "Rome")]
         again = step(driver, [order(3, "ann")], [])
-        assert told(again) == [(1, 3, "Rome")]
+        assert signed(again) == [(1, 3, "Rome")]
         alone = step(driver, [order(n, "ann", sign=-1) for n in (2, 3)], [])
-        assert told(alone) == [(-1, 2, "Rome"), (-1, 3, "Rome"), (1, None, "Rome")]
+        assert signed(alone) == [(-1, 2, "Rome"), (-1, 3, "Rome"), (1, None, "Rome")]
 
 
-def test_a_row_of_the_right_alone_has_the_shared_key_and_rows_that_name_nobody_are_spread() -> None:
+def test_an_unmatched_right_row_has_the_shared_key_and_rows_without_a_key_are_spread() -> None:
     left = pa.schema([("id", pa.int32()), ("x", pa.int64())])
     right = pa.schema([("id", pa.int64()), ("y", pa.int64())])
     made = TableJoinKernel(table_join("id", ("id",), ("id",), "full"), (left, right))
@@ -136,7 +144,7 @@ def test_tables_joined_by_other_columns_than_keys_give_every_pair() -> None:
         ({"f": "g"}, ("a",), ("b",), "inner", ("a", "b")),
     ],
 )
-def test_the_key_of_the_view_tells_its_rows_apart(
+def test_the_key_of_the_view_identifies_its_rows(
     on: Any, left: Any, right: Any, how: Any, key: Any
 ) -> None:
     found = table_join(on, left, right, how).key
@@ -148,16 +156,19 @@ def weak_hash(_columns: Any, count: int) -> Any:
     return np.full(count, 2**64 // 3, np.uint64)
 
 
-def test_rows_without_what_they_are_joined_on_never_meet(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_with_a_null_join_column_never_match(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_sides, "hash_keys", weak_hash)
     with Driver(kernel("full")) as driver:
         nobody = {**customer("x", "Rome"), "id": None}
-        assert told(step(driver, [order(1, None)], [nobody])) == [(1, 1, None), (1, None, "Rome")]
+        assert signed(step(driver, [order(1, None)], [nobody])) == [
+            (1, 1, None),
+            (1, None, "Rome"),
+        ]
 
 
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
-def test_what_is_told_makes_the_view_of_the_oracle_after_every_batch(data: st.DataObject) -> None:
+def test_the_changes_make_the_view_of_the_oracle_after_every_batch(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(["long", "text", "double", "nested"]))
     how: Any = data.draw(st.sampled_from(["inner", "left", "right", "full"]))
     on, left, right = _tables(data.draw(st.sampled_from(["key", "foreign", "any"])), kind)
@@ -177,9 +188,9 @@ def test_what_is_told_makes_the_view_of_the_oracle_after_every_batch(data: st.Da
                 ]
                 both = [tables.table(changes[0], left), tables.table(changes[1], right)]
                 found = driver.step(both, before=MIN_TIME, after=0)
-                told = Counter((r["n"], r["m"], r["_sign"]) for r in found.rows)
-                assert set(told.values()) <= {1}
-                assert not [row for row in told if (row[0], row[1], -row[2]) in told]
+                emitted = Counter((r["n"], r["m"], r["_sign"]) for r in found.rows)
+                assert set(emitted.values()) <= {1}
+                assert not [row for row in emitted if (row[0], row[1], -row[2]) in emitted]
                 for row in found.rows:
                     shown[(row["n"], row["m"])] += row["_sign"]
                 wanted = oracle.view([*rows[0].values()], [*rows[1].values()], on=on, how=how)
@@ -231,7 +242,7 @@ def many(count: int) -> pa.Table:
     )  # fmt: skip
 
 
-def test_a_change_that_moves_a_hundred_thousand_rows_leaves_in_bounded_pieces(
+def test_a_change_that_moves_a_hundred_thousand_rows_is_emitted_in_bounded_pieces(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(view_rows, "CHUNK_BYTES", 1 << 20)
@@ -247,7 +258,7 @@ def test_a_change_that_moves_a_hundred_thousand_rows_leaves_in_bounded_pieces(
     assert (np.diff(signs) >= 0).all()
 
 
-def test_the_number_of_calls_does_not_follow_the_number_of_keys() -> None:
+def test_the_number_of_calls_does_not_grow_with_the_number_of_keys() -> None:
     def work(keys: int) -> int:
         orders = many(keys)
         names = pa.array(np.arange(keys)).cast(pa.string())

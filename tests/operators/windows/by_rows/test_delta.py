@@ -173,7 +173,7 @@ def test_a_distance_that_is_not_above_zero_is_refused(by: Any) -> None:
 
 
 @pytest.mark.parametrize("by", ["ten", "2000000000000 days"])
-def test_a_text_that_is_no_duration_is_refused(by: str) -> None:
+def test_a_text_that_is_not_a_duration_is_refused(by: str) -> None:
     with pytest.raises(InvalidSpec, match="the `by` of delta"):
         delta("price", by=by)
 

@@ -66,7 +66,7 @@ def test_every_batch_gives_what_the_oracle_gives(
     )
 
 
-def test_what_is_added_to_an_open_window_is_written_alone() -> None:
+def test_only_what_is_added_to_an_open_window_is_written() -> None:
     origin = {"_source": 0, "_partition": 0, "_sub": 0}
     rows = [dict.fromkeys(COLUMNS.names) | origin | {"_offset": place} for place in range(3)]
     with Driver(made([], member=True, all_keys=False)) as driver:
@@ -77,7 +77,7 @@ def test_what_is_added_to_an_open_window_is_written_alone() -> None:
         assert [row["n"] for row in left.rows] == [3]
 
 
-def test_a_marker_for_all_keys_frees_the_watermark_that_their_windows_held() -> None:
+def test_a_marker_for_all_keys_releases_the_watermark_that_their_windows_held_back() -> None:
     def row(offset: int, key: str, *, mark: bool = False) -> dict[str, Any]:
         origin = {"_source": 0, "_partition": 0, "_offset": offset, "_sub": 0}
         values = {"k": key, "mark": mark, "_punctuation": mark, "_time": offset}
@@ -111,7 +111,7 @@ def test_an_empty_expression_is_refused(sql: Any) -> None:
         punctuated(sql)
 
 
-def test_an_option_that_is_no_boolean_is_refused() -> None:
+def test_an_option_that_is_not_a_boolean_is_refused() -> None:
     with pytest.raises(InvalidSpec, match="the `member` of punctuated needs to be True or False"):
         punctuated("a", member="yes")  # type: ignore[arg-type]
     with pytest.raises(InvalidSpec, match="the `all_keys` of punctuated needs to be True or False"):

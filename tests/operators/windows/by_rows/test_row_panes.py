@@ -92,7 +92,7 @@ def said(row: Row, *, keys: list[str]) -> tuple[Any, ...]:
     return (*row_feeding.said(row, keys=keys), row["pane"], row["pane_index"])
 
 
-def told(pane: row_panes.Pane) -> tuple[Any, ...]:
+def pane_row(pane: row_panes.Pane) -> tuple[Any, ...]:
     assert isinstance(pane.key, tuple)
     return (*pane.key, pane.start, pane.end, *pane.values, pane.end, pane.sign, pane.name,
             pane.index)  # fmt: skip
@@ -117,7 +117,7 @@ RANGES = st.fixed_dictionaries(
 
 @settings(max_examples=25, deadline=None)
 @given(data=st.data(), rows=streams() | streams(timed=False), shares=cuts())
-def test_every_batch_shows_what_the_oracle_shows(
+def test_every_batch_emits_what_the_oracle_emits(
     data: st.DataObject, rows: list[Row], shares: list[float]
 ) -> None:
     batches = batched(rows, shares)
@@ -148,7 +148,7 @@ def test_every_window_agrees_with_the_oracle_for_every_kind_of_panes(
 
 @dataclass(frozen=True)
 class Scene:
-    """A window with a trigger, made anew for each story that it plays."""
+    """A window with a trigger, created again for each example."""
 
     made: Callable[[], Pair]
     firing: tuple[Firing | None, row_panes.Trigger | None]
@@ -159,22 +159,22 @@ class Scene:
         """Drive the kernel over batches, the clock moved on before each; the oracle watches."""
         windows, rule = self.made()
         early, asked = self.firing
-        told_at = [row_panes.Batch(batch, sum(clocks[: place + 1]))
+        timed = [row_panes.Batch(batch, sum(clocks[: place + 1]))
                    for place, batch in enumerate(batches)]  # fmt: skip
         showing = row_panes.Showing(asked, self.panes, row_feeding.answers)
         key = partial(row_feeding.key, keys=self.keys)
-        expected = row_panes.panes(told_at, rule, key, showing, finish=True)
+        expected = row_panes.panes(timed, rule, key, showing, finish=True)
         rows = [row for batch in batches for row in batch]
         schema = tables.table(rows, COLUMNS).schema
         trigger = Trigger(early, None, self.panes)
         kernel = RowPanesKernel(windows, self.keys, ANSWERS, schema, trigger)
-        agrees(kernel, told_at, expected, self.keys, cut)
+        agrees(kernel, timed, expected, self.keys, cut)
 
 
 def agrees(
     kernel: RowPanesKernel,
     batches: list[row_panes.Batch],
-    expected: list[row_panes.Told],
+    expected: list[row_panes.Emitted],
     keys: list[str],
     cut: dict[str, int],
 ) -> None:
@@ -189,13 +189,13 @@ def agrees(
             table = tables.table(list(batch.rows), COLUMNS)
             left = driver.step(table, before=before, after=after, clock=batch.clock)
             found = stands([said(row, keys=keys) for row in left.rows], len(keys))
-            wanted = stands([told(pane) for pane in right.panes], len(keys))
+            wanted = stands([pane_row(pane) for pane in right.panes], len(keys))
             assert {key: Counter(rows) for key, rows in found.items()} == {
                 key: Counter(rows) for key, rows in wanted.items()
             }
             backs_come_first(left.rows, keys)
             assert Counter(said(row, keys=keys) for row in left.flow) == Counter(
-                map(told, right.flow)
+                map(pane_row, right.flow)
             )
             assert left.wake <= right.wake
             assert left.held == right.held
@@ -253,7 +253,7 @@ def test_a_marker_for_all_keys_closes_the_windows_of_keys_that_have_no_row_in_th
     ]
 
 
-def test_a_window_that_begins_elsewhere_now_takes_back_what_it_had_shown() -> None:
+def test_a_window_whose_start_has_moved_retracts_what_it_had_shown() -> None:
     assert shown(
         kernel(CountedWindows(Rows(3, 3)), Each(1), "accumulating"),
         [row(1, "a", time=5)],

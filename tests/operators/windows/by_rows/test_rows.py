@@ -63,7 +63,7 @@ def test_a_spec_prints_as_it_is_written() -> None:
 
 
 @pytest.mark.parametrize("n", [0, -1, 1.5, True, None, "3", 2**31])
-def test_a_number_that_is_no_number_of_rows_is_refused(n: Any) -> None:
+def test_an_invalid_number_of_rows_is_refused(n: Any) -> None:
     with pytest.raises(InvalidSpec, match=r"rows needs a number of rows from 1 to 2147483647; got"):
         rows(n)
     if n is not None:

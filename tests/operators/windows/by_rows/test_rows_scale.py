@@ -101,13 +101,13 @@ def four_batches(made: Kernel, keys: int) -> int:
 
 
 @pytest.mark.parametrize("kind", KERNELS)
-def test_the_number_of_calls_does_not_follow_the_number_of_keys(kind: str) -> None:
+def test_the_number_of_calls_does_not_grow_with_the_number_of_keys(kind: str) -> None:
     few, many = _calls(KERNELS[kind])
     assert many < 2 * few
 
 
 @pytest.mark.parametrize("kind", SHOWN)
-def test_the_number_of_calls_does_not_follow_the_number_of_keys_that_are_shown(kind: str) -> None:
+def test_the_number_of_calls_does_not_grow_with_the_number_of_emitted_keys(kind: str) -> None:
     few, many = _calls(SHOWN[kind])
     assert many < 2 * few
 
@@ -143,7 +143,7 @@ def test_one_key_of_many_rows_finishes_quickly(made: Kernel, windows: int) -> No
     assert time.process_time() - started < 60
 
 
-def test_the_windows_of_one_key_of_many_rows_hold_what_they_ought_to() -> None:
+def test_the_windows_of_one_key_of_many_rows_have_the_right_rows() -> None:
     size, count = 1_000, 30_000
     table = rows(count, 1)
     values = table["v"].to_numpy()
@@ -161,7 +161,7 @@ def test_the_windows_of_one_key_of_many_rows_hold_what_they_ought_to() -> None:
 
 
 @pytest.mark.parametrize("kind", KERNELS)
-def test_results_come_in_pieces_of_bounded_bytes(
+def test_results_are_emitted_in_pieces_of_bounded_size(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (folding, lifted, sliding_kernel):

@@ -21,7 +21,7 @@ windows = st.builds(
 
 
 @given(times, windows)
-def test_a_time_lies_between_its_bounds_which_are_a_size_apart(time: int, window: Tumbling) -> None:
+def test_a_time_is_between_its_bounds_which_are_a_size_apart(time: int, window: Tumbling) -> None:
     [start] = starts_of(np.array([time]), window).tolist()
     [end] = ends_of(np.array([start]), window).tolist()
 
@@ -51,7 +51,7 @@ def test_the_first_and_last_windows_end_with_time_itself(
 
 
 @given(times, windows, times)
-def test_the_first_open_window_parts_those_that_have_ended_from_the_others(
+def test_the_first_open_window_separates_those_that_have_ended_from_the_others(
     watermark: int, window: Tumbling, time: int
 ) -> None:
     [start] = starts_of(np.array([time]), window).tolist()

@@ -64,7 +64,7 @@ def shown(left: Left) -> list[tuple[Any, ...]]:
     )
 
 
-def test_a_window_leaves_when_the_watermark_reaches_its_end_and_not_before() -> None:
+def test_a_window_is_emitted_when_the_watermark_reaches_its_end_and_not_before() -> None:
     with Driver(orders()) as driver:
         assert shown(fed(driver, [row(0), row(9)], before=MIN_TIME, after=9)) == []
         assert shown(fed(driver, [], before=9, after=10)) == [(0, 10, "a", 2, 2)]
@@ -85,7 +85,7 @@ def test_times_before_the_epoch_fall_into_the_window_below_them() -> None:
     assert shown(left) == [(-17, -7, "a", 1, 1), (-7, 3, "a", 2, 2)]
 
 
-def test_a_row_of_a_window_that_has_left_is_late_and_names_it() -> None:
+def test_a_row_of_a_closed_window_is_late_and_has_its_bounds() -> None:
     with Driver(orders()) as driver:
         fed(driver, [row(5)], before=MIN_TIME, after=10)
         left = fed(driver, [row(9, v=7), row(10)], before=10, after=10)
@@ -93,7 +93,7 @@ def test_a_row_of_a_window_that_has_left_is_late_and_names_it() -> None:
     assert left.late == [(row(9, v=7), [{"start": 0, "end": 10}])]
 
 
-def test_a_row_behind_the_watermark_whose_window_is_open_is_taken_in() -> None:
+def test_a_row_behind_the_watermark_whose_window_is_open_is_added() -> None:
     with Driver(orders()) as driver:
         fed(driver, [row(8)], before=MIN_TIME, after=9)
         left = fed(driver, [row(1)], before=9, after=12)
@@ -102,14 +102,14 @@ def test_a_row_behind_the_watermark_whose_window_is_open_is_taken_in() -> None:
     assert left.late == []
 
 
-def test_a_batch_takes_its_rows_in_before_it_closes() -> None:
+def test_a_batch_adds_its_rows_before_it_closes_windows() -> None:
     with Driver(orders()) as driver:
         left = fed(driver, [row(1), row(2), row(99)], before=MIN_TIME, after=99)
 
     assert shown(left) == [(0, 10, "a", 2, 2)]
 
 
-def test_a_window_without_rows_gives_nothing_and_nulls_form_a_group() -> None:
+def test_a_window_without_rows_emits_nothing_and_nulls_form_a_group() -> None:
     with Driver(orders()) as driver:
         left = fed(driver, [row(1, None, None)], before=MIN_TIME, after=1000)
 
@@ -140,7 +140,7 @@ def test_results_have_the_declared_columns_and_types() -> None:
     ("after", "held"),
     [(MIN_TIME, MIN_TIME + 7), (0, 9), (9, 9), (10, 19), (END_OF_TIME, END_OF_TIME)],
 )
-def test_what_may_still_leave_is_the_first_open_window_and_never_before_the_watermark(
+def test_the_hold_is_the_first_open_window_and_never_before_the_watermark(
     after: int, held: int
 ) -> None:
     with Driver(orders()) as driver:
@@ -179,7 +179,7 @@ def test_windows_at_the_limits_of_64_bits_do_not_wrap() -> None:
     assert bounds(rest) == [(END_OF_TIME - 807, END_OF_TIME, 2, END_OF_TIME - 1)]
 
 
-def test_rows_taken_back_leave_the_count_and_the_sum() -> None:
+def test_retracted_rows_are_removed_from_the_count_and_the_sum() -> None:
     with Driver(orders()) as driver:
         fed(driver, [row(1, v=5), row(2, v=7), row(3, "b", 1)], before=MIN_TIME, after=3)
         taken = [row(2, v=7, _sign=-1), row(2, v=9, _sign=1), row(3, "b", 1, _sign=-1)]
@@ -256,7 +256,7 @@ def late_rows(left: Left) -> list[tuple[int, list[int]]]:
 
 @settings(max_examples=120)
 @given(data=st.data())
-def test_panes_and_late_rows_are_the_oracles_under_any_rows_cuts_and_ranges(
+def test_panes_and_late_rows_are_the_oracles_for_any_rows_batches_and_ranges(
     data: st.DataObject,
 ) -> None:
     kind = data.draw(st.sampled_from(sorted(tables.KEY_TYPES)))
@@ -291,7 +291,7 @@ RETRACTABLE = {
 
 @settings(max_examples=60)
 @given(data=st.data())
-def test_rows_taken_back_are_as_if_they_had_not_come(data: st.DataObject) -> None:
+def test_retracted_rows_are_as_if_they_had_never_arrived(data: st.DataObject) -> None:
     rows = data.draw(
         st.lists(tables.rows("text", st.integers(0, 19), specials=False), min_size=1, max_size=12)
     )
@@ -328,7 +328,7 @@ def declared_cut(rows: list[Row], delay: int, cuts: list[int]) -> list[windows_o
 
 @settings(max_examples=60)
 @given(data=st.data())
-def test_the_same_rows_give_the_same_answers_under_any_cut_when_none_is_later_than_declared(
+def test_the_same_rows_give_the_same_results_for_any_batches_when_none_is_later_than_declared(
     data: st.DataObject,
 ) -> None:
     delay = data.draw(st.integers(0, 12))
@@ -356,7 +356,7 @@ def test_the_same_rows_give_the_same_answers_under_any_cut_when_none_is_later_th
                               min_value=-1e300, max_value=1e300), min_size=1, max_size=30),
     cuts=st.lists(st.integers(0, 30), max_size=4).map(sorted),
 )  # fmt: skip
-def test_sums_of_any_floats_err_by_less_than_a_double_shows(
+def test_the_error_of_float_sums_is_below_the_precision_of_a_double(
     values: list[float], cuts: list[int]
 ) -> None:
     columns = pa.schema([("d", pa.float64())])

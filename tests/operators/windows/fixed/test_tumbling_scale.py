@@ -58,7 +58,7 @@ def two_batches(keys: int) -> int:
         return calls(work)
 
 
-def test_the_number_of_calls_does_not_follow_the_number_of_keys() -> None:
+def test_the_number_of_calls_does_not_grow_with_the_number_of_keys() -> None:
     two_batches(10)
     few, many = two_batches(1_000), two_batches(100_000)
     assert many < 2 * few
@@ -76,7 +76,7 @@ def test_a_million_keys_of_one_row_and_one_key_of_a_million_rows_finish_quickly(
     assert time.process_time() - started < 20
 
 
-def test_results_come_in_bounded_pieces_in_order_of_window_and_hash(
+def test_results_are_emitted_in_bounded_pieces_in_order_of_window_and_hash(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(aggregation, "CHUNK_BYTES", 20_000)

@@ -111,7 +111,7 @@ def shown(row: dict[str, Any]) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def told(pane: oracle.Pane) -> tuple[Any, ...]:
+def pane_row(pane: oracle.Pane) -> tuple[Any, ...]:
     return (str(pane.key[0]), pane.start, pane.end, *pane.values.values(), pane.name, pane.index,
             pane.retract)  # fmt: skip
 
@@ -128,7 +128,7 @@ def late(left: Left) -> list[tuple[int, list[tuple[int, int]]]]:
     )
 
 
-def check_doors(left: Left, wanted: oracle.Told) -> None:
+def check_side_outputs(left: Left, wanted: oracle.Emitted) -> None:
     assert late(left) == sorted((row["_offset"], gone) for row, gone in wanted.late)
     assert left.unplaced == wanted.unplaced
 
@@ -153,12 +153,12 @@ def test_panes_flow_and_late_rows_are_the_oracles(
         for batch, right in zip(made, wanted, strict=True):
             left = stepped(driver, batch)
             assert by_window([shown(row) for row in left.rows]) == by_window(
-                [told(pane) for pane in right.panes]
+                [pane_row(pane) for pane in right.panes]
             )
             assert by_window([(*shown(row)[:-1], row["_sign"]) for row in left.flow]) == by_window(
-                [(*told(pane)[:-1], sign) for sign, pane in right.flow]
+                [(*pane_row(pane)[:-1], sign) for sign, pane in right.flow]
             )
-            check_doors(left, right)
+            check_side_outputs(left, right)
 
 
 @st.composite
@@ -180,7 +180,7 @@ def corrected(draw: st.DrawFn) -> list[oracle.Batch]:
 
 @settings(max_examples=60)
 @given(data=st.data(), made=corrected(), cut=cuts)
-def test_a_window_that_loses_all_its_rows_takes_back_what_it_has_shown(
+def test_a_window_that_loses_all_its_rows_retracts_its_last_pane(
     data: st.DataObject, made: list[oracle.Batch], cut: dict[str, int]
 ) -> None:
     window, fixed = data.draw(st.sampled_from(WINDOWS))
@@ -195,13 +195,13 @@ def test_a_window_that_loses_all_its_rows_takes_back_what_it_has_shown(
         for batch, right in zip(made, wanted, strict=True):
             left = stepped(driver, batch)
             assert by_window([(*shown(row)[:-1], row["_sign"] < 0) for row in left.rows]) == (
-                by_window([told(pane) for pane in right.panes])
+                by_window([pane_row(pane) for pane in right.panes])
             )
 
 
 @settings(max_examples=200)
 @given(data=st.data(), made=batches(), cut=cuts)
-def test_windows_that_overlap_leave_on_time_as_the_oracles_do(
+def test_overlapping_windows_are_emitted_on_time_like_the_oracles(
     data: st.DataObject, made: list[oracle.Batch], cut: dict[str, int]
 ) -> None:
     window, fixed = data.draw(st.sampled_from(WINDOWS))
@@ -213,9 +213,9 @@ def test_windows_that_overlap_leave_on_time_as_the_oracles_do(
         for batch, right in zip(made, wanted, strict=True):
             left = stepped(driver, batch)
             assert by_window([shown(row)[:7] for row in left.rows]) == by_window(
-                [told(pane)[:7] for pane in right.panes]
+                [pane_row(pane)[:7] for pane in right.panes]
             )
-            check_doors(left, right)
+            check_side_outputs(left, right)
 
 
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "America/Sao_Paulo", "Asia/Kolkata", "UTC"])
@@ -232,7 +232,7 @@ def test_days_of_a_zone_are_the_calendars(zone: str, data: st.DataObject) -> Non
     with Driver(SlicedKernel(Tumbling(count * DAY, zone=zone), ["k"], AGGREGATES, ROWS)) as driver:
         left = stepped(driver, made[0])
     assert by_window([shown(row)[:7] for row in left.rows]) == by_window(
-        [told(pane)[:7] for pane in wanted[0].panes]
+        [pane_row(pane)[:7] for pane in wanted[0].panes]
     )
 
 
@@ -245,15 +245,15 @@ def test_windows_of_processing_time_are_event_time_windows_of_the_batch_clock(
     now, before = 0, MIN_TIME
     with Driver(ProcessingTime(SlicedKernel(window, ["k"], AGGREGATES, ROWS), window),
                 **cut) as driver:  # fmt: skip
-        told_rows, batches_seen = [], []
+        emitted, batches_seen = [], []
         for passed in clocks:
             now += passed
             come = data.draw(st.lists(rows, max_size=3))
             left = driver.step(tables.table(come, ROWS), before=MIN_TIME, after=MIN_TIME, clock=now)
-            told_rows.append(by_window([shown(row)[:7] for row in left.rows]))
+            emitted.append(by_window([shown(row)[:7] for row in left.rows]))
             at_clock = [{**row, "_time": now} for row in come]
             batches_seen.append(oracle.Batch(at_clock, before, now, now))
             before = now
             assert left.late == []
     wanted = oracle.run(batches_seen, window=fixed, keys=["k"], aggregates=ASKED)
-    assert told_rows == [by_window([told(pane)[:7] for pane in one.panes]) for one in wanted]
+    assert emitted == [by_window([pane_row(pane)[:7] for pane in one.panes]) for one in wanted]

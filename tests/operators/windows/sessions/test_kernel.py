@@ -57,7 +57,7 @@ def test_a_row_exactly_the_gap_after_the_last_belongs_and_one_later_does_not() -
     assert shown(left) == [("a", 0, 20, 2), ("a", 21, 31, 1)]
 
 
-def test_a_session_leaves_when_the_watermark_is_beyond_its_end_and_not_at_it() -> None:
+def test_a_session_is_emitted_when_the_watermark_is_beyond_its_end_and_not_at_it() -> None:
     with Driver(visits()) as driver:
         assert shown(fed(driver, [row(0), row(5)], before=MIN_TIME, after=15)) == []
         assert shown(fed(driver, [], before=15, after=16)) == [("a", 0, 15, 2)]
@@ -84,7 +84,7 @@ def test_a_row_behind_the_watermark_belongs_to_the_open_session_it_touches() -> 
     assert shown(left) == [("a", -10, 100, 12)]
 
 
-def test_a_row_whose_session_would_have_left_is_late_and_names_it() -> None:
+def test_a_row_whose_session_would_have_closed_is_late_and_has_its_bounds() -> None:
     with Driver(visits()) as driver:
         fed(driver, [row(0), row(90)], before=MIN_TIME, after=95)
         left = fed(driver, [row(84, v=7), row(5), row(79), row(20, "b")], before=95, after=95)
@@ -127,7 +127,7 @@ def as_left(left: sessions.Left) -> tuple[Any, Any]:
     return panes, sorted(r["_offset"] for r in left.late)
 
 
-def as_told(left: Left) -> tuple[Any, Any]:
+def as_emitted(left: Left) -> tuple[Any, Any]:
     names = sorted({"k", "window_start", "window_end", *ANSWERS})
     rows = [{**r, "k": tables.plain(r["k"])} for r in left.rows]
     panes = sorted(repr({name: r[name] for name in names}) for r in rows)
@@ -144,7 +144,7 @@ def with_plain_keys(batches: list[sessions.Batch]) -> list[sessions.Batch]:
 
 @settings(max_examples=60)
 @given(data=st.data())
-def test_sessions_and_late_rows_are_the_oracles_under_any_rows_cuts_and_ranges(
+def test_sessions_and_late_rows_are_the_oracles_for_any_rows_batches_and_ranges(
     data: st.DataObject,
 ) -> None:
     gap = data.draw(st.sampled_from([1, 7, 10, 40]))
@@ -170,12 +170,12 @@ def test_sessions_and_late_rows_are_the_oracles_under_any_rows_cuts_and_ranges(
             ]
 
     wanted = sessions.once(with_plain_keys(batches), gap=gap, key="k", value="v")
-    assert [as_told(left) for left in lefts] == [as_left(left) for left in wanted]
+    assert [as_emitted(left) for left in lefts] == [as_left(left) for left in wanted]
 
 
 @settings(max_examples=30)
 @given(data=st.data())
-def test_the_same_rows_give_the_same_sessions_under_any_cut_when_none_is_later_than_declared(
+def test_the_same_rows_give_the_same_sessions_for_any_batches_when_none_is_later_than_declared(
     data: st.DataObject,
 ) -> None:
     delay = data.draw(st.integers(0, 25))
@@ -201,7 +201,7 @@ def test_the_same_rows_give_the_same_sessions_under_any_cut_when_none_is_later_t
     assert found[0] == found[1]
 
 
-def test_without_keys_all_rows_are_of_one_group() -> None:
+def test_without_keys_all_rows_are_in_one_group() -> None:
     made = SessionKernel(Session(GAP), [], {"n": aggregates.count()}, VISITS)
     with Driver(made, ranges=5, slices=2) as driver:
         fed(driver, [row(1, "a"), row(9, "b")], before=MIN_TIME, after=0)
@@ -211,7 +211,7 @@ def test_without_keys_all_rows_are_of_one_group() -> None:
 
 
 @pytest.mark.parametrize(("after", "held"), [(MIN_TIME, MIN_TIME), (7, 6), (END_OF_TIME,) * 2])
-def test_a_session_that_ends_at_the_watermark_may_still_leave(after: int, held: int) -> None:
+def test_a_session_that_ends_at_the_watermark_may_still_be_emitted(after: int, held: int) -> None:
     with Driver(visits()) as driver:
         assert fed(driver, [row(100)], before=MIN_TIME, after=after).held == held
 

@@ -89,7 +89,7 @@ def test_panes_flow_and_late_rows_are_those_of_two_oracles(data: st.DataObject) 
         with Driver(made, slices=2, merge_every=data.draw(st.sampled_from([0, 2]))) as driver:
             lefts = [compare(driver, b, oracle, mode) for b in batches]
 
-    told = windows.run(
+    expected = windows.run(
         [windows.Batch(b.rows, b.before, b.after, b.clock) for b in batches],
         window=windows.session(10),
         keys=["k"],
@@ -100,7 +100,7 @@ def test_panes_flow_and_late_rows_are_those_of_two_oracles(data: st.DataObject) 
         keep=keep,
         panes=mode,
     )  # fmt: skip
-    for left, one in zip(lefts, told, strict=True):
+    for left, one in zip(lefts, expected, strict=True):
         assert rows_of(left.rows, mode) == sorted(
             pane_row(-1 if pane.retract else 1, pane) for pane in one.panes
         )
@@ -124,8 +124,8 @@ def pane_row(sign: int, pane: windows.Pane) -> str:
 def taken_back(batches: list[Batch], data: st.DataObject) -> None:
     """Let later batches take back rows of earlier ones, each at most once, or correct them.
 
-    A correction says something else than before: one that took a row back that was late and gave
-    the very same again could not be told from a row that comes and goes.
+    A correction differs from the previous result: one that retracted a late row and added the
+    same row again could not be distinguished from a row that is added and retracted.
     """
     sent: list[Row] = []
     places: set[tuple[Any, int]] = set()
@@ -145,7 +145,7 @@ def taken_back(batches: list[Batch], data: st.DataObject) -> None:
 
 @settings(max_examples=50)
 @given(data=st.data())
-def test_sessions_are_parted_and_corrected_when_rows_are_taken_back(data: st.DataObject) -> None:
+def test_sessions_are_divided_and_corrected_when_rows_are_retracted(data: st.DataObject) -> None:
     early, early_says = data.draw(st.sampled_from(FIRINGS))
     late, late_says = data.draw(st.sampled_from(FIRINGS))
     mode = data.draw(st.sampled_from(PANES))
@@ -162,7 +162,7 @@ def test_sessions_are_parted_and_corrected_when_rows_are_taken_back(data: st.Dat
 
 @settings(max_examples=30)
 @given(data=st.data())
-def test_rows_taken_back_from_open_sessions_are_as_if_they_had_not_come(
+def test_rows_retracted_from_open_sessions_are_as_if_they_had_never_arrived(
     data: st.DataObject,
 ) -> None:
     batches = batches_of(data)
@@ -172,20 +172,20 @@ def test_rows_taken_back_from_open_sessions_are_as_if_they_had_not_come(
     with Driver(made, slices=2) as driver:
         for b in batches:
             left = fed(driver, b.rows, b.before, b.after)
-            told = oracle.take(b)
+            expected = oracle.take(b)
             names = [name for name in NAMES if not name.startswith("pane")]
             shown = sorted(repr({n: r[n] for n in names}) for r in left.rows)
-            assert shown == sorted(repr({n: r[n] for n in names}) for r in told.results)
-            assert lates(left) == sorted(r["_offset"] for r in told.late)
+            assert shown == sorted(repr({n: r[n] for n in names}) for r in expected.results)
+            assert lates(left) == sorted(r["_offset"] for r in expected.late)
 
 
 def compare(driver: Driver, batch: Batch, oracle: session_panes.Oracle, mode: str) -> Left:
-    """One batch through both: the same rows by every door."""
+    """One batch through both: the same rows in every output."""
     left = fed(driver, batch.rows, batch.before, batch.after, batch.clock)
-    told = oracle.take(batch)
-    assert rows_of(left.rows, mode) == wanted_rows(told.results)
-    assert rows_of(left.flow, mode) == wanted_rows(told.flow)
-    assert lates(left) == sorted(r["_offset"] for r in told.late)
+    expected = oracle.take(batch)
+    assert rows_of(left.rows, mode) == wanted_rows(expected.results)
+    assert rows_of(left.flow, mode) == wanted_rows(expected.flow)
+    assert lates(left) == sorted(r["_offset"] for r in expected.late)
     return left
 
 
@@ -210,7 +210,7 @@ def visits(
                          retractable=retractable)  # fmt: skip
 
 
-def told(rows: list[Row]) -> list[tuple[Any, ...]]:
+def panes_of(rows: list[Row]) -> list[tuple[Any, ...]]:
     """Each row as (sign, start, end, n, pane, index), in the order they left."""
     return [
         (r["_sign"], r["window_start"], r["window_end"], r["n"], r["pane"], r["pane_index"])
@@ -218,53 +218,53 @@ def told(rows: list[Row]) -> list[tuple[Any, ...]]:
     ]
 
 
-def test_a_kept_session_is_corrected_by_a_late_row_and_forgotten_when_keep_is_over() -> None:
+def test_a_kept_session_is_corrected_by_a_late_row_and_dropped_when_keep_is_over() -> None:
     with Driver(visits(keep=5)) as driver:
         on_time = fed(driver, [row(0)], MIN_TIME, 11)
         corrected = fed(driver, [row(0)], 11, 14)
         gone = fed(driver, [], 14, 15)
         late = fed(driver, [row(0)], 15, 15)
 
-    assert told(on_time.rows) == told(on_time.flow) == [(1, 0, 10, 1, "on_time", 0)]
-    assert told(corrected.rows) == [(1, 0, 10, 2, "late", 1)]
-    assert told(corrected.flow) == [(-1, 0, 10, 1, "on_time", 0), (1, 0, 10, 2, "late", 1)]
+    assert panes_of(on_time.rows) == panes_of(on_time.flow) == [(1, 0, 10, 1, "on_time", 0)]
+    assert panes_of(corrected.rows) == [(1, 0, 10, 2, "late", 1)]
+    assert panes_of(corrected.flow) == [(-1, 0, 10, 1, "on_time", 0), (1, 0, 10, 2, "late", 1)]
     assert gone.rows == []
     assert [windows for _, windows in late.late] == [[{"start": 0, "end": 10}]]
 
 
-def test_sessions_absorbed_by_a_merge_are_taken_back_where_their_panes_had_left() -> None:
+def test_sessions_absorbed_by_a_merge_are_retracted_if_their_panes_were_emitted() -> None:
     with Driver(visits(early=trigger.each(3))) as driver:
         fed(driver, [row(0), row(15)], MIN_TIME, 30)
         merged = fed(driver, [row(7)], 30, 30)
 
-    assert told(merged.rows) == [(-1, 15, 25, 1, "on_time", 0), (1, 0, 25, 3, "late", 1)]
-    assert told(merged.flow) == [
+    assert panes_of(merged.rows) == [(-1, 15, 25, 1, "on_time", 0), (1, 0, 25, 3, "late", 1)]
+    assert panes_of(merged.flow) == [
         (-1, 15, 25, 1, "on_time", 0),
         (-1, 0, 10, 1, "on_time", 0),
         (1, 0, 25, 3, "late", 1),
     ]
 
 
-def test_a_row_before_the_first_moves_the_start_and_takes_the_old_window_back() -> None:
+def test_a_row_before_the_first_moves_the_start_and_retracts_the_old_window() -> None:
     with Driver(visits()) as driver:
         fed(driver, [row(20)], MIN_TIME, 31)
         moved = fed(driver, [row(12)], 31, 31)
 
-    assert told(moved.rows) == [(-1, 20, 30, 1, "on_time", 0), (1, 12, 30, 2, "late", 1)]
+    assert panes_of(moved.rows) == [(-1, 20, 30, 1, "on_time", 0), (1, 12, 30, 2, "late", 1)]
 
 
-def test_a_kept_session_that_a_row_reopens_leaves_on_time_again() -> None:
+def test_a_kept_session_that_a_row_reopens_is_emitted_on_time_again() -> None:
     with Driver(visits()) as driver:
         fed(driver, [row(0)], MIN_TIME, 11)
         reopened = fed(driver, [row(9)], 11, 12)
         left = fed(driver, [], 12, 20)
 
     assert reopened.rows == []
-    assert told(left.rows) == [(1, 0, 19, 2, "on_time", 1)]
-    assert told(left.flow) == [(-1, 0, 10, 1, "on_time", 0), (1, 0, 19, 2, "on_time", 1)]
+    assert panes_of(left.rows) == [(1, 0, 19, 2, "on_time", 1)]
+    assert panes_of(left.flow) == [(-1, 0, 10, 1, "on_time", 0), (1, 0, 19, 2, "on_time", 1)]
 
 
-def test_the_clock_wakes_a_session_that_has_something_new_and_no_other() -> None:
+def test_the_clock_fires_only_sessions_with_new_rows() -> None:
     with Driver(visits(early=trigger.every("10 us"))) as driver:
         opened = fed(driver, [row(0), row(0, "b")], MIN_TIME, 0, clock=100)
         assert (opened.rows, opened.wake) == ([], 110)
@@ -276,28 +276,28 @@ def test_the_clock_wakes_a_session_that_has_something_new_and_no_other() -> None
         assert fed(driver, [row(2)], 0, 0, clock=113).wake == 122
 
 
-def test_late_rows_not_yet_shown_are_shown_when_keep_runs_out() -> None:
+def test_late_rows_not_yet_emitted_are_emitted_when_keep_ends() -> None:
     with Driver(visits(late=trigger.each(5), keep=20)) as driver:
         fed(driver, [row(0)], MIN_TIME, 11)
         assert fed(driver, [row(0)], 11, 29).rows == []
-        assert told(fed(driver, [], 29, 30).rows) == [(1, 0, 10, 2, "late", 1)]
+        assert panes_of(fed(driver, [], 29, 30).rows) == [(1, 0, 10, 2, "late", 1)]
 
 
-def test_taking_a_row_back_parts_a_session_that_had_left() -> None:
+def test_retracting_a_row_divides_an_emitted_session() -> None:
     with Driver(visits(retractable=True)) as driver:
         fed(driver, [row(0), row(8), row(16)], MIN_TIME, 27)
         parted = fed(driver, [row(8, _sign=-1)], 27, 27)
         emptied = fed(driver, [row(16, _sign=-1)], 27, 27)
 
-    assert told(parted.flow) == [
+    assert panes_of(parted.flow) == [
         (-1, 0, 26, 3, "on_time", 0),
         (1, 0, 10, 1, "late", 1),
         (1, 16, 26, 1, "late", 0),
     ]
-    assert told(emptied.flow) == [(-1, 16, 26, 1, "late", 0)]
+    assert panes_of(emptied.flow) == [(-1, 16, 26, 1, "late", 0)]
 
 
-def test_a_row_taken_back_that_is_no_longer_known_is_late() -> None:
+def test_the_retraction_of_an_unknown_row_is_late() -> None:
     with Driver(visits(keep=0, retractable=True)) as driver:
         fed(driver, [row(0)], MIN_TIME, 11)
         left = fed(driver, [row(0, _sign=-1)], 11, 11)
@@ -305,7 +305,7 @@ def test_a_row_taken_back_that_is_no_longer_known_is_late() -> None:
     assert [(r["_time"], r["_sign"]) for r, _ in left.late] == [(0, -1)]
 
 
-def test_an_on_time_pane_with_nothing_new_holds_the_empty_aggregates() -> None:
+def test_an_on_time_pane_with_nothing_new_has_the_empty_aggregates() -> None:
     every_kind: dict[str, aggregates.Aggregate] = {
         "n": aggregates.count(),
         "known": aggregates.count("v"),
@@ -328,16 +328,16 @@ def test_an_on_time_pane_with_nothing_new_holds_the_empty_aggregates() -> None:
         [empty] = fed(driver, [], 0, END_OF_TIME).rows
 
     assert (early["n"], early["all"], early["first"], early["half"]) == (1, [4], 4, 4.0)
-    told_empty = {name: empty[name] for name in every_kind}
+    found_empty = {name: empty[name] for name in every_kind}
     expected = dict.fromkeys(every_kind) | {"n": 0, "known": 0, "all": [], "different": 0}
-    assert told_empty == expected
+    assert found_empty == expected
 
 
-def test_a_session_that_vanishes_leaves_nothing_to_the_next_one_of_its_key() -> None:
+def test_a_session_that_vanishes_does_not_affect_the_next_one_of_its_key() -> None:
     with Driver(visits(retractable=True)) as driver:
         fed(driver, [row(0), row(30)], MIN_TIME, 11)
         vanished = fed(driver, [row(0, _sign=-1), row(31, _sign=1)], 11, 11)
         left = fed(driver, [], 11, 42)
 
-    assert told(vanished.flow) == [(-1, 0, 10, 1, "on_time", 0)]
-    assert told(left.rows) == [(1, 30, 41, 2, "on_time", 0)]
+    assert panes_of(vanished.flow) == [(-1, 0, 10, 1, "on_time", 0)]
+    assert panes_of(left.rows) == [(1, 30, 41, 2, "on_time", 0)]

@@ -54,7 +54,7 @@ def three_batches(kernel: SessionKernel, keys: int) -> int:
         return calls(work)
 
 
-def test_the_number_of_calls_does_not_follow_the_number_of_keys() -> None:
+def test_the_number_of_calls_does_not_grow_with_the_number_of_keys() -> None:
     early = trigger.trigger(early=trigger.every("1 second"))
     for kernel in (
         made(),
@@ -90,7 +90,7 @@ def test_a_batch_writes_what_it_touches_however_many_sessions_are_open() -> None
     assert written[0][0] == 100
 
 
-def test_a_session_that_goes_on_is_one_row_and_its_timer_is_set_once_a_gap() -> None:
+def test_a_growing_session_is_one_row_and_its_timer_is_set_once_per_gap() -> None:
     with Driver(made(), merge_every=1) as driver:
         gained = []
         for batch in range(50):
@@ -103,7 +103,7 @@ def test_a_session_that_goes_on_is_one_row_and_its_timer_is_set_once_a_gap() -> 
     assert sum(gained) <= 50 + 50 // 10 + 1
 
 
-def test_results_come_in_bounded_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_are_emitted_in_bounded_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session_kernel, "CHUNK_BYTES", 20_000)
     with Driver(made()) as driver:
         driver.step(rows(2_000, 2_000), before=MIN_TIME, after=0)

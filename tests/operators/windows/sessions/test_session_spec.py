@@ -20,7 +20,7 @@ def test_a_session_prints_as_it_is_written() -> None:
 
 
 @pytest.mark.parametrize("gap", ["0 seconds", "-1 second", "soon", 10, None])
-def test_a_gap_that_is_no_length_is_refused(gap: Any) -> None:
+def test_a_gap_that_is_not_a_length_is_refused(gap: Any) -> None:
     with pytest.raises(InvalidSpec, match="the gap of session needs a duration"):
         session(gap=gap)
 

@@ -108,7 +108,7 @@ def test_the_row_exactly_one_size_before_is_outside() -> None:
         assert counted(driver, [row(10), row(11)], before=2, after=12) == [(10, 2), (11, 2)]
 
 
-def test_a_row_taken_back_before_it_left_has_no_result_and_is_in_none() -> None:
+def test_a_row_retracted_before_it_was_emitted_has_no_result_and_is_in_none() -> None:
     with Driver(made(10, retractable=True)) as driver:
         assert counted(driver, [row(1), row(2)], before=0, after=0) == []
         assert counted(driver, [row(1, sign=-1)], before=0, after=9) == [(2, 1)]
@@ -134,7 +134,7 @@ def test_after_the_finish_every_row_is_late_also_one_at_the_end_of_time() -> Non
     assert prepared.exchange.num_rows == 0
 
 
-def test_what_leaves_next_is_what_is_before_the_watermark() -> None:
+def test_rows_before_the_watermark_are_due() -> None:
     assert made(10).due(7) == 7
     assert made(10).due(END_OF_TIME) == END_OF_TIME
 
@@ -144,7 +144,7 @@ def test_a_spec_prints_as_it_is_written() -> None:
 
 
 @pytest.mark.parametrize("size", ["0 seconds", "-1 second", "ten", "20000000 days", None])
-def test_a_size_that_is_no_duration_above_zero_is_refused(size: Any) -> None:
+def test_a_size_that_is_not_a_duration_above_zero_is_refused(size: Any) -> None:
     with pytest.raises(InvalidSpec, match="sliding"):
         sliding(size)
 

@@ -1,7 +1,7 @@
-"""Sketches: much smaller than what they were made from, and the error of what they say is known.
+"""Sketches: small summaries of many values, with a known error.
 
-    hll           how many different values       words → registers → estimate
+    hll           number of distinct values       words → registers → estimate
     log_buckets   quantiles within a relative error
 
-Both are order-free: the same values give the same sketch in any order and under any cuts.
+Both are order-free: the same values give the same sketch in any order and any batches.
 """

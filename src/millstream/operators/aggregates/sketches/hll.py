@@ -1,12 +1,12 @@
-"""HyperLogLog: about how many different hashes there were, from the highest of their zeros.
+"""HyperLogLog: the approximate number of distinct hashes.
 
-A hash of 64 bits has a register (its top `precision` bits) and a rank (1 + the zeros that
-lead the other bits). A sketch holds the highest rank per register, as words of
-`register << 6 | rank` in any number: registers nobody met take no room. Merging is the
-highest word of each register, which is order-free.
+A hash of 64 bits has a register (its top `precision` bits) and a rank (1 + the number of
+leading zeros of the other bits). A sketch holds the highest rank per register, as words of
+`register << 6 | rank`; unused registers take no space. Merging keeps the highest word of each
+register, which is order-free.
 
 The estimate is Ertl's (2017, "New cardinality estimation algorithms for HyperLogLog
-sketches", algorithm 6): without bias from one value to billions, and without tables. Its
+sketches", algorithm 6): unbiased from one value to billions, without tables. Its
 standard error is 1.04 / sqrt(2^precision).
 """
 
@@ -50,10 +50,10 @@ def words(hashes: NDArray[np.uint64], precision: int) -> NDArray[np.int32]:
 def estimates(
     words: NDArray[np.int64], groups: NDArray[np.int64], number: int, precision: int
 ) -> Doubles:
-    """About how many different hashes each of `number` sketches met, at most 2⁶².
+    """The approximate number of distinct hashes of each of `number` sketches, at most 2⁶².
 
-    The words are those of all sketches, one per register; `groups` says whose each is and
-    ascends.
+    `words` are those of all sketches, one per register; `groups` is the sketch of each word,
+    ascending.
     """
     edges = np.append(np.arange(0, number, _AT_ONCE), number)
     cuts = np.searchsorted(groups, edges)
@@ -82,7 +82,7 @@ def _estimates(
 
 
 def _leading_zeros(values: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """How many zeros lead the 64 bits of each value; 63 of zero."""
+    """The number of leading zeros of each 64-bit value; 63 for zero."""
     zeros = np.zeros(len(values), dtype=np.int64)
     left = values.copy()
     for bits in (32, 16, 8, 4, 2, 1):

@@ -1,8 +1,8 @@
 """Numbers counted in logarithmic buckets, as DDSketch does: quantiles within a relative error.
 
-Bucket i of a magnitude holds (g^(i-1), g^i] with g = (1 + error) / (1 - error), and stands
-for 2 g^i / (g + 1), which is within `error` of every number in it. Buckets are integers in
-the order of their numbers: −∞, negatives, zero, positives, +∞, NaN.
+Bucket i of a magnitude holds (g^(i-1), g^i] with g = (1 + error) / (1 - error). Its value is
+2 g^i / (g + 1), which is within `error` of every number in it. Buckets are integers in the
+order of their numbers: −∞, negatives, zero, positives, +∞, NaN.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class LogBuckets:
 
     @property
     def _lowest(self) -> int:
-        """The bucket of the smallest magnitude, less one: buckets of positives begin at 1."""
+        """The bucket of the smallest magnitude minus 1: buckets of positive numbers begin at 1."""
         return math.ceil(math.log(LEAST) / self._growth) - 1
 
     def of(self, values: Doubles) -> NDArray[np.int32]:
@@ -51,7 +51,7 @@ class LogBuckets:
         return np.where(np.isnan(values), NAN, signed).astype(np.int32)
 
     def numbers(self, buckets: NDArray[np.int64]) -> Doubles:
-        """The number each bucket stands for."""
+        """The value of each bucket."""
         sizes = np.abs(buckets)
         places = np.where(sizes < INFINITE, sizes, 1) + self._lowest
         middle = math.log(2.0) - math.log1p(math.exp(self._growth))

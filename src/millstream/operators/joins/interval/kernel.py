@@ -1,12 +1,12 @@
-"""The join of two streams over Arrow: rows of a batch meet each other and what is kept.
+"""The join of two streams over Arrow: rows of a batch are joined with each other and with state.
 
-Rows are kept under cells of time, one table per side, written once and never changed. A row
-that comes in asks the cells it can reach for the rows of its key: the cost follows what is
-asked for. Each pair has a row that came last, so it is found once; where both came in one
-batch, they meet there.
+Rows are stored by time cell, one table per side, written once and never changed. An incoming
+row looks up its key in the cells within reach, so the cost depends on the rows that are
+looked up. Each pair is found once, when its second row arrives; if both arrive in one batch,
+they are joined in that batch.
 
-Rows that may have to leave without a match stand in one more table per side, ordered by the
-last time at which a match may come; the first match takes them out of it.
+Rows that may be emitted without a match are in one more table per side, ordered by the last
+time at which a match may arrive; the first match removes them from it.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ _CELLS = 2
 class IntervalKernel:
     """Pairs of a left and a right row with equal keys, `within` of each other in event time.
 
-    A row is late when nothing it could match is kept, and nothing can still come on time.
-    Null keys match nothing. Each pair leaves once, in the batch that brings its second row.
+    A row is late when no row it could match is in state, and none can still arrive on time.
+    Null keys match nothing. Each pair is emitted once, in the batch of its second row.
 
-    State: rows of each side, until the other's watermark is beyond all they could match;
-    without `within` for ever. Of outer joins: which rows have not been matched yet.
-    Emits: pairs with the later of the two times in `event_time`; rows of an outer side that
-    nothing has matched when the other's watermark is beyond what they could match, with their
-    own time, those without a key at once.
+    State: rows of each side, until the other side's watermark is beyond all they could match;
+    without `within`, never dropped. For outer joins: which rows have not been matched yet.
+    Emits: pairs with the later of the two times in `event_time`; unmatched rows of an outer side
+    with their own time, when the other side's watermark is beyond what they could match, or at
+    once if they have no key.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class IntervalKernel:
 
     @property
     def tables(self) -> dict[str, StateSpec]:
-        """Which rows have no match yet, where they may leave without; the rows of each side."""
+        """The unmatched rows of outer sides; the rows of each side."""
         waiting = {
             OPEN[side]: self._sides[side].open_spec
             for side in (LEFT, RIGHT)
@@ -102,7 +102,7 @@ class IntervalKernel:
         return self._results.schema
 
     def due(self, watermark: int) -> int:
-        """Rows of an outer side leave below the watermark; pairs leave as they come."""
+        """Rows of an outer side below the watermark are emitted; pairs do not depend on it."""
         return watermark if any(self.spec.outer) else MIN_TIME
 
     def dues(self, sides: Sequence[int]) -> dict[str, int]:
@@ -110,7 +110,7 @@ class IntervalKernel:
         return {OPEN[side]: sides[1 - side] for side in (LEFT, RIGHT) if self.spec.outer[side]}
 
     def prepare(self, rows: pa.Table, batch_time: BatchTime, side: int = 0) -> Prepared:
-        """Part the late rows; the others go to the bucket of their keys."""
+        """Separate the late rows; the others go to the bucket of their keys."""
         mine = self._sides[side]
         mine.require(rows, timed=self._timed)
         late = np.zeros(0, np.int64)
@@ -124,7 +124,7 @@ class IntervalKernel:
     def run(
         self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], batch_time: BatchTime
     ) -> Outcome:
-        """Give the pairs that this batch completes, let go what nothing can match any more."""
+        """Emit the pairs that this batch completes; drop rows that nothing can match any more."""
         outcome = Outcome((), floors=self._floors(batch_time))
         taken = [side.taken(tables) for side, tables in zip(self._sides, sides, strict=True)]
         views = [state[name] for name in SIDES]
@@ -133,7 +133,7 @@ class IntervalKernel:
         return outcome
 
     def _too_late(self, times: Ints, side: int, batch_time: BatchTime) -> Mask:
-        """Whether all a row could match is forgotten, and none of it can still come on time."""
+        """Whether all a row could match is dropped, and none of it can still arrive on time."""
         lower, upper = self._reach.of[side]
         theirs, ours = batch_time.before_of(1 - side), batch_time.before_of(side)
         late = np.ones(len(times), np.bool_)
@@ -146,7 +146,7 @@ class IntervalKernel:
     def _leaving(
         self, batch: Meeting, state: Mapping[str, View], batch_time: BatchTime, outcome: Outcome
     ) -> Iterator[pa.Table]:
-        """Everything that leaves; the outcome is whole at the end."""
+        """All results; the outcome is complete at the end."""
         for side in (LEFT, RIGHT):
             if self.spec.outer[side]:
                 yield from self._results.alone(side, self._shown(side, batch.lost[side]))
@@ -173,7 +173,7 @@ class IntervalKernel:
         deltas: dict[str, pa.Table],
         outcome: Outcome,
     ) -> Iterator[pa.Table]:
-        """Rows of an outer side that leave without a match; those that stay go on waiting."""
+        """Rows of an outer side that are emitted without a match; the others keep waiting."""
         come = batch.come[side]
         alone, stays = come.alone, self._staying(come.times, side, batch_time)
         leaving = come.rows.filter(pa.array(alone & ~stays))
@@ -195,7 +195,7 @@ class IntervalKernel:
     def _expired(
         self, side: int, found: pa.Table, state: Mapping[str, View], batch_time: BatchTime
     ) -> Iterator[pa.Table]:
-        """Kept rows that nothing has matched and nothing can match any more."""
+        """Unmatched rows of state that nothing can match any more."""
         spec = self._sides[side].open_spec
         after = batch_time.after_of(1 - side)
         due = state[OPEN[side]].scan(MIN_TIME, None if after == END_OF_TIME else after)
@@ -212,7 +212,7 @@ class IntervalKernel:
     def _hold(
         self, side: int, times: Ints, waiting: View, batch_time: BatchTime, to: Outcome
     ) -> None:
-        """The smallest time at which a row of an outer side may still leave."""
+        """The smallest time at which a row of an outer side may still be emitted."""
         upper, after = self._reach.of[side][1], batch_time.after_of(1 - side)
         deadline = None if after == END_OF_TIME else waiting.next_order(after)
         if deadline is not None:
@@ -224,7 +224,7 @@ class IntervalKernel:
         return self._sides[side].shown(rows)
 
     def _staying(self, times: Ints, side: int, batch_time: BatchTime) -> Mask:
-        """Which rows something may still match."""
+        """Which rows can still be matched."""
         if self.spec.within is None:
             return np.ones(len(times), np.bool_)
         after = batch_time.after_of(1 - side)
@@ -233,7 +233,7 @@ class IntervalKernel:
         return np.asarray(times >= after - self._reach.of[side][1])
 
     def _first_kept(self, side: int, batch_time: BatchTime) -> int:
-        """The time from which rows of a side were kept when the batch began."""
+        """The time from which rows of a side were in state when the batch began."""
         if self.spec.within is None:
             return MIN_TIME
         before = batch_time.before_of(1 - side)

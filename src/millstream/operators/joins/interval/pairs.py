@@ -1,4 +1,4 @@
-"""The rows of one batch, both sides, and the pairs they make with each other and what is kept."""
+"""The rows of one batch, both sides, and their pairs with each other and with rows of state."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 
 class Reach:
-    """How far apart rows may match, and the cells of time in which they are kept.
+    """How far apart rows may match, and the time cells in which they are stored.
 
-    `within` is (lower, upper) for right - left; None is any distance, and one cell.
+    `within` is (lower, upper) for right - left; None means any distance, and one cell.
     """
 
     def __init__(self, within: tuple[int, int] | None, cells: int) -> None:
@@ -45,7 +45,7 @@ class Reach:
     def spans(self, times: Ints, side: int) -> tuple[Ints, Ints]:
         """The first and the last time of the other side that rows at these times can match.
 
-        Where all of it lies outside time, the last is before the first.
+        If the span is outside the range of time, the last is before the first.
         """
         lower, upper = self.of[side]
         lows, highs = moved(times, lower), moved(times, upper)
@@ -65,11 +65,10 @@ class Reach:
 
 
 class Meeting:
-    """A batch on its way into a join.
+    """The rows of one batch in a join.
 
     `lost` are the rows of each side without a key, `come` the others; `matched` collects,
-    for each side, rows kept earlier that were matched now, as they stand among those that
-    wait (gone).
+    for each side, tombstones of waiting rows of state that were matched now.
     """
 
     def __init__(
@@ -100,7 +99,7 @@ class Meeting:
         self._shown = [side.shown(come.rows) for side, come in zip(sides, self.come, strict=True)]
 
     def pairs(self) -> Iterator[pa.Table]:
-        """The pairs both rows of which came in this batch."""
+        """The pairs of two rows of this batch."""
         left, right = self.come
         lows, highs = self._reach.spans(right.times, RIGHT)
         starts, lengths = self._near(left, right.groups, lows, highs)
@@ -108,7 +107,7 @@ class Meeting:
         yield from self._made(LEFT, starts, lengths, self._shown[RIGHT])
 
     def pairs_with_kept(self, side: int, view: View, first: int) -> Iterator[pa.Table]:
-        """The pairs of rows of a side, kept since this first time, with the other's new rows."""
+        """The pairs of a side's stored rows, from time `first` on, with the other's new rows."""
         wanted, groups = self._wanted(side, view)
         if wanted.num_rows == 0:
             return
@@ -134,14 +133,14 @@ class Meeting:
         return come.near(groups, lows, highs, asking)
 
     def _made(self, side: int, starts: Ints, lengths: Ints, others: pa.Table) -> Iterator[pa.Table]:
-        """Spans of new rows of a side, each with its row of the other."""
+        """The pairs of spans of new rows of a side, each with its row of the other side."""
         mine = self._shown[side]
         for owners, rows in in_chunks(starts, lengths, self._results.each(mine, others)):
             pair = mine.take(pa.array(rows)), others.take(pa.array(owners))
             yield self._results.made(*(pair if side == LEFT else pair[::-1]))
 
     def _wanted(self, side: int, view: View) -> tuple[pa.Table, Ints]:
-        """The cells of each key in which rows of a side may match the other's new rows."""
+        """The cells of each key in which a side's rows may match the other side's new rows."""
         asking = self.come[1 - side]
         if not view.runs or len(asking.times) == 0:
             return pa.table({}), asking.groups[:0]
@@ -163,7 +162,7 @@ class Meeting:
         return wanted.add_column(0, ORDER, pa.array(cells[order])), groups
 
     def _gone(self, side: int, rows: pa.Table, deadlines: Ints) -> pa.Table:
-        """Kept rows as they no longer wait for a match."""
+        """Tombstones for rows of state that no longer wait for a match."""
         gone = rows.select([HASH, *ROW, TWIN, AT]).add_column(0, ORDER, pa.array(deadlines))
         gone = gone.append_column(GONE, pa.array(np.ones(rows.num_rows, np.bool_)))
         return conform(gone, self._sides[side].open_spec)

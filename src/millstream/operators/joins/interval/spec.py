@@ -19,9 +19,9 @@ Within = Duration | tuple[Duration, Duration]
 class Interval:
     """Left and right rows match if they agree in `on` and lower <= right - left <= upper.
 
-    `within` is (lower, upper) in microseconds of event time, both included; None means
-    however far apart, which only an inner join can wait for. `suffix` is added to names of the
-    right that the left has, too.
+    `within` is (lower, upper) in microseconds of event time, both included; None means any
+    distance, for inner joins only. `suffix` is added to names of right columns that the left
+    has, too.
     """
 
     on: Pairs
@@ -52,7 +52,7 @@ class Interval:
 
     @property
     def outer(self) -> tuple[bool, bool]:
-        """Whether rows of the left and of the right leave without a match."""
+        """Whether rows of the left and of the right are emitted without a match."""
         return self.how in ("left", "full"), self.how in ("right", "full")
 
     def __str__(self) -> str:
@@ -71,7 +71,7 @@ class Interval:
 def interval(
     on: On, within: Within | None = None, how: How = "inner", suffix: str | None = None
 ) -> Interval:
-    """The spec from what a user writes.
+    """The spec from the user's arguments.
 
     >>> print(interval("user", within="1 hour"))
     join(on='user', within="1 hour")
@@ -79,8 +79,8 @@ def interval(
     join(on={'id': 'query'}, within=("0 seconds", "1 hour"), how="left")
 
     Raises:
-        InvalidSpec: no columns, no durations, bounds in the wrong order, an unknown `how`,
-            an outer join without `within`, or a suffix that is empty.
+        InvalidSpec: no columns, invalid durations, bounds in the wrong order, an unknown `how`,
+            an outer join without `within`, or an empty suffix.
     """
     columns = pairs(on, step="join")
     if within is None:

@@ -1,9 +1,9 @@
 """The join of a stream with the versions of a table over Arrow.
 
-Events wait, under their time, until the table's watermark is beyond it: then every change up to
-that time has come. A version is kept as long as an event may need it. What ends its life is the
-version that follows: the batch that brings one sets a timer for its time, and the batch in which
-no event can be older any more looks at that key, and at no other.
+Events wait, ordered by time, until the table's watermark is beyond their time: then every change
+up to that time has arrived. A version is kept as long as an event may need it. It is dropped
+because of its successor: the batch of the successor sets a timer for its time, and when no event
+can be older than that, the timer's key is checked, and no other.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ class AsOfKernel:
     """Each event with the row of its key that the table had at the event's own time.
 
     An event is late when both watermarks are beyond its time: versions are kept from the
-    smaller one on. A change behind the table's watermark is taken in, and corrects no event
-    that has left. A key that was deleted at that time, a null key and one the table never had
-    match nothing: the event leaves without columns of the table (`left`), or not at all.
+    smaller one on. A change behind the table's watermark is applied, and corrects no emitted
+    event. A key deleted at that time, a null key and a key the table never had match nothing:
+    the event is emitted with nulls for the table's columns (`left`), or not at all.
 
-    Versions are kept by key. Events go where their key is or, if the table is replicated,
-    anywhere: each range of buckets is handed every change, and reads the versions of all.
+    Versions are stored by key. Events go to the bucket of their key or, if the table is
+    replicated, to any: each range of buckets receives every change and reads all versions.
 
     State: events, until the table's watermark is beyond their time; per key the versions that
-    an event may still need; a timer for each that has not replaced the one before it yet.
-    Emits: each event once, when it no longer waits, with its own time and origin.
+    an event may still need; a timer for each that has not replaced the previous version yet.
+    Emits: each event once, when the table's watermark is beyond it, with its time and origin.
     """
 
     shared = (VERSIONS,)
@@ -71,7 +71,7 @@ class AsOfKernel:
                 do="give read(…) a time=, or use lookup for the table as it is now",
             )
         self.spec, self._replicated = spec, spec.replicated(0)
-        self._told_all = self._replicated
+        self._broadcasts = self._replicated
         stream, table = schemas
         types = shared_types(stream, table, spec.on, step="as_of")
         self._events = Side(stream, [left for left, _ in spec.on], types, step="as_of")
@@ -83,7 +83,7 @@ class AsOfKernel:
 
     @property
     def tables(self) -> dict[str, StateSpec]:
-        """Events that wait by time, versions by key, and when a key has one too many."""
+        """Waiting events by time, versions by key, and timers for versions to drop."""
         return {
             WAITING: self._events.spec,
             VERSIONS: self._versions.spec,
@@ -91,13 +91,13 @@ class AsOfKernel:
         }
 
     def planned(self, sizes: Mapping[str, int]) -> AsOfKernel:
-        """The kernel for one batch: a small table is replicated, unless the user says.
+        """The kernel for one batch: a small table is replicated, unless the user chose a plan.
 
-        As long as events wait, which may be anywhere by an earlier plan, all are told of changes.
+        While events wait, changes are broadcast: by an earlier plan, any range may hold the events.
         """
         made = copy(self)
         made._replicated = self.spec.replicated(sizes[VERSIONS])
-        made._told_all = made._replicated or sizes[WAITING] > 0
+        made._broadcasts = made._replicated or sizes[WAITING] > 0
         return made
 
     def output(self) -> pa.Schema:
@@ -105,18 +105,18 @@ class AsOfKernel:
         return self._enriched.schema
 
     def due(self, watermark: int) -> int:
-        """Events before the table's watermark leave."""
+        """Events before the table's watermark are emitted."""
         return watermark
 
     def dues(self, sides: Sequence[int]) -> dict[str, int]:
-        """It is the table's watermark that events wait for."""
+        """Events wait for the table's watermark."""
         return {WAITING: sides[TABLE]}
 
     def prepare(self, rows: pa.Table, batch_time: BatchTime, side: int = 0) -> Prepared:
-        """Part the late events; the others, and changes, go to the bucket of their keys."""
+        """Separate the late events; the others, and changes, go to the bucket of their keys."""
         if side == TABLE:
             changes = self._versions.exchanged(rows)
-            broadcast = changes if self._told_all else None
+            broadcast = changes if self._broadcasts else None
             return Prepared(changes, np.zeros(0, np.int64), broadcast=broadcast)
         self._events.require(rows, timed=True)
         gone = int_values(plain(rows[TIME])) < batch_time.before
@@ -132,9 +132,9 @@ class AsOfKernel:
     def run(
         self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], batch_time: BatchTime
     ) -> Outcome:
-        """Take changes and events in, let go the events that the table has passed.
+        """Add changes and events; emit the events that the table's watermark has passed.
 
-        `held` is the end of time: what waits is not behind the table's watermark.
+        `held` is the end of time: waiting events are not behind the table's watermark.
         """
         changes = self._versions.taken(sides[TABLE])
         events = self._events.taken(sides[EVENTS])
@@ -184,7 +184,7 @@ class AsOfKernel:
     def _settled(
         self, changes: pa.Table, state: Mapping[str, View], bound: int
     ) -> tuple[pa.Table, pa.Table]:
-        """What the versions and the timers gain: changes that count, versions that end."""
+        """The deltas of versions and timers: changes that apply, versions to drop."""
         versions = [self._versions.spec.schema.empty_table()]
         timers = [self._versions.timer_spec.schema.empty_table()]
         if changes.num_rows:
@@ -209,7 +209,7 @@ class AsOfKernel:
     def _gained(
         self, wanted: pa.Table, changes: pa.Table, changed: Ints, view: View, bound: int
     ) -> tuple[pa.Table, pa.Table]:
-        """Of some keys: what their versions gain and lose, and which changes came to stay."""
+        """The versions that some keys gain and lose, and which changes are kept."""
         owners, kept = self._versions.found(wanted, view)
         every = pa.concat_tables([kept, changes])
         history = History(every, np.concatenate([owners, changed]), wanted.num_rows)
@@ -222,7 +222,7 @@ class AsOfKernel:
         return conform(rows, self._versions.spec), stays
 
     def _timers(self, fresh: pa.Table, bound: int) -> pa.Table:
-        """When versions that came end the ones before them, and when deletes may be forgotten."""
+        """When new versions end their predecessors, and when deletes may be dropped."""
         times = int_values(plain(fresh[AT]))
         alive = plain(fresh[ALIVE]).to_numpy(zero_copy_only=False)
         later, deleted = np.flatnonzero(times > bound), np.flatnonzero(~alive)
@@ -232,7 +232,7 @@ class AsOfKernel:
         return conform(rows.add_column(0, ORDER, pa.array(orders)), self._versions.timer_spec)
 
     def _unchanged(self, due: pa.Table, changes: pa.Table) -> pa.Table:
-        """The keys with a timer that has gone off, without those that were looked at already."""
+        """The keys with a timer that is due, without those already processed."""
         keys = self._versions.shared_keys
         groups, (asked, changed) = grouped(
             [hashes_of(due), hashes_of(changes)], [keys(due), keys(changes)]

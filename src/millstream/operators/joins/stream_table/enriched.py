@@ -1,4 +1,4 @@
-"""Events with the row of a table each has met: columns of both, the event's own time and origin."""
+"""Events with their row of a table: the columns of both, the event's time and origin."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class Enriched:
     def results(
         self, events: pa.Table, rows: pa.Table, place: Ints, *, every: bool, timed: bool = True
     ) -> Iterator[pa.Table]:
-        """Each event with the row at its place, in chunks; NOWHERE is none.
+        """Each event with the row at its index, in chunks; NOWHERE means no row.
 
-        Events without a row leave too if `every` one does.
+        With `every`, events without a row are included.
         """
         stays = np.arange(len(place)) if every else np.flatnonzero(place != NOWHERE)
         width = sum(table.nbytes // max(1, table.num_rows) for table in (events, rows))

@@ -1,4 +1,4 @@
-"""The join of a stream with a table as it is now over Arrow: no event waits."""
+"""The join of a stream with the current rows of a table over Arrow: no event waits."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ CURRENT = "current"
 class LookupKernel:
     """Each event with the row its key has in the table when the event is processed.
 
-    A batch takes the table's changes in before its events: rows added and retracted, in order
-    of origin. Which row an event meets depends on when its batch ran. Null keys match
-    nothing; no event is late. The table may be replicated, as that of `as_of`.
+    A batch applies the table's changes before its events: rows added and retracted, in order of
+    origin. Which row an event matches depends on when its batch ran. Null keys match nothing; no
+    event is late. The table may be replicated, like that of `as_of`.
 
     State: one row per key of the table.
-    Emits: each event at once, with its own time and origin.
+    Emits: each event at once, with its time and origin.
     """
 
     shared = (CURRENT,)
@@ -76,7 +76,7 @@ class LookupKernel:
         return {CURRENT: self._spec}
 
     def planned(self, sizes: Mapping[str, int]) -> LookupKernel:
-        """The kernel for one batch: a small table is replicated, unless the user says."""
+        """The kernel for one batch: a small table is replicated, unless the user chose a plan."""
         made = copy(self)
         made._replicated = self.spec.replicated(sizes[CURRENT])
         return made
@@ -86,7 +86,7 @@ class LookupKernel:
         return self._enriched.schema
 
     def due(self, watermark: int) -> int:
-        """Nothing leaves because time passes."""
+        """Nothing is emitted when time advances."""
         return MIN_TIME
 
     def prepare(self, rows: pa.Table, batch_time: BatchTime, side: int = 0) -> Prepared:
@@ -102,9 +102,9 @@ class LookupKernel:
     def run(
         self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], batch_time: BatchTime
     ) -> Outcome:
-        """Take the changes in, then give each event its row.
+        """Apply the changes, then join each event with its row.
 
-        `held` is the end of time: an event leaves in the batch it came in.
+        `held` is the end of time: every event is emitted in its own batch.
         """
         changes = self._in_order(sides[TABLE])
         delta = combine(changes, self._spec)
@@ -113,7 +113,7 @@ class LookupKernel:
         return Outcome(self._results(events, everyones, state[CURRENT]), {CURRENT: delta})
 
     def _changed(self, rows: pa.Table) -> pa.Table:
-        """Changes on their way to the shuffle: all columns, a hash, whether the key is gone."""
+        """Changes for the shuffle: all columns, a hash, whether the key is deleted."""
         count = rows.num_rows
         keys = [
             canonical(plain(rows[name]).cast(kind))
@@ -134,7 +134,7 @@ class LookupKernel:
         )
 
     def _in_order(self, tables: Sequence[pa.Table]) -> pa.Table:
-        """The changes of a batch as they came; of one origin the row retracted, then the new."""
+        """The changes of a batch in order of origin; of one origin, the retracted row first."""
         names = self._spec.schema.names
         tables = [table for table in tables if table.num_rows]
         if not tables:

@@ -18,9 +18,9 @@ SMALL = 16 << 20
 class AsOf:
     """Each event with the row its key had in the table at the event's own time.
 
-    `plan` says how they meet: `replicated`, where everyone reads the whole table and events
-    stay evenly spread, or `repartitioned`, where both go by key. Without a word a small table
-    is replicated. `suffix` is added to names of the table that the stream has, too.
+    `plan` is `replicated`, where every task reads the whole table and events stay evenly spread,
+    or `repartitioned`, where both are shuffled by key. By default a small table is replicated.
+    `suffix` is added to names of the table's columns that the stream has, too.
     """
 
     on: Pairs
@@ -34,7 +34,7 @@ class AsOf:
         check_suffix(self.suffix, step="as_of")
 
     def replicated(self, size: int) -> bool:
-        """Whether a table of so many bytes is read whole by everyone."""
+        """Whether a table of this size in bytes is replicated."""
         return self.plan == "replicated" or (self.plan is None and size <= SMALL)
 
     def __str__(self) -> str:
@@ -45,7 +45,7 @@ class AsOf:
 class Lookup:
     """Each event with the row its key has in the table now, when the event is processed.
 
-    `plan` and `suffix` as those of `AsOf`.
+    `plan` and `suffix` are as in `AsOf`.
     """
 
     on: Pairs
@@ -59,7 +59,7 @@ class Lookup:
         check_suffix(self.suffix, step="lookup")
 
     def replicated(self, size: int) -> bool:
-        """Whether a table of so many bytes is read whole by everyone."""
+        """Whether a table of this size in bytes is replicated."""
         return self.plan == "replicated" or (self.plan is None and size <= SMALL)
 
     def __str__(self) -> str:
@@ -67,13 +67,13 @@ class Lookup:
 
 
 def as_of(on: On, how: How = "inner", plan: Plan | None = None, suffix: str | None = None) -> AsOf:
-    """The spec from what a user writes.
+    """The spec from the user's arguments.
 
     >>> print(as_of({"country": "code"}, how="left"))
     as_of(on={'country': 'code'}, how="left")
 
     Raises:
-        InvalidSpec: no columns, an unknown `how` or `plan`, or a suffix that is empty.
+        InvalidSpec: no columns, an unknown `how` or `plan`, or an empty suffix.
     """
     return AsOf(pairs(on, step="as_of"), how, plan, suffix)
 
@@ -81,19 +81,19 @@ def as_of(on: On, how: How = "inner", plan: Plan | None = None, suffix: str | No
 def lookup(
     on: On, how: How = "inner", plan: Plan | None = None, suffix: str | None = None
 ) -> Lookup:
-    """The spec from what a user writes.
+    """The spec from the user's arguments.
 
     >>> print(lookup(["country", "kind"]))
     lookup(on=['country', 'kind'])
 
     Raises:
-        InvalidSpec: no columns, an unknown `how` or `plan`, or a suffix that is empty.
+        InvalidSpec: no columns, an unknown `how` or `plan`, or an empty suffix.
     """
     return Lookup(pairs(on, step="lookup"), how, plan, suffix)
 
 
 def check_plan(plan: object, *, step: str) -> None:
-    """Refuse a plan that there is not."""
+    """Refuse an unknown plan."""
     if plan is not None and plan not in get_args(Plan):
         raise InvalidSpec(
             f"the `plan` of {step} needs one of {', '.join(get_args(Plan))}",

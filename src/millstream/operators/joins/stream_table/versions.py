@@ -1,8 +1,8 @@
-"""The rows a table has had, per key: each from its time on, until the next one's.
+"""The versions of a table's rows, per key: each is valid from its time until the next one's.
 
-Which of two changes comes after the other is told by their time, then their place in the
-database's log, then their place in the topic. Of changes of one place the one that gives a row
-comes last: it replaces the one that takes the old row back.
+Changes are ordered by their time, then by position in the database's log, then by offset in
+the topic. Of changes at the same position, the one that adds a row comes last: it replaces the
+one that retracts the old row.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ FORGET = 86_400_000_000
 
 
 class Versions:
-    """How changes of a table are kept.
+    """How the versions of a table are stored.
 
-    Keys are kept in the type in which both sides of the join compare them; `values` are the
-    other columns results may need.
+    Keys are stored in the common type of both sides of the join; `values` are the other columns
+    that results may need.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Versions:
         self.timer_spec = StateSpec(keys=pa.schema(shared), values=())
 
     def exchanged(self, rows: pa.Table) -> pa.Table:
-        """Changes on their way to the shuffle."""
+        """Changes as they are shuffled."""
         count = rows.num_rows
         keys = [
             canonical(plain(rows[name]).cast(kind))
@@ -89,7 +89,7 @@ class Versions:
         )
 
     def taken(self, tables: Sequence[pa.Table]) -> pa.Table:
-        """The changes of a batch, one for each place in which a key has one."""
+        """The changes of a batch, one per key and position."""
         names = self.kept.names
         parts = [table.select(names).cast(self.kept) for table in tables]
         rows = pa.concat_tables([self.kept.empty_table(), *parts]).combine_chunks()
@@ -102,18 +102,18 @@ class Versions:
         return combine(whole, self.spec).select(names).cast(self.kept)
 
     def found(self, wanted: pa.Table, view: View) -> tuple[Ints, pa.Table]:
-        """All that is kept of wanted keys (`_hash`, keys), and which of them each is for."""
+        """All versions of the wanted keys (`_hash`, keys), and which key each belongs to."""
         zeros = pa.array(np.zeros(wanted.num_rows, np.int64))
         known = view.find(wanted.add_column(0, ORDER, zeros))
         return int_values(plain(known[ORDER])), known.select(self.kept.names)
 
     def shared_keys(self, rows: pa.Table) -> list[pa.Array]:
-        """The key columns in the type both sides share."""
+        """The key columns in the common type of both sides."""
         return [plain(rows[name]) for name in self.keys]
 
 
 class History:
-    """Versions of several keys in order: by key, then by their place."""
+    """Versions of several keys, sorted by key, then by position."""
 
     def __init__(self, rows: pa.Table, groups: Ints, count: int) -> None:
         places = [int_values(plain(rows[name])) for name in reversed(PLACE)]
@@ -126,7 +126,7 @@ class History:
         self._starts = np.searchsorted(self.groups, np.arange(count + 1))
 
     def at(self, groups: Ints, times: Ints) -> Ints:
-        """The place of the row each group has at each time; NOWHERE where it has none."""
+        """The index of the version of each group at each time; NOWHERE where there is none."""
         begin, end = self._starts[groups], self._starts[groups + 1]
         words, after = sortable(self.times), sortable(times) + np.uint64(1)
         last = np.where(times == END_OF_TIME, end, bisect(words, after, begin, end)) - 1
@@ -137,8 +137,8 @@ class History:
     def needless(self, bound: int) -> Mask:
         """Which versions no event at or after the bound can need.
 
-        A delete that is the newest is kept for a day, so that an older change that is read
-        again does not bring the key back.
+        A delete that is the newest version is kept for a day, so that an older change that is
+        read again does not restore the key.
         """
         last = np.ones(len(self.times), np.bool_)
         last[:-1] = self.groups[1:] != self.groups[:-1]

@@ -1,11 +1,11 @@
-"""The join of two tables over Arrow: what a change of either side changes in the view.
+"""The join of two tables over Arrow: how a change of either side changes the view.
 
-Rows of both sides are kept under what they are joined on. With M the rows a batch takes back, P
-those it gives, and U those of the same keys that stay as they are, the view
+Rows of both sides are stored by the columns they are joined on. With M the rows that a batch
+retracts, P those it adds, and U the unchanged rows of the same keys, the view
 
     loses  M × U, U × M, M × M    and gains  P × U, U × P, P × P    (left × right)
 
-U is read only for keys the other side has changed. Products are made chunk by chunk.
+U is read only for keys that the other side has changed. Products are computed chunk by chunk.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ COUNT = "_count"
 
 @dataclass(frozen=True)
 class Half:
-    """One side of a batch: rows retracted, rows given, and rows that stay as they are.
+    """One side of a batch: rows retracted, rows added, and unchanged rows.
 
-    `before` and `after` say for each key whether the side has a row of it at all; None where
-    nobody asks.
+    `before` and `after` are, for each key, whether the side has any row of it; None where this
+    is not needed.
     """
 
     gone: Some
@@ -62,15 +62,15 @@ class Half:
 
 
 class TableJoinKernel:
-    """The rows of two tables that agree in what they are joined on, kept as both change.
+    """The rows of two tables that agree in the join columns, updated as either table changes.
 
-    Null matches nothing. Changes are rows added and retracted, in order of origin; what counts
-    is what a batch changes in all. Nothing is late.
+    Null matches nothing. Changes are rows added and retracted, in order of origin; only the net
+    change of a batch counts. No row is late.
 
-    State: the rows of both tables; where rows of one side may be there alone, how many the
-    other has of each key.
-    Emits: at once, what a batch changes in the view: rows with −1, then rows with +1, with the
-    time and the origin of the change that brought it.
+    State: the rows of both tables; for outer joins, the number of rows of each key on the other
+    side.
+    Emits: at once, the changes of the view in a batch: rows with −1, then rows with +1, with the
+    time and the origin of the change that caused them.
     """
 
     def __init__(self, spec: TableJoin, schemas: Sequence[pa.Schema]) -> None:
@@ -95,7 +95,7 @@ class TableJoinKernel:
 
     @property
     def tables(self) -> dict[str, StateSpec]:
-        """The rows of both sides; how many one has of a key, where the other asks."""
+        """The rows of both sides; for outer joins, the number of rows per key."""
         rows = {name: side.spec for name, side in zip(SIDES, self._sides, strict=True)}
         asked = [side for side in (LEFT, RIGHT) if self.spec.outer[1 - side]]
         return rows | {COUNTS[side]: self._counts[side] for side in asked}
@@ -105,19 +105,19 @@ class TableJoinKernel:
         return self._rows.schema
 
     def due(self, watermark: int) -> int:
-        """Nothing leaves because time passes."""
+        """Nothing is emitted when time advances."""
         return MIN_TIME
 
     def prepare(self, rows: pa.Table, batch_time: BatchTime, side: int = 0) -> Prepared:
-        """Hash what the rows are joined on."""
+        """Hash the join columns."""
         return Prepared(self._sides[side].exchanged(rows), np.zeros(0, np.int64))
 
     def run(
         self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], batch_time: BatchTime
     ) -> Outcome:
-        """Take the changes of both sides in, and say what they change.
+        """Apply the changes of both sides, and emit the changes of the view.
 
-        `held` is the end of time: what leaves, leaves at once.
+        `held` is the end of time: changes are emitted at once.
         """
         changes = [side.taken(tables) for side, tables in zip(self._sides, sides, strict=True)]
         deltas = {}
@@ -169,7 +169,7 @@ class TableJoinKernel:
         )  # fmt: skip
 
     def _alone(self, sign: int, side: int, mine: Half, other: Half) -> Iterator[pa.Table]:
-        """Rows of an outer side that are alone no more (−1), or are now (+1)."""
+        """Rows of an outer side that are no longer without a match (−1), or are now (+1)."""
         if not self.spec.outer[side]:
             return
         assert other.before is not None
@@ -187,7 +187,7 @@ class TableJoinKernel:
         return int_values(plain(values[COUNT].fill_null(0))).copy()
 
     def _counted(self, side: int, changed: Changes) -> pa.Table:
-        """By how much a side has more rows of each key."""
+        """The change of a side's number of rows per key."""
         names = [HASH, *self._sides[side].on]
         rows = changed.rows.select(names).filter(pa.array(changed.whole))
         signs = np.where(changed.given[changed.whole], 1, -1)

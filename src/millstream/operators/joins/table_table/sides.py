@@ -1,4 +1,4 @@
-"""One input of a join of tables: rows added and retracted, kept under the key of the join."""
+"""One input of a join of tables: rows added and retracted, stored by the join columns."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ class TableSide:
         self._row = pa.schema([self.spec.schema.field(name) for name in self.row])
 
     def exchanged(self, rows: pa.Table) -> pa.Table:
-        """Changes on their way to the shuffle, to the bucket of what they are joined on.
+        """Changes for the shuffle, to the bucket of their join columns.
 
-        Rows without it go where their own key says.
+        Rows with a null there go to the bucket of their own key.
         """
         count = rows.num_rows
         keys = [
@@ -79,7 +79,7 @@ class TableSide:
         )
 
     def taken(self, tables: Sequence[pa.Table]) -> Changes:
-        """What a batch changes in all: of each row what it was before, and what it is after."""
+        """The net changes of a batch: each row as it was before, and as it is after."""
         stamps = [pa.field(SIGN, pa.int8()), pa.field(TIME, pa.int64()),
                   *(pa.field(name, kind) for name, kind in ORIGIN.items())]  # fmt: skip
         schema = pa.schema([*self._row, *stamps])
@@ -92,7 +92,7 @@ class TableSide:
                        present(keys, rows.num_rows))  # fmt: skip
 
     def _ends(self, rows: pa.Table) -> Ints:
-        """Of each key the first change if it takes a row back, the last if it gives one."""
+        """For each key, the first change if it retracts a row, and the last if it adds one."""
         count = rows.num_rows
         keys = [plain(rows[name]) for name in self.keys]
         order, starts, _ = arrange(np.zeros(count, np.int64), hashes_of(rows), keys)
@@ -109,17 +109,17 @@ class TableSide:
         return np.asarray(by_key[(first & ~given) | (last & given)])
 
     def joined_on(self, rows: pa.Table) -> list[pa.Array]:
-        """The columns rows are joined on, in the type both sides share."""
+        """The join columns, in the common type of both sides."""
         return [plain(rows[name]) for name in self.on]
 
     def found(self, wanted: pa.Table, view: View) -> tuple[Ints, pa.Table]:
-        """All rows kept for what is wanted (`_hash`, `on`), and which of it each is for."""
+        """All stored rows of the wanted keys (`_hash`, `on`), and which key each belongs to."""
         zeros = pa.array(np.zeros(wanted.num_rows, np.int64))
         known = view.find(wanted.add_column(0, ORDER, zeros))
         return int_values(plain(known[ORDER])), known.select(self.row).cast(self._row)
 
     def among(self, rows: pa.Table, groups: Ints, others: pa.Table, theirs: Ints) -> Mask:
-        """Which rows have their own key, in the same group, among others."""
+        """Which rows have a row with the same own key, in the same group, among others."""
         count = rows.num_rows
         if count == 0 or others.num_rows == 0:
             return np.zeros(count, np.bool_)
@@ -128,12 +128,12 @@ class TableSide:
         order, starts, _ = arrange(np.concatenate([groups, theirs]), hashes_of(every), keys)
         places = np.arange(every.num_rows) if order is None else order
         found = np.maximum.reduceat(places, starts) >= count
-        told = np.empty(every.num_rows, np.bool_)
-        told[places] = np.repeat(found, np.diff(starts, append=every.num_rows))
-        return told[:count]
+        matched = np.empty(every.num_rows, np.bool_)
+        matched[places] = np.repeat(found, np.diff(starts, append=every.num_rows))
+        return matched[:count]
 
     def gained(self, changes: Changes) -> pa.Table:
-        """What the state gains by changes: rows, and those that are gone."""
+        """The state's delta: added rows, and tombstones of retracted ones."""
         rows = changes.rows.append_column(GONE, pa.array(~changes.given))
         rows = rows.filter(pa.array(changes.whole))
         zeros = pa.array(np.zeros(rows.num_rows, np.int64))
@@ -141,16 +141,16 @@ class TableSide:
 
 
 class Changes:
-    """Rows of one side that came in a batch: what they are, when they were, given or retracted.
+    """The changes of one side in a batch: the rows, their stamps, and whether each is added.
 
-    `whole` says which of them have everything they are joined on.
+    `whole` marks those without a null in the join columns.
     """
 
     def __init__(self, rows: pa.Table, stamps: pa.Table, given: Mask, whole: Mask) -> None:
         self.rows, self.stamps, self.given, self.whole = rows, stamps, given, whole
 
     def some(self, which: Mask, groups: Ints) -> Some:
-        """Those that are meant, by the number of their key."""
+        """The selected rows, by the number of their key."""
         mask = pa.array(which)
         return Some.of(self.rows.filter(mask), groups[which], self.whole[which],
                        self.stamps.filter(mask))  # fmt: skip

@@ -1,4 +1,4 @@
-"""The spec of `table.join(table)`: a kept view of two tables."""
+"""The spec of `table.join(table)`: a maintained view of two tables."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ How = Literal["inner", "left", "right", "full"]
 class TableJoin:
     """Rows of two tables that agree in `on`; `left` and `right` are the keys of the tables.
 
-    `on` may name other columns than keys: a foreign key, or any columns at all. `suffix` is added
-    to names of the right that the left has, too.
+    `on` may contain other columns than keys: a foreign key, or any columns. `suffix` is added to
+    names of right columns that the left has, too.
     """
 
     on: Pairs
@@ -31,15 +31,15 @@ class TableJoin:
 
     @property
     def outer(self) -> tuple[bool, bool]:
-        """Whether rows of the left and of the right are there without a match."""
+        """Whether rows of the left and of the right are included without a match."""
         return self.how in ("left", "full"), self.how in ("right", "full")
 
     @property
     def key(self) -> tuple[tuple[int, str], ...]:
-        """What tells the rows of the result apart: columns of sides.
+        """The key of the result: columns of one or both sides.
 
-        It is the key of the side of which no row matches twice, and of both sides where a
-        row may match several, or where rows of the other may be there alone.
+        It is the key of the side whose rows match at most once. If rows may match several times,
+        or rows of the other side may be unmatched, it is the keys of both.
         """
         ours, theirs = ({pair[side] for pair in self.on} for side in (0, 1))
         if theirs >= set(self.right) and not self.outer[1]:
@@ -62,12 +62,12 @@ def table_join(
     how: How = "inner",
     suffix: str | None = None,
 ) -> TableJoin:
-    """The spec from what a user writes; `left` and `right` are the keys of the two tables.
+    """The spec from the user's arguments; `left` and `right` are the keys of the two tables.
 
     >>> print(table_join({"customer": "id"}, ("order",), ("id",), how="left"))
     join(on={'customer': 'id'}, how="left")
 
     Raises:
-        InvalidSpec: no columns, an unknown `how`, or a suffix that is empty.
+        InvalidSpec: no columns, an unknown `how`, or an empty suffix.
     """
     return TableJoin(pairs(on, step="table.join"), left, right, how, suffix)

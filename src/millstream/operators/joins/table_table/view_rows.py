@@ -1,4 +1,4 @@
-"""Rows of a view of two tables: products of some rows of each side, or rows of one alone."""
+"""Rows of a view of two tables: products of rows of both sides, or unmatched rows of one."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ CHUNK_BYTES = 32 << 20
 
 @dataclass(frozen=True)
 class Some:
-    """Some rows of one side, sorted by key: the number of each row's key, and when it came.
+    """Rows of one side, sorted by key: the number of each row's key, and its time and origin.
 
-    `stamps` are None for rows that did not come now; `whole` says which rows have a key at all.
+    `stamps` are None for rows of state; `whole` marks rows that have a key.
     """
 
     rows: pa.Table
@@ -59,13 +59,13 @@ class Some:
         )
 
     def filter(self, which: Mask) -> Some:
-        """Those of them that are meant."""
+        """The selected rows."""
         mask = pa.array(which)
         stamps = None if self.stamps is None else self.stamps.filter(mask)
         return Some(self.rows.filter(mask), self.groups[which], self.whole[which], stamps)
 
     def caused_by(self, *causes: Some) -> Some:
-        """The rows with the stamps of the last row of their key among others that came."""
+        """The rows with the stamps of the last of the changed rows of their key."""
         groups = np.concatenate([cause.groups for cause in causes])
         stamps = pa.concat_tables([cause.stamps for cause in causes if cause.stamps is not None])
         order = np.argsort(groups, kind="stable")
@@ -74,7 +74,7 @@ class Some:
 
 
 class ViewRows:
-    """The columns of the left, then those of the right; a key of the same name once."""
+    """The columns of the left, then those of the right; a key with the same name once."""
 
     def __init__(self, sides: Sequence[TableSide], columns: Sequence[Column], on: Pairs) -> None:
         self._columns = columns
@@ -89,7 +89,7 @@ class ViewRows:
     def products(self, sign: int, left: Some, right: Some, *, cause: int) -> Iterator[pa.Table]:
         """Every row of the left with every row of the right of the same key, in chunks.
 
-        The stamps are those of the side that is the cause.
+        The stamps are those of the side `cause`.
         """
         if left.rows.num_rows == 0 or right.rows.num_rows == 0:
             return

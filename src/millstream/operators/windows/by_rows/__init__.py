@@ -1,1 +1,1 @@
-"""Windows whose bounds follow from rows: by count, by delta, by punctuation."""
+"""Windows whose bounds depend on rows: by count, by delta, by punctuation."""

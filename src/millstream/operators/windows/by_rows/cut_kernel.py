@@ -1,9 +1,9 @@
-"""Windows that rows cut apart, one after the other, per key in order of origin.
+"""Consecutive windows that rows end, per key in order of origin.
 
-How rows cut is a cutter's matter (`punctuated_kernel.py`, `delta_kernel.py`). It numbers the
-windows of each key: the one that was open before the batch is number 0. Windows below the
-number that is open in the end have closed. A key none of whose windows closed is only added
-to, blindly; where one closed, what was open is taken out of the state and leaves.
+A cutter defines which rows end a window (`punctuated_kernel.py`, `delta_kernel.py`). It numbers
+the windows of each key: the one that was open before the batch is number 0. Windows below the
+number that is open after the batch have closed. If none of a key's windows closed, the batch is
+added without reading state; otherwise the open window is read from state and emitted.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ class RowRule(Protocol):
 
     @property
     def name(self) -> str:
-        """What users call it."""
+        """Its name in the API."""
 
     @property
     def remembered(self) -> tuple[StateColumn, ...]:
-        """What it keeps of an open window, beside the aggregates."""
+        """What it stores of an open window, in addition to the aggregates."""
 
     @property
     def carried(self) -> dict[str, pa.DataType]:
-        """Columns it needs of each row after the shuffle, beside what is remembered."""
+        """Columns it needs of each row after the shuffle, in addition to the stored ones."""
 
     def carry(self, rows: pa.Table) -> tuple[dict[str, pa.Array], pa.Table | None, int]:
-        """Its columns of each row, what must be seen broadcast, how many rows are outside."""
+        """Its columns of each row, the rows to broadcast, the number of rows in no window."""
 
 
 def prepared(rule: RowRule, lifted: Lifted, rows: pa.Table) -> Prepared:
-    """Each row lifted, with what the rule carries along; no row is late."""
+    """Each row lifted, with the columns of the rule; no row is late."""
     require_no_retraction(rows, rule.name)
     columns, broadcast, outside = rule.carry(rows)
     made = lifted.lift(rows) | {name: rows[name] for name in ORIGIN} | columns
@@ -65,7 +65,7 @@ def prepared(rule: RowRule, lifted: Lifted, rows: pa.Table) -> Prepared:
 
 
 def columns_beside(rule: RowRule) -> dict[str, pa.DataType]:
-    """The columns that rows have beside hash, keys, parts and origin."""
+    """The columns of rows in addition to hash, keys, parts and origin."""
     return {column.name: column.type for column in rule.remembered} | rule.carried
 
 
@@ -74,10 +74,10 @@ OPEN = "open"
 
 @dataclass(frozen=True, slots=True)
 class Keyed:
-    """Rows of keys side by side: what the state had open, then the batch in order of origin.
+    """Rows sorted by key: the open window of the state, then the batch in order of origin.
 
-    `kept` marks rows of the state, at most one per key and its first; `starts` is where keys
-    begin, `markers` what was sent broadcast.
+    `kept` marks rows of the state, at most one per key, which comes first; `starts` is where
+    keys begin, `markers` are the broadcast rows.
     """
 
     rows: pa.Table
@@ -94,10 +94,10 @@ class Keyed:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The number of the window of each row, per key the number open in the end.
+    """The number of the window of each row, and per key the number of the window left open.
 
     `outside` marks rows that belong to no window; `replaced` are columns of the state that
-    cutting decides.
+    the cutter sets.
     """
 
     numbers: Ints
@@ -114,7 +114,7 @@ class Cutter(RowRule, Protocol):
 
 
 class CutKernel:
-    """Aggregates per key and window, where rows cut the windows.
+    """Aggregates per key and window, for windows that rows end.
 
     Results are keys, `window_start`, `window_end` (the smallest and largest time inside,
     null without event time) and the aggregates. No row is ever late.
@@ -141,7 +141,7 @@ class CutKernel:
 
     @property
     def tables(self) -> dict[str, StateSpec]:
-        """The open windows by key, and the times that hold the watermark."""
+        """The open windows by key, and the times that hold back the watermark."""
         return {OPEN: self._state, TIMES: self._times.spec}
 
     def output(self) -> pa.Schema:
@@ -149,7 +149,7 @@ class CutKernel:
         return self._lifted.output
 
     def due(self, watermark: int) -> int:
-        """Only the finish lets windows out."""
+        """Time closes no window before the finish."""
         return END_OF_TIME if watermark == END_OF_TIME else MIN_TIME
 
     def prepare(self, rows: pa.Table, batch_time: BatchTime, side: int = 0) -> Prepared:
@@ -159,7 +159,7 @@ class CutKernel:
     def run(
         self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], batch_time: BatchTime
     ) -> Outcome:
-        """Close what rows cut off; at the finish, or where a row closes all keys, all of it."""
+        """Close windows that rows end; at the finish, or if a row closes all keys, all windows."""
         markers = pa.concat_tables(sides[1]) if len(sides) > 1 and sides[1] else None
         marked = markers is not None and markers.num_rows > 0
         order = _generation(state[OPEN])
@@ -199,16 +199,16 @@ class CutKernel:
         self, batch: pa.Table, state: Mapping[str, View], markers: pa.Table | None, order: int,
         batch_time: BatchTime,
     ) -> Outcome:  # fmt: skip
-        """All that was open leaves; what the last marker leaves open is a new generation.
+        """Emit all open windows; windows that begin after the last marker are a new generation.
 
-        Generations are the order of this state, so the old one is forgotten by its floor.
+        Generations are the order of this state, so the old one is dropped by the floor.
         """
         keyed = self._keyed(None, batch, markers)
         cut = self._cutter.cut(keyed)
         windows, key_of, numbers = self._windows(keyed, cut)
         opened = windows.filter(pa.array(numbers == cut.ends[key_of]))
         opened = opened.set_column(0, ORDER, pa.array(np.full(opened.num_rows, order + 1)))
-        times = self._times.anew(state[TIMES], opened, _times_of(opened))
+        times = self._times.reset(state[TIMES], opened, _times_of(opened))
         held = self._times.earliest(state[TIMES], times)
         return Outcome(
             self._all_closing(batch, state[OPEN], markers, finish=False),
@@ -229,7 +229,7 @@ class CutKernel:
             yield from self._lifted.spanned(windows)
 
     def _looked_up(self, batch: pa.Table, view: View) -> pa.Table:
-        """What the state has open for the keys of the batch."""
+        """The open windows of the state for the keys of the batch."""
         _, starts = self._lifted.by_key(batch)
         wanted = batch.select([ORDER, HASH, *self._lifted.keys]).take(pa.array(starts))
         found, values = view.lookup(wanted)
@@ -252,9 +252,9 @@ class CutKernel:
     def _windows(
         self, keyed: Keyed, cut: Cut, *, without_kept: Mask | None = None
     ) -> tuple[pa.Table, Ints, Ints]:
-        """The windows that rows form, combined, with the key and number of each.
+        """The windows of these rows, combined, with the key and number of each.
 
-        What the state had open is left out for the keys of `without_kept`.
+        The state's open window is left out for the keys of `without_kept`.
         """
         inside = np.ones(keyed.rows.num_rows, np.bool_) if cut.outside is None else ~cut.outside
         if without_kept is not None:
@@ -297,12 +297,12 @@ class CutKernel:
 
 
 def _generation(view: View) -> int:
-    """The order of open windows: how often all of them have been closed."""
+    """The generation of open windows: how often all of them have been closed."""
     return max(0, view.floor)
 
 
 def _times_of(windows: pa.Table) -> Ints:
-    """The largest times inside, `NO_TIME` where there is none."""
+    """The largest times inside, or `NO_TIME`."""
     if windows.num_rows == 0:
         return np.zeros(0, np.int64)
     column = plain(windows[LAST])

@@ -1,4 +1,4 @@
-"""How rows that have moved away from a window's opening row end it."""
+"""Delta windows: a row far enough from a window's opening row ends it."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def delta_kernel(
 class Moved:
     """A row `by` or more away from the window's opening row opens the next window.
 
-    An open window remembers the value it is measured from: it is written once, by the row
-    that brings it, and null in all that is added to the window later.
+    An open window stores the value it is measured from. The first row with a value writes it;
+    it is null in everything added to the window later.
     """
 
     name = "delta"
@@ -74,7 +74,7 @@ class Moved:
 
     @property
     def carried(self) -> dict[str, pa.DataType]:
-        """Nothing but what is remembered."""
+        """Nothing in addition to the stored columns."""
         return {}
 
     def carry(self, rows: pa.Table) -> tuple[dict[str, pa.Array], pa.Table | None, int]:
@@ -82,7 +82,7 @@ class Moved:
         return {OPENED: plain(rows[self._column])}, None, 0
 
     def cut(self, keyed: Keyed) -> Cut:
-        """Opening rows are a path: from a key's first value to the next far away, and on."""
+        """Opening rows form a path: a key's first value, the next one far from it, and so on."""
         column = plain(keyed.rows[OPENED])
         known = np.flatnonzero(_known(column))
         values = self._values(column)[known]
@@ -107,14 +107,14 @@ class Moved:
 
 
 def _known(column: pa.Array) -> NDArray[np.bool_]:
-    """Where there is a value one can measure from: not null, not NaN."""
+    """Where a value can be measured from: not null, not NaN."""
     present = validity(column)
     known = np.ones(len(column), np.bool_) if present is None else present
     return known & ~np.isnan(float_values(column)) if pa.types.is_floating(column.type) else known
 
 
 def _measure(spec: Delta, kind: pa.DataType) -> tuple[Callable[[pa.Array], NDArray[Any]], Far]:
-    """The column as numbers one can subtract, and when two of them are far apart."""
+    """The column as numbers that can be subtracted, and the test whether two are far apart."""
     by = spec.by
     if isinstance(by, timedelta):
         if pa.types.is_timestamp(kind) and kind.unit == "us":
@@ -144,14 +144,14 @@ def _unfit(spec: Delta, need: str, kind: pa.DataType) -> InvalidSpec:
 
 
 class Far(Protocol):
-    """Whether a span of values, given by its smallest and largest, has one far from a value."""
+    """Whether a span of values, given by its smallest and largest, has a value far from another."""
 
     def __call__(self, least: Values, most: Values, value: Values) -> Mask:
-        """True where it has."""
+        """True where it has one."""
 
 
 def first_beyond(values: Values, far: Far) -> Ints:
-    """For each place the first one after it that is far away; `len(values)` if there is none."""
+    """For each index, the first later one that is far away, or `len(values)`."""
     count = len(values)
     found = np.full(count, count, np.int64)
     if count < 2:
@@ -217,5 +217,5 @@ def _spans(values: Values) -> list[tuple[Values, Values]]:
 
 
 def _even(values: Values) -> Values:
-    """An even number of values: the last one twice, where it hides behind itself."""
+    """An even number of values: an odd number repeats the last one, which changes no span."""
     return values if len(values) % 2 == 0 else np.append(values, values[-1:])

@@ -1,10 +1,9 @@
-"""Windows that rows make, with panes: shown early as their trigger says, and when they close.
+"""Rows, delta and punctuated windows with panes: emitted early by a trigger, and when they close.
 
-A window of rows, of a delta or up to a punctuation has no bounds beforehand and knows no late
-rows: it takes the rows of its key in order of origin, closes with one of them or at the
-finish, and that is its on-time pane. All of a key's open windows lie together in the state,
-numbered from the first; a batch looks up those of the keys it touches and of the keys whose
-timer has come.
+These windows have no bounds in advance and no late rows: they take the rows of their key in
+order of origin, and close with one of them or at the finish, which emits the on-time pane. All
+open windows of a key are stored together, numbered from the first; a batch reads those of its
+keys and of the keys with a due timer.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ _BEFORE, _AFTER, _HAD, _HAS = "_before", "_after", "_had", "_has"
 
 
 class RowPanesKernel:
-    """Aggregates per key over windows that rows make, shown by a trigger and when they close.
+    """Aggregates per key over windows that rows end, emitted by a trigger and when they close.
 
     Results are keys, `window_start`, `window_end` (the smallest and largest time inside so
     far, null without event time), the aggregates, `pane`, `pane_index` and, retracting,
@@ -67,8 +66,8 @@ class RowPanesKernel:
     State: one row per key and open window; the smallest of the largest times inside by
     time; one timer per key that waits for the clock.
     Emits: open windows when the trigger fires, and each window on time once: when a row
-    closes it, or at the finish; in order of (hash of the keys, window). To later operators
-    flows the on-time pane.
+    closes it, or at the finish; in order of (hash of the keys, window). Later operators
+    receive the on-time pane only.
     """
 
     def __init__(
@@ -98,15 +97,15 @@ class RowPanesKernel:
 
     @property
     def tables(self) -> dict[str, StateSpec]:
-        """The open windows by key, the times that hold the watermark, and the timers."""
+        """The open windows by key, the times that hold back the watermark, and the timers."""
         return {OPEN: self._state.stored, TIMES: self._times.spec, TIMERS: self._timers.spec}
 
     def output(self) -> pa.Schema:
-        """Keys, bounds, aggregates, `pane`, `pane_index`, `retract` where panes are."""
+        """Keys, bounds, aggregates, `pane`, `pane_index`, and `retract` for retracting panes."""
         return self._rows.schema
 
     def due(self, watermark: int) -> int:
-        """Only the finish lets windows out."""
+        """Time closes no window before the finish."""
         return END_OF_TIME if watermark == END_OF_TIME else MIN_TIME
 
     def prepare(self, rows: pa.Table, batch_time: BatchTime, side: int = 0) -> Prepared:
@@ -116,7 +115,7 @@ class RowPanesKernel:
     def run(
         self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], batch_time: BatchTime
     ) -> Outcome:
-        """Show what closes and what fires; at the finish, or where a row closes all, all of it."""
+        """Emit windows that close or fire; at the finish, or if a row closes all, all windows."""
         markers = pa.concat_tables(sides[1]) if len(sides) > 1 and sides[1] else None
         batch = self._lifted.gathered(sides[0], columns_beside(self._windows), 0)
         outcome = Outcome((), {}, {})
@@ -127,11 +126,11 @@ class RowPanesKernel:
         self, batch: pa.Table, markers: pa.Table | None, state: Mapping[str, View],
         batch_time: BatchTime, outcome: Outcome,
     ) -> Iterator[pa.Table]:  # fmt: skip
-        """What leaves, one range of keys after the other; the outcome is whole at the end."""
+        """The results, one range of keys at a time; the outcome is complete at the end."""
         finish = batch_time.after == END_OF_TIME
         marked = markers is not None and markers.num_rows > 0
         asked = self._timers.asked(state[TIMERS], batch_time.clock)
-        left = _Left(max(0, state[OPEN].floor), anew=marked)
+        left = _Left(max(0, state[OPEN].floor), new_generation=marked)
         flow: list[pa.Table] = []
         for kept, rows in self._met(batch, state[OPEN], asked, everything=finish or marked):
             if not finish:
@@ -154,7 +153,7 @@ class RowPanesKernel:
     def _met(
         self, batch: pa.Table, view: View, asked: pa.Table, *, everything: bool
     ) -> Iterable[tuple[pa.Table, pa.Table]]:
-        """What is open for the keys of the batch and those asked for, or for all keys."""
+        """The open windows of the keys of the batch and those with due timers, or of all keys."""
         if not everything:
             yield self._looked_up(batch, view, asked), batch
             return
@@ -172,12 +171,12 @@ class RowPanesKernel:
         return self._in_order(view.find(wanted))
 
     def _in_order(self, kept: pa.Table) -> pa.Table:
-        """Rows of the state as rows of a batch: in no generation."""
+        """Rows of the state as rows of a batch: without a generation."""
         kept = kept.set_column(0, ORDER, pa.array(np.zeros(kept.num_rows, np.int64)))
         return kept.select(self._state.working.visible.names)
 
     def _decided(self, groups: pa.Table, clock: int, *, finish: bool) -> Decided:
-        """What closes leaves on time; of the others what the trigger says leaves early."""
+        """Closed windows are emitted on time; the others early, if the trigger fires."""
         closed = numbers(groups, WINDOW) < 0
         if finish:
             closed = np.ones(groups.num_rows, np.bool_)
@@ -195,29 +194,29 @@ class RowPanesKernel:
     def _settle(
         self, left: _Left, state: Mapping[str, View], batch_time: BatchTime, outcome: Outcome
     ) -> None:
-        """What the tables gain and forget, and what the next batch has to wait for."""
+        """The deltas and floors of the tables, and the hold and wake of the next batch."""
         had, has = pa.concat_tables(left.had), pa.concat_tables(left.has)
         before = self._per_key(had, has)
         times = self._times.moved(before, _times(before, _BEFORE), _times(before, _AFTER))
         held = self._times.earliest(state[TIMES], times)
         timers = combine(pa.concat_tables(left.timers), self._timers.spec)
-        gained = has if left.anew else pa.concat_tables([has, self._gone(before)])
-        order = pa.array(np.full(gained.num_rows, left.order + left.anew))
+        gained = has if left.new_generation else pa.concat_tables([has, self._gone(before)])
+        order = pa.array(np.full(gained.num_rows, left.order + left.new_generation))
         gained = combine(gained.set_column(0, ORDER, order), self._state.stored)
         outcome.deltas = {OPEN: gained, TIMES: times, TIMERS: timers}
         outcome.floors = {TIMES: min(held, batch_time.after)} | self._timers.floor(batch_time.clock)
-        if left.anew:
+        if left.new_generation:
             outcome.floors[OPEN] = left.order + 1
         outcome.held = held
         outcome.wake = self._timers.wake(timers, state[TIMERS], batch_time.clock)
 
     def _per_key(self, had: pa.Table, has: pa.Table) -> pa.Table:
-        """Of each key looked at: its earliest time and number of windows, before and after."""
+        """For each key read: its earliest time and number of windows, before and after."""
         times = [StateColumn(name, pa.int64(), "min") for name in (_BEFORE, _AFTER)]
         counts = [StateColumn(name, pa.int64(), "sum") for name in (_HAD, _HAS)]
         spec = StateSpec(pa.schema(self._lifted.key_fields), (*times, *counts))
 
-        def told(windows: pa.Table, time: str, count: str) -> pa.Table:
+        def span(windows: pa.Table, time: str, count: str) -> pa.Table:
             rows = windows.num_rows
             made = {name: windows[name] for name in (ORDER, HASH, *self._lifted.keys)}
             made |= dict.fromkeys((_BEFORE, _AFTER), pa.nulls(rows, pa.int64()))
@@ -225,10 +224,10 @@ class RowPanesKernel:
             made |= {time: windows[LAST], count: pa.array(np.ones(rows, np.int64))}
             return conform(pa.table(made), spec)
 
-        return combine(pa.concat_tables([told(had, _BEFORE, _HAD), told(has, _AFTER, _HAS)]), spec)
+        return combine(pa.concat_tables([span(had, _BEFORE, _HAD), span(has, _AFTER, _HAS)]), spec)
 
     def _gone(self, keys: pa.Table) -> pa.Table:
-        """Tombstones for the numbers that a key has no more."""
+        """Tombstones for the window numbers that a key no longer has."""
         had, has = numbers(keys, _HAD), numbers(keys, _HAS)
         windows, of = spans_to_rows(has, np.maximum(0, had - has))
         those = keys.select([ORDER, HASH, *self._lifted.keys]).take(pa.array(of))
@@ -252,13 +251,13 @@ class Inside:
 
 @dataclass(slots=True)
 class _Left:
-    """What a batch leaves behind: the windows it found, those that stay, and timers.
+    """The state changes of a batch: the windows it read, those that stay open, and timers.
 
-    `order` is the generation of what is open; `anew`, whether a new one begins.
+    `order` is the generation of the open windows; `new_generation` whether a new one begins.
     """
 
     order: int
-    anew: bool
+    new_generation: bool
     had: list[pa.Table] = field(default_factory=list)
     has: list[pa.Table] = field(default_factory=list)
     timers: list[pa.Table] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""How rows that say so end windows, per key or for all keys."""
+"""Punctuated windows: rows with a true condition end windows, per key or for all keys."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def punctuated_kernel(
     aggregates: Mapping[str, Aggregate],
     input_schema: pa.Schema,
 ) -> CutKernel:
-    """The kernel over rows that have the truth of the spec's SQL in a column `_punctuation`."""
+    """The kernel over rows with the result of the spec's SQL in the column `_punctuation`."""
     return CutKernel(punctuating(spec), keys, aggregates, input_schema)
 
 
@@ -42,7 +42,7 @@ def punctuating(spec: Punctuated) -> EachKey | AllKeys:
 
 
 class EachKey:
-    """A row that says so closes the window of its key."""
+    """A closing row ends the window of its key."""
 
     name = "punctuated"
     remembered: tuple[StateColumn, ...] = ()
@@ -52,16 +52,16 @@ class EachKey:
 
     @property
     def carried(self) -> dict[str, pa.DataType]:
-        """Whether a row closes."""
+        """Whether a row closes windows."""
         return {PUNCTUATION: pa.bool_()}
 
     def carry(self, rows: pa.Table) -> tuple[dict[str, pa.Array], pa.Table | None, int]:
-        """Markers that are no members travel with the others, and are counted as outside."""
+        """Markers that are not members are shuffled too, and are counted as unplaced."""
         marks = _marks(rows)
         return {PUNCTUATION: marks}, None, 0 if self._member else marks.true_count
 
     def cut(self, keyed: Keyed) -> Cut:
-        """The number of a window is how many rows of its key have closed one before it."""
+        """A window's number is the count of earlier windows of its key that rows have closed."""
         closes = _marks(keyed.rows).to_numpy(zero_copy_only=False)
         upto = np.cumsum(closes, dtype=np.int64)
         before = upto - closes
@@ -73,7 +73,7 @@ class EachKey:
 
 
 class AllKeys:
-    """A row that says so closes the windows of all keys, as of its place in order of origin."""
+    """A closing row ends the windows of all keys, at its position in order of origin."""
 
     name = "punctuated"
     remembered: tuple[StateColumn, ...] = ()
@@ -83,17 +83,17 @@ class AllKeys:
 
     @property
     def carried(self) -> dict[str, pa.DataType]:
-        """Whether a row closes."""
+        """Whether a row closes windows."""
         return {PUNCTUATION: pa.bool_()}
 
     def carry(self, rows: pa.Table) -> tuple[dict[str, pa.Array], pa.Table | None, int]:
-        """The origins of the rows that close are seen broadcast."""
+        """The origins of closing rows are broadcast."""
         marks = _marks(rows)
         markers = rows.select(ORIGIN).filter(marks)
         return {PUNCTUATION: marks}, markers, 0 if self._member else markers.num_rows
 
     def cut(self, keyed: Keyed) -> Cut:
-        """The number of a window is how many rows anywhere have closed all before it."""
+        """A window's number is the count of earlier rows, of any key, that closed all windows."""
         count = keyed.rows.num_rows
         numbers = np.zeros(count, np.int64)
         markers = keyed.markers
@@ -110,7 +110,7 @@ def _marks(rows: pa.Table) -> pa.Array:
 
 
 def _how_many_before(markers: pa.Table, rows: pa.Table) -> Ints:
-    """For each row the number of markers before it in order of origin; itself not counted."""
+    """For each row, the number of earlier markers in order of origin, without itself."""
     first = rows.num_rows
     columns = [
         np.concatenate([int_values(plain(rows[name])), int_values(plain(markers[name]))])

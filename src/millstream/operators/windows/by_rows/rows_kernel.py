@@ -1,8 +1,8 @@
 """Windows of a number of rows over Arrow, per key in order of origin.
 
-Rows are numbered per key and added up to panes of as many rows as every window is made of
-whole ones of: the greatest common divisor of `n` and `every`. A window is a span of panes.
-Without overlap a pane is a window, and the state has one row per key.
+Rows are numbered per key and aggregated to panes, so that every window is a span of whole panes:
+a pane has as many rows as the greatest common divisor of `n` and `every`. Without overlap a pane
+is a window, and the state has one row per key.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ PANE = "_pane"
 
 @dataclass(frozen=True, slots=True)
 class _Panes:
-    """The panes of keys side by side: what the state had, then what the batch brings.
+    """The panes of keys: those of the state, then the rows of the batch.
 
-    `rows` are panes of the state (`kept`) and single rows, each with the number of its pane;
-    `seen` is how many rows each key had `before`, and has `after` the batch.
+    `rows` are panes of the state (`kept`) and single rows, each with the number of its pane.
+    `before` and `after` are the number of rows of each key before and after the batch.
     """
 
     rows: pa.Table
@@ -102,7 +102,7 @@ class RowsKernel:
         return self._lifted.output
 
     def due(self, watermark: int) -> int:
-        """Only the finish lets windows out."""
+        """Time closes no window before the finish."""
         return END_OF_TIME if watermark == END_OF_TIME else MIN_TIME
 
     def prepare(self, rows: pa.Table, batch_time: BatchTime, side: int = 0) -> Prepared:
@@ -114,7 +114,7 @@ class RowsKernel:
     def run(
         self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], batch_time: BatchTime
     ) -> Outcome:
-        """Let out the windows that are full; at the finish all that have begun."""
+        """Emit the windows that are full; at the finish, all that have begun."""
         batch = self._lifted.gathered(sides[0], {}, 0)
         if batch_time.after == END_OF_TIME:
             results = self._finished(batch, state[PANES])
@@ -141,7 +141,7 @@ class RowsKernel:
         return view.find(wanted)
 
     def _numbered(self, kept: pa.Table | None, batch: pa.Table) -> _Panes:
-        """The rows of both by key, numbered on from what the state has seen."""
+        """The rows of both by key, with numbers that continue those of the state."""
         rows = batch.append_column(PANE, pa.array(np.zeros(batch.num_rows, np.int64)))
         rows = conform(rows.drop_columns(list(ORIGIN)), self._state)
         before = 0 if kept is None else kept.num_rows
@@ -163,7 +163,7 @@ class RowsKernel:
         return _Panes(rows, is_kept, starts, numbers, seen, seen + sizes - had)
 
     def _full(self, seen: Ints) -> Ints:
-        """How many windows are full after so many rows: also the first that is not."""
+        """The number of full windows after so many rows: also that of the first open one."""
         return np.maximum(0, (seen - self.spec.n) // self.spec.every + 1)
 
     def _windows(self, panes: _Panes, until: Ints) -> Iterator[pa.Table]:
@@ -200,13 +200,13 @@ class RowsKernel:
         )
 
     def _gained(self, panes: _Panes) -> pa.Table:
-        """What the batch adds to panes still needed; what is needed no more is forgotten."""
+        """What the batch adds to panes still needed, and tombstones for the others."""
         needed = self._full(panes.after) * self.spec.every // self._pane
         old = panes.numbers < needed[panes.key_of]
         added, _, _ = self._added_up(panes, np.flatnonzero(~panes.kept & ~old))
         gone = panes.rows.take(pa.array(np.flatnonzero(panes.kept & old)))
-        buried = pa.array(np.ones(gone.num_rows, np.bool_))
-        gone = conform(gone.drop_columns([GONE]).append_column(GONE, buried), self._state)
+        tombstones = pa.array(np.ones(gone.num_rows, np.bool_))
+        gone = conform(gone.drop_columns([GONE]).append_column(GONE, tombstones), self._state)
         gone = gone.set_column(0, ORDER, pa.array(np.zeros(gone.num_rows, np.int64)))
         return combine(pa.concat_tables([conform(gone, self._state), added]), self._state)
 

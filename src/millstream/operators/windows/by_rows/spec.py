@@ -1,4 +1,4 @@
-"""Windows whose bounds follow from rows: every n rows, when a value has moved, at a punctuation."""
+"""Windows whose bounds depend on rows: a count, a change of a value, or a punctuation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from decimal import Decimal
 from millstream.duration import micros, text
 from millstream.errors import InvalidSpec
 
-LARGEST = 2**31  # rows: what a window adds up stays within 64 bits
+LARGEST = 2**31  # rows; sums over a window stay within 64 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Rows:
     """Windows of `n` rows of a key, in order of origin; a new one begins every `every` rows.
 
     Window j of a key has its rows j × `every` up to j × `every` + `n`. It closes with its
-    last row; those that never get it leave at the finish with the rows they have.
+    last row; incomplete windows are emitted at the finish with the rows they have.
     """
 
     n: int
@@ -45,7 +45,7 @@ def rows(n: int, *, every: int | None = None) -> Rows:
     rows(100, every=10)
 
     Raises:
-        InvalidSpec: a number is not a whole one above zero, or `every` is above `n`.
+        InvalidSpec: a number is not an integer above zero, or `every` is above `n`.
     """
     return Rows(n, n if every is None else every)
 
@@ -62,12 +62,12 @@ Distance = int | float | Decimal | timedelta
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """The row whose `column` is `by` or more away from the window's opening row opens the next.
+    """The row whose `column` is at least `by` away from the window's opening row opens the next.
 
-    Away is the absolute difference, of columns of numbers as a number, of times as a
-    `timedelta`. Rows are taken per key in order of origin. A null or NaN is away from
-    nothing: it belongs to the window that is open, and a window that begins with some is
-    measured from its first other value.
+    Distance is the absolute difference: a number for columns of numbers, a `timedelta` for
+    times. Rows are taken per key in order of origin. A null or NaN never closes a window: it
+    belongs to the open one. A window that begins with such values is measured from its first
+    other value.
     """
 
     column: str
@@ -94,7 +94,7 @@ class Delta:
 
 
 def delta(column: str, by: Distance | str) -> Delta:
-    """Windows that end when a column has moved by `by` from where the window began.
+    """Windows that end when a column has changed by `by` since the window began.
 
     >>> print(delta("price", by=10))
     delta("price", by=10)
@@ -102,7 +102,7 @@ def delta(column: str, by: Distance | str) -> Delta:
     delta("ts", by="5 seconds")
 
     Raises:
-        InvalidSpec: no column, or no number or duration above zero.
+        InvalidSpec: not a column, or not a number or duration above zero.
     """
     if not isinstance(by, str):
         return Delta(column, by)
@@ -123,7 +123,7 @@ def _is_distance(by: object) -> bool:
     return bool(math.isfinite(by) and by > 0)
 
 
-PUNCTUATION = "_punctuation"  # the column that says whether a row closes a window
+PUNCTUATION = "_punctuation"  # the column with the flag whether a row closes a window
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +131,8 @@ class Punctuated:
     """A row for which `sql` is true closes its key's window, in order of origin.
 
     With `member` the row is the last of the window it closes; without, it is a marker that
-    belongs to no window. With `all_keys` it closes the windows of all keys: those rows
-    belong to them that come before it in order of origin. Null is not true.
+    belongs to no window. With `all_keys` it closes the windows of all keys, at its position in
+    order of origin. Null is not true.
     """
 
     sql: str
@@ -168,6 +168,6 @@ def punctuated(sql: str, *, member: bool = True, all_keys: bool = False) -> Punc
     punctuated("kind = 'end'", member=False)
 
     Raises:
-        InvalidSpec: no expression, or an option that is neither True nor False.
+        InvalidSpec: not an expression, or an option that is not a boolean.
     """
     return Punctuated(sql, member, all_keys)

@@ -1,8 +1,8 @@
-"""Which windows the rows of a batch touch, where rows make the windows, and what each gains.
+"""Which row-based windows the rows of a batch touch, and what is added to each.
 
-Windows of a key are numbered from the first that is open when the batch is over: that is
-number 0, those behind it follow, and what the batch closes has a number below 0. What the
-state keeps of a key are therefore its windows 0, 1, …, and no number ever grows old.
+Windows of a key are numbered from the first that is open after the batch: that is number 0,
+later ones follow, and windows that the batch closes have numbers below 0. So the state holds
+the windows 0, 1, … of a key, and the numbers never grow.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ WINDOW = "_window"
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """Some windows: as the state `kept` them, and what has `come` to them, one row each."""
+    """Some windows: as `kept` in the state, and what is added to them (`come`), one row each."""
 
     kept: pa.Table
     come: pa.Table
 
 
 class Touching(RowRule, Protocol):
-    """A rule by which rows make windows."""
+    """A rule that assigns rows to windows."""
 
     def touched(
         self, lifted: Lifted, kept: pa.Table, batch: pa.Table, markers: pa.Table | None
     ) -> Iterator[Touched]:
-        """All that is kept and all that has come, in pieces of bounded bytes."""
+        """All stored windows and all additions, in pieces of bounded size."""
 
 
 class CutWindows:
-    """One window after the other, cut by a cutter."""
+    """Consecutive windows, divided by a cutter."""
 
     def __init__(self, cutter: Cutter) -> None:
         self._cutter = cutter
@@ -64,7 +64,7 @@ class CutWindows:
     def touched(
         self, lifted: Lifted, kept: pa.Table, batch: pa.Table, markers: pa.Table | None
     ) -> Iterator[Touched]:
-        """At most one window of a key is open, so it is all one piece."""
+        """At most one window per key is open, so everything is one piece."""
         known = [column.name for column in self.remembered]
         keyed, of_state = _side_by_side(lifted, kept, batch, known, markers)
         cut = self._cutter.cut(keyed)
@@ -79,8 +79,8 @@ class CutWindows:
 class CountedWindows:
     """Windows of a number of rows, which may overlap.
 
-    Rows are added up to cells of which every window is made of whole ones; a window gains the
-    span of cells that the batch brings to it.
+    Rows are aggregated to cells, so that every window is a span of whole cells; the cells of
+    the batch are added to each window they belong to.
     """
 
     name = "rows"
@@ -96,7 +96,7 @@ class CountedWindows:
         return {}
 
     def carry(self, rows: pa.Table) -> tuple[dict[str, pa.Array], pa.Table | None, int]:
-        """Every row counts, and no row says anything."""
+        """Every row belongs to a window, and none is broadcast."""
         return {}, None, 0
 
     def touched(
@@ -125,13 +125,13 @@ class CountedWindows:
             yield Touched(kept.filter(pa.array(mine)), come)
 
     def _full(self, seen: Ints) -> Ints:
-        """How many windows are full after so many rows of the first one on."""
+        """The number of full windows after so many rows, counted from the first open one."""
         return np.maximum(0, (seen - self._n) // self._every + 1)
 
     def _gained(
         self, lifted: Lifted, keyed: Keyed, seen: Ints, counts: Ints, begun: Ints, full: Ints
     ) -> Iterator[tuple[slice, pa.Table]]:
-        """What each window of each key gains, window by window, in pieces."""
+        """What is added to each window of each key, in pieces by window."""
         cells, firsts = self._cells(lifted, keyed, seen, counts)
         windows, of = spans_to_rows(np.zeros(len(begun), np.int64), begun)
         skipped = seen // self._cell
@@ -164,10 +164,7 @@ class CountedWindows:
 def _side_by_side(
     lifted: Lifted, kept: pa.Table, batch: pa.Table, known: list[str], markers: pa.Table | None
 ) -> tuple[Keyed, Ints]:
-    """Rows by key, those of the state first, which have only what is `known`; and whose these are.
-
-    The second are the places in `kept` of the rows that are the state's, in their order.
-    """
+    """Rows by key, with the state's rows (columns `known`) first; the index of those in `kept`."""
     of_state = kept.select([HASH, *lifted.keys, *known])
     rows = pa.concat_tables([of_state, batch], promote_options="permissive")
     places, starts = lifted.by_key(rows)
@@ -176,14 +173,14 @@ def _side_by_side(
 
 
 def _added(lifted: Lifted, remembered: tuple[StateColumn, ...]) -> StateSpec:
-    """What rows give to a window."""
+    """What rows add to a window."""
     return StateSpec(pa.schema(lifted.key_fields), (*lifted.values, *remembered))
 
 
 def _reduced(
     keyed: Keyed, members: Ints, numbers: Ints, spec: StateSpec, replaced: Mapping[str, pa.Array]
 ) -> tuple[pa.Table, Ints]:
-    """Members of one key and number as one row, under their number; and where each begins."""
+    """Members of one key and number combined to one row; and where each begins."""
     taken = pa.array(members)
     rows = keyed.rows.take(taken)
     names = [name for name in spec.schema.names if name in rows.column_names]
@@ -199,5 +196,5 @@ def _reduced(
 
 
 def _numbered(kept: pa.Table, numbers: Ints) -> pa.Table:
-    """Windows of the state under other numbers."""
+    """Windows of the state with new numbers."""
     return kept.set_column(kept.schema.get_field_index(WINDOW), WINDOW, pa.array(numbers))

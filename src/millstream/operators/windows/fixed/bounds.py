@@ -1,8 +1,8 @@
-"""Starts and ends of tumbling windows over whole arrays, right up to the limits of 64 bits.
+"""Starts and ends of tumbling windows over arrays, correct up to the limits of 64 bits.
 
-The first window a 64-bit time can be in may begin before `MIN_TIME`, and the last may end
-after `END_OF_TIME`: such a bound is that limit. `END_OF_TIME` itself is never a start, so
-"all starts below `END_OF_TIME`" are all starts there are. Nothing wraps.
+The first window of a 64-bit time may begin before `MIN_TIME`, and the last may end after
+`END_OF_TIME`: such a bound is clipped to the limit. `END_OF_TIME` itself is never a start, so
+"all starts below `END_OF_TIME`" are all starts. Nothing wraps.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def ends_of(starts: NDArray[np.int64], window: Tumbling) -> NDArray[np.int64]:
 def first_open(watermark: int, window: Tumbling) -> int:
     """The smallest start whose window has not ended at a watermark.
 
-    Windows with a smaller start have end <= watermark. At the end of time there is none
-    left: the answer is `END_OF_TIME`.
+    Windows with a smaller start have end <= watermark. At the end of time none is left, and the
+    result is `END_OF_TIME`.
     """
     if watermark == END_OF_TIME:
         return END_OF_TIME
@@ -44,6 +44,6 @@ def first_open(watermark: int, window: Tumbling) -> int:
 
 
 def _into(times: NDArray[np.int64], window: Tumbling) -> NDArray[np.int64]:
-    """How far each time is behind the last boundary, from 0 up to the size less one."""
+    """The distance of each time from the last boundary, from 0 to size − 1."""
     into = times % window.size
     return (into - window.offset) % window.size if window.offset else into

@@ -1,7 +1,7 @@
-"""Which windows rows belong to and when those end, for windows whose bounds do not depend on rows.
+"""Which windows rows belong to and when they end, for windows with fixed bounds.
 
-`Laid` windows lie on a grid; the window over `Whole` has no bounds. Groups are ordered by
-the number of their window.
+`Laid` windows are on a grid; the window over `Whole` has no bounds. Groups are ordered by the
+number of their window.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LATEST = "_latest"
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Rows that enter a window, in order of what; and those that are late for one."""
+    """Rows that enter a window, with their order; and rows that are late for one."""
 
     rows: pa.Table
     orders: Ints
@@ -45,22 +45,22 @@ class Placed:
 
 
 class Extent(Protocol):
-    """Where windows lie."""
+    """The bounds of windows."""
 
     parts: tuple[Part, ...]
     moves: bool
 
     def placed(self, rows: pa.Table, before: int, keep: int) -> Placed:
-        """Rows on their way to groups, before the shuffle."""
+        """Assign rows to windows, before the shuffle."""
 
     def entered(self, batch: pa.Table, opened: int) -> pa.Table:
-        """What came through the shuffle, by window; only windows from `opened` on."""
+        """Rows received through the shuffle, by window; only windows from `opened` on."""
 
     def first_open(self, watermark: int, keep: int = 0) -> int:
-        """The first window that has not ended, or is still kept."""
+        """The first window that has not ended or is still kept."""
 
     def held(self, after: int) -> int:
-        """The smallest event time of a window that may still leave on time."""
+        """The smallest event time of a window that may still be emitted on time."""
 
     def bounds(self, groups: pa.Table) -> tuple[pa.Array, pa.Array, pa.Array]:
         """Start, end and event time of each group's window; null where there is none."""
@@ -104,7 +104,7 @@ class Laid:
 
 
 class Whole:
-    """The one window over everything: no bounds, and an end only at the end of time."""
+    """The single window over everything: no bounds, and it ends at the end of time."""
 
     moves = False
 
@@ -135,7 +135,7 @@ class Whole:
 
 
 def extent_of(spec: Tumbling | Hopping | Everything, *, timed: bool) -> Laid | Whole:
-    """Where the windows of a spec lie."""
+    """The extent of a window spec."""
     return Whole(timed=timed) if isinstance(spec, Everything) else Laid(layout_of(spec))
 
 

@@ -1,7 +1,7 @@
-"""Windows that overlap, from shared slices: a row is added up once, whatever size ÷ every.
+"""Overlapping windows from shared slices: a row is aggregated once, whatever size ÷ every is.
 
-A row's group is (slice, keys). State is ordered by slices; a window that closes is put
-together from the slices it covers, which stay as long as a later window needs them.
+A row's group is (slice, keys). State is ordered by slices; a window that closes is combined
+from the slices it covers, which are kept as long as a later window needs them.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ PIECE_BYTES = 64 << 20
 
 
 class SlicedKernel:
-    """Aggregates per key and hopping window, or window of a zone's days, shown once, on time.
+    """Aggregates per key and hopping window, or window of a zone's days, emitted once, on time.
 
-    State: one row per slice and key, until the last window over the slice has left.
+    State: one row per slice and key, until the last window over the slice is emitted.
     Emits: each window that has rows once, with the event time `window_end` - 1 µs.
     """
 
@@ -76,11 +76,11 @@ class SlicedKernel:
         return self._output
 
     def due(self, watermark: int) -> int:
-        """The first slice that no window that ends at this watermark covers."""
+        """The first slice that is still needed at this watermark."""
         return self._end_of(self._layout.first_open(watermark) - 1)
 
     def prepare(self, rows: pa.Table, batch_time: BatchTime, side: int = 0) -> Prepared:
-        """Part the rows with a window that is gone; add up those with one that is not."""
+        """Separate rows with a closed window; aggregate those with an open one."""
         ticks = self._layout.grid.ticks(int_values(plain(rows["_time"])))
         late, windows, enters, unplaced = parted(ticks, self._layout, batch_time.before)
         if enters is not None:
@@ -90,7 +90,7 @@ class SlicedKernel:
     def run(
         self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], batch_time: BatchTime
     ) -> Outcome:
-        """Put together the windows that `moment.after` closes; keep the slices of the others."""
+        """Combine the windows that `batch_time.after` closes; keep the slices of the others."""
         batch = self._of.together(sides[0])
         first, last = (
             self._layout.first_open(batch_time.before),
@@ -127,7 +127,7 @@ class SlicedKernel:
                     yield self._answer(chunk)
 
     def _windows(self, slices: pa.Table, first: int, last: int) -> Iterator[pa.Table]:
-        """The closing windows that have rows, each from its slices, by window, then key."""
+        """The closing windows with rows, each combined from its slices, by window, then key."""
         if self._layout.size == 1:
             rows, windows = spread(orders_of(slices), self._layout, first, last)
             yield slices.take(pa.array(rows)).set_column(0, ORDER, pa.array(windows))
@@ -143,7 +143,7 @@ class SlicedKernel:
             yield pa.table({ORDER: pa.array(windows[some])} | columns)
 
     def _by_key(self, slices: pa.Table) -> tuple[pa.Table, Ints]:
-        """The slices of a key side by side, by time, and where keys begin."""
+        """The slices sorted by key, then time, and where keys begin."""
         keys = [plain(slices[key]) for key in self._of.keys]
         level = np.zeros(slices.num_rows, np.int64)
         order, starts, _ = arrange(level, hashes_of(slices), keys)
@@ -160,9 +160,9 @@ def covered(
 ) -> tuple[Ints, Ints, Ints]:
     """The windows of [first, last) over the ticks of each key, and their spans of rows.
 
-    Ticks of a key, which begin at `starts`, rise. A window begins with the row that no
-    window before it ends behind, and ends with the row that the next row has left behind:
-    told row by row from either side, both come by key, then window.
+    Ticks ascend within each key; keys begin at `starts`. A window begins with the first row
+    that no earlier window covers, and ends with the last row before one it does not cover.
+    Both are computed row by row, and both are ordered by key, then window.
     """
     begin, end = _around(ticks, layout, first, last)
     entered, left = begin.copy(), end.copy()
@@ -184,14 +184,14 @@ def _by_window(windows: Ints) -> Ints:
 
 
 def spread(ticks: Ints, layout: Layout, first: int, last: int) -> tuple[Ints, Ints]:
-    """Each tick once for every window of [first, last) over it: which tick, which window."""
+    """Each tick once per window of [first, last) over it: the tick, the window."""
     begin, end = _around(ticks, layout, first, last)
     windows, rows = spans_to_rows(begin, np.maximum(end - begin, 0))
     return rows, windows
 
 
 def _around(ticks: Ints, layout: Layout, first: int, last: int) -> tuple[Ints, Ints]:
-    """The windows of [first, last) over each tick, from one up to another; maybe none."""
+    """The range of windows in [first, last) over each tick; it may be empty."""
     begin, counts = layout.around(ticks)
     return np.maximum(begin, first), np.minimum(begin + counts, last)
 
@@ -199,10 +199,10 @@ def _around(ticks: Ints, layout: Layout, first: int, last: int) -> tuple[Ints, I
 def parted(
     ticks: Ints, layout: Layout, before: int, keep: int = 0
 ) -> tuple[Ints, pa.Array | None, Ints | None, int]:
-    """Rows by their windows: late ones with the windows that are gone, those that enter one.
+    """Rows by their windows: the late ones with the closed windows, and those that enter one.
 
-    A row may be both: gone for some of its windows, in time for others. `enters` is None
-    where all do. The last is how many rows are in no window at all.
+    A row may be both: late for some of its windows, in time for others. `enters` is None if all
+    rows enter one. The last is the number of rows in no window.
     """
     opened = layout.first_open(before, keep)
     begin, counts = layout.around(ticks)

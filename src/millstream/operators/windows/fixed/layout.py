@@ -1,9 +1,9 @@
-"""Windows of fixed bounds as ranges of ticks: the grid that tumbling and hopping lie on.
+"""Windows of fixed bounds as ranges of ticks: the grid of tumbling and hopping windows.
 
-Time is cut into slices of the largest length that divides both size and step, numbered by
+Time is divided into slices of the largest length that divides both size and step, numbered by
 ticks. Window number k covers the ticks from k · every to k · every + size: integers, so
-nothing wraps and days of 23 or 25 hours are ticks like any other. Only a bound that is
-asked for is turned into a time.
+nothing wraps and days of 23 or 25 hours are ticks like any other. A bound is
+converted into a time only when needed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
 
-NO_MORE = 2**62  # the number behind every window
+NO_MORE = 2**62  # larger than the number of any window
 _EDGE = 2**60  # microseconds: sums of a few of them stay within 64 bits
 _FIRST_YEAR, _LAST_YEAR = -62_135_596_800_000_000, 253_370_764_800_000_000  # years 1 and 9999
 
@@ -39,12 +39,12 @@ class Grid:
     offset: int
 
     def ticks(self, times: Ints) -> Ints:
-        """The slice each time is in; what lies beyond 36 000 years lies at that edge."""
+        """The slice of each time; times beyond 36 000 years are clipped to that edge."""
         near = np.clip(times, -_EDGE, _EDGE)
         return (near - self.offset) // self.unit
 
     def times(self, ticks: Ints) -> Ints:
-        """When each slice begins."""
+        """The start of each slice."""
         return ticks * self.unit + self.offset
 
 
@@ -52,8 +52,8 @@ class Grid:
 class Days:
     """Slices of whole days of a time zone, each beginning `offset` after its midnight.
 
-    A midnight that a zone skips is the first moment after it. Before year 1 and in year
-    9999 the days are those of UTC.
+    If a zone skips a midnight, the day begins at the first moment after it. Before year 1 and
+    in year 9999 the days are those of UTC.
     """
 
     days: int
@@ -61,7 +61,7 @@ class Days:
     zone: str
 
     def ticks(self, times: Ints) -> Ints:
-        """The slice each time is in."""
+        """The slice of each time."""
         known = np.clip(times, _FIRST_YEAR, _LAST_YEAR)
         stamps = pa.array(known).cast(pa.timestamp("us", tz=self.zone))
         local = pc.local_timestamp(stamps).cast(pa.int64()).to_numpy()
@@ -70,7 +70,7 @@ class Days:
         return np.asarray((near - self.offset) // (self.days * DAY), np.int64)
 
     def times(self, ticks: Ints) -> Ints:
-        """When each slice begins."""
+        """The start of each slice."""
         plain = Grid(self.days * DAY, self.offset).times(ticks)
         known = np.clip(plain, _FIRST_YEAR, _LAST_YEAR)
         naive = pa.array(known).cast(pa.timestamp("us"))
@@ -87,21 +87,21 @@ class Layout:
     every: int
 
     def starts(self, windows: Ints) -> Ints:
-        """When windows begin."""
+        """The start of each window."""
         return self.grid.times(windows * self.every)
 
     def ends(self, windows: Ints) -> Ints:
-        """When windows end."""
+        """The end of each window."""
         return self.grid.times(windows * self.every + self.size)
 
     def around(self, ticks: Ints) -> tuple[Ints, Ints]:
-        """The first window that holds each tick, and how many do."""
+        """The first window over each tick, and the number of windows over it."""
         last = ticks // self.every
         first = (ticks - self.size) // self.every + 1
         return first, np.maximum(last - first + 1, 0)
 
     def first_open(self, watermark: int, keep: int = 0) -> int:
-        """The first window that has not ended, or is still kept, at a watermark."""
+        """The first window that has not ended or is still kept at a watermark."""
         if watermark == END_OF_TIME:
             return NO_MORE
         reached = max(MIN_TIME, watermark - keep)
@@ -110,7 +110,7 @@ class Layout:
 
 
 def layout_of(window: Tumbling | Hopping) -> Layout:
-    """The grid a window lies on."""
+    """The grid of a window spec."""
     unit = gcd(window.size, window.every)
     if window.zone is None:
         grid: Grid | Days = Grid(unit, window.offset)

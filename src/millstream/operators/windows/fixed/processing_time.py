@@ -1,4 +1,4 @@
-"""Windows of processing time: the batch clock in the place of the rows' own time."""
+"""Windows of processing time: the batch clock instead of the rows' own time."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 class ProcessingTime:
-    """A kernel over tumbling or hopping windows, in which a row's time is its batch's clock.
+    """A kernel over tumbling or hopping windows, in which a row's time is the clock of its batch.
 
     State: as the kernel's.
-    Emits: each window once, in the first batch whose clock has reached its end. No row is
-    late, and what a window holds depends on when batches ran.
+    Emits: each window once, in the first batch whose clock has reached its end. No row is late,
+    and the rows of a window depend on when batches ran.
     """
 
     def __init__(self, kernel: Kernel, window: Tumbling | Hopping) -> None:
@@ -32,19 +32,19 @@ class ProcessingTime:
 
     @property
     def tables(self) -> Mapping[str, StateSpec]:
-        """The kernel's own."""
+        """As the kernel's."""
         return self._kernel.tables
 
     def output(self) -> pa.Schema:
-        """The kernel's own."""
+        """As the kernel's."""
         return self._kernel.output()
 
     def due(self, watermark: int) -> int:
-        """Nothing leaves because event time passes, but at its end everything does."""
+        """Nothing is emitted when event time advances, except at its end."""
         return self._kernel.due(watermark) if watermark == END_OF_TIME else MIN_TIME
 
     def prepare(self, rows: pa.Table, batch_time: BatchTime, side: int = 0) -> Prepared:
-        """The rows at the batch's clock."""
+        """Prepare the rows with the batch clock as their time."""
         clock = pa.array(np.full(rows.num_rows, batch_time.clock))
         if "_time" in rows.column_names:
             rows = rows.drop_columns(["_time"])
@@ -65,7 +65,7 @@ class ProcessingTime:
     def _results(
         self, outcome: Outcome, results: Iterable[pa.Table], state: Mapping[str, View], clock: int
     ) -> Iterator[pa.Table]:
-        """What leaves; then, when the next window with rows in it ends."""
+        """The results; then sets `wake` to the end of the next window with rows."""
         yield from results
         if any(view.rows for view in state.values()) or any(map(len, outcome.deltas.values())):
             opened = np.array([self._layout.first_open(clock)], np.int64)
@@ -73,5 +73,5 @@ class ProcessingTime:
 
 
 def _never(batch_time: BatchTime) -> BatchTime:
-    """A moment in which nothing has left."""
+    """A batch time at which nothing is emitted."""
     return BatchTime(MIN_TIME, MIN_TIME, batch_time.clock)

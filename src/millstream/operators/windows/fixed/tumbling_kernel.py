@@ -1,7 +1,7 @@
-"""Tumbling windows over Arrow: groups are added up blindly and read once, when they close.
+"""Tumbling windows over Arrow: groups are appended to state and read once, when they close.
 
-A row's group is (window start, keys). State is ordered by the window's start, so what a
-watermark closes is a prefix of every run; open windows are never read.
+A row's group is (window start, keys). State is ordered by the window's start, so the windows
+that a watermark closes are a prefix of every run; open windows are never read.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
 
 
 class TumblingKernel:
-    """Aggregates per key and tumbling window, shown once, on time.
+    """Aggregates per key and tumbling window, emitted once, on time.
 
-    Row with time t and keys k goes to the group (start of t's window, k). A window is
-    late once `before` has reached its end, and leaves when `after` reaches its end.
+    A row with time t and keys k belongs to the group (start of t's window, k). It is late once
+    `before` has reached the window's end; the window is emitted when `after` reaches its end.
     Results are keys, `window_start`, `window_end` and the aggregates.
 
-    State: one row per open window and key; forgotten when the window has left.
+    State: one row per open window and key, until the window is emitted.
     Emits: each window that has rows once, in order of (start, hash of the keys), with the
-    event time `window_end` - 1 µs. A group whose rows were all retracted does not leave.
+    event time `window_end` - 1 µs. A group whose rows were all retracted is not emitted.
     """
 
     def __init__(
@@ -75,11 +75,11 @@ class TumblingKernel:
         return self._output
 
     def due(self, watermark: int) -> int:
-        """The order below which state leaves at this watermark: the first open window."""
+        """The order below which windows are emitted at this watermark: the first open window."""
         return first_open(watermark, self.spec)
 
     def prepare(self, rows: pa.Table, batch_time: BatchTime, side: int = 0) -> Prepared:
-        """Part the late rows; add the others up to one row per window and key."""
+        """Separate the late rows; aggregate the others to one row per window and key."""
         starts = starts_of(int_values(plain(rows["_time"])), self.spec)
         gone = starts < first_open(batch_time.before, self.spec)
         if not gone.any():
@@ -92,11 +92,11 @@ class TumblingKernel:
     def run(
         self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], batch_time: BatchTime
     ) -> Outcome:
-        """Close what `moment.after` allows; the rest of the batch is what the state gains.
+        """Close what `batch_time.after` allows; the rest of the batch is added to the state.
 
-        `held` is the end of the first window that is not closed, less 1 µs, whether it
-        has rows or not: any window that leaves later ends there or after it. As that
-        window ends after `moment.after`, `held` is never below it, and the output's
+        `held` is the end of the first window that is not closed, minus 1 µs, whether it
+        has rows or not: any window emitted later ends there or after it. As that
+        window ends after `batch_time.after`, `held` is never below it, and the output's
         watermark is the input's.
         """
         batch = self._of.together(sides[0])
@@ -117,7 +117,7 @@ class TumblingKernel:
         return int(ends_of(np.array([start], np.int64), self.spec)[0]) - 1
 
     def _results(self, closing: pa.Table, kept: Iterator[pa.Table]) -> Iterator[pa.Table]:
-        """The closing groups of the batch and of the state, put together where they meet."""
+        """The closing groups of the batch and of the state, combined."""
         orders, hashes = orders_of(closing), hashes_of(closing)
         taken = 0
         for chunk in kept:
@@ -140,13 +140,13 @@ class TumblingKernel:
 
 
 def _between(orders: NDArray[np.int64], low: int, high: int) -> tuple[int, int]:
-    """Where rows with low <= order < high stand in sorted orders: (first, how many)."""
+    """The span of rows with low <= order < high in sorted orders: (first, number)."""
     first, last = np.searchsorted(orders, np.array([low, high], np.int64), side="left")
     return int(first), max(0, int(last - first))
 
 
 def _first_after(orders: NDArray[np.int64], hashes: NDArray[np.uint64], chunk: pa.Table) -> int:
-    """The first row of the sorted (orders, hashes) behind the last group of a chunk."""
+    """The first row of the sorted (orders, hashes) after the last group of a chunk."""
     order, hashed = orders_of(chunk)[-1], hashes_of(chunk)[-1]
     first, last = np.searchsorted(orders, order, "left"), np.searchsorted(orders, order, "right")
     return int(first + np.searchsorted(hashes[first:last], hashed, "right"))

@@ -1,4 +1,4 @@
-"""When groups fire, for all of them at once."""
+"""When groups fire; evaluated for all of them at once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """What a trigger looks at.
+    """The values that a trigger evaluates.
 
     `new` counts the rows since the last pane, `since` is the batch clock of the last
     firing or, before it, of the first row; `answers` has the aggregates so far, where the
@@ -40,10 +40,10 @@ class Groups:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What becomes of groups at the end of a batch.
+    """The decision for each group at the end of a batch.
 
-    `fires` and, for those, `labels`: the kind of pane; `stays`: whether the group is
-    remembered; `at`: the batch clock from which it fires if nothing more comes.
+    `fires` and, for those, `labels`: the kind of pane; `stays`: whether the group stays in
+    state; `at`: the batch clock from which it fires without new rows.
     """
 
     fires: Mask
@@ -53,12 +53,12 @@ class Decided:
 
     @property
     def waits(self) -> Ints:
-        """The places of groups that will fire by the clock if nothing more comes."""
+        """The indices of groups that will fire by the clock without new rows."""
         return np.flatnonzero(self.stays & ~self.fires & (self.at < END_OF_TIME))
 
 
 class Ready:
-    """A trigger made ready for rows of these aggregates."""
+    """A trigger compiled for rows of these aggregates."""
 
     def __init__(self, firing: Firing | None, columns: tuple[str, ...]) -> None:
         self.firing = firing
@@ -66,13 +66,13 @@ class Ready:
 
     @property
     def conditional(self) -> bool:
-        """Whether it looks at the aggregates."""
+        """Whether it depends on the aggregates."""
         return bool(self._conditions)
 
     def at(self, groups: Groups) -> Ints:
-        """From which batch clock on each group fires if no more rows come.
+        """The batch clock from which each group fires without new rows.
 
-        `END_OF_TIME` where it never would: nothing is new, or rows are missing.
+        `END_OF_TIME` where it never would: nothing is new, or more rows are needed.
         """
         if self.firing is None:
             return np.full(len(groups.new), END_OF_TIME)

@@ -1,8 +1,8 @@
-"""Windows with panes: shown early, on time and late, as their trigger says.
+"""Windows with panes: emitted early, on time and late by a trigger.
 
-A row's group is (window, keys), and unlike windows that are only shown on time, a group is
-looked up when it is touched: whether it fires depends on what it has shown before. A
-second table remembers which groups wait for the clock.
+A row's group is (window, keys). Unlike in windows that are only emitted on time, a group is
+looked up when rows are added to it: whether it fires depends on its earlier panes. A second
+table has the groups that wait for the clock.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ PIECE_BYTES = 64 << 20
 
 
 class PanesKernel:
-    """Aggregates per key and window, shown when the trigger fires, on time, and when corrected.
+    """Aggregates per key and window, emitted when the trigger fires, on time, and when corrected.
 
-    State: one row per window and key, until the window has left and `keep` has passed; one
+    State: one row per window and key, until the window has closed and `keep` has passed; one
     timer per group that waits for the clock.
-    Emits: keys, bounds, aggregates, `pane`, `pane_index` and, retracting, `retract`. A
-    window leaves on time once, if it ever had a row; one whose rows were all retracted takes
-    back what it has shown. To later operators flows the on-time pane, then each change as the
-    old row retracted and the new one.
+    Emits: keys, bounds, aggregates, `pane`, `pane_index` and, retracting, `retract`. A window
+    emits one on-time pane, if it ever had a row; one whose rows were all retracted retracts its
+    last pane. Later operators receive the on-time pane, then each change as the old row
+    retracted and the new one.
     """
 
     def __init__(
@@ -93,19 +93,19 @@ class PanesKernel:
 
     @property
     def tables(self) -> dict[str, StateSpec]:
-        """The groups, and the clock times at which some of them may fire."""
+        """The groups, and the timers of those that wait for the clock."""
         return {ROWS: self._state.stored, TIMERS: self._timers.spec}
 
     def output(self) -> pa.Schema:
-        """Keys, bounds, aggregates, `pane`, `pane_index`, `retract` where panes are."""
+        """Keys, bounds, aggregates, `pane`, `pane_index`, and `retract` for retracting panes."""
         return self._rows.schema
 
     def due(self, watermark: int) -> int:
-        """The first window that neither leaves nor is forgotten at this watermark."""
+        """The first window that is neither emitted nor dropped at this watermark."""
         return self._extent.first_open(watermark)
 
     def prepare(self, rows: pa.Table, batch_time: BatchTime, side: int = 0) -> Prepared:
-        """Part the rows with a window that is gone; add up those with one that is not."""
+        """Separate rows with a closed window; aggregate those with an open one."""
         placed = self._extent.placed(rows, batch_time.before, self.keep)
         exchange = self._of.added_up(placed.rows, placed.orders)
         return Prepared(exchange, placed.late, placed.windows, placed.unplaced)
@@ -113,7 +113,7 @@ class PanesKernel:
     def run(
         self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], batch_time: BatchTime
     ) -> Outcome:
-        """Put batch and state together, let fire what may, keep what goes on."""
+        """Combine batch and state, fire what is due, keep the rest."""
         floors = {ROWS: self._extent.first_open(batch_time.after, self.keep)}
         floors |= self._timers.floor(batch_time.clock)
         outcome = Outcome((), {}, floors, held=self._extent.held(batch_time.after))
@@ -125,7 +125,7 @@ class PanesKernel:
     def _results(
         self, come: pa.Table, state: Mapping[str, View], batch_time: BatchTime, outcome: Outcome
     ) -> Iterator[pa.Table]:
-        """What fires, one range of keys after the other; the outcome is whole at the end."""
+        """The panes that fire, one range of keys at a time; the outcome is complete at the end."""
         asked = self._asked(state[TIMERS], batch_time.clock)
         kept: list[pa.Table] = []
         timers: list[pa.Table] = []
@@ -149,7 +149,7 @@ class PanesKernel:
         outcome.wake = self._timers.wake(outcome.deltas[TIMERS], state[TIMERS], batch_time.clock)
 
     def _asked(self, timers: View, clock: int) -> pa.Table:
-        """The groups whose time has come by the clock."""
+        """The groups whose timer is due."""
         due = self._timers.asked(timers, clock)
         names = due.column_names
         return due.rename_columns([ORDER if name == WINDOW else name for name in names])
@@ -157,7 +157,7 @@ class PanesKernel:
     def _groups(
         self, view: View, come: pa.Table, asked: pa.Table, batch_time: BatchTime
     ) -> pa.Table:
-        """Every group that may fire or change, with what it had and what has come."""
+        """Every group that may fire or change: stored and new rows combined."""
         names = [ORDER, HASH, *self._of.keys]
         ranges = self._leaving(batch_time)
         scanned = [table for low, high in ranges for table in view.scan(low, high)]
@@ -179,7 +179,7 @@ class PanesKernel:
         return self._state.together([*scanned, looked_up], self._state.come(come, batch_time.clock))
 
     def _leaving(self, batch_time: BatchTime) -> list[tuple[int, int]]:
-        """Windows that end now, and kept ones that are forgotten now, as ranges of numbers."""
+        """Windows that end now, and kept ones that are dropped now, as ranges of numbers."""
         first_open = self._extent.first_open
         ranges = [(first_open(batch_time.before), first_open(batch_time.after))]
         if self.keep and self.trigger.late not in (None, Each()):
@@ -206,14 +206,14 @@ class PanesKernel:
         return ready.at(Groups(numbers(groups, ARRIVED), numbers(groups, SINCE), answers))
 
     def _waiting(self, groups: pa.Table, decided: Decided) -> pa.Table:
-        """A timer for each group that will fire by the clock if nothing more comes."""
+        """A timer for each group that will fire by the clock without new rows."""
         waits = decided.waits
         those = groups.take(pa.array(waits))
         return self._timers.waiting(those.append_column(WINDOW, those[ORDER]), decided.at[waits])
 
 
 def within(rows: pa.Table, view: View) -> pa.Table:
-    """The rows whose keys a view holds."""
+    """The rows whose keys are in the buckets of a view."""
     at = buckets_of(hashes_of(rows), view.of)
     mine = (at >= view.buckets[0]) & (at < view.buckets[1])
     return rows if mine.all() else rows.filter(pa.array(mine))

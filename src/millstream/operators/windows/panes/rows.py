@@ -1,4 +1,4 @@
-"""Panes as rows: what sinks are shown, and what flows on to later operators."""
+"""Panes as rows: those for sinks, and those for later operators."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PANE, INDEX, RETRACT = "pane", "pane_index", "retract"
 
 
 class Bounded(Protocol):
-    """What knows the bounds of windows; `moves` where a window's start depends on its rows."""
+    """Provides the bounds of windows; `moves` if a window's start depends on its rows."""
 
     moves: bool
 
@@ -41,10 +41,10 @@ class Bounded(Protocol):
 
 
 class PaneRows:
-    """Makes rows of groups that fire.
+    """Builds the rows of groups that fire.
 
-    A window's start says which window it is. One that was shown and begins elsewhere now
-    takes back what it has shown, where a pane is to take the place of the one before it.
+    A window is identified by its start. If the start of a window that was shown has moved, its
+    shown row is retracted, unless panes are discarding.
     """
 
     def __init__(self, state: PaneState, extent: Bounded, panes: str, *, labelled: bool) -> None:
@@ -56,7 +56,7 @@ class PaneRows:
         self.schema = state.of.output(extra)
 
     def left(self, groups: pa.Table, decided: Decided) -> tuple[list[pa.Table], list[pa.Table]]:
-        """What sinks and what later operators see of the groups that fire, in bounded pieces."""
+        """The rows for sinks and for later operators of the groups that fire, in bounded pieces."""
         fired = np.flatnonzero(decided.fires)
         if len(fired) == 0:
             return [], []
@@ -66,10 +66,10 @@ class PaneRows:
         )
 
     def shown(self, groups: pa.Table, labels: Ints) -> pa.Table:
-        """What sinks see of these groups, which all fire.
+        """The rows for sinks of these groups, which all fire.
 
-        A group that has lost all its rows takes back what it has shown, whatever kind of panes
-        it has: nothing would ever take that row's place.
+        A group that has lost all its rows retracts its last pane, whatever kind of panes it
+        has: no later row would replace it.
         """
         standing = np.flatnonzero(stands(groups))
         those = groups.take(pa.array(standing))
@@ -79,11 +79,11 @@ class PaneRows:
             return now
         taken = np.ones(len(labels), np.bool_)
         if self._panes != "retracting":
-            taken[standing] = self._begins_elsewhere(those)
+            taken[standing] = self._start_moved(those)
         return self._with_earlier(groups, now, standing, taken)
 
     def flow(self, groups: pa.Table, labels: Ints) -> pa.Table:
-        """What later operators see of these groups, which fire on time or late."""
+        """The rows for later operators of these groups, which fire on time or late."""
         settled = np.flatnonzero((labels == ON_TIME) | (labels == LATE))
         groups, labels = groups.take(pa.array(settled)), labels[settled]
         standing = np.flatnonzero(stands(groups))
@@ -93,8 +93,8 @@ class PaneRows:
             return now
         return self._with_earlier(groups, now, standing, labels == LATE)
 
-    def _begins_elsewhere(self, groups: pa.Table) -> NDArray[np.bool_]:
-        """Which windows have another start than the one they were last shown with."""
+    def _start_moved(self, groups: pa.Table) -> NDArray[np.bool_]:
+        """Which windows have another start than in their last pane."""
         if not self._extent.moves or self._panes == "discarding":
             return np.zeros(groups.num_rows, np.bool_)
         now, _, _ = self._extent.bounds(groups)
@@ -105,7 +105,7 @@ class PaneRows:
     def _with_earlier(
         self, groups: pa.Table, now: pa.Table, standing: Ints, only: NDArray[np.bool_]
     ) -> pa.Table:
-        """Each row of `now` after what its group had shown, retracted where `only` says so."""
+        """The rows of `now`, each after the retraction of its group's last pane, where `only`."""
         shown = plain(groups[SHOWN]).is_valid().to_numpy(zero_copy_only=False)
         before = np.flatnonzero(shown & only)
         if len(before) == 0:
@@ -122,7 +122,7 @@ class PaneRows:
         self, groups: pa.Table, parts: pa.Table, labels: Ints, index: Ints, *, sign: int,
         within: pa.Table | None = None,
     ) -> pa.Table:  # fmt: skip
-        """Answers of `parts` in the bounds of the groups, or of those they are `within`."""
+        """The results of `parts` with the bounds of the groups, or of `within`."""
         starts, ends, times = self._extent.bounds(groups if within is None else within)
         columns = {
             **{key: groups[key] for key in self._state.of.keys},

@@ -1,4 +1,4 @@
-"""What a window with panes remembers: its totals, what is new, and what it has shown."""
+"""The state of a window with panes: its totals, what is new, and its last pane."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LABELS = np.array(["early", "on_time", "late"], dtype=object)
 
 
 def arrived_part() -> Part:
-    """How many rows have come since the last pane, those that take back included."""
+    """The number of rows since the last pane, retractions included."""
 
     def lift(rows: pa.Table, _signs: Ints | None) -> pa.Array:
         return pa.array(np.ones(rows.num_rows, np.int64))
@@ -40,13 +40,12 @@ def arrived_part() -> Part:
 
 
 class PaneState:
-    """The columns of a group, as they are stored and as they come together in a batch.
+    """The columns of a group: as they are stored, and as they are combined in a batch.
 
-    Stored rows are whole: the newest one counts. In a batch, what is stored and what has
-    come are put together part by part. Beside the totals there are, where they are needed,
-    the same parts of what is new since the last pane (`new:`) and of what the last pane
-    held (`shown:`). `numbered` are keys that tell groups of the same keys apart; `aside` is
-    what a window remembers beside its totals.
+    Stored rows are complete: the newest one is current. In a batch, stored and new rows are
+    combined part by part. In addition to the totals there are, if needed, the same parts of the
+    rows since the last pane (`new:`) and of the last pane (`shown:`). `numbered` are keys that
+    distinguish groups with the same user keys; `aside` are other state columns of a window.
     """
 
     def __init__(
@@ -90,7 +89,7 @@ class PaneState:
         return _as(columns, self.working.visible)
 
     def together(self, kept: Sequence[pa.Table], come: pa.Table) -> pa.Table:
-        """Stored groups and those of the batch, one row each."""
+        """Stored groups and those of the batch, combined to one row each."""
         names = self.working.visible.names
         schema = self.working.visible
         tables = [*(_as({n: table[n] for n in names}, schema) for table in kept), come]
@@ -102,7 +101,7 @@ class PaneState:
         return self._copy(groups, NEW_PARTS)
 
     def last_shown(self, groups: pa.Table) -> pa.Table:
-        """The parts as the last pane held them."""
+        """The parts of the last pane."""
         return self._copy(groups, SHOWN_PARTS)
 
     def _copy(self, groups: pa.Table, prefix: str) -> pa.Table:
@@ -114,7 +113,7 @@ class PaneState:
     def after_firing(
         self, groups: pa.Table, fires: NDArray[np.bool_], labels: Ints, clock: int
     ) -> pa.Table:
-        """The groups as they are stored, once those that fire have shown what they have."""
+        """The groups as they are stored after some of them have fired."""
         fired, standing = pa.array(fires), stands(groups)
         changed = {
             ARRIVED: np.where(fires, 0, numbers(groups, ARRIVED)),
@@ -152,7 +151,7 @@ def numbers(groups: pa.Table, name: str) -> Ints:
 
 
 def _chosen(first: pa.Array, then: pa.ChunkedArray | pa.Array, other: pa.ChunkedArray) -> pa.Array:
-    """Values of one column where `first` is true, else of the other, of any type."""
+    """The values of `then` where `first` is true, else those of `other`; for any type."""
     both = pa.concat_arrays([plain(then), plain(other)])
     count = len(first)
     at = np.where(first.to_numpy(zero_copy_only=False), np.arange(count), np.arange(count) + count)
@@ -160,7 +159,7 @@ def _chosen(first: pa.Array, then: pa.ChunkedArray | pa.Array, other: pa.Chunked
 
 
 def _emptied(values: pa.ChunkedArray, where: pa.Array, *, summed: bool) -> pa.Array:
-    """Parts of no rows where it is said: zero for sums, null for the rest."""
+    """The parts, emptied where `where` is true: zero for sums, null for the rest."""
     array = plain(values)
     if summed:
         return pc.if_else(where, pa.scalar(0).cast(array.type), array)

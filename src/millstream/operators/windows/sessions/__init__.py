@@ -1,1 +1,1 @@
-"""Session windows: rows of a key that follow each other closely."""
+"""Session windows: rows of a key with small gaps between them."""

@@ -1,11 +1,11 @@
-"""Session windows over Arrow: pieces of a batch meet the sessions of their keys.
+"""Session windows over Arrow: pieces of a batch are merged with the sessions of their keys.
 
 Before the shuffle, rows of a key that follow each other within the gap become one piece.
-After it, pieces are chained with what is remembered of their keys, and what the watermark
-has passed leaves. Which keys that may be is told by timers: each remembered session has one,
-set for the watermark that would close it when it was set. A session that has grown since is
-looked at then, and set anew: one that grows with every batch is looked at once a gap. A
-second table has timers of the same kind for the batch clock.
+After it, pieces are chained with the stored sessions of their keys, and sessions that the
+watermark has passed are emitted. Timers find the keys to check: each stored session has one,
+set for the watermark that would close it. If the session has grown when its timer is due, the
+timer is set again, so a session that grows with every batch is checked once per gap. A second
+table holds timers of the same kind for the batch clock.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ class SessionKernel:
 
     Rows of a key at most `gap` from each other are one session, `[first, last + gap)`. It
     closes when the watermark is beyond `last + gap`, and is kept until the watermark has
-    reached `last + gap + keep`. A row is late if, with its batch taken in, its session
-    would be one of its own that is no longer kept by the watermark before the batch.
+    reached `last + gap + keep`. A row is late if, with its batch added, it would be in a new
+    session that is no longer kept at the watermark before the batch.
 
     State: one row per session that is open or kept, and a timer for each.
     Emits: each session once, when it closes, with the event time `window_end` - 1 µs. With
-    a trigger or `keep`: its panes. A session that was shown and now begins elsewhere is
-    retracted in the batch that absorbs it.
+    a trigger or `keep`: its panes. A session that was shown and is absorbed by another one is
+    retracted in the same batch.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class SessionKernel:
 
     @property
     def tables(self) -> dict[str, StateSpec]:
-        """When sessions may be due, the sessions, and when some may fire by the clock."""
+        """The watermark timers, the sessions, and the clock timers."""
         tables = {TIMERS: self._layout.timer, SESSIONS: self._layout.session}
         if self._by_clock:
             tables[CLOCKS] = self._layout.timer
@@ -109,17 +109,17 @@ class SessionKernel:
         return tables
 
     def output(self) -> pa.Schema:
-        """Keys, `window_start`, `window_end`, the aggregates; where there are panes, theirs."""
+        """Keys, `window_start`, `window_end`, the aggregates, and the columns of panes, if any."""
         return self._layout.output
 
     def due(self, watermark: int) -> int:
-        """The watermark behind this one: timers set for it or before go off."""
+        """The next watermark: timers set for this one or earlier are due."""
         return min(watermark, END_OF_TIME - 1) + 1
 
     def prepare(self, rows: pa.Table, batch_time: BatchTime, side: int = 0) -> Prepared:
-        """Put rows that follow each other together; those that may be late go by themselves.
+        """Chain rows that follow each other; rows that may be late stay separate.
 
-        Which of them are late is told by the sessions of their keys, after the shuffle.
+        Which of them are late depends on the sessions of their keys, known after the shuffle.
         """
         suspects = self._gone(int_values(plain(rows["_time"])), batch_time.before)
         reach = 0 if self._layout.retractable else self.spec.gap
@@ -129,7 +129,7 @@ class SessionKernel:
     def run(
         self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], batch_time: BatchTime
     ) -> Outcome:
-        """Chain the batch with what is remembered of its keys, and let go what is due.
+        """Chain the batch with the stored sessions of its keys, and emit what is due.
 
         `held` is 1 µs before the watermark: a session that ends at the watermark is open.
         """
@@ -149,7 +149,7 @@ class SessionKernel:
         batch_time: BatchTime,
         outcome: Outcome,
     ) -> Iterator[pa.Table]:
-        """What leaves, chunk by chunk of keys; the outcome is whole at the end."""
+        """The results, by chunks of keys; the outcome is complete at the end."""
         arrived = pa.concat_tables(batch) if batch else self._layout.no_pieces
         meeting = Meeting(arrived, self._due_keys(state, batch_time), self._layout)
         gained: dict[str, list[pa.Table]] = {table: [] for table in self.tables}
@@ -183,7 +183,7 @@ class SessionKernel:
             )
 
     def _due_keys(self, state: Mapping[str, View], batch_time: BatchTime) -> list[pa.Table]:
-        """The keys whose timers go off."""
+        """The keys whose timers are due."""
         found = list(state[TIMERS].scan(MIN_TIME, _behind(batch_time.after)))
         if self._by_clock:
             found += state[CLOCKS].scan(MIN_TIME, _behind(batch_time.clock))
@@ -192,7 +192,7 @@ class SessionKernel:
     def _remember(
         self, met: Met, settled: Settled, batch_time: BatchTime, gained: dict[str, list[pa.Table]]
     ) -> None:
-        """Write the sessions that are not as they were, and set timers that do not stand."""
+        """Write the sessions that have changed, and set missing timers."""
         sessions, changed = settled.sessions, settled.changed.copy()
         timers = [(TIMERS, DUE, settled.due, settled.stays, batch_time.after)]
         if self._by_clock:
@@ -200,13 +200,13 @@ class SessionKernel:
             timers.append((CLOCKS, RINGS, settled.rings, rings, batch_time.clock))
         for table, column, needs, needed, now in timers:
             stands = valid_numbers(sessions, column, MIN_TIME)
-            anew = needed & ((stands <= now) | (stands > needs))
-            changed |= anew
+            reset = needed & ((stands <= now) | (stands > needs))
+            changed |= reset
             place = sessions.column_names.index(column)
-            set_for = np.where(anew, needs, stands)
+            set_for = np.where(reset, needs, stands)
             known = pa.array(set_for, mask=set_for == MIN_TIME)
             sessions = sessions.set_column(place, column, known)
-            gained[table].append(self._timers(met, np.flatnonzero(anew), needs))
+            gained[table].append(self._timers(met, np.flatnonzero(reset), needs))
         written = sessions.take(pa.array(np.flatnonzero(settled.stays & changed)))
         gained[SESSIONS] += [
             self._tombstones(met, settled),
@@ -216,7 +216,7 @@ class SessionKernel:
             gained[POINTS].append(met.points.gained(met, settled.stays, self._layout))
 
     def _tombstones(self, met: Met, settled: Settled) -> pa.Table:
-        """Sessions remembered so far that have left, or begin elsewhere now."""
+        """Tombstones for stored sessions that have left or whose start has moved."""
         gone = ~met.continued
         gone[met.continued] = ~settled.stays[met.into[met.continued]]
         known = met.known.take(pa.array(np.flatnonzero(gone)))
@@ -235,7 +235,7 @@ class SessionKernel:
         return met.keys.take(owners).set_column(0, ORDER, pa.array(needs[places]))
 
     def _next_ring(self, gained: pa.Table | None, view: View, clock: int) -> int:
-        """The first clock behind this one for which a timer is set."""
+        """The first later clock for which a timer is set."""
         known = view.next_order(clock + 1) if clock < END_OF_TIME else None
         set_now = int(orders_of(gained)[0]) if gained is not None and gained.num_rows else None
         return min(END_OF_TIME if ring is None else ring for ring in (known, set_now))
@@ -256,7 +256,7 @@ def _behind(time: int) -> int | None:
 
 
 def _waits(firing: Firing | None) -> bool:
-    """Whether a trigger may fire because the clock goes on."""
+    """Whether a trigger may fire because the clock advances."""
     match firing:
         case Every():
             return True

@@ -1,10 +1,10 @@
 """The columns of session windows: in the shuffle, while they are merged, and at rest.
 
-    piece     what one slice of a batch has of a session: keys, first, last, parts
-    merging   pieces and remembered sessions of one key, put together column by column:
-              some of it remembered sessions have alone
-    session   what is remembered of each session that has not been forgotten
-    timer     a time from which on a key has a session that may be due
+    piece     the part of a session in one slice of a batch: keys, first, last, parts
+    merging   pieces and stored sessions of one key, combined column by column;
+              some columns exist only for stored sessions
+    session   a stored session
+    timer     a time from which a key has a session that may be due
 
 The hash is that of the keys alone, so all sessions of a key are found together.
 """
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 TIMERS, SESSIONS, CLOCKS, POINTS = "timers", "sessions", "clocks", "points"
 FIRST, LAST = "_first", "_last"
 SUSPECT = "_suspect"
-DUE, RINGS = "_due", "_rings"  # for which watermark, for which clock a timer is set
+DUE, RINGS = "_due", "_rings"  # the watermark and the clock for which timers are set
 OPENED, FIRED, PANES = "_opened", "_fired", "_panes"
 PANE, PANE_INDEX, RETRACT = "pane", "pane_index", "retract"
 SHOWN, FLOWED = "shown", "flowed"
@@ -48,9 +48,9 @@ _KNOWN_ALONE = (DUE, RINGS, FIRED, PANES)
 class Layout:
     """Specs and schemas for these keys and aggregates over rows of a schema.
 
-    With panes, a session also remembers how many rows are new since its last pane, when it
-    was opened and fired, and that pane; with discarding ones, the parts of what is new.
-    Where early panes leave, the row that later operators have is remembered by itself.
+    With panes, a session also stores the number of rows since its last pane, when it was opened
+    and fired, and that pane; with discarding panes, the parts of the rows since then. With
+    early panes, the row sent to later operators is stored separately.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Layout:
         return pa.schema([*self.of.spec.keys, pa.field(FIRST, pa.int64())])
 
     def card(self, name: str) -> list[pa.Field]:
-        """The columns that remember a pane as it left: its last time, label, number, answers."""
+        """The columns of a pane as it was emitted: its last time, label, number, results."""
         answers = [self.output.field(answer) for answer in self.of.names]
         fields = [pa.field(LAST, pa.int64()), pa.field(PANE, pa.int8()),
                   pa.field(PANE_INDEX, pa.int64()), *answers]  # fmt: skip
@@ -102,7 +102,7 @@ class Layout:
 
     @property
     def no_pieces(self) -> pa.Table:
-        """What a batch without rows has."""
+        """The pieces of a batch without rows."""
         return self.piece.visible.empty_table().drop_columns([ORDER])
 
 

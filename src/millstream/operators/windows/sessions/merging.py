@@ -1,4 +1,4 @@
-"""What a batch brings meets what is remembered of its keys."""
+"""Merges the pieces of a batch with the stored sessions of their keys."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Met:
-    """All sessions of some keys, with the batch taken in.
+    """All sessions of some keys, with the batch added.
 
-    `sessions` has one row each, its `_order` the place of its key in `keys`; `touched`
-    says which of them the batch added to. `known` are those remembered before, `into` the
-    session each is now in (-1: none is left of it), and `continued` whether that is
-    still the same window: one that begins elsewhere has been absorbed. `late` are the
+    `sessions` has one row each, its `_order` the index of its key in `keys`; `touched` marks
+    those that the batch added to. `known` are those stored before, `into` the session each is
+    now in (-1: none is left of it), and `continued` whether that is
+    still the same window: one whose start has moved has been absorbed. `late` are the
     suspects that belong to none of them, `points` what is kept of rows that may be taken
     back.
     """
@@ -62,12 +62,12 @@ class Met:
         return numbers(self.sessions, LAST)
 
     def keys_of(self, rows: pa.Table) -> pa.Table:
-        """The key of each of these rows of sessions or known ones."""
+        """The keys of rows of `sessions` or `known`."""
         return self.keys.take(rows[ORDER])
 
 
 class Meeting:
-    """The keys that a batch touches or that are due, each with its pieces, sorted by hash."""
+    """The keys of the batch and the due keys, each with its pieces, sorted by hash."""
 
     def __init__(self, batch: pa.Table, due: Sequence[pa.Table], layout: Layout) -> None:
         names = [HASH, *layout.keys]
@@ -90,7 +90,7 @@ class Meeting:
         self._batch = batch.drop_columns(names).combine_chunks()
 
     def chunks(self, view: View, size: int) -> Iterator[tuple[pa.Table, pa.Table]]:
-        """The keys and their pieces, in chunks for about `size` bytes of sessions."""
+        """The keys and their pieces, in chunks of about `size` bytes of sessions."""
         bytes_per_key = 64 + view.bytes // max(1, view.rows)
         bytes_per_key += self._batch.nbytes // max(1, self._batch.num_rows)
         step = max(1, size // bytes_per_key)
@@ -103,7 +103,7 @@ class Meeting:
 
 
 class Chaining:
-    """Pieces chained with the sessions of their keys, all those at most `reach` apart."""
+    """Chains pieces and sessions of the same key that are at most `reach` apart."""
 
     def __init__(self, layout: Layout, reach: int) -> None:
         self._layout, self._reach = layout, reach
@@ -116,9 +116,9 @@ class Chaining:
         is_gone: Callable[[Ints], Mask],
         clock: int,
     ) -> Met:
-        """The sessions of these keys; chains of nothing but pieces whose time `is_gone` are late.
+        """The sessions of these keys; chains only of pieces whose time `is_gone` are late.
 
-        A session opened now is opened at this clock.
+        New sessions are opened at this clock.
         """
         known = state[SESSIONS].find(keys)
         count = known.num_rows
@@ -150,9 +150,9 @@ class Chaining:
         return Met(keys, sessions, touched[stay], known, into, continued, suspects)
 
     def _elements(self, known: pa.Table, continued: Mask, batch: pa.Table, clock: int) -> pa.Table:
-        """What known sessions and pieces both have: rows for sessions, then rows for pieces.
+        """The common columns of known sessions and pieces: rows of sessions, then of pieces.
 
-        All of a piece, and of a session that has been absorbed, is new to its session.
+        All rows of a piece, and of an absorbed session, are new to their session.
         """
         absorbed = np.flatnonzero(~continued)
         columns = {}
@@ -169,7 +169,7 @@ class Chaining:
         return pa.table(columns)
 
     def _known_alone(self, known: pa.Table, into: Ints, count: int) -> dict[str, pa.Array]:
-        """What pieces have nothing of, for each of `count` sessions; null where none is known."""
+        """The columns that only known sessions have, for `count` sessions; null for new ones."""
         order = np.argsort(into, kind="stable")
         starts = np.flatnonzero(np.diff(into[order], prepend=-1))
         found = reduce_values(known, pa.array(order), starts, self._layout.known_alone)
@@ -180,7 +180,7 @@ class Chaining:
 
 
 def _chains(places: Ints, firsts: Ints, lasts: Ints, reach: int) -> tuple[Ints, Ints, Ints]:
-    """The order in which chains stand together, where each starts in it, each row's chain."""
+    """The permutation that sorts by chain, where each chain starts in it, each row's chain."""
     if len(places) == 0:
         return places, places, places
     order = by_group(places, firsts)
@@ -193,13 +193,13 @@ def _chains(places: Ints, firsts: Ints, lasts: Ints, reach: int) -> tuple[Ints, 
 
 
 def _replaced(values: pa.Array, by: pa.Array, places: Ints) -> pa.Array:
-    """The values, at these places those of another column."""
+    """The values, replaced at these indices by those of another column."""
     at = np.arange(len(values))
     at[places] += len(values)
     return pa.concat_arrays([values, by]).take(pa.array(at))
 
 
 def valid_numbers(rows: pa.Table, name: str, otherwise: int) -> Ints:
-    """A column of integers, with another value where there is none."""
+    """A column of integers, with a default for null."""
     column = plain(rows[name])
     return int_values(column.fill_null(otherwise) if column.null_count else column)

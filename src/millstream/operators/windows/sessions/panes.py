@@ -1,4 +1,4 @@
-"""What leaves of the sessions of a batch, and what stays of them."""
+"""Which sessions of a batch are emitted, and which stay in state."""
 
 from __future__ import annotations
 
@@ -54,11 +54,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Which sessions of a meeting stay, as `sessions`, and until when nothing is due.
+    """Which sessions stay, as `sessions`, and when each is due next.
 
-    `changed` are those that are not as they were remembered; `due` and `rings` are the
-    watermark and the clock at which each has to be looked at again. `results` and `flow`
-    are what leaves.
+    `changed` marks those that differ from the state; `due` and `rings` are the watermark and
+    the clock at which each has to be checked again. `results` and `flow` are emitted.
     """
 
     sessions: pa.Table
@@ -71,7 +70,7 @@ class Settled:
 
 
 class Rows:
-    """Rows of the operator's columns."""
+    """Builds rows with the operator's columns."""
 
     def __init__(self, layout: Layout, gap: int) -> None:
         self._layout, self._gap = layout, gap
@@ -79,7 +78,7 @@ class Rows:
     def made(
         self, keys: pa.Table, firsts: Ints, lasts: Ints, answers: Columns, *, sign: int = 1
     ) -> pa.Table:
-        """Sessions with their answers (and pane columns), given or retracted."""
+        """Sessions with their results (and pane columns), added or retracted."""
         ends = later(lasts, self._gap)
         columns = {
             **{key: keys[key] for key in self._layout.keys},
@@ -94,14 +93,14 @@ class Rows:
 
 
 class Once:
-    """Each session leaves when it closes, and is forgotten."""
+    """Each session is emitted when it closes, and dropped."""
 
     def __init__(self, layout: Layout, gap: int) -> None:
         self._layout, self._gap = layout, gap
         self._rows = Rows(layout, gap)
 
     def settle(self, met: Met, batch_time: BatchTime) -> Settled:
-        """Let go what the watermark has passed."""
+        """Emit and drop the sessions that the watermark has passed."""
         due = later(met.lasts, self._gap + 1)
         closed = due <= batch_time.after
         rings = np.full(len(due), END_OF_TIME)
@@ -116,7 +115,7 @@ class Once:
 
 @dataclass(frozen=True, slots=True)
 class _Pane:
-    """Panes that leave: which sessions, in whose words, and all of their aggregates so far."""
+    """Panes to emit: which sessions, their labels, and their aggregates so far."""
 
     places: Ints
     labels: Ints
@@ -124,7 +123,7 @@ class _Pane:
     totals: dict[str, pa.Array]
 
     def columns(self) -> dict[str, pa.Array]:
-        """Label and number as they leave."""
+        """Label and number as they are emitted."""
         return {
             PANE: pa.array(LABELS[self.labels], pa.string()),
             PANE_INDEX: pa.array(self.numbers),
@@ -132,7 +131,7 @@ class _Pane:
 
 
 class Panes:
-    """Sessions leave early, on time and late, and are kept until `keep` is over."""
+    """Sessions are emitted early, on time and late, and kept until `keep` is over."""
 
     def __init__(self, layout: Layout, gap: int, trigger: Trigger, keep: int) -> None:
         self._layout, self._gap, self._kept = layout, gap, max(keep, 1)
@@ -144,7 +143,7 @@ class Panes:
         self._flowed = FLOWED if trigger.early else SHOWN
 
     def settle(self, met: Met, batch_time: BatchTime) -> Settled:
-        """Fire what fires; forget what is no longer kept."""
+        """Fire the sessions that are due; drop those that are no longer kept."""
         closes = later(met.lasts, self._gap + 1)
         forgets = later(met.lasts, self._gap + self._kept)
         past, gone = closes <= batch_time.before, forgets <= batch_time.after
@@ -167,7 +166,7 @@ class Panes:
         return settled
 
     def _fires_at(self, sessions: pa.Table, past: Mask) -> Ints:
-        """The clock at which each session fires by its trigger, if nothing more comes."""
+        """The clock at which each session fires by its trigger, without new rows."""
         opened = numbers(sessions, OPENED)
         fired = plain(sessions[FIRED])
         since = np.where(plain(fired.is_valid()), valid_numbers(sessions, FIRED, 0), opened)
@@ -181,7 +180,7 @@ class Panes:
         return _Pane(places, labels[places], valid_numbers(sessions, PANES, 0), totals)
 
     def _remembered(self, met: Met, fires: Mask, pane: _Pane, clock: int) -> pa.Table:
-        """The sessions as they are after firing, with the panes they have shown."""
+        """The sessions as they are stored after firing, with their last panes."""
         fired = valid_numbers(met.sessions, FIRED, 0)
         columns = {name: met.sessions[name] for name in met.sessions.column_names}
         known = plain(met.sessions[FIRED].is_valid()).to_numpy(zero_copy_only=False)
@@ -194,7 +193,7 @@ class Panes:
         return pa.table(columns)
 
     def _without_news(self, sessions: pa.Table, fires: Mask) -> Columns:
-        """The parts of what is new: none where it has been shown."""
+        """The parts of rows since the last pane: emptied for sessions that fire."""
         kept = pa.array(np.arange(len(fires)), mask=fires)
         summed = {c.name for c in self._layout.of.spec.values if c.combine in ("sum", "dsum")}
         columns = {}
@@ -206,16 +205,16 @@ class Panes:
         return columns
 
     def _cards(self, met: Met, fires: Mask, pane: _Pane) -> Columns:
-        """The last panes of sessions: those of now, else those remembered."""
+        """The last panes of sessions: new ones, else the stored ones."""
         shown = self._shown_by(met)
         columns: dict[str, pa.Array] = {}
         values = {LAST: pa.array(met.lasts[pane.places]), PANE: pa.array(pane.labels, pa.int8()),
                   PANE_INDEX: pa.array(pane.numbers), **pane.totals}  # fmt: skip
         for card in self._layout.cards:
-            anew = fires.copy()
+            replaced = fires.copy()
             if card == FLOWED:
-                anew[pane.places] = pane.labels != EARLY
-            at = np.where(anew, met.known.num_rows + np.cumsum(fires) - 1, shown)
+                replaced[pane.places] = pane.labels != EARLY
+            at = np.where(replaced, met.known.num_rows + np.cumsum(fires) - 1, shown)
             taken = pa.array(at, mask=at < 0)
             for name, value in values.items():
                 column = f"{card}:{name}"
@@ -224,14 +223,14 @@ class Panes:
         return columns
 
     def _shown_by(self, met: Met) -> Ints:
-        """For each session the known one it continues, -1 if there is none."""
+        """For each session, the known one it continues, or -1."""
         shown = np.full(met.sessions.num_rows, -1)
         places = np.flatnonzero(met.continued)
         shown[met.into[places]] = places
         return shown
 
     def _leave(self, met: Met, pane: _Pane, settled: Settled) -> None:
-        """Take back what has been absorbed or is shown anew, then give the new panes."""
+        """Retract absorbed sessions and panes that are replaced, then emit the new panes."""
         shown = self._shown_by(met)[pane.places]
         on_time = pane.labels != EARLY
         absorbed = np.flatnonzero(~met.continued)
@@ -256,7 +255,7 @@ class Panes:
             settled.flow.append(totals.filter(pa.array(on_time)))
 
     def _taken_back(self, met: Met, places: Ints, card: str) -> list[pa.Table]:
-        """The rows of known sessions as they left, where they did."""
+        """The last emitted rows of known sessions, for those that have one."""
         left = plain(met.known[f"{card}:{LAST}"].is_valid()).to_numpy(zero_copy_only=False)
         places = places[left[places]]
         if len(places) == 0:

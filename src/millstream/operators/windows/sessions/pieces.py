@@ -1,4 +1,4 @@
-"""Rows on their way to the shuffle: what one slice of a batch has of each session."""
+"""Rows before the shuffle: the pieces of sessions in one slice of a batch."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 
 def pieces(rows: pa.Table, suspects: Mask, layout: Layout, reach: int) -> pa.Table:
-    """Rows of a key at most `reach` from each other as one piece, suspects each by itself.
+    """Rows of a key at most `reach` from each other as one piece; suspects stay separate.
 
-    A suspect brings along the row it was made of, as it came.
+    The piece of a suspect includes its original row.
     """
     times = int_values(plain(rows["_time"]))
     lifted = _lifted(rows, layout)
@@ -46,14 +46,14 @@ def pieces(rows: pa.Table, suspects: Mask, layout: Layout, reach: int) -> pa.Tab
 
 
 def late_rows(suspects: pa.Array, gap: int) -> tuple[pa.Table, pa.Array]:
-    """The rows that suspects were made of, and the window each would have been."""
+    """The original rows of suspects, and the window each would have been in."""
     rows = pa.Table.from_struct_array(suspects.flatten())
     times = int_values(plain(rows["_time"]))
     return rows, as_windows(times, later(times, gap))
 
 
 def _lifted(rows: pa.Table, layout: Layout) -> pa.Table:
-    """What each row gives to its session."""
+    """The partial results of each row."""
     keys = {key: plain(rows[key]) for key in layout.keys}
     signs = signs_of(rows)
     columns = {
@@ -68,7 +68,7 @@ def _lifted(rows: pa.Table, layout: Layout) -> pa.Table:
 def _put_together(
     lifted: pa.Table, order: Ints | None, starts: Ints, times: Ints, layout: Layout
 ) -> pa.Table:
-    """One row per piece; `times` are those of the rows in their order, and rise in a piece."""
+    """One row per piece; `times` are those of the rows in this order, ascending in a piece."""
     firsts = pa.array(starts if order is None else order[starts])
     lasts = np.append(starts[1:], len(times))[: len(starts)] - 1
     columns = {
@@ -85,7 +85,7 @@ def _put_together(
 def _by_key(
     lifted: pa.Table, by_time: Ints | None, layout: Layout
 ) -> tuple[Ints | None, NDArray[np.bool_]]:
-    """The order by (key, time), None if they stand in it, and where each key begins."""
+    """The permutation that sorts by (key, time), None if sorted, and where each key begins."""
     keys = lifted.select([HASH, *layout.keys])
     if by_time is not None:
         keys = keys.take(pa.array(by_time))
@@ -102,7 +102,7 @@ def _by_key(
 
 
 def _originals(rows: pa.Table, suspects: Mask, starts: Ints, order: Ints | None) -> pa.Array:
-    """For each piece the row it was made of if that is a suspect, else null."""
+    """For each piece its original row if it is a suspect, else null."""
     kind = pa.list_(pa.struct(list(rows.schema)))
     if not suspects.any():
         return pa.nulls(len(starts), kind)
@@ -120,7 +120,7 @@ def _originals(rows: pa.Table, suspects: Mask, starts: Ints, order: Ints | None)
 
 
 def chain_heads(new_group: Mask, firsts: Ints, lasts: Ints, reach: int) -> Mask:
-    """Which spans begin a chain: no span before them in their group comes within `reach`.
+    """Which spans begin a chain: no earlier span of their group is within `reach`.
 
     Spans are sorted by (group, first); `new_group` marks the first one of each group.
     """
@@ -132,7 +132,7 @@ def chain_heads(new_group: Mask, firsts: Ints, lasts: Ints, reach: int) -> Mask:
 
 
 def _largest_so_far(new_group: Mask, values: Ints) -> Ints:
-    """For each place the largest value of its group up to it."""
+    """The largest value of the group up to each index."""
     if (new_group[1:] | (values[1:] >= values[:-1])).all():
         return values
     groups = np.cumsum(new_group, dtype=np.int64)
@@ -149,5 +149,5 @@ def _largest_so_far(new_group: Mask, values: Ints) -> Ints:
 
 
 def later(times: Ints, by: int) -> Ints:
-    """The times so much later, at most the end of time."""
+    """The times shifted later by `by`, at most the end of time."""
     return np.where(times > END_OF_TIME - by, END_OF_TIME, times + by)

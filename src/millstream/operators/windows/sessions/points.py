@@ -1,8 +1,8 @@
-"""Sessions whose rows may be retracted: points of time are kept, and chained anew.
+"""Sessions whose rows may be retracted: points in time are kept and chained again.
 
-A row retracted may leave a gap, and part a session. So beside the sessions, what every key
-has at each time is remembered, as long as the session around it; the sessions of a key that
-is touched are made again from all of its points.
+A retracted row may leave a gap that divides a session. So in addition to the sessions, the rows
+of every key at each time are stored, as long as the session around them; the sessions of a
+changed key are rebuilt from all its points.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Elements:
-    """Points remembered, then pieces of the batch: places of their keys, times, signed rows."""
+    """Stored points, then pieces of the batch: indices of their keys, times, signed rows."""
 
     points: pa.Table
     batch: pa.Table
@@ -65,12 +65,12 @@ class _Elements:
 
     @property
     def from_batch(self) -> Mask:
-        """Which of them the batch brings."""
+        """Which of them are from the batch."""
         mine: Mask = np.arange(len(self.places)) >= self.points.num_rows
         return mine
 
     def chains(self, which: Mask, reach: int) -> Ints:
-        """The number of each chain of those meant, in order of (key, time); -1 for others."""
+        """The chain of each selected element, in order of (key, time); -1 for others."""
         chain = np.full(len(self.places), -1)
         meant = np.flatnonzero(which)
         if len(meant) == 0:
@@ -85,9 +85,9 @@ class _Elements:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The points behind a meeting: which are late, what rows each has, and in which session.
+    """The points of some keys: which are late, the rows of each, and its session.
 
-    A point of no rows is in none, -1.
+    A point without rows is in no session, -1.
     """
 
     elements: _Elements
@@ -96,7 +96,7 @@ class Kept:
     session: Ints
 
     def gained(self, met: Met, stays: Mask, layout: Layout) -> pa.Table:
-        """What is remembered: what the batch adds; of sessions that have left, nothing."""
+        """The state's delta: the batch's points, and tombstones for sessions that have left."""
         gone = self.net == 0
         inside = self.session >= 0
         gone[inside] = ~stays[self.session[inside]]
@@ -110,7 +110,7 @@ class Kept:
 
 
 class Points:
-    """Pieces met with the points and sessions of their keys, all those at most `reach` apart."""
+    """Chains pieces with the points and sessions of their keys that are at most `reach` apart."""
 
     def __init__(self, layout: Layout, reach: int) -> None:
         self._layout, self._reach = layout, reach
@@ -123,9 +123,9 @@ class Points:
         is_gone: Callable[[Ints], Mask],
         clock: int,
     ) -> Met:
-        """The sessions of these keys; chains of nothing but pieces whose time `is_gone` are late.
+        """The sessions of these keys; chains only of pieces whose time `is_gone` are late.
 
-        Whether a row is late is told before anything is retracted.
+        Lateness is decided before anything is retracted.
         """
         known = state[SESSIONS].find(keys)
         elements = _Elements.of(state[POINTS].find(keys), batch)
@@ -144,7 +144,7 @@ class Points:
         return met
 
     def _late(self, elements: _Elements, around: Ints, is_gone: Callable[[Ints], Mask]) -> Mask:
-        """Which elements are in a chain of its own that is gone."""
+        """Which elements are in a separate chain that is gone."""
         chains = int(around.max(initial=-1)) + 1
         new = np.ones(chains, np.bool_)
         new[around[: elements.points.num_rows]] = False
@@ -154,7 +154,7 @@ class Points:
         return late
 
     def _into(self, known: pa.Table, kept: Kept) -> Ints:
-        """The first session that is left of each known one, -1 if nothing is."""
+        """The first session that is left of each known one, or -1."""
         places, firsts, lasts = _spans(kept)
         at = _first_behind(places, lasts, orders_of(known), numbers(known, FIRST))
         into = np.minimum(at, len(places) - 1)
@@ -192,7 +192,7 @@ class Points:
         return Met(keys, sessions, touched, known, into, continued, None, kept)
 
     def _came(self, kept: Kept, around: Ints) -> tuple[Ints, Mask]:
-        """How many rows have come to each chain of old and new, and whether some take back."""
+        """The number of new rows of each chain of old and new, and whether some are retractions."""
         batch = kept.elements.batch
         accepted = ~kept.late[kept.elements.points.num_rows :]
         chain = around[kept.elements.points.num_rows :][accepted]
@@ -207,7 +207,7 @@ class Points:
     def _rows(self, known: pa.Table, kept: Kept, into: Ints, continued: Mask) -> pa.Table:
         """Known sessions without their span and parts, then points, then pieces.
 
-        New to their session are all of the batch and all points it did not have before.
+        The rows of the batch, and all points that the session did not have, are new to it.
         """
         points, batch = kept.elements.points, kept.elements.batch
         new = ~self._had(known, kept, into, continued)
@@ -233,7 +233,7 @@ class Points:
         return pa.table(columns)
 
     def _had(self, known: pa.Table, kept: Kept, into: Ints, continued: Mask) -> Mask:
-        """Which remembered points their session has had since before this batch."""
+        """Which stored points were in their session before this batch."""
         count = kept.elements.points.num_rows
         session = kept.session[:count]
         sessions = int(kept.session.max(initial=-1)) + 1
@@ -249,7 +249,7 @@ class Points:
 
 
 def _unknown(elements: _Elements, late: Mask) -> Mask:
-    """Suspects that take back more than is remembered at their point of time."""
+    """Suspects that retract more rows than are stored at their time."""
     given = elements.from_batch & (elements.rows > 0)
     left = _at_points(elements, np.where(given, 0, elements.rows), late)
     valid = plain(elements.batch[SUSPECT]).is_valid().to_numpy(zero_copy_only=False)
@@ -258,7 +258,7 @@ def _unknown(elements: _Elements, late: Mask) -> Mask:
 
 
 def _at_points(elements: _Elements, rows: Ints, late: Mask) -> Ints:
-    """The sum of rows at the point of each element, 0 where it is late."""
+    """The number of rows at the point of each element, 0 where it is late."""
     sums = np.zeros(len(elements.places), np.int64)
     point = elements.chains(~late, 0)
     accepted = point >= 0
@@ -269,7 +269,7 @@ def _at_points(elements: _Elements, rows: Ints, late: Mask) -> Ints:
 
 
 def _spans(kept: Kept) -> tuple[Ints, Ints, Ints]:
-    """The place, first and last time of each session."""
+    """The key index, first and last time of each session."""
     inside = np.flatnonzero(kept.session >= 0)
     at = kept.session[inside]
     count = int(at.max(initial=-1)) + 1
@@ -283,7 +283,7 @@ def _spans(kept: Kept) -> tuple[Ints, Ints, Ints]:
 
 
 def _first_behind(places: Ints, lasts: Ints, at: Ints, times: Ints) -> Ints:
-    """For each (place, time) the first of the sorted (places, lasts) that is not before it."""
+    """For each (place, time), the first of the sorted (places, lasts) at or after it."""
     asks = np.concatenate([np.zeros(len(at), np.int64), np.ones(len(places), np.int64)])
     order = np.lexsort((asks, np.concatenate([times, lasts]), np.concatenate([at, places])))
     before = np.empty(len(order), np.int64)

@@ -1,4 +1,4 @@
-"""The spec of session windows: rows of a key that follow each other closely."""
+"""The spec of session windows: rows of a key with small gaps between them."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ class Session:
 
 
 def session(*, gap: Duration) -> Session:
-    """Windows that last as long as rows of a key come at most `gap` after each other.
+    """Windows that grow as long as rows of a key are at most `gap` apart.
 
-    A row exactly `gap` after the last one still belongs. Sessions that a row brings within
-    `gap` of each other become one.
+    A row exactly `gap` after the last one still belongs. Two sessions become one when a row
+    between them is within `gap` of both.
 
     >>> print(session(gap="30 minutes"))
     session(gap="30 minutes")
 
     Raises:
-        InvalidSpec: the gap is not above zero, or a text is no duration.
+        InvalidSpec: the gap is not a duration above zero.
     """
     return Session(positive_micros(gap, what="the gap of session"))

@@ -1,1 +1,1 @@
-"""Sliding windows: for each row what its key had in the time up to it."""
+"""Sliding windows: for each row, the rows of its key in the time up to it."""

@@ -1,9 +1,8 @@
-"""Sliding windows over Arrow: for each row what its key had in the time up to it.
+"""Sliding windows over Arrow: for each row, the rows of its key in the time up to it.
 
-Rows of one key and time have the same window, so they are added up before the shuffle. They
-wait under their time until the watermark is beyond it; then their answer is final. What has
-left is kept for those to come in cells of time, where only the keys that are asked for are
-read.
+Rows of one key and time have the same window, so they are aggregated before the shuffle. They
+are stored under their time until the watermark is beyond it; then their result is final.
+Emitted rows are kept for later windows in time cells, of which only the needed keys are read.
 """
 
 from __future__ import annotations
@@ -50,11 +49,11 @@ class SlidingKernel:
     A row is late when its time is behind the watermark; at the watermark it is on time.
     Results are keys, `window_start` (t - size), `window_end` (t) and the aggregates.
 
-    State: rows that wait for the watermark; rows that have left, until no row that is on
-    time can reach them. Both added up per key and time.
+    State: rows that wait for the watermark; emitted rows, until no on-time row can reach them.
+    Both are aggregated per key and time.
     Emits: one result per row, when the watermark is beyond its time, in order of (hash of
     the keys, time), with the event time t. Rows of one key and time get equal results. With
-    `retractable` a row may be retracted until it has left; after that it is late.
+    `retractable` a row may be retracted until it is emitted; after that it is late.
     """
 
     def __init__(
@@ -80,19 +79,19 @@ class SlidingKernel:
 
     @property
     def tables(self) -> dict[str, StateSpec]:
-        """Rows that wait by time, and rows that have left by cell of time."""
+        """Waiting rows by time, and emitted rows by time cell."""
         return {WAITING: self._waiting, PAST: self._past}
 
     def output(self) -> pa.Schema:
-        """Keys, `window_start`, `window_end`, the aggregates as given, the pane if asked."""
+        """Keys, `window_start`, `window_end`, the aggregates, the pane columns."""
         return self._lifted.output
 
     def due(self, watermark: int) -> int:
-        """Rows before the watermark leave."""
+        """Rows before the watermark are emitted."""
         return watermark
 
     def prepare(self, rows: pa.Table, batch_time: BatchTime, side: int = 0) -> Prepared:
-        """Part the late rows; add the others up to one row per key and time."""
+        """Separate the late rows; aggregate the others to one row per key and time."""
         _require_time(rows)
         times = int_values(plain(rows[TIME]))
         gone = times < batch_time.before
@@ -109,9 +108,9 @@ class SlidingKernel:
     def run(
         self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], batch_time: BatchTime
     ) -> Outcome:
-        """Answer for the rows before `moment.after`, keep the others waiting.
+        """Emit the results of rows before `batch_time.after`, keep the others waiting.
 
-        `held` is the end of time: what leaves later is at or after `moment.after`.
+        `held` is the end of time: rows emitted later are at or after `batch_time.after`.
         """
         empty = self._waiting.visible.empty_table()
         batch = combine(pa.concat_tables([empty, *sides[0]]), self._waiting)
@@ -145,7 +144,7 @@ class SlidingKernel:
             yield from self._answers(made, times[asked], counts[asked])
 
     def _answers(self, windows: pa.Table, times: Ints, counts: Ints) -> Iterator[pa.Table]:
-        """The results of windows, each as often as its row came, in pieces of bounded bytes."""
+        """The results of windows, one per row of the input, in pieces of bounded size."""
         starts = np.where(times < MIN_TIME + self.spec.size, MIN_TIME, times - self.spec.size)
         made = self._lifted.answer(windows, pa.array(starts), pa.array(times))
         if made.num_rows == 0:
@@ -157,7 +156,7 @@ class SlidingKernel:
             yield made.take(pa.array(np.searchsorted(upto, wanted, side="right")))
 
     def _before(self, leaving: pa.Table, past: View, batch_time: BatchTime) -> pa.Table:
-        """What has left earlier and is in reach of the rows that leave now, by key and time."""
+        """Earlier emitted rows within reach of those emitted now, by key and time."""
         order, starts = self._lifted.by_key(leaving)
         earliest = orders_of(leaving)[order][starts]
         cells = self._cells_of(self._reaches(earliest))
@@ -170,21 +169,21 @@ class SlidingKernel:
         return conform(past.find(wanted.add_column(0, ORDER, pa.array(asked))), self._past)
 
     def _timed(self, leaving: pa.Table) -> pa.Table:
-        """Rows that leave as they are kept: under the cell of their time."""
+        """Emitted rows as they are stored: under the cell of their time."""
         times = orders_of(leaving)
         cells = pa.array(self._cells_of(times))
         return conform(leaving.set_column(0, ORDER, cells).append_column(AT, pa.array(times)),
                        self._past)  # fmt: skip
 
     def _remembered(self, leaving: pa.Table, batch_time: BatchTime) -> pa.Table:
-        """What later rows can reach of those that leave now."""
+        """The rows emitted now that later rows can reach."""
         if batch_time.after == END_OF_TIME:
             return self._past.schema.empty_table()
         first = int(np.searchsorted(orders_of(leaving), self._reach(batch_time.after), side="left"))
         return combine(self._timed(leaving.slice(first)), self._past)
 
     def _first_inside(self, times: Ints, starts: Ints, asking: Ints) -> Ints:
-        """For each asking row the first row of its key that is less than the size before it."""
+        """For each `asking` row, the first row of its key that is less than the size before it."""
         keys = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(times)))
         reached = _sortable(self._reaches(times[asking]))
         return lower_bound(keys, _sortable(times), keys[asking], reached)
@@ -194,7 +193,7 @@ class SlidingKernel:
         return np.where(times < MIN_TIME + self.spec.size, MIN_TIME, times - self.spec.size + 1)
 
     def _reach(self, time: int) -> int:
-        """The first time inside the window of a time; the end of time reaches nothing."""
+        """The first time inside the window of a time; none for the end of time."""
         if time == END_OF_TIME:
             return END_OF_TIME
         return max(MIN_TIME, time - self.spec.size + 1)
@@ -207,12 +206,12 @@ class SlidingKernel:
 
 
 def _sortable(times: Ints) -> NDArray[np.uint64]:
-    """Words that sort like the signed times."""
+    """Unsigned words that sort like the signed times."""
     return times.view(np.uint64) ^ _SIGN_BIT
 
 
 def _signs(rows: pa.Table) -> Ints | None:
-    """The signs of rows, None if none is retracted."""
+    """The signs of rows; None if no row is retracted."""
     if SIGN not in rows.column_names:
         return None
     signs = int_values(plain(rows[SIGN]))

@@ -1,4 +1,4 @@
-"""Windows that end with each row: a frozen value, checked when it is made."""
+"""The spec of sliding windows, which end with each row."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LONGEST = 2**60  # microseconds, 36 000 years
 
 @dataclass(frozen=True, slots=True)
 class Sliding:
-    """For each row at time t the rows of its key in (t - size, t], those at t included.
+    """For each row at time t, the rows of its key in (t - size, t], rows at t included.
 
     The size is in microseconds of event time.
     """
@@ -32,12 +32,12 @@ class Sliding:
 
 
 def sliding(size: Duration) -> Sliding:
-    """One window per row: what its key had in the time `size` up to it.
+    """One window per row: the rows of its key in the time `size` up to it.
 
     >>> print(sliding("1 minute"))
     sliding("1 minute")
 
     Raises:
-        InvalidSpec: the size is not above zero, or the text is no duration.
+        InvalidSpec: the size is not a duration above zero.
     """
     return Sliding(positive_micros(size, what="the size of sliding"))

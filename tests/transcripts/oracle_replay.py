@@ -1,7 +1,7 @@
-"""The same transcripts told by the oracle of windows: its answers are held against theirs.
+"""Plays transcripts with the window oracle, to compare its results with the expected ones.
 
-The text of a pipeline is evaluated once more, over names that make the oracle's own windows and
-triggers. What the oracle does not know (other windows, chains, SQL) is no story for it.
+The text of a pipeline is evaluated with names that create the oracle's own windows and triggers.
+What the oracle does not support (other windows, chains, SQL) is skipped.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ UNITS = {"microsecond": 1, "second": 10**6, "minute": 60 * 10**6, "hour": 3600 *
 Pane = dict[str, Any]
 
 
-class NoStory(Exception):
-    """A transcript about something this oracle does not know."""
+class Unsupported(Exception):
+    """A transcript uses something that this oracle does not support."""
 
 
 def micros(text: str) -> int:
@@ -37,7 +37,7 @@ def micros(text: str) -> int:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a pipeline's text asks of one window, gathered call by call."""
+    """The options of one window, collected from the calls of a pipeline's text."""
 
     source: str
     options: dict[str, Any] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class Asked:
         return replace(self._with(keep=micros(keep)), columns=columns)
 
     def agg(self, name: str | None = None, **aggregates: tuple[str, str | None]) -> Asked:
-        """What it tells."""
+        """The aggregates."""
         return self._with(aggregates=aggregates)
 
     def _with(self, **options: Any) -> Asked:
@@ -79,7 +79,7 @@ def _hopping(
     if zone is None:
         return windows.hopping(micros(size), every=micros(every), offset=micros(offset))
     if every != size or offset != "0 seconds":
-        raise NoStory
+        raise Unsupported
     return windows.days(micros(size) // UNITS["day"], zone)
 
 
@@ -110,33 +110,33 @@ NAMES = {
 }
 
 
-def retell(transcript: Transcript) -> Iterator[tuple[Step, list[Pane], list[Any]]]:
-    """Each step with the panes and the late rows (row, windows) the oracle tells for it.
+def replay(transcript: Transcript) -> Iterator[tuple[Step, list[Pane], list[Any]]]:
+    """Each step with the panes and the late rows (row, windows) that the oracle expects.
 
     Raises:
-        NoStory: it is about something else than one window over one source.
+        Unsupported: it is not about one window over one source.
     """
     asked, delay = _asked(transcript)
     batches = list(_batches(transcript, delay))
-    told = windows.run(batches, **asked.options)
-    for step, batch in zip(transcript.steps, told, strict=True):
+    emitted = windows.run(batches, **asked.options)
+    for step, batch in zip(transcript.steps, emitted, strict=True):
         panes = [_pane(asked, pane) for pane in batch.panes]
         yield step, panes, [(row, [_bounds(w) for w in gone]) for row, gone in batch.late]
 
 
 def _asked(transcript: Transcript) -> tuple[Asked, int]:
     if len(transcript.sources) > 1 or len(transcript.outputs) > 1:
-        raise NoStory
+        raise Unsupported
     [(source, options)] = transcript.sources.items()
     if re.search(r"idle|ahead", str(options)) and options.get("idle", "null") is not None:
-        raise NoStory
+        raise Unsupported
     if "decimal" in str(options):
-        raise NoStory
+        raise Unsupported
     names = {**NAMES, source: Asked(source)}
     try:
         asked = eval(f"({transcript.outputs['out']})", {"__builtins__": {}}, names)
     except (NameError, TypeError, AttributeError) as error:
-        raise NoStory from error
+        raise Unsupported from error
     return asked, micros(options.get("watermark") or "0 seconds")
 
 
@@ -147,7 +147,7 @@ def _batches(transcript: Transcript, delay: int) -> Iterator[windows.Batch]:
         rows = []
         for feed in step.feeds:
             if step.dead or not feed.rows:
-                raise NoStory
+                raise Unsupported
             for row in feed.rows:
                 at = _micros(datetime.fromisoformat(row["ts"]))
                 largest[feed.partition] = max(largest.get(feed.partition, LEAST), at)
